@@ -1,0 +1,43 @@
+# Every target sets up what it needs: a virtual environment in .venv, with the native core built into it.
+# Needs only python3 (>= 3.11), pip, make and a C++ compiler.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check
+NATIVE := CMakeLists.txt pyproject.toml $(wildcard p2psgd/wire/native/*)
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/.ready
+	$(BIN)/p2psgd local -n 4 --recipe speech
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.test $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.test
+	$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf $(VENV) build
+
+# --without-pip and `pip --python`: works also where Python ships without ensurepip (Debian without python3-venv).
+$(BIN)/python:
+	$(PYTHON) -m venv --without-pip $(VENV)
+
+$(VENV)/.ready: $(NATIVE) | $(BIN)/python
+	$(PIP) install --quiet --editable .
+	touch $@
+
+# The extras named in pyproject.toml, without building the native core once more.
+$(VENV)/.%: $(VENV)/.ready
+	$(BIN)/python -c 'import tomllib; \
+	  print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["$*"], sep="\n")' \
+	  > $(VENV)/$*.txt
+	$(PIP) install --quiet --requirement $(VENV)/$*.txt
+	touch $@

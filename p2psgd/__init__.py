@@ -1,0 +1,29 @@
+"""p2psgd: data-parallel SGD on ordinary machines over ordinary networks.
+
+A training script needs one name from here: `with p2psgd.attach(...) as link:`. It is imported when it is
+asked for, so that commands start fast.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from p2psgd.trainer.link import attach
+
+    __version__: str
+
+__all__ = ["__version__", "attach"]
+
+
+def __getattr__(name: str) -> Any:
+    match name:
+        case "attach":
+            from p2psgd.trainer.link import attach  # noqa: PLC0415
+
+            return attach
+        case "__version__":
+            from importlib.metadata import version  # noqa: PLC0415
+
+            return version("p2psgd")
+    raise AttributeError(f"module 'p2psgd' has no attribute {name!r}")

@@ -1,0 +1,57 @@
+"""The errors of p2psgd, typed by who has to act.
+
+P2psgdError
+ +-- PeerError      a peer broke the protocol: drop that connection, count the reason, go on
+ +-- UsageError     configuration, command line, data or recipe: one sentence and an exit code
+ +-- TrainerError   the training script used its link wrongly, or the daemon refused what it sent
+      +-- DaemonLost    the daemon that the link led to is gone
+
+Anything else that is raised is a bug of ours: the process ends and its supervisor starts it again.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class ExitCode(enum.IntEnum):
+    """Process exit codes, from sysexits.h where it has one that fits; APPEND ONLY."""
+
+    OK = 0
+    FAILED = 1  # the run ended, but not as promised (replicas differ, a node was lost)
+    USAGE = 64
+    DATA = 65
+    INTERNAL = 70
+    TEMPORARY = 75
+    PERMISSION = 77
+    CONFIGURATION = 78
+
+
+class P2psgdError(Exception):
+    """Root of everything p2psgd raises on purpose."""
+
+
+class PeerError(P2psgdError):
+    """A peer sent something that the protocol forbids; `reason` is the short word the status counts it
+    under.
+    """
+
+    def __init__(self, reason: str, words: str) -> None:
+        super().__init__(words)
+        self.reason = reason
+
+
+class UsageError(P2psgdError):
+    """Something a person can mend; the message is one sentence that says what and how."""
+
+    def __init__(self, words: str, exit_code: ExitCode = ExitCode.USAGE) -> None:
+        super().__init__(words)
+        self.exit_code = exit_code
+
+
+class TrainerError(P2psgdError):
+    """The training script and its link disagree; nothing of the refused call was applied or sent."""
+
+
+class DaemonLost(TrainerError):
+    """The daemon closed the link or died; weights and residual live on in no other place than its peers."""

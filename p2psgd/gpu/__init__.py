@@ -1,0 +1,1 @@
+"""Place of the trainer's CuPy backend: residual pass and apply on the device. Nothing else imports CuPy."""
