@@ -1,0 +1,147 @@
+"""The Python face of the C++ core (native/): payloads, residual pass, applying, digests, checksums, counters.
+
+A word is a uint32, `index << 1 | negative`. Buffers belong to the caller, are one-dimensional, contiguous and
+aligned, and are never converted: another element type is a TypeError, another shape or alignment a
+ValueError. The GIL is released while the core works, so a buffer must not be written meanwhile. What a fault
+of ours would be is a ValueError; what a peer did wrong is a PeerError. Limits and formats: SPEC.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.errors import PeerError
+from p2psgd.wire import _native
+from p2psgd.wire._native import Status
+
+WEIGHTS_MAX: Final = _native.WEIGHTS_MAX  # 2**31: an index has 31 bits
+BLOCK_GAPS: Final = _native.BLOCK_GAPS  # 512 gaps in a block of a payload
+RICE_MAX: Final = _native.RICE_MAX  # 24, the largest Rice parameter
+STEP_MAX: Final = _native.STEP_MAX  # 2**20 quanta in one update
+COORDINATE_MAX: Final = 2**24  # float32 holds every integer up to here; past it replicas would differ
+COORDINATE_WARN: Final = 2**23  # half of the way there
+
+_FAULTS: Final = {
+    Status.TRUNCATED: "ends before its last index",
+    Status.PARAMETER_OUT_OF_RANGE: f"has a block header above {RICE_MAX}",
+    Status.PADDING_NOT_ZERO: "has padding bits that are not zero",
+}
+
+
+def indices_max(weights: int) -> int:
+    """Most indices that one update for `weights` (1 to 2**31) weights may hold.
+
+    min(weights, max(1024, weights // 4), 2**18): above a quarter, a dense update would be smaller; 2**18
+    bounds the work that a single frame can ask of its receiver.
+    """
+    return _native.indices_max(weights)
+
+
+def payload_bytes_max(count: int) -> int:
+    """Upper bound, in bytes, of what `encode` makes of `count` words."""
+    return _native.payload_bytes_max(count)
+
+
+def encode(words: NDArray[np.uint32], weights: int) -> bytes:
+    """The payload of an update's words: encoding 1, blocked split-stream Golomb-Rice ([Strom 2015], SPEC.md).
+
+    `words`: 1 to `indices_max(weights)` of them, in ascending order of distinct indices below `weights`;
+    ValueError if not.
+    """
+    return _native.encode(words, weights)
+
+
+def decode(payload: bytes | bytearray | memoryview, count: int, weights: int) -> NDArray[np.uint32]:
+    """The `count` words of a payload, which `encode` may have made or anybody else: any bytes are safe.
+
+    PeerError (reason "payload") unless the payload is whole, holds exactly `count` indices below `weights`,
+    and nothing more.
+    """
+    count_max = indices_max(weights)
+    if not 1 <= count <= count_max:
+        raise PeerError(
+            "payload", f"a payload of {count} indices, allowed are 1 to {count_max} for {weights} weights"
+        )
+    words = np.empty(count, np.uint32)
+    fault = _native.decode(payload, weights, words)
+    if fault is None:
+        return words
+    status, where = fault
+    if status is Status.TRAILING_BYTES:
+        raise PeerError(
+            "payload", f"{where} of the payload's {len(payload)} bytes follow its {count} indices"
+        )
+    what = _FAULTS.get(status, f"holds an index that is not below the {weights} weights")
+    raise PeerError(
+        "payload", f"the payload of {count} indices in {len(payload)} bytes {what} (block {where})"
+    )
+
+
+def residual_pass(
+    residual: NDArray[np.float32],
+    delta: NDArray[np.float32],
+    words: NDArray[np.uint32],
+    *,
+    threshold: float,
+    start: int = 0,
+) -> tuple[int, int]:
+    """Accumulate, threshold, emit, subtract ([Strom 2015], lines 4 to 7); returns (count, next start).
+
+    Every weight: r = residual + delta; r > threshold: emit + and subtract the threshold; r < -threshold: emit
+    - and add it. `residual`, `delta`: float32 of one length; `words`: room for the words, which come out
+    sorted in words[:count]. The sweep begins at `start` and wraps; what exceeds the room stays in the
+    residual, and the next start is the first weight that missed its turn, else 0. `threshold` must be exact
+    in float32. NaN or infinity in `delta`: ValueError, nothing changed.
+    """
+    return _native.residual_pass(residual, delta, words, threshold, start)
+
+
+def apply_coordinates(
+    coordinates: NDArray[np.int32], words: NDArray[np.uint32], step: int
+) -> tuple[int, int]:
+    """Add or subtract `step` quanta at every word's index; returns the largest |coordinate| touched, where.
+
+    (0, 0) for no words. ValueError, with nothing changed, for an index outside or a step not within 1 to
+    STEP_MAX. Beyond COORDINATE_MAX float32 copies would no longer be exact: the caller compares and stops.
+    """
+    return _native.apply_coordinates(coordinates, words, step)
+
+
+def apply_weights(weights: NDArray[np.float32], words: NDArray[np.uint32], amount: float) -> None:
+    """Add or subtract `amount` = step * quantum, positive and exact in float32, at every word's index.
+
+    ValueError, with nothing changed, for an index outside.
+    """
+    _native.apply_weights(weights, words, amount)
+
+
+def digest_words(words: NDArray[np.uint32], step: int, key: int) -> int:
+    """What an update adds to a replica's digest: sum(+-step * h(index)) mod 2**64.
+
+    h(i) = splitmix64 finalizer of (key + (i + 1) * 0x9E3779B97F4A7C15) mod 2**64, made odd; `key` is the
+    run's.
+    """
+    return _native.digest_words(words, step, key)
+
+
+def digest_coordinates(coordinates: NDArray[np.int32], key: int, start: int = 0) -> int:
+    """sum(coordinate * h(i)) mod 2**64 over the weights i from `start` on; the digests of slices add up."""
+    return _native.digest_coordinates(coordinates, key, start)
+
+
+def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
+    """CRC-32C (RFC 3720, appendix B.4) of `data`, continuing from the `crc` of what came before it."""
+    return _native.crc32c(data, crc)
+
+
+def load_counter(buffer: NDArray[np.uint64], index: int) -> int:
+    """A counter that another process may store; what was written before is seen after this (acquire)."""
+    return _native.load_counter(buffer, index)
+
+
+def store_counter(buffer: NDArray[np.uint64], index: int, value: int) -> None:
+    """Publish a counter to another process, and with it everything written before (release)."""
+    _native.store_counter(buffer, index, value)

@@ -1,0 +1,145 @@
+"""Frames: how bytes on a connection become (type, body) pairs, without doing any reading.
+
+A frame is a u32 length of its body, a u8 type, and the body. `FrameReader` owns the receive buffer that the
+transport fills (asyncio's BufferedProtocol: one copy less than a stream) and hands out whole frames. Type
+and length are checked against the limits in force before a single byte of the body gets a place in memory.
+What a body means is not its business.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+from p2psgd.errors import PeerError
+from p2psgd.wire import codec
+
+
+class FrameType(enum.IntEnum):
+    """Numbers on the wire; APPEND ONLY."""
+
+    HELLO = 1
+    WELCOME = 2
+    REJECT = 3
+    UPDATE = 4
+    STATUS = 5
+    NEED = 6
+    GAP = 7
+    GOODBYE = 8
+
+
+PREFIX: Final = struct.Struct("<IB")
+UPDATE_HEADER_BYTES: Final = 64
+GREETING_BYTES_MAX: Final = 4 * 1024  # before a peer is known it gets no more of our memory than this
+CONTROL_BYTES_MAX: Final = 64 * 1024
+BUFFER_BYTES: Final = (
+    256 * 1024
+)  # a few hundred usual updates' worth of one read; larger bodies get a buffer of their own
+
+GREETING_LIMITS: Final[Mapping[FrameType, int]] = {
+    FrameType.HELLO: GREETING_BYTES_MAX,
+    FrameType.WELCOME: GREETING_BYTES_MAX,
+    FrameType.REJECT: GREETING_BYTES_MAX,
+}
+
+
+def link_limits(weights: int) -> dict[FrameType, int]:
+    """Largest body in bytes of each type that a linked peer may send in a run of `weights` weights."""
+    return {
+        FrameType.REJECT: GREETING_BYTES_MAX,
+        FrameType.UPDATE: UPDATE_HEADER_BYTES + codec.payload_bytes_max(codec.indices_max(weights)),
+        FrameType.STATUS: CONTROL_BYTES_MAX,
+        FrameType.NEED: CONTROL_BYTES_MAX,
+        FrameType.GAP: CONTROL_BYTES_MAX,
+        FrameType.GOODBYE: CONTROL_BYTES_MAX,
+    }
+
+
+def pack_frame(frame_type: FrameType, body: bytes) -> bytes:
+    """The bytes of one frame."""
+    return PREFIX.pack(len(body), frame_type) + body
+
+
+class FrameReader:
+    """Cuts a byte stream into frames.
+
+    The transport asks `get_buffer` where to write, says `received(n)`, then `next_frame` is called until it
+    returns None. Invariant: 0 <= start <= end <= len(buffer); bytes [start, end) are received and not yet
+    handed out. While a body that is larger than the buffer is under way, `body` holds it and [start, end)
+    is empty.
+    """
+
+    def __init__(self) -> None:
+        self._limits: Mapping[FrameType, int] = GREETING_LIMITS
+        self._buffer = bytearray(PREFIX.size + GREETING_BYTES_MAX)
+        self._start = 0
+        self._end = 0
+        self._body: bytearray | None = None
+        self._body_type = FrameType.HELLO
+        self._filled = 0
+
+    def open(self, limits: Mapping[FrameType, int]) -> None:
+        """Switch from the greeting's limits to those of a linked peer."""
+        self._limits = limits
+        waiting = self._buffer[self._start : self._end]
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._buffer[: len(waiting)] = waiting
+        self._start, self._end = 0, len(waiting)
+
+    def get_buffer(self) -> memoryview:
+        """Where the transport may write next; never empty."""
+        if self._body is not None:
+            return memoryview(self._body)[self._filled :]
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._start and len(self._buffer) - self._end < len(self._buffer) // 2:
+            waiting = self._buffer[self._start : self._end]
+            self._buffer[: len(waiting)] = waiting
+            self._start, self._end = 0, len(waiting)
+        return memoryview(self._buffer)[self._end :]
+
+    def received(self, count: int) -> None:
+        """`count` bytes were written to the start of the last buffer handed out."""
+        if self._body is not None:
+            self._filled += count
+        else:
+            self._end += count
+
+    def next_frame(self) -> tuple[FrameType, bytes | bytearray] | None:
+        """The next whole frame, or None; raises PeerError on a type or length that is not allowed now."""
+        if self._body is not None:
+            if self._filled < len(self._body):
+                return None
+            body, self._body = self._body, None
+            return self._body_type, body
+        if self._end - self._start < PREFIX.size:
+            return None
+        length, number = PREFIX.unpack_from(self._buffer, self._start)
+        frame_type = self._checked_type(number, length)
+        body_start = self._start + PREFIX.size
+        if self._end - body_start >= length:
+            self._start = body_start + length
+            return frame_type, bytes(memoryview(self._buffer)[body_start : self._start])
+        if PREFIX.size + length > len(self._buffer):
+            self._body = bytearray(length)
+            self._body_type = frame_type
+            self._filled = self._end - body_start
+            self._body[: self._filled] = memoryview(self._buffer)[body_start : self._end]
+            self._start = self._end = 0
+        return None
+
+    def _checked_type(self, number: int, length: int) -> FrameType:
+        try:
+            frame_type = FrameType(number)
+        except ValueError:
+            raise PeerError("frame type", f"frame type {number} is not known") from None
+        limit = self._limits.get(frame_type)
+        if limit is None:
+            raise PeerError("frame order", f"a {frame_type.name} frame is not allowed at this point")
+        if not 0 < length <= limit:
+            raise PeerError(
+                "frame length", f"a {frame_type.name} frame of {length} bytes, allowed are 1 to {limit}"
+            )
+        return frame_type

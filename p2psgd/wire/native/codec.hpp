@@ -1,0 +1,43 @@
+// Payload encoding 1: blocks of split-stream Golomb-Rice codes of the gaps between sorted indices (SPEC.md,
+// section "Payload").
+//
+// A word is `index << 1 | negative`. No entry allocates, throws or keeps state; buffers belong to the caller,
+// words must be aligned to 4 bytes, payloads may lie anywhere. Buffers must not overlap. Safe for any bytes:
+// nothing is read or written outside the buffers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "limits.hpp"
+#include "status.hpp"
+
+namespace p2psgd {
+
+// Upper bound of the payload of `count` indices, in bytes.
+//
+// With the parameter 24 a block of c gaps costs 8 bits of header, 25 bits for each of the up to c + 7 values,
+// c + sum(gap >> 24) bits of quotients and 7 bits of padding. The gaps of a payload add up to less than 2^31,
+// so all sum(gap >> 24) together are under 128. The encoder's choice makes k * c + sum(gap >> k) no larger
+// than that, hence the bound holds for every choice it makes.
+constexpr std::uint64_t payload_bytes_max(std::uint64_t count) noexcept {
+    const std::uint64_t blocks = (count + block_gaps - 1) / block_gaps;
+    return (blocks * (8 + 7 * 25 + 7) + count * 26 + 128 + 7) / 8;
+}
+
+// Bytes that encode() may write beyond the payload's end, because it stores 8 at a time.
+inline constexpr std::uint64_t encode_slack = 8;
+
+// Writes the payload of words[0..count) to payload[0..capacity) and its length to *bytes.
+// Needs capacity >= payload_bytes_max(count) + encode_slack. Words must ascend strictly by index and lie
+// below `weights`. Faults: weights_out_of_range, count_out_of_range (not 1..indices_max), output_too_small,
+// index_out_of_range, not_sorted (where = block).
+Outcome encode(const std::uint32_t* words, std::size_t count, std::uint64_t weights, std::uint8_t* payload,
+               std::size_t capacity, std::size_t* bytes) noexcept;
+
+// Writes the `count` words of payload[0..bytes) to words[0..count); after a fault their content is undefined.
+// Faults: weights_out_of_range, count_out_of_range, and those of a payload's bytes (where = block).
+Outcome decode(const std::uint8_t* payload, std::size_t bytes, std::size_t count, std::uint64_t weights,
+               std::uint32_t* words) noexcept;
+
+}  // namespace p2psgd

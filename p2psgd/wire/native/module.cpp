@@ -1,0 +1,233 @@
+// The Python face of the core: checks buffers, releases the GIL around the work, and turns a status into an
+// exception. Nothing else.
+//
+// What each function means stands in p2psgd/wire/codec.py, their types in p2psgd/wire/_native.pyi.
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+
+#include "apply.hpp"
+#include "buffer.hpp"
+#include "codec.hpp"
+#include "counters.hpp"
+#include "crc32c.hpp"
+#include "digest.hpp"
+#include "limits.hpp"
+#include "residual.hpp"
+
+namespace nb = nanobind;
+
+namespace p2psgd {
+namespace {
+
+[[noreturn]] void raise_value_error(const std::string& sentence) { throw nb::value_error(sentence.c_str()); }
+
+// For faults of our own callers; a payload's faults are returned by decode() instead, they are a peer's.
+void check(Outcome outcome) {
+    const std::string where = std::to_string(outcome.where);
+    switch (outcome.status) {
+        case Status::ok: return;
+        case Status::weights_out_of_range:
+            raise_value_error("the number of weights is not within 1 to 2**31");
+        case Status::count_out_of_range:
+            raise_value_error("the number of indices is not within 1 to indices_max(weights)");
+        case Status::not_sorted:
+            raise_value_error("the words of block " + where +
+                              " are not in ascending order of distinct indices");
+        case Status::index_out_of_range:
+            raise_value_error("the word at position " + where +
+                              " has an index that is not below the number of weights");
+        case Status::step_out_of_range:
+            raise_value_error("step " + where + " is not within 1 to 2**20 quanta");
+        case Status::amount_not_positive:
+            raise_value_error("a threshold or amount must be positive and finite");
+        case Status::start_out_of_range:
+            raise_value_error("start " + where + " is not below the number of weights");
+        case Status::not_finite: raise_value_error("delta[" + where + "] is NaN or infinite");
+        default:
+            raise_value_error("status " + std::to_string(static_cast<int>(outcome.status)) + " at " + where);
+    }
+}
+
+void check_weights(std::uint64_t weights) {
+    if (weights < 1 || weights > weights_max) check({Status::weights_out_of_range, 0});
+}
+
+// Thresholds and amounts are a step times a power of two: one that float32 cannot hold is a mistake, and
+// rounding would hide it.
+float exact(double value, const char* what) {
+    const float rounded = static_cast<float>(value);
+    if (std::isfinite(value) && static_cast<double>(rounded) != value)
+        raise_value_error(std::string(what) + " is not exact in float32");
+    return rounded;
+}
+
+nb::bytes encode_words(nb::handle words_object, std::uint64_t weights) {
+    const Buffer<const std::uint32_t> words(words_object, "words");
+    check_weights(weights);
+    if (words.size() < 1 || words.size() > indices_max(weights)) check({Status::count_out_of_range, 0});
+    const std::size_t capacity = payload_bytes_max(words.size()) + encode_slack;
+    PyObject* payload = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(capacity));
+    if (payload == nullptr) throw nb::python_error();
+    auto* out = reinterpret_cast<std::uint8_t*>(PyBytes_AS_STRING(payload));
+    std::size_t bytes = 0;
+    Outcome outcome;
+    {
+        const nb::gil_scoped_release release;
+        outcome = encode(words.data(), words.size(), weights, out, capacity, &bytes);
+    }
+    if (outcome.status != Status::ok) Py_DECREF(payload);
+    check(outcome);
+    if (_PyBytes_Resize(&payload, static_cast<Py_ssize_t>(bytes)) != 0) throw nb::python_error();
+    return nb::steal<nb::bytes>(payload);
+}
+
+// None, or what is wrong with the payload and where.
+std::optional<std::pair<Status, std::uint64_t>> decode_words(nb::handle payload_object, std::uint64_t weights,
+                                                             nb::handle words_object) {
+    const Buffer<const std::uint8_t> payload(payload_object, "payload");
+    const Buffer<std::uint32_t> words(words_object, "words");
+    Outcome outcome;
+    {
+        const nb::gil_scoped_release release;
+        outcome = decode(payload.data(), payload.size(), words.size(), weights, words.data());
+    }
+    if (outcome.status == Status::ok) return std::nullopt;
+    return std::pair(outcome.status, outcome.where);
+}
+
+std::pair<std::size_t, std::size_t> sweep_residual(nb::handle residual_object, nb::handle delta_object,
+                                                   nb::handle words_object, double threshold,
+                                                   std::size_t start) {
+    const Buffer<float> residual(residual_object, "residual");
+    const Buffer<const float> delta(delta_object, "delta");
+    const Buffer<std::uint32_t> words(words_object, "words");
+    if (residual.size() != delta.size()) {
+        raise_value_error("residual has " + std::to_string(residual.size()) + " weights and delta " +
+                          std::to_string(delta.size()));
+    }
+    const float limit = exact(threshold, "the threshold");
+    Swept swept{};
+    Outcome outcome;
+    {
+        const nb::gil_scoped_release release;
+        outcome = residual_pass(residual.data(), delta.data(), residual.size(), limit, start, words.data(),
+                                words.size(), &swept);
+    }
+    check(outcome);
+    return {swept.count, swept.next};
+}
+
+std::pair<std::uint32_t, std::uint32_t> add_to_coordinates(nb::handle coordinates_object,
+                                                           nb::handle words_object, std::uint32_t step) {
+    const Buffer<std::int32_t> coordinates(coordinates_object, "coordinates");
+    const Buffer<const std::uint32_t> words(words_object, "words");
+    Largest largest{};
+    Outcome outcome;
+    {
+        const nb::gil_scoped_release release;
+        outcome = apply_coordinates(coordinates.data(), coordinates.size(), words.data(), words.size(), step,
+                                    &largest);
+    }
+    check(outcome);
+    return {largest.magnitude, largest.index};
+}
+
+void add_to_weights(nb::handle weights_object, nb::handle words_object, double amount) {
+    const Buffer<float> weights(weights_object, "weights");
+    const Buffer<const std::uint32_t> words(words_object, "words");
+    const float change = exact(amount, "the amount");
+    Outcome outcome;
+    {
+        const nb::gil_scoped_release release;
+        outcome = apply_weights(weights.data(), weights.size(), words.data(), words.size(), change);
+    }
+    check(outcome);
+}
+
+std::uint64_t digest_of_words(nb::handle words_object, std::uint32_t step, std::uint64_t key) {
+    const Buffer<const std::uint32_t> words(words_object, "words");
+    if (step < 1 || step > step_max) check({Status::step_out_of_range, step});
+    const nb::gil_scoped_release release;
+    return digest_words(words.data(), words.size(), step, key);
+}
+
+std::uint64_t digest_of_coordinates(nb::handle coordinates_object, std::uint64_t key, std::uint64_t start) {
+    const Buffer<const std::int32_t> coordinates(coordinates_object, "coordinates");
+    if (start > weights_max || coordinates.size() > weights_max - start)
+        check({Status::start_out_of_range, start});
+    const nb::gil_scoped_release release;
+    return digest_coordinates(coordinates.data(), coordinates.size(), start, key);
+}
+
+std::uint32_t crc32c_of(nb::handle data_object, std::uint32_t crc) {
+    const Buffer<const std::uint8_t> data(data_object, "data");
+    const nb::gil_scoped_release release;
+    return crc32c(data.data(), data.size(), crc);
+}
+
+template <typename T>
+T* counter_at(const Buffer<T>& counters, std::size_t index) {
+    if (index >= counters.size()) {
+        throw nb::index_error(
+            ("counter " + std::to_string(index) + " of " + std::to_string(counters.size())).c_str());
+    }
+    return counters.data() + index;
+}
+
+std::uint64_t load_counter_of(nb::handle counters_object, std::size_t index) {
+    const Buffer<const std::uint64_t> counters(counters_object, "counters");
+    return load_counter(counter_at(counters, index));
+}
+
+void store_counter_of(nb::handle counters_object, std::size_t index, std::uint64_t value) {
+    const Buffer<std::uint64_t> counters(counters_object, "counters");
+    store_counter(counter_at(counters, index), value);
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+    nb::enum_<Status>(m, "Status")
+        .value("COUNT_OUT_OF_RANGE", Status::count_out_of_range)
+        .value("WEIGHTS_OUT_OF_RANGE", Status::weights_out_of_range)
+        .value("INDEX_OUT_OF_RANGE", Status::index_out_of_range)
+        .value("TRUNCATED", Status::truncated)
+        .value("TRAILING_BYTES", Status::trailing_bytes)
+        .value("PARAMETER_OUT_OF_RANGE", Status::parameter_out_of_range)
+        .value("PADDING_NOT_ZERO", Status::padding_not_zero);
+    m.attr("WEIGHTS_MAX") = weights_max;
+    m.attr("BLOCK_GAPS") = block_gaps;
+    m.attr("RICE_MAX") = rice_max;
+    m.attr("STEP_MAX") = step_max;
+    m.def(
+        "indices_max",
+        [](std::uint64_t weights) {
+            check_weights(weights);
+            return indices_max(weights);
+        },
+        nb::arg("weights"));
+    m.def(
+        "payload_bytes_max", [](std::uint32_t count) { return payload_bytes_max(count); }, nb::arg("count"));
+    m.def("encode", &encode_words, nb::arg("words"), nb::arg("weights"));
+    m.def("decode", &decode_words, nb::arg("payload"), nb::arg("weights"), nb::arg("words"));
+    m.def("residual_pass", &sweep_residual, nb::arg("residual"), nb::arg("delta"), nb::arg("words"),
+          nb::arg("threshold"), nb::arg("start"));
+    m.def("apply_coordinates", &add_to_coordinates, nb::arg("coordinates"), nb::arg("words"),
+          nb::arg("step"));
+    m.def("apply_weights", &add_to_weights, nb::arg("weights"), nb::arg("words"), nb::arg("amount"));
+    m.def("digest_words", &digest_of_words, nb::arg("words"), nb::arg("step"), nb::arg("key"));
+    m.def("digest_coordinates", &digest_of_coordinates, nb::arg("coordinates"), nb::arg("key"),
+          nb::arg("start"));
+    m.def("crc32c", &crc32c_of, nb::arg("data"), nb::arg("crc"));
+    m.def("load_counter", &load_counter_of, nb::arg("counters"), nb::arg("index"));
+    m.def("store_counter", &store_counter_of, nb::arg("counters"), nb::arg("index"), nb::arg("value"));
+}
+
+}  // namespace p2psgd

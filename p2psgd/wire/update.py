@@ -1,0 +1,92 @@
+"""The update message: a fixed header of 64 bytes, then the payload.
+
+Written once by its origin and passed on unchanged by whoever repairs, so everything in it is the origin's
+word. Not MessagePack: it is most of the traffic, and a receiver checks it field by field before it touches
+a weight. See SPEC.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from p2psgd.errors import PeerError
+from p2psgd.wire import codec
+from p2psgd.wire.frames import UPDATE_HEADER_BYTES
+
+ENCODING_RICE: Final = 1  # blocked split-stream Golomb-Rice; APPEND ONLY
+_CHECKED: Final = struct.Struct(
+    "<QQQQQIIIB7s"
+)  # the first 60 bytes, which the checksum covers with the payload
+_CHECKSUM: Final = struct.Struct("<I")
+_ZERO: Final = bytes(7)
+assert _CHECKED.size + _CHECKSUM.size == UPDATE_HEADER_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateHeader:
+    """Who changed how many weights by how much.
+
+    `sequence` counts the origin's updates from 1, `digest` is the origin's running digest after this
+    update, `mini_batch` the origin's count of training steps when it was made (news for people and
+    schedules, never a decision about replication), `step` the size of the change in quanta, `count` the
+    number of weights changed.
+    """
+
+    node: int
+    incarnation: int
+    sequence: int
+    digest: int
+    mini_batch: int
+    step: int
+    count: int
+
+
+def pack_update(header: UpdateHeader, payload: bytes) -> bytes:
+    """The body of an UPDATE frame."""
+    checked = _CHECKED.pack(
+        header.node,
+        header.incarnation,
+        header.sequence,
+        header.digest,
+        header.mini_batch,
+        header.step,
+        header.count,
+        len(payload),
+        ENCODING_RICE,
+        _ZERO,
+    )
+    return b"".join((checked, _CHECKSUM.pack(codec.crc32c(payload, codec.crc32c(checked))), payload))
+
+
+def parse_update(body: bytes | bytearray | memoryview, weights: int) -> tuple[UpdateHeader, memoryview]:
+    """Header and payload of an UPDATE body for a replica of `weights` weights; PeerError if anything but
+    the payload is off.
+
+    The payload itself is checked by `codec.decode`, and the digest by whoever knows the origin's digest
+    before.
+    """
+    view = memoryview(body)
+    if len(view) < UPDATE_HEADER_BYTES:
+        raise PeerError("update length", f"an update of {len(view)} bytes is shorter than its header")
+    node, incarnation, sequence, digest, mini_batch, step, count, length, encoding, zero = (
+        _CHECKED.unpack_from(view)
+    )
+    payload = view[UPDATE_HEADER_BYTES:]
+    if length != len(payload):
+        raise PeerError("update length", f"the header announces {length} payload bytes, {len(payload)} came")
+    (checksum,) = _CHECKSUM.unpack_from(view, _CHECKED.size)
+    if codec.crc32c(payload, codec.crc32c(view[: _CHECKED.size])) != checksum:
+        raise PeerError("checksum", "the update's checksum does not match its bytes")
+    if encoding != ENCODING_RICE or zero != _ZERO:
+        raise PeerError(
+            "encoding", f"encoding {encoding} of an update is not known, or its reserved bytes are not zero"
+        )
+    if sequence == 0:
+        raise PeerError("sequence", "an update's sequence number is 0, they start at 1")
+    if not 1 <= step <= codec.STEP_MAX:
+        raise PeerError("step", f"step {step} is not within 1 to {codec.STEP_MAX} quanta")
+    if not 1 <= count <= codec.indices_max(weights):
+        raise PeerError("count", f"{count} indices, allowed are 1 to {codec.indices_max(weights)}")
+    return UpdateHeader(node, incarnation, sequence, digest, mini_batch, step, count), payload

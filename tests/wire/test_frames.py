@@ -1,0 +1,94 @@
+"""Frames out of any cutting of the bytes, and nothing bigger or earlier than allowed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from p2psgd.errors import PeerError
+from p2psgd.wire.frames import (
+    BUFFER_BYTES,
+    GREETING_BYTES_MAX,
+    PREFIX,
+    FrameReader,
+    FrameType,
+    link_limits,
+    pack_frame,
+)
+
+LIMITS = link_limits(10**7)
+Frame = tuple[FrameType, bytes]
+
+
+def feed(reader: FrameReader, data: bytes, piece_bytes: int) -> list[Frame]:
+    frames = []
+    view = memoryview(data)
+    while view:
+        buffer = reader.get_buffer()
+        assert len(buffer) > 0
+        count = min(len(buffer), piece_bytes, len(view))
+        buffer[:count] = view[:count]
+        view = view[count:]
+        reader.received(count)
+        while (frame := reader.next_frame()) is not None:
+            frames.append((frame[0], bytes(frame[1])))
+    return frames
+
+
+def opened() -> FrameReader:
+    reader = FrameReader()
+    reader.open(LIMITS)
+    return reader
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 2, 3, 5, 7, 4096, 10**7])
+def test_frames_come_out_whole_however_the_bytes_are_cut(piece_bytes: int) -> None:
+    chance = random.Random(piece_bytes)
+    sizes = (
+        [1, 2, 64, 4096, 9000]
+        if piece_bytes < 100
+        else [1, 64, 65536, BUFFER_BYTES - 5, BUFFER_BYTES, BUFFER_BYTES + 1, 400_000, 3]
+    )
+    frames = [(FrameType.UPDATE, chance.randbytes(size)) for size in sizes]
+    data = b"".join(pack_frame(*frame) for frame in frames)
+    assert feed(opened(), data, piece_bytes) == frames
+
+
+def test_bytes_received_before_the_link_opened_are_kept() -> None:
+    reader = FrameReader()
+    hello, update = (FrameType.HELLO, b"x" * 100), (FrameType.UPDATE, b"y" * 3000)
+    data = pack_frame(*hello) + pack_frame(*update)[:50]
+    buffer = reader.get_buffer()
+    buffer[: len(data)] = data
+    reader.received(len(data))
+    assert reader.next_frame() == hello
+    reader.open(LIMITS)
+    assert feed(reader, pack_frame(*update)[50:], 1000) == [update]
+
+
+def refused(reader: FrameReader, prefix: bytes) -> str:
+    with pytest.raises(PeerError) as caught:
+        feed(reader, prefix, 100)
+    return caught.value.reason
+
+
+@pytest.mark.parametrize("length", [0, 2**32 - 1, LIMITS[FrameType.UPDATE] + 1])
+def test_a_forbidden_length_is_refused_before_its_body_gets_memory(length: int) -> None:
+    reader = opened()
+    assert refused(reader, PREFIX.pack(length, FrameType.UPDATE)) == "frame length"
+
+
+@pytest.mark.parametrize("number", [0, 9, 255])
+def test_an_unknown_type_is_refused(number: int) -> None:
+    assert refused(opened(), PREFIX.pack(1, number)) == "frame type"
+
+
+def test_before_the_greeting_only_a_small_greeting_is_allowed() -> None:
+    assert refused(FrameReader(), PREFIX.pack(100, FrameType.UPDATE)) == "frame order"
+    assert refused(FrameReader(), PREFIX.pack(GREETING_BYTES_MAX + 1, FrameType.HELLO)) == "frame length"
+    assert feed(FrameReader(), pack_frame(FrameType.HELLO, b"z" * GREETING_BYTES_MAX), 1000)
+
+
+def test_a_linked_peer_does_not_greet_again() -> None:
+    assert refused(opened(), PREFIX.pack(10, FrameType.HELLO)) == "frame order"

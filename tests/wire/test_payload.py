@@ -1,0 +1,247 @@
+"""Payloads: the core against the reference, the golden vectors, and bytes that nobody should have sent."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from p2psgd.errors import PeerError
+from p2psgd.wire import codec
+from tests.vectors import PayloadVector, RefusedVector, payload_vectors, refused_vectors
+from tests.wire import reference
+from tests.wire.arrays import uint32
+from tests.wire.guarded import guarded, guarded_bytes
+from tests.wire.strategies import P_MAX, hostile_payloads, words_and_weights
+
+VECTORS = payload_vectors()
+every_vector = pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.name)
+
+
+def decoded_or_none(payload: bytes | bytearray | memoryview, count: int, weights: int) -> list[int] | None:
+    try:
+        words: list[int] = codec.decode(payload, count, weights).tolist()
+    except PeerError:
+        return None
+    return words
+
+
+@every_vector
+def test_a_vector_gives_its_payload_and_its_words(vector: PayloadVector) -> None:
+    words = guarded(len(vector.words), np.uint32)
+    words[:] = vector.words
+    assert (codec.encode(words, vector.weights) == vector.payload) == vector.encoders_give
+    decoded = codec.decode(guarded_bytes(vector.payload), len(vector.words), vector.weights)
+    assert decoded.dtype == np.uint32
+    assert tuple(decoded.tolist()) == vector.words
+
+
+@every_vector
+def test_the_words_of_a_vector_need_all_its_weights_and_no_more_than_its_last_index(
+    vector: PayloadVector,
+) -> None:
+    last = vector.words[-1] >> 1
+    if len(vector.words) <= codec.indices_max(last + 1):
+        assert decoded_or_none(vector.payload, len(vector.words), last + 1) == list(vector.words)
+    if last:
+        assert decoded_or_none(vector.payload, len(vector.words), last) is None
+
+
+@every_vector
+def test_every_truncation_of_a_vector_is_refused(vector: PayloadVector) -> None:
+    whole = guarded_bytes(vector.payload)
+    for size in range(len(whole)):
+        truncated = guarded_bytes(vector.payload[:size]) if size % 61 < 2 else whole[:size]
+        assert decoded_or_none(truncated, len(vector.words), vector.weights) is None
+
+
+@every_vector
+def test_every_trailing_byte_is_refused(vector: PayloadVector) -> None:
+    for byte in range(256):
+        with pytest.raises(PeerError, match=r"^1 of the payload's [0-9]+ bytes follow its [0-9]+ indices"):
+            codec.decode(vector.payload + bytes([byte]), len(vector.words), vector.weights)
+
+
+@every_vector
+def test_every_other_count_is_refused(vector: PayloadVector) -> None:
+    for count in {len(vector.words) - 1, len(vector.words) + 1, 0, 2**18 + 1}:
+        assert decoded_or_none(vector.payload, count, vector.weights) is None
+
+
+@every_vector
+def test_every_flipped_bit_is_refused_or_gives_other_valid_words(vector: PayloadVector) -> None:
+    payload = bytearray(vector.payload)
+    step = 1 if len(payload) < 1200 else 7  # all bits of the short ones, every seventh of the long ones
+    for place in range(0, 8 * len(payload), step):
+        payload[place // 8] ^= 1 << place % 8
+        words = decoded_or_none(payload, len(vector.words), vector.weights)
+        payload[place // 8] ^= 1 << place % 8
+        if words is None:
+            continue
+        assert tuple(words) != vector.words
+        indices = np.array(words, np.int64) >> 1
+        assert (np.diff(indices) > 0).all()
+        assert indices[-1] < vector.weights
+
+
+@pytest.mark.parametrize("vector", refused_vectors(), ids=lambda vector: vector.name)
+def test_a_refused_vector_is_refused(vector: RefusedVector) -> None:
+    assert decoded_or_none(guarded_bytes(vector.payload), vector.count, vector.weights) is None
+
+
+@given(words_and_weights())
+def test_the_core_writes_what_the_reference_writes_and_reads_it_back(
+    case: tuple[NDArray[np.uint32], int],
+) -> None:
+    words, weights = case
+    payload = codec.encode(words, weights)
+    assert payload == reference.encode(words.tolist())
+    assert len(payload) <= codec.payload_bytes_max(len(words))
+    np.testing.assert_array_equal(codec.decode(payload, len(words), weights), words)
+
+
+def words_of_gaps(gaps: list[int]) -> list[int]:
+    return [int(index) << 1 for index in np.cumsum(np.array(gaps) + 1) - 1]
+
+
+def test_the_smallest_of_the_best_parameters_is_chosen() -> None:
+    """All small pairs of gaps, where ties abound, with and without a far third, and all single ones."""
+    pairs = itertools.product(range(40), range(40), ([], [0], [100], [0, 0, 3000]))
+    for gaps in [*([first, second, *rest] for first, second, rest in pairs), *([gap] for gap in range(800))]:
+        words = words_of_gaps(gaps)
+        assert codec.encode(uint32(words), 2**20) == reference.encode(words)
+
+
+def test_quotients_of_every_length_stand_at_every_bit() -> None:
+    """Among many gaps of 0, which keep the parameter at 0, four or one that are longer than a store."""
+    for place, length in itertools.product(range(16), [*range(8, 20), 46, 47, 48, 49, 95, 96, 97, 200]):
+        for few in ([length] * 4, [0, length, 0, 0], [length]):
+            words = words_of_gaps([0] * place + few + [0] * 440)
+            payload = codec.encode(uint32(words), 2**20)
+            assert payload == reference.encode(words)
+            assert codec.decode(payload, len(words), 2**20).tolist() == words
+
+
+@given(words_and_weights(), st.data())
+def test_any_parameters_are_read(case: tuple[NDArray[np.uint32], int], data: st.DataObject) -> None:
+    words, weights = case
+    words = words[:600]
+    span = (int(words[-1]) >> 1) + 1
+    least = max(0, span.bit_length() - 14)  # keeps the quotients of the reference within some thousand bits
+    blocks = -(-len(words) // codec.BLOCK_GAPS)
+    parameters = data.draw(st.lists(st.integers(least, 24), min_size=blocks, max_size=blocks))
+    payload = reference.encode(words.tolist(), parameters=parameters)
+    np.testing.assert_array_equal(codec.decode(guarded_bytes(payload), len(words), weights), words)
+
+
+@given(hostile_payloads())
+@settings(max_examples=300)
+def test_hostile_bytes_are_judged_as_by_the_reference(case: tuple[bytes, int, int]) -> None:
+    payload, count, weights = case
+    words = decoded_or_none(guarded_bytes(payload), count, weights)
+    try:
+        expected = reference.decode(payload, count, weights)
+    except reference.PayloadRefused:
+        assert words is None
+        return
+    assert words == expected.words
+    again = codec.encode(uint32(words), weights)
+    assert (again == payload) == (reference.decode(again, count, weights).parameters == expected.parameters)
+
+
+@given(st.binary(max_size=200), st.integers(-1, 2**32), st.integers(1, P_MAX))
+def test_any_bytes_are_safe(payload: bytes, count: int, weights: int) -> None:
+    words = decoded_or_none(guarded_bytes(payload), count, weights)
+    assert words is None or reference.decode(payload, count, weights).words == words
+
+
+@pytest.mark.parametrize("parameter", [0, 3, 20, 21, 22, 24])
+def test_indices_up_to_the_last_of_2_to_the_31_are_exact(parameter: int) -> None:
+    """A first block of one far leap; a second whose remainders, each the largest, lead to the very end."""
+    size = min(512, 2**30 >> parameter)
+    gaps = [2**parameter - 1] * size
+    first = P_MAX - size * 2**parameter - 512
+    indices = np.cumsum(np.array([first, *([0] * 511), *gaps], np.int64) + 1) - 1
+    assert indices[-1] == P_MAX - 1
+    words = (indices << 1).tolist()
+    payload = reference.encode(words, parameters=[24, parameter])
+    assert decoded_or_none(payload, 512 + size, P_MAX) == words
+    assert decoded_or_none(payload, 512 + size, P_MAX - 1) is None
+
+
+def test_the_unary_stream_may_be_longer_than_the_quick_path_takes() -> None:
+    for gap in (65_022, 65_023, 65_024, 65_535, 65_536, 70_000):
+        words = [*(index << 1 for index in range(511)), 511 + gap << 1 | 1]
+        payload = reference.encode(words, parameters=[0])
+        assert decoded_or_none(guarded_bytes(payload), 512, 100_000) == words
+        assert decoded_or_none(payload[:-1], 512, 100_000) is None
+        assert decoded_or_none(payload, 512, 511 + gap) is None
+
+
+def test_a_payload_may_lie_anywhere_in_memory() -> None:
+    vector = next(vector for vector in VECTORS if vector.name == "513 indices")
+    for offset in range(9):
+        memory = memoryview(bytes(offset) + vector.payload)
+        assert tuple(codec.decode(memory[offset:], 513, vector.weights).tolist()) == vector.words
+
+
+@pytest.mark.parametrize(
+    ("words", "weights", "sentence"),
+    [
+        ([], 100, "number of indices"),
+        ([4, 4], 100, "not in ascending order"),
+        ([4, 5], 100, "not in ascending order"),
+        ([6, 4], 100, "not in ascending order"),
+        ([2**32 - 1, 4], 2**31, "not in ascending order"),
+        ([200], 100, "not below the number of weights"),
+        ([0], 0, "number of weights"),
+        ([0], 2**31 + 1, "number of weights"),
+        ([0, 2, 4], 2, "number of indices"),
+        ([*range(0, 2050, 2)], 2000, "number of indices"),
+        ([*range(0, 1026, 2), 1022], 2000, "block 1"),
+    ],
+)
+def test_encode_refuses_words_that_are_no_update(words: list[int], weights: int, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        codec.encode(uint32(words), weights)
+
+
+def test_encode_refuses_other_types_and_shapes() -> None:
+    with pytest.raises(TypeError, match="words must be of uint32"):
+        codec.encode(np.zeros(3, np.int64), 100)
+    with pytest.raises(TypeError, match="words must be a buffer of uint32"):
+        codec.encode([1, 2], 100)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one-dimensional"):
+        codec.encode(np.zeros((2, 2), np.uint32), 100)
+    with pytest.raises(ValueError, match="contiguous"):
+        codec.encode(np.arange(10, dtype=np.uint32)[::2], 100)
+    with pytest.raises(ValueError, match="aligned"):
+        codec.encode(np.zeros(9, np.uint8)[1:].view(np.uint32), 100)
+    with pytest.raises(TypeError):
+        codec.decode("text", 1, 100)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="payload must be of bytes"):
+        codec.decode(memoryview(bytes(24)).cast("d"), 1, 100)  # type: ignore[arg-type]
+
+
+def test_the_refusal_says_what_was_wrong_with_the_numbers() -> None:
+    with pytest.raises(
+        PeerError, match=r"the payload of 9 indices in 4 bytes ends before its last index \(block 0\)"
+    ):
+        codec.decode(bytes.fromhex("000000ff"), 9, 100)
+    with pytest.raises(PeerError, match=r"5000 indices, allowed are 1 to 1024 for 2000 weights"):
+        codec.decode(b"", 5000, 2000)
+
+
+def test_the_cap_follows_the_weights() -> None:
+    assert [codec.indices_max(weights) for weights in (1, 1023, 1025, 4096, 4104, 2**20, 2**31)] == [
+        *(1, 1023, 1024, 1024, 1026, 2**18, 2**18)
+    ]
+    for weights in (1, 5000, 2**31):
+        assert codec.indices_max(weights) == reference.indices_max(weights)
+    for weights in (0, 2**31 + 1):
+        with pytest.raises(ValueError, match="number of weights"):
+            codec.indices_max(weights)

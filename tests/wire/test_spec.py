@@ -1,0 +1,67 @@
+"""SPEC.md tells the truth: its examples, test values and limits are those of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from p2psgd.wire import codec
+from p2psgd.wire.frames import FrameType, link_limits
+from p2psgd.wire.messages import MESSAGES
+from tests.wire import reference, spec_example
+
+SPEC = (Path(codec.__file__).parent / "SPEC.md").read_text()
+EXAMPLES = {name: bytes.fromhex(digits) for name, digits in re.findall(r"```hex (\S+)\n([^`]*)```", SPEC)}
+
+
+@pytest.mark.parametrize(("name", "content"), spec_example.blocks().items())
+def test_an_example_is_what_the_code_makes(name: str, content: bytes) -> None:
+    assert EXAMPLES[name] == content
+
+
+def test_there_is_no_example_that_the_code_does_not_make() -> None:
+    assert EXAMPLES.keys() == spec_example.blocks().keys()
+
+
+def test_the_hash_has_the_values_in_the_table() -> None:
+    rows = re.findall(
+        r"^\| (0|[0-9a-f]{16}) \| ([0-9a-f]{16}) \| ([0-9a-f]{16}) \| ([0-9a-f]{16}) \|$", SPEC, re.M
+    )
+    assert len(rows) == 2
+    for key, *hashes in rows:
+        assert [int(value, 16) for value in hashes] == [
+            reference.index_hash(i, int(key, 16)) for i in range(3)
+        ]
+    last = re.findall(r"With key 2\^64 - 1, h\(2\^31 - 1\) is ([0-9a-f]{16})\.", SPEC)
+    assert [int(value, 16) for value in last] == [reference.index_hash(2**31 - 1, 2**64 - 1)]
+
+
+@pytest.mark.parametrize("frame_type", list(FrameType))
+def test_every_frame_is_in_the_table_with_its_limit(frame_type: FrameType) -> None:
+    found = re.search(
+        rf"^\| {frame_type:d} \| {frame_type.name} \| [^|]+ \| ([0-9,]+|64 \+ [^|]+) \|", SPEC, re.M
+    )
+    assert found
+    limit = link_limits(10**6).get(frame_type, 4096)
+    if frame_type is not FrameType.UPDATE:
+        assert int(found.group(1).replace(",", "")) == limit
+    else:
+        assert limit == 64 + codec.payload_bytes_max(codec.indices_max(10**6))
+
+
+@pytest.mark.parametrize("frame_type", list(MESSAGES))
+def test_every_field_of_a_message_is_described(frame_type: FrameType) -> None:
+    section = SPEC[SPEC.index("## 5 ") : SPEC.index("## 6 ")]
+    for field in MESSAGES[frame_type].model_fields:
+        assert re.search(rf"\| {field} \|", section), f"{frame_type.name}.{field}"
+
+
+def test_the_formulas_of_the_limits_are_the_codes() -> None:
+    assert "floor((ceil(n / 512) x 190 + 26 x n + 135) / 8)" in SPEC
+    for count in (1, 7, 512, 513, 17_176, 2**18):
+        assert codec.payload_bytes_max(count) == (-(-count // 512) * 190 + 26 * count + 135) // 8
+    assert "min(P, max(1024, floor(P / 4)), 2^18)" in SPEC
+    for weights in (1, 1000, 5000, 10**6, 2**31):
+        assert codec.indices_max(weights) == reference.indices_max(weights)
