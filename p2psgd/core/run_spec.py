@@ -1,0 +1,80 @@
+"""What all nodes of a run must agree on, and the fingerprint that proves they do.
+
+The trainer's first attach defines it; the fingerprint travels in HELLO, so another seed, shape or recipe is
+refused before an update flows. It does not hold what may differ between nodes: batch size, device, rates of
+a single step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.wire import codec
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Tensors in order (name, shape), quantum = 2**quantum_log2, mode, the recipe's label and the SHA-256
+    of the initial coordinates.
+    """
+
+    tensors: tuple[tuple[str, tuple[int, ...]], ...]
+    quantum_log2: int
+    mode: str
+    label: str
+    initial: bytes
+
+    @cached_property
+    def weights(self) -> int:
+        """P: how many weights all tensors hold together."""
+        return sum(math.prod(shape) for _, shape in self.tensors)
+
+    @property
+    def quantum(self) -> float:
+        """What one unit of a coordinate is worth."""
+        return 2.0**self.quantum_log2
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """SHA-256 of the MessagePack array [1, mode, quantum_log2, [[name, [size...]]...], initial, label]
+        (SPEC.md, The run).
+        """
+        tensors = [[name, list(shape)] for name, shape in self.tensors]
+        covered: bytes = msgpack.packb([1, self.mode, self.quantum_log2, tensors, self.initial, self.label])
+        return hashlib.sha256(covered).digest()
+
+    @cached_property
+    def key(self) -> int:
+        """Key of the digest's hash: the fingerprint's first 8 bytes, little endian."""
+        return int.from_bytes(self.fingerprint[:8], "little")
+
+    def name_weight(self, index: int) -> str:
+        """Weight `index` in the words of the model, such as `hidden.0.weight[3, 17]`."""
+        start = 0
+        for name, shape in self.tensors:
+            size = math.prod(shape)
+            if index < start + size:
+                place = np.unravel_index(index - start, shape) if shape else ()
+                return f"{name}[{', '.join(str(int(part)) for part in place)}]"
+            start += size
+        raise IndexError(f"weight {index} of a run of {start}")
+
+
+def hash_coordinates(coordinates: NDArray[np.int32]) -> bytes:
+    """SHA-256 of the coordinates as little-endian int32."""
+    return hashlib.sha256(np.ascontiguousarray(coordinates, dtype="<i4").data).digest()
+
+
+def check_limits(spec: RunSpec) -> None:
+    """ValueError with a sentence if a limit of the wire format does not hold for this run."""
+    if not 1 <= spec.weights <= codec.WEIGHTS_MAX:
+        raise ValueError(f"a run of {spec.weights} weights: 1 to {codec.WEIGHTS_MAX} are possible")
+    if not -30 <= spec.quantum_log2 <= 0:
+        raise ValueError(f"quantum 2**{spec.quantum_log2} is out of range: it must be within 2**-30 and 1")

@@ -1,0 +1,1 @@
+"""Where peers are: a static list of hosts."""

@@ -1,0 +1,134 @@
+"""One TCP connection that carries frames: bytes in, checked frames out, and back-pressure both ways.
+
+A BufferedProtocol, because asyncio's streams copy every byte twice and cap at 64 KiB. Knows nothing of
+peers or updates: whoever owns the connection says what a frame means. The transport's buffer is bounded by
+its high-water mark plus what the owner sends before it looks at `writable`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from typing import Protocol, cast
+
+from p2psgd.errors import PeerError
+from p2psgd.wire.frames import FrameReader, FrameType
+
+HIGH_WATER_BYTES = 1024 * 1024
+LOW_WATER_BYTES = 256 * 1024
+
+
+class ConnectionOwner(Protocol):
+    """Whoever decides what the connection's frames mean."""
+
+    def connection_made(self, connection: Connection) -> None: ...
+    def frame_received(
+        self, connection: Connection, frame_type: FrameType, body: bytes | bytearray
+    ) -> None: ...
+    def peer_failed(self, connection: Connection, error: PeerError) -> None: ...
+    def connection_drained(self, connection: Connection) -> None: ...
+    def connection_lost(self, connection: Connection, words: str) -> None: ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A connection to a peer, ours (`dialled`) or its."""
+
+    def __init__(self, owner: ConnectionOwner, *, dialled: bool, user_timeout_s: float) -> None:
+        self.dialled = dialled
+        self.address = ""
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.writable = True
+        self.closing = False
+        self.close_words = ""
+        self._owner = owner
+        self._user_timeout_s = user_timeout_s
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self._drain_wanted = False
+
+    # -- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=LOW_WATER_BYTES)
+        name = transport.get_extra_info("peername") or ("?", 0)
+        self.address = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+        set_socket_options(transport.get_extra_info("socket"), user_timeout_s=self._user_timeout_s)
+        self._owner.connection_made(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.bytes_received += nbytes
+        self._reader.received(nbytes)
+        try:
+            while not self.closing and (frame := self._reader.next_frame()) is not None:
+                self._owner.frame_received(self, *frame)
+        except PeerError as error:
+            self._owner.peer_failed(self, error)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._drained_if_wanted()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closing = True
+        words = self.close_words or (str(exc) if exc is not None else "closed by the peer")
+        self._owner.connection_lost(self, words)
+
+    # -- the owner's side
+
+    def open(self, limits: Mapping[FrameType, int]) -> None:
+        """The peer is linked: from now on these types and lengths are allowed."""
+        self._reader.open(limits)
+
+    def send(self, frame: bytes) -> None:
+        """Hand over one whole frame; nothing is sent on a connection that is closing."""
+        if self._transport is not None and not self.closing:
+            self.bytes_sent += len(frame)
+            self._transport.write(frame)
+
+    def report_drained(self) -> None:
+        """Call the owner's connection_drained once what was sent is below the low-water mark, at the next
+        turn at the earliest.
+        """
+        self._drain_wanted = True
+        asyncio.get_running_loop().call_soon(self._drained_if_wanted)
+
+    def close(self, words: str) -> None:
+        """Close after what was handed over has been sent, or when the transport gives up."""
+        if not self.closing:
+            self.closing, self.close_words = True, words
+            if self._transport is not None:
+                self._transport.close()
+
+    def abort(self, words: str) -> None:
+        """Close at once; what was not sent yet is lost."""
+        if not self.close_words:
+            self.close_words = words
+        self.closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _drained_if_wanted(self) -> None:
+        if self._drain_wanted and self.writable and not self.closing:
+            self._drain_wanted = False
+            self._owner.connection_drained(self)
+
+
+def set_socket_options(connected: socket.socket | None, *, user_timeout_s: float) -> None:
+    """No Nagle delay; the kernel gives a connection up when nothing was acknowledged for `user_timeout_s`."""
+    if connected is None:
+        return
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    third_s = max(1, int(user_timeout_s / 3))
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, third_s)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, third_s)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(user_timeout_s * 1000))

@@ -1,0 +1,63 @@
+"""The greeting: may these two be linked, and which of two connections between them stays. Pure.
+
+The dialler sends HELLO, the other side answers WELCOME or REJECT with a reason. Both sides apply the same
+rule when two connections exist between the same two nodes, so they keep the same one without talking about
+it.
+"""
+
+from __future__ import annotations
+
+from p2psgd.errors import PeerError
+from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
+
+
+def check_greeting(ours: Hello, theirs: Hello, newest_incarnation: int) -> None:
+    """PeerError, whose reason becomes the REJECT's code, if the two cannot be linked.
+
+    `newest_incarnation` is the highest one known of the peer's node id, 0 if none.
+    """
+    if theirs.protocol != PROTOCOL_VERSION:
+        raise PeerError(
+            "protocol",
+            f"protocol {theirs.protocol} there, {PROTOCOL_VERSION} here: install the same p2psgd on both",
+        )
+    if theirs.node == ours.node and theirs.incarnation == ours.incarnation:
+        raise PeerError("self", "this is the node itself")
+    if theirs.node == ours.node:
+        raise PeerError(
+            "identity",
+            f"{ours.name} has the same node id: is it a copied state directory? give every node its own",
+        )
+    if theirs.incarnation < newest_incarnation:
+        raise PeerError(
+            "superseded", f"{theirs.name} has been started again since: only its newest life is listened to"
+        )
+    if theirs.run != ours.run:
+        raise PeerError("run", describe_difference(ours, theirs))
+
+
+def describe_difference(ours: Hello, theirs: Hello) -> str:
+    """One sentence with both fingerprints and whatever is known to differ."""
+    fields = ("weights", "quantum_log2", "mode", "label")
+    differing = [
+        f"{name} {getattr(theirs, name)} there, {getattr(ours, name)} here"
+        for name in fields
+        if getattr(theirs, name) != getattr(ours, name)
+    ]
+    what = "; ".join(differing) or "the tensors' shapes or the initial weights (seed) differ"
+    return (
+        f"{theirs.name} trains another run: fingerprint {theirs.run.hex()[:16]} there, "
+        f"{ours.run.hex()[:16]} here ({what})"
+    )
+
+
+def newer_stays(*, ours: int, theirs: int, held_dialled: bool, new_dialled: bool) -> bool:
+    """Two connections between nodes `ours` and `theirs`: does the new one replace the held one?
+
+    Dialled by the same side: that side has lost the held one, so the new one stays. Dialled by different
+    sides: the one that the lower node id dialled stays.
+    """
+    if held_dialled == new_dialled:
+        return True
+    lower_is_ours = ours < theirs
+    return new_dialled == lower_is_ours

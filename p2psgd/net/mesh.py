@@ -1,0 +1,376 @@
+"""The mesh: a listener, a dialler for each address, and at most one link to each peer.
+
+Turns connections into links (greeting, duplicates, deadlines, caps) and says so to its host; what travels
+on a link is the host's business. Every refusal is counted by its reason. A dead link is dialled again for
+as long as the node lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from p2psgd.core.frontier import Origin
+from p2psgd.discovery.hosts import Address
+from p2psgd.errors import PeerError
+from p2psgd.net.connection import Connection
+from p2psgd.net.dialler import Dialler
+from p2psgd.net.greeting import check_greeting, newer_stays
+from p2psgd.wire.frames import FrameType, link_limits
+from p2psgd.wire.messages import Hello, Reject, Welcome, pack_message, parse_message
+
+GREETING_TIMEOUT_S: Final = 10.0
+GREETINGS_MAX: Final = 32  # inbound connections that have not said HELLO yet
+LINKS_MAX: Final = 1023
+REASONS_MAX: Final = 64  # kinds of refusal that are counted apart; there are far fewer
+
+log = logging.getLogger("p2psgd.net")
+
+
+class MeshHost(Protocol):
+    """Whoever the links belong to."""
+
+    def link_opened(self, peer: Origin, name: str) -> None: ...
+    def link_closed(self, peer: Origin, words: str) -> None: ...
+    def link_drained(self, peer: Origin) -> None: ...
+    def frame_received(self, peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> None: ...
+    def refused_by_peer(self, code: str, words: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Link:
+    """A connection whose both sides have accepted each other."""
+
+    peer: Origin
+    name: str
+    connection: Connection
+    since: float
+    closed: asyncio.Future[None]
+
+
+@dataclass(slots=True)
+class _Greeting:
+    """A connection before it is a link."""
+
+    timer: asyncio.TimerHandle
+    dialler: Dialler | None
+    over: asyncio.Future[None]
+
+
+@dataclass(slots=True)
+class PeerNews:
+    """What is remembered of a peer beyond its link, for people."""
+
+    name: str
+    address: str
+    since: float
+    words: str = ""
+    incarnation: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+
+@dataclass
+class Mesh:
+    """All of one node's connections; `start` when the run is known."""
+
+    host: MeshHost
+    greeting: Hello
+    patience_s: float
+    now: Callable[[], float]
+    links: dict[int, Link] = field(default_factory=dict)
+    news: dict[int, PeerNews] = field(default_factory=dict)
+    diallers: list[Dialler] = field(default_factory=list)
+    dropped: collections.Counter[str] = field(default_factory=collections.Counter)
+    _greetings: dict[Connection, _Greeting] = field(default_factory=dict)
+    _by_connection: dict[Connection, Link] = field(default_factory=dict)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _server: asyncio.Server | None = None
+    _closing: bool = False
+
+    async def start(self, listening: socket.socket, peers: tuple[Address, ...]) -> None:
+        """Accept on a bound socket and dial every peer."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: self._connection(dialled=False), sock=listening, backlog=128
+        )
+        for address in peers:
+            dialler = Dialler(
+                address, patience_s=self.patience_s, now=self.now, dial=self._dial, linked=self._linked
+            )
+            self.diallers.append(dialler)
+            self._tasks.append(loop.create_task(dialler.run(), name=f"dial {address}"))
+
+    async def close(self) -> None:
+        """Close every connection after what was sent has left, within one patience."""
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
+            self._server.close()
+        links = list(self.links.values())
+        for connection in [*self._greetings, *self._by_connection]:
+            connection.close("this node stopped")
+        if links:
+            await asyncio.wait([link.closed for link in links], timeout=self.patience_s)
+        for connection in [*self._greetings, *self._by_connection]:
+            connection.abort("this node stopped")
+
+    # -- what the host orders
+
+    def send(self, peer: Origin, frame: bytes) -> None:
+        """Send a frame on the peer's link; without a link it is dropped, for the log still holds what
+        matters.
+        """
+        link = self._link(peer)
+        if link is not None:
+            link.connection.send(frame)
+
+    def report_drained(self, peer: Origin) -> None:
+        """Call link_drained when what was sent so far has left our memory."""
+        link = self._link(peer)
+        if link is not None:
+            link.connection.report_drained()
+
+    def drop(self, peer: Origin, reason: str, words: str) -> None:
+        """Close the link to a peer that broke the protocol, and count why."""
+        link = self._link(peer)
+        if link is not None:
+            self.peer_failed(link.connection, PeerError(reason, words))
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes handed to the sockets of all links, past ones included."""
+        return sum(news.bytes_sent for news in self.news.values()) + sum(
+            c.bytes_sent for c in self._by_connection
+        )
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes that came on all links, past ones included."""
+        return sum(news.bytes_received for news in self.news.values()) + sum(
+            c.bytes_received for c in self._by_connection
+        )
+
+    # -- connections: ConnectionOwner
+
+    def connection_made(self, connection: Connection) -> None:
+        if connection.dialled:
+            return  # _dial greets
+        if len(self._greetings) >= GREETINGS_MAX or self._closing:
+            self._count("too many greetings")
+            connection.abort("too many connections that have not said hello")
+            return
+        self._await_greeting(connection, dialler=None)
+
+    def frame_received(self, connection: Connection, frame_type: FrameType, body: bytes | bytearray) -> None:
+        link = self._by_connection.get(connection)
+        if link is not None:
+            if frame_type is FrameType.REJECT:
+                self._rejected(parse_message(frame_type, body), None, connection)
+            else:
+                self.host.frame_received(link.peer, frame_type, body)
+            return
+        greeting = self._greetings.get(connection)
+        if greeting is None:
+            return
+        message = parse_message(frame_type, body)
+        match message:
+            case Welcome() if connection.dialled:
+                self._greeted(connection, greeting, message)
+            case Hello() if not connection.dialled and not isinstance(message, Welcome):
+                self._greeted(connection, greeting, message)
+            case Reject() if connection.dialled:
+                self._rejected(message, greeting.dialler, connection)
+            case _:
+                raise PeerError("frame order", f"a {frame_type.name} is not what comes first here")
+
+    def peer_failed(self, connection: Connection, error: PeerError) -> None:
+        self._count(error.reason)
+        log.warning("dropped %s: %s: %s", self._describe(connection), error.reason, ascii(str(error))[1:-1])
+        greeting = self._greetings.get(connection)
+        if greeting is not None and greeting.dialler is not None:
+            greeting.dialler.words = str(error)
+        connection.send(
+            pack_message(Reject(node=self.greeting.node, code=error.reason, words=str(error)[:1000]))
+        )
+        connection.close(str(error))
+        self._forget(connection, str(error))
+
+    def connection_drained(self, connection: Connection) -> None:
+        link = self._by_connection.get(connection)
+        if link is not None:
+            self.host.link_drained(link.peer)
+
+    def connection_lost(self, connection: Connection, words: str) -> None:
+        self._forget(connection, words)
+
+    # -- greetings
+
+    def _connection(self, *, dialled: bool) -> Connection:
+        return Connection(self, dialled=dialled, user_timeout_s=4 * self.patience_s)
+
+    def _await_greeting(self, connection: Connection, *, dialler: Dialler | None) -> _Greeting:
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(GREETING_TIMEOUT_S, self._greeting_overdue, connection)
+        greeting = _Greeting(timer, dialler, loop.create_future())
+        self._greetings[connection] = greeting
+        return greeting
+
+    def _greeting_overdue(self, connection: Connection) -> None:
+        words = f"no greeting within {GREETING_TIMEOUT_S:.0f} s"
+        self._count("no greeting")
+        connection.abort(words)
+        self._forget(connection, words)
+
+    async def _dial(self, dialler: Dialler) -> None:
+        loop = asyncio.get_running_loop()
+        address = dialler.address
+        try:
+            async with asyncio.timeout(GREETING_TIMEOUT_S):
+                _, connection = await loop.create_connection(
+                    lambda: self._connection(dialled=True), address.host, address.port
+                )
+        except (OSError, TimeoutError, UnicodeError) as error:
+            dialler.words = describe_failure(error)
+            return
+        greeting = self._await_greeting(connection, dialler=dialler)
+        connection.send(pack_message(self.greeting))
+        try:
+            await greeting.over
+        except asyncio.CancelledError:
+            connection.abort("this node stopped")
+            raise
+
+    def _greeted(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
+        news = self.news.get(theirs.node)
+        try:
+            check_greeting(self.greeting, theirs, 0 if news is None else news.incarnation)
+            if theirs.node not in self.links and len(self.links) >= LINKS_MAX:
+                raise PeerError("links", f"this node has {LINKS_MAX} links already")
+        except PeerError as error:
+            if greeting.dialler is not None:
+                self._note_refusal(greeting.dialler, theirs.node, error.reason, str(error))
+            raise
+        held = self.links.get(theirs.node)
+        if held is not None and held.peer.incarnation == theirs.incarnation:
+            stays = newer_stays(
+                ours=self.greeting.node,
+                theirs=theirs.node,
+                held_dialled=held.connection.dialled,
+                new_dialled=connection.dialled,
+            )
+            if not stays:
+                self._refuse_duplicate(connection, greeting, theirs)
+                return
+        if held is not None:
+            held.connection.close("replaced by a newer connection")
+            self._forget(held.connection, "replaced by a newer connection")
+        self._link_up(connection, greeting, theirs)
+
+    def _refuse_duplicate(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
+        words = "another connection between these two nodes is in use"
+        if greeting.dialler is not None:
+            greeting.dialler.node = theirs.node
+        connection.send(pack_message(Reject(node=self.greeting.node, code="duplicate", words=words)))
+        connection.close(words)
+        self._forget(connection, words)
+
+    def _link_up(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
+        if not connection.dialled:
+            connection.send(pack_message(Welcome(**self.greeting.model_dump())))
+        connection.open(link_limits(self.greeting.weights))
+        greeting.timer.cancel()
+        del self._greetings[connection]
+        peer = Origin(theirs.node, theirs.incarnation)
+        link = Link(peer, theirs.name, connection, self.now(), asyncio.get_running_loop().create_future())
+        self.links[theirs.node] = link
+        self._by_connection[connection] = link
+        news = self.news.setdefault(theirs.node, PeerNews(theirs.name, connection.address, self.now()))
+        news.name, news.incarnation, news.since, news.words = theirs.name, theirs.incarnation, self.now(), ""
+        if greeting.dialler is not None:
+            greeting.dialler.node, greeting.dialler.words = theirs.node, ""
+            news.address = str(greeting.dialler.address)
+        log.info("linked with %s at %s", ascii(theirs.name)[1:-1], news.address)
+        self.host.link_opened(peer, theirs.name)
+        greeting.over.set_result(None)
+
+    def _rejected(self, message: object, dialler: Dialler | None, connection: Connection) -> None:
+        assert isinstance(message, Reject)
+        if dialler is not None:
+            self._note_refusal(dialler, message.node, message.code, message.words)
+        elif message.code != "duplicate":
+            log.warning("%s closed the link: %s", self._describe(connection), ascii(message.words)[1:-1])
+            self._count(f"rejected by peer: {message.code}"[:40])
+        connection.close(message.words)
+        self._forget(connection, message.words)
+
+    def _note_refusal(self, dialler: Dialler, node: int, code: str, words: str) -> None:
+        dialler.words = words
+        if code == "self":
+            dialler.ourselves = True
+            log.info("%s is this node itself, skipped", dialler.address)
+        elif code == "duplicate":
+            dialler.node = node
+        else:
+            self.host.refused_by_peer(code, f"{dialler.address}: {words}")
+
+    # -- bookkeeping
+
+    def _forget(self, connection: Connection, words: str) -> None:
+        greeting = self._greetings.pop(connection, None)
+        if greeting is not None:
+            greeting.timer.cancel()
+            if greeting.dialler is not None and not greeting.dialler.words:
+                greeting.dialler.words = words
+            if not greeting.over.done():
+                greeting.over.set_result(None)
+        link = self._by_connection.pop(connection, None)
+        if link is not None:
+            news = self.news[link.peer.node]
+            news.bytes_sent += connection.bytes_sent
+            news.bytes_received += connection.bytes_received
+            news.since, news.words = self.now(), words
+            if self.links.get(link.peer.node) is link:
+                del self.links[link.peer.node]
+            log.info("lost the link to %s: %s", ascii(link.name)[1:-1], ascii(words)[1:-1])
+            self.host.link_closed(link.peer, words)
+            if not link.closed.done():
+                link.closed.set_result(None)
+
+    def _link(self, peer: Origin) -> Link | None:
+        link = self.links.get(peer.node)
+        return link if link is not None and link.peer == peer else None
+
+    def _linked(self, node: int) -> asyncio.Future[None] | None:
+        link = self.links.get(node)
+        return None if link is None else link.closed
+
+    def _describe(self, connection: Connection) -> str:
+        link = self._by_connection.get(connection)
+        return connection.address if link is None else f"{ascii(link.name)[1:-1]} ({connection.address})"
+
+    def _count(self, reason: str) -> None:
+        if reason in self.dropped or len(self.dropped) < REASONS_MAX:
+            self.dropped[reason] += 1
+
+
+def describe_failure(error: BaseException) -> str:
+    """Why a dial failed, in a person's words."""
+    match error:
+        case TimeoutError():
+            return f"no answer within {GREETING_TIMEOUT_S:.0f} s: is a firewall in between?"
+        case ConnectionRefusedError():
+            return "connection refused: no node listens there yet"
+        case socket.gaierror():
+            return "the name does not resolve"
+        case OSError() if error.strerror:
+            return error.strerror.lower()
+        case _:
+            return str(error) or type(error).__name__

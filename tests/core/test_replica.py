@@ -1,0 +1,365 @@
+"""What a replica does with what happens to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+
+import pytest
+
+from p2psgd.core.effects import Drop
+from p2psgd.core.events import LinkDrained, UpdateReceived
+from p2psgd.core.peer import CREDIT_BYTES
+from p2psgd.core.replica import OWN_LAG_MAX
+from p2psgd.wire import codec
+from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
+from tests.core.cluster import WEIGHTS, Cluster, make_words, own_update
+
+Clusters = Callable[..., Cluster]
+
+
+def test_an_own_update_reaches_every_linked_peer_and_its_trainer(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link_all()
+    cluster.settle()
+    cluster.give(0, own_update([1, 7, 4999]))
+    cluster.settle()
+    cluster.assert_converged()
+    assert cluster.delivered == [0, 1, 1]
+    before = cluster.replica(1).spec
+    assert cluster.replica(1).lattice.coordinates[7] == -WEIGHTS // 2 + 7 + 3
+    assert before.weights == WEIGHTS
+
+
+def test_updates_that_cross_leave_equal_bits_in_any_order(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link_all()
+    cluster.settle()
+    for number in range(3):
+        for turn in range(5):
+            cluster.give(
+                number, own_update([turn, 10 + number, 100], step=1 + number + turn, negative=turn % 2 == 0)
+            )
+    cluster.settle()
+    cluster.assert_converged()
+    assert cluster.replica(0).updates_applied == 10
+
+
+def test_a_link_that_comes_back_resumes_from_the_frontier(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    cluster.give(0, own_update([1]))
+    cluster.settle()
+    cluster.give(0, own_update([2]))
+    cluster.cut(0, 1)  # the second update is lost on its way
+    cluster.give(0, own_update([3]))
+    cluster.give(1, own_update([4]))
+    cluster.link_all()
+    cluster.settle()
+    cluster.assert_converged()
+    assert cluster.replica(1).updates_applied == 3
+    assert cluster.replica(1).duplicates == 0
+
+
+def test_a_duplicate_changes_nothing_and_is_counted(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    cluster.give(0, own_update([1, 2]))
+    frame = cluster.queues[0, 1][0]
+    cluster.settle()
+    digest = cluster.replica(1).lattice.digest
+    assert cluster.give(1, UpdateReceived(cluster.replica(0).me, frame[5:])) == []
+    assert cluster.replica(1).duplicates == 1
+    assert cluster.replica(1).lattice.digest == digest
+
+
+def test_a_peer_that_missed_an_update_asks_for_it(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    for index in range(3):
+        cluster.give(0, own_update([index]))
+    del cluster.queues[0, 1][0]  # no TCP does this; a faulty relay might
+    cluster.settle()
+    cluster.assert_converged()
+
+
+def test_the_last_words_of_a_dead_node_spread_by_whoever_heard_them(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link_all()
+    cluster.settle()
+    cluster.give(0, own_update([1]))
+    assert cluster.deliver(0, 1)  # node 2 never gets it from its origin
+    cluster.kill(0)
+    cluster.pass_time(3.0)
+    cluster.assert_converged()
+    assert cluster.replica(2).updates_applied == 1
+
+
+def test_nodes_that_cannot_reach_each_other_are_bridged(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link(0, 1)
+    cluster.link(1, 2)
+    cluster.settle()
+    for index in range(4):
+        cluster.give(0, own_update([index]))
+        cluster.give(2, own_update([index]))
+        cluster.pass_time(2.0)
+    cluster.assert_converged()
+
+
+def test_a_silent_origin_is_repaired_by_another_holder(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link_all()
+    cluster.settle()
+    cluster.stuck = {(0, 2)}
+    cluster.give(0, own_update([5]))
+    cluster.settle()
+    cluster.pass_time(9.0)  # past patience, before the silent link is closed
+    assert cluster.replica(2).frontier.sequence(cluster.replica(0).me) == 1
+
+
+def test_a_link_on_which_nothing_comes_is_dropped(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    cluster.stuck = {(0, 1)}
+    cluster.pass_time(21.0)
+    number, drop = cluster.drops[0]
+    assert (number, drop.reason) == (1, "silent")
+
+
+def test_a_node_that_lost_its_memory_is_replayed_the_whole_run(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link_all()
+    cluster.settle()
+    for index in range(20):
+        cluster.give(index % 3, own_update([index, 50 + index]))
+    cluster.settle()
+    cluster.kill(2)
+    cluster.boot(2)
+    cluster.link_all()
+    cluster.give(2, own_update([77]))
+    cluster.pass_time(4.0)
+    cluster.assert_converged()
+    assert cluster.replica(2).updates_applied == 20  # its own old ones, told by others, included
+
+
+def test_past_the_logs_budget_a_laggard_is_told_and_stops(clusters: Clusters) -> None:
+    cluster = clusters(2, log_budget_bytes=1000)
+    for index in range(50):
+        cluster.give(0, own_update([index]))
+    assert cluster.replica(0).log.bytes_held <= 1000
+    cluster.link_all()
+    cluster.pass_time(8.0)
+    number, words = cluster.halts[0]
+    assert number == 1
+    assert "in nobody's log any more" in words
+    assert cluster.replica(1).updates_applied == 0
+
+
+def test_what_is_under_way_on_a_link_is_bounded_by_its_credit(clusters: Clusters) -> None:
+    cluster = clusters(2, log_budget_bytes=1 << 26)
+    cluster.link_all()
+    cluster.settle()
+    cluster.stuck = {(0, 1)}
+    dense = list(range(1250))
+    frame_bytes = 0
+    while cluster.replica(0).log.bytes_held < 2 * CREDIT_BYTES:
+        cluster.give(0, own_update(dense))
+        frame_bytes = max(frame_bytes, cluster.replica(0).update_bytes_sent // cluster.replica(0).sequence)
+    waiting = sum(map(len, cluster.queues[0, 1]))
+    assert CREDIT_BYTES <= waiting < CREDIT_BYTES + frame_bytes + 1
+    cluster.stuck = set()
+    cluster.settle()
+    cluster.assert_converged()
+
+
+def test_credit_comes_back_only_when_the_link_has_drained(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    peer = next(iter(cluster.replica(0).peers.values()))
+    cluster.give(0, own_update([1]))
+    assert peer.credit < CREDIT_BYTES
+    cluster.give(0, LinkDrained(peer.origin))
+    assert peer.credit == CREDIT_BYTES
+
+
+def test_a_node_is_congested_only_when_its_fastest_lively_peer_is_far_behind(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link_all()
+    cluster.settle()
+    cluster.stuck = {(0, 1)}
+    for index in range(OWN_LAG_MAX + 200):
+        cluster.give(0, own_update([index]))
+    cluster.settle()
+    assert not cluster.replica(0).congested(cluster.now)  # node 2 keeps up
+    cluster.stuck = {(0, 1), (0, 2)}
+    for index in range(OWN_LAG_MAX + 200):
+        cluster.give(0, own_update([index]))
+    assert cluster.replica(0).congested(cluster.now)
+    assert not cluster.replica(0).congested(cluster.now + 6.0)  # nobody is lively: nobody is waited for
+    cluster.stuck = set()
+    cluster.settle()
+    assert not cluster.replica(0).congested(cluster.now)
+
+
+def sample_update(cluster: Cluster) -> tuple[UpdateHeader, bytes]:
+    """A valid first update of node 0 that node 1 has not seen."""
+    words = make_words([3, 9, 4000])
+    digest = codec.digest_words(words, 5, cluster.spec.key)
+    origin = cluster.replica(0).me
+    header = UpdateHeader(*origin, sequence=1, digest=digest, mini_batch=1, step=5, count=3)
+    return header, codec.encode(words, WEIGHTS)
+
+
+def corrupt(header: UpdateHeader, payload: bytes, what: str) -> bytes:
+    changes: dict[str, dict[str, int]] = {
+        "digest": {"digest": header.digest ^ 1},
+        "step": {"step": 0},
+        "large step": {"step": codec.STEP_MAX + 1},
+        "count over the cap": {"count": codec.indices_max(WEIGHTS) + 1},
+        "count too large": {"count": 4},
+        "count too small": {"count": 2},
+        "sequence": {"sequence": 0},
+        "own": {"node": 2, "incarnation": 1},
+    }
+    match what:
+        case "checksum":
+            body = bytearray(pack_update(header, payload))
+            body[-1] ^= 1
+            return bytes(body)
+        case "no indices":
+            return pack_update(dataclasses.replace(header, count=0), b"")
+        case "length":
+            return pack_update(header, payload)[:-1]
+        case "header":
+            return bytes(10)
+        case "index":
+            return pack_update(header, codec.encode(make_words([3, 9, WEIGHTS]), WEIGHTS + 1))
+        case _:
+            return pack_update(dataclasses.replace(header, **changes[what]), payload)
+
+
+BAD = {
+    "checksum": "checksum",
+    "digest": "digest",
+    "step": "step",
+    "large step": "step",
+    "no indices": "count",
+    "count over the cap": "count",
+    "count too large": "payload",
+    "count too small": "payload",
+    "sequence": "sequence",
+    "length": "update length",
+    "header": "update length",
+    "index": "payload",
+    "own": "identity",
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_update_drops_the_peer_by_its_reason_and_changes_nothing(clusters: Clusters, what: str) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    header, payload = sample_update(cluster)
+    replica = cluster.replica(1)
+    before = replica.lattice.coordinates.tobytes(), replica.frontier.rows(), len(replica.log)
+    effects = cluster.give(1, UpdateReceived(cluster.replica(0).me, corrupt(header, payload, what)))
+    drops = [effect for effect in effects if isinstance(effect, Drop)]
+    assert [drop.reason for drop in drops] == [BAD[what]]
+    assert (replica.lattice.coordinates.tobytes(), replica.frontier.rows(), len(replica.log)) == before
+
+
+def test_the_same_update_unharmed_is_applied(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    header, payload = sample_update(cluster)
+    cluster.give(1, UpdateReceived(cluster.replica(0).me, pack_update(header, payload)))
+    assert cluster.replica(1).updates_applied == 1
+
+
+def test_every_single_flipped_bit_of_an_update_is_noticed(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    body = pack_update(*sample_update(cluster))
+    for bit in range(8 * len(body)):
+        harmed = bytearray(body)
+        harmed[bit // 8] ^= 1 << bit % 8
+        effects = cluster.give(1, UpdateReceived(cluster.replica(0).me, harmed))
+        assert any(isinstance(effect, Drop) for effect in effects), bit
+    assert cluster.replica(1).updates_applied == 0
+
+
+def test_a_weight_past_what_float32_holds_is_named(clusters: Clusters) -> None:
+    cluster = clusters(1)
+    for _ in range(9):
+        cluster.give(0, own_update([4100], step=codec.STEP_MAX))
+    assert len(cluster.alarms) == 1
+    assert "output[100]" in cluster.alarms[0]
+    for _ in range(8):
+        cluster.give(0, own_update([4100], step=codec.STEP_MAX))
+    assert "output[100]" in cluster.halts[0][1]
+    assert "2^-20" in cluster.halts[0][1]
+
+
+def test_two_sides_that_disagree_on_a_digest_part_with_an_alarm(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    cluster.give(0, own_update([1]))
+    cluster.settle()
+    origin = cluster.replica(0).me
+    sequence, digest = 1, cluster.replica(1).frontier.digest(origin)
+    cluster.replica(1).frontier._rows[origin] = (sequence, digest ^ 1)
+    cluster.replica(1).frontier._packed = None
+    cluster.pass_time(1.5)
+    assert {drop.reason for _, drop in cluster.drops} == {"digest"}
+    assert cluster.alarms
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_faults_never_part_the_replicas(clusters: Clusters, seed: int) -> None:
+    chance = random.Random(seed)
+    cluster = clusters(4)
+    cluster.link_all()
+    for _ in range(400):
+        number = chance.randrange(4)
+        match chance.randrange(8):
+            case 0 | 1 | 2:
+                indices = chance.sample(range(WEIGHTS), chance.randrange(1, 30))
+                cluster.give(
+                    number, own_update(indices, step=chance.randrange(1, 500), negative=chance.random() < 0.5)
+                )
+            case 3:
+                a, b = chance.sample(range(4), 2)
+                if (a, b) in cluster.queues:
+                    cluster.cut(a, b)
+            case 4:
+                cluster.link_all()
+            case 5 if chance.random() < 0.1:
+                cluster.kill(number)
+                cluster.boot(number)
+            case 6:
+                cluster.pass_time(chance.random())
+            case _:
+                for direction in chance.sample(list(cluster.queues), len(cluster.queues)):
+                    cluster.deliver(*direction)
+        cluster.assert_equal_at_equal_frontiers()
+    cluster.link_all()
+    cluster.pass_time(15.0)
+    cluster.assert_converged()
+    assert not cluster.drops
+
+
+def test_parse_and_pack_of_an_update_are_inverse(clusters: Clusters) -> None:
+    header, payload = sample_update(clusters(1))
+    parsed, view = parse_update(pack_update(header, payload), WEIGHTS)
+    assert (parsed, bytes(view)) == (header, payload)

@@ -1,0 +1,110 @@
+"""hosts.txt: what a line may be, and which line is the node's own."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from p2psgd.discovery.hosts import HOSTS_MAX, Address, Hosts, parse_address, read_hosts, split_own
+from p2psgd.errors import ExitCode, UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("10.0.0.1", Address("10.0.0.1", 7315)),
+        ("10.0.0.1:9", Address("10.0.0.1", 9)),
+        ("node-1.example.org:7000", Address("node-1.example.org", 7000)),
+        ("[::1]", Address("::1", 7315)),
+        ("[fe80::2]:80", Address("fe80::2", 80)),
+    ],
+)
+def test_addresses(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+    assert parse_address(str(address)) == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ":7000",
+        "a:b",
+        "a:70000",
+        "a:0",
+        "a b",
+        "10.0.0.256",
+        "1.2.3",
+        "-a",
+        "a..b",
+        "::1",
+        "[::1",
+        "[1.2.3.4]:7",
+        "a:1:2",
+        "x" * 300,
+    ],
+)
+def test_what_is_not_an_address(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        parse_address(text)
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "hosts.txt"
+    path.write_text(text)
+    return path
+
+
+def test_comments_blank_lines_and_duplicates(tmp_path: Path) -> None:
+    path = write(tmp_path, "# three machines\n\nalpha\nbeta:7000  # the fast one\nalpha:7315\n")
+    assert read_hosts(path) == (Address("alpha", 7315), Address("beta", 7000))
+
+
+def test_a_bad_line_is_named_by_its_number(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"hosts\.txt line 3: 'ga mma'") as caught:
+        read_hosts(write(tmp_path, "alpha\nbeta\nga mma\n"))
+    assert caught.value.exit_code is ExitCode.CONFIGURATION
+
+
+def test_a_missing_binary_or_huge_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no such file"):
+        read_hosts(tmp_path / "none")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match=r"not a text file"):
+        read_hosts(tmp_path / "binary")
+    with pytest.raises(UsageError, match=r"larger than"):
+        read_hosts(write(tmp_path, "host\n" * 10**6))
+    with pytest.raises(UsageError, match=rf"more than {HOSTS_MAX} hosts"):
+        read_hosts(write(tmp_path, "".join(f"h{number}\n" for number in range(2000))))
+
+
+def split(listening: Address, *addresses: Address) -> Hosts:
+    return asyncio.run(split_own(addresses, listening, timeout_s=5.0))
+
+
+def test_the_nodes_own_line_is_told_from_its_peers() -> None:
+    one, two, three = (Address("127.0.0.1", port) for port in (7001, 7002, 7003))
+    assert split(two, one, two, three) == Hosts((one, three), (1, 3))
+    assert split(Address("0.0.0.0", 7003), one, two, three) == Hosts((one, two), (2, 3))
+    assert split(Address("127.0.0.1", 9), one, two) == Hosts((one, two), None)
+
+
+def test_another_machine_with_the_same_port_is_a_peer() -> None:
+    elsewhere = Address("192.0.2.1", 7001)
+    assert split(Address("0.0.0.0", 7001), elsewhere) == Hosts((elsewhere,), None)
+
+
+def test_a_name_that_does_not_resolve_is_a_peer_that_may_resolve_later() -> None:
+    unknown = Address("no-such-host.invalid", 7001)
+    assert split(Address("127.0.0.1", 7001), unknown) == Hosts((unknown,), None)
+
+
+def test_the_own_machine_by_two_names_counts_once() -> None:
+    by_name, by_number, peer = (
+        Address("localhost", 7001),
+        Address("127.0.0.1", 7001),
+        Address("192.0.2.1", 7001),
+    )
+    assert split(Address("127.0.0.1", 7001), peer, by_name, by_number) == Hosts((peer,), (1, 2))
