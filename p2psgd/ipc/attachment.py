@@ -1,0 +1,184 @@
+"""The daemon's end of the memory it shares with one trainer, from attach to detach.
+
+Rings, counters and wake-ups are made anew for each attachment, so a trainer that was refused and lives on
+writes into memory that nobody reads. Only the residual is handed from one trainer to the next (port.py).
+Every number that the trainer publishes is checked here before it is used; TrainerError means that it broke
+the layout and must go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.errors import PeerError, TrainerError
+from p2psgd.ipc import layout
+from p2psgd.ipc.counters import COUNTERS_BYTES, COUNTERS_WORDS, Counter, Counters
+from p2psgd.ipc.datagrams import close_descriptors
+from p2psgd.ipc.host import OwnUpdate
+from p2psgd.ipc.ring import RingReader, RingWriter, entry_bytes
+from p2psgd.ipc.segments import Access, create_segment, map_segment
+from p2psgd.ipc.wakeup import Wakeup
+from p2psgd.wire import codec
+
+MINI_BATCH_LEAP_MAX = 2**32  # passes without an index between two entries; keeps a liar from using up 64 bits
+
+
+class Attachment:
+    """One trainer's inbox, outbox, counters and wake-ups.
+
+    `descriptors` are [inbox, outbox, counters, wake_trainer, wake_daemon], for the trainer.
+    """
+
+    def __init__(
+        self,
+        *,
+        weights: int,
+        generation: int,
+        inbox_bytes: int,
+        outbox_bytes: int,
+        mini_batches: int,
+        stopping: bool,
+    ) -> None:
+        self.mini_batches = mini_batches  # of the last entry taken; at first, where the trainer goes on
+        self._weights = weights
+        self._reload_wanted = False
+        with contextlib.ExitStack() as undo:
+            memories = []
+            for name, size_bytes in (
+                ("inbox", inbox_bytes),
+                ("outbox", outbox_bytes),
+                ("counters", COUNTERS_BYTES),
+            ):
+                memories.append(create_segment(f"p2psgd-{name}", size_bytes))
+                undo.callback(os.close, memories[-1])
+            self._wake_trainer = Wakeup()
+            undo.callback(self._wake_trainer.close)
+            self.wake_daemon = Wakeup()
+            undo.callback(self.wake_daemon.close)
+            inbox = map_segment(memories[0], np.uint8, inbox_bytes, Access.WRITE)
+            outbox = map_segment(memories[1], np.uint8, outbox_bytes, Access.READ)
+            words = map_segment(memories[2], np.uint64, COUNTERS_WORDS, Access.WRITE)
+            undo.pop_all()
+        self._memories = memories
+        self._inbox = RingWriter(inbox, generation)
+        self._outbox = RingReader(
+            outbox,
+            generation,
+            length_min=layout.OUTBOX_ENTRY.size + 1,
+            length_max=layout.outbox_entry_bytes_max(weights),
+        )
+        self._counters = Counters(words)
+        self._counters.store(Counter.GENERATION, generation)
+        self._counters.store(Counter.STOPPING, int(stopping))
+        self._counters.store(Counter.PASS_BEGUN, mini_batches)
+        self._counters.store(Counter.PASS_DONE, mini_batches)
+
+    @property
+    def descriptors(self) -> list[int]:
+        """For the trainer: [inbox, outbox, counters, wake_trainer, wake_daemon]."""
+        return [*self._memories, self._wake_trainer.fileno(), self.wake_daemon.fileno()]
+
+    def deliver(self, body: bytes | bytearray) -> None:
+        """Put a peer's update into the inbox.
+
+        When that is full: ask for a reload, and write no more until then.
+        """
+        if self._reload_wanted:
+            return
+        self._inbox.accept_tail(self._counters.load(Counter.INBOX_TAIL))
+        if entry_bytes(len(body)) > self._inbox.room:
+            self._reload_wanted = True
+            self._counters.store(Counter.RELOAD_WANTED, 1)
+        else:
+            self._inbox.put(body)
+            self._counters.store(Counter.INBOX_HEAD, self._inbox.head)
+        self._wake_trainer.signal()
+
+    def reload(self) -> int:
+        """The trainer is about to get the replica as it is now: the position where it reads its inbox on."""
+        self._reload_wanted = False
+        self._counters.store(Counter.RELOAD_WANTED, 0)
+        return self._inbox.skip()
+
+    @property
+    def taken_bytes(self) -> int:
+        """How far the outbox has been taken, as a position."""
+        return self._outbox.tail
+
+    def published_bytes(self) -> int:
+        """How far the outbox has been written by now, as a position."""
+        head = self._counters.load(Counter.OUTBOX_HEAD)
+        self._outbox.accept_head(head)
+        return head
+
+    def take(self, entries_max: int, indices_max: int) -> list[OwnUpdate]:
+        """The next checked updates of the outbox, as many as fit a turn of the loop; none: it is empty.
+
+        An entry that does not check raises TrainerError once those before it have been taken.
+        """
+        self.published_bytes()
+        updates: list[OwnUpdate] = []
+        indices = 0
+        while len(updates) < entries_max and indices < indices_max:
+            tail = self._outbox.tail
+            try:
+                entry = self._outbox.take()
+                if entry is None:
+                    break
+                updates.append(self._check(entry))
+            except TrainerError:
+                self._outbox.tail = tail  # met again by the next call
+                if not updates:
+                    raise
+                break
+            indices += updates[-1].count
+            self.mini_batches = updates[-1].mini_batch
+        if updates:
+            self._counters.store(Counter.OUTBOX_TAIL, self._outbox.tail)
+            self._wake_trainer.signal()
+        return updates
+
+    def request_stop(self) -> None:
+        """Tell the trainer to stop after its current mini-batch."""
+        self._counters.store(Counter.STOPPING, 1)
+        self._wake_trainer.signal()
+
+    def progress(self) -> tuple[int, bool]:
+        """The mini-batches begun, and whether one was begun whose update never came.
+
+        A count that cannot be is not believed.
+        """
+        begun = self._counters.load(Counter.PASS_BEGUN)
+        if not self.mini_batches <= begun <= self.mini_batches + MINI_BATCH_LEAP_MAX:
+            return self.mini_batches, True
+        return begun, begun != self._counters.load(Counter.PASS_DONE) and self.mini_batches < begun
+
+    def close_memories(self) -> None:
+        """Close what only the trainer needs, once it has been handed over."""
+        close_descriptors(self._memories)
+        self._memories = []
+
+    def close(self) -> None:
+        """Close all descriptors; the maps go with this object."""
+        self.close_memories()
+        self._wake_trainer.close()
+        self.wake_daemon.close()
+
+    def _check(self, entry: bytes) -> OwnUpdate:
+        mini_batch, step, count = layout.OUTBOX_ENTRY.unpack_from(entry)
+        payload = entry[layout.OUTBOX_ENTRY.size :]
+        if not self.mini_batches < mini_batch <= self.mini_batches + MINI_BATCH_LEAP_MAX:
+            raise TrainerError(f"mini-batch {mini_batch} cannot follow mini-batch {self.mini_batches}")
+        if not 1 <= step <= codec.STEP_MAX:
+            raise TrainerError(f"step {step} is not within 1 to {codec.STEP_MAX} quanta")
+        if not 1 <= count <= codec.indices_max(self._weights):
+            raise TrainerError(f"{count} indices, possible are 1 to {codec.indices_max(self._weights)}")
+        try:
+            words: NDArray[np.uint32] = codec.decode(payload, count, self._weights)
+        except PeerError as error:
+            raise TrainerError(f"its payload does not decode: {error}") from None
+        return OwnUpdate(mini_batch, step, count, payload, words)

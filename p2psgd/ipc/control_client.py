@@ -1,0 +1,153 @@
+"""The other end of a daemon's control socket, for commands and for trainers.
+
+It waits for answers, so it is not for the daemon's loop.
+
+One request at a time. A daemon that is not there, closes or refuses is an error with a sentence that says so.
+"""
+
+from __future__ import annotations
+
+import math
+import select
+import socket
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, UsageError
+from p2psgd.ipc.answers import ANSWER_BYTES_MAX, parse_answer
+from p2psgd.ipc.datagrams import Datagram, close_descriptors, receive_datagram, send_datagram
+from p2psgd.ipc.paths import socket_address
+from p2psgd.ipc.requests import Request, pack_request, parse_fields
+
+TIMEOUT_S = (
+    30.0  # a daemon answers within one turn of its loop; a longer silence is a stopped or hung process
+)
+
+
+class NoDaemon(UsageError):
+    """No daemon listens at this path; one that is just starting may do so soon."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"no daemon answers at {path}: start one with `p2psgd node`, or name its state directory",
+            ExitCode.TEMPORARY,
+        )
+
+
+class ControlClient:
+    """A connection to the daemon whose control socket is at `path`.
+
+    Raises NoDaemon (a UsageError) if none listens, UsageError if this user may not connect. Requests raise
+    UsageError with the daemon's sentence when it refuses, and DaemonLost when it goes away or is silent for
+    `timeout_s` (None: waits on).
+    """
+
+    def __init__(self, path: Path, *, timeout_s: float = TIMEOUT_S) -> None:
+        self.path = path
+        self.timeout_s: float | None = timeout_s
+        self._end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._end.setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", math.ceil(timeout_s), 0)
+        )
+        try:
+            with socket_address(path) as address:
+                self._end.connect(address)
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError, BlockingIOError):
+            self._end.close()
+            raise NoDaemon(path) from None
+        except OSError as error:
+            self._end.close()
+            raise UsageError(f"cannot connect to {path}: {error.strerror}", ExitCode.PERMISSION) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll: readable out of turn means that the daemon is going away."""
+        return self._end.fileno()
+
+    def close(self) -> None:
+        """Close the connection; may be called twice."""
+        self._end.close()
+
+    def request(self, op: str, **fields: Any) -> dict[str, Any]:
+        """Ask and return the fields of the answer."""
+        answer, descriptors = self.request_with_fds(op, **fields)
+        close_descriptors(descriptors)
+        return answer
+
+    def request_with_fds(
+        self, op: str, *, fds: Sequence[int] = (), **fields: Any
+    ) -> tuple[dict[str, Any], list[int]]:
+        """Ask, handing over descriptors; return the answer's fields and the descriptors with it, now ours."""
+        return self.exchange(parse_fields({"op": op, **fields}), fds, lists=True)
+
+    def exchange(
+        self, request: Request, fds: Sequence[int] = (), *, lists: bool = False
+    ) -> tuple[dict[str, Any], list[int]]:
+        """The same for a request that is made already; arrays in the answer are tuples unless `lists`."""
+        try:
+            send_datagram(self._end, pack_request(request), fds, wait=True)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # closed, perhaps with a refusal that can be read
+        except BlockingIOError:
+            raise DaemonLost(f"the daemon at {self.path} takes no requests") from None
+        self._await_answer()
+        datagram = self._read()
+        if not datagram.data:
+            raise DaemonLost(f"the daemon at {self.path} is gone")
+        try:
+            fields, refusal = parse_answer(datagram.data, lists=lists)
+            if refusal is not None:
+                raise UsageError(refusal)
+        except P2psgdError:
+            close_descriptors(datagram.descriptors)
+            raise
+        return fields, datagram.descriptors
+
+    def tell(self, request: Request) -> bool:
+        """Send a request that gets no answer; False if the daemon is too busy to take it or gone."""
+        try:
+            send_datagram(self._end, pack_request(request))
+        except OSError:
+            return False
+        return True
+
+    def check_daemon(self) -> None:
+        """DaemonLost, with its last words if there are any, if the daemon has closed; one system call."""
+        try:
+            self._end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            pass  # its last words may still be there
+        datagram = self._read()
+        close_descriptors(datagram.descriptors)
+        _, words = parse_answer(datagram.data) if datagram.data else ({}, None)
+        if words is None:
+            raise DaemonLost(f"the daemon at {self.path} is gone")
+        raise DaemonLost(f"the daemon at {self.path} closed this connection: {words}")
+
+    def _await_answer(self) -> None:
+        poll = select.poll()
+        poll.register(self._end, select.POLLIN)
+        if not poll.poll(None if self.timeout_s is None else math.ceil(1000 * self.timeout_s)):
+            raise DaemonLost(f"the daemon at {self.path} has not answered for {self.timeout_s:g} s")
+
+    def _read(self) -> Datagram:
+        """What has come in; no data if the daemon has closed.
+
+        A reset says so once, before what was sent earlier can be read.
+        """
+        try:
+            return receive_datagram(self._end, ANSWER_BYTES_MAX)
+        except ConnectionResetError:
+            return receive_datagram(self._end, ANSWER_BYTES_MAX)

@@ -1,0 +1,236 @@
+"""The daemon's control socket: what each request gets for an answer.
+
+Runs on the daemon's loop by plain readers (asyncio and uvloop alike); no callback waits. Whatever comes in is
+checked by requests.py first; a bad request gets an answer, is counted, and changes nothing. The trainer's
+part is trainer_seat.py, decisions about the run are the host's (host.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from p2psgd.errors import P2psgdError, TrainerError
+from p2psgd.ipc.answers import pack_answer, pack_refusal
+from p2psgd.ipc.datagrams import Datagram, close_descriptors
+from p2psgd.ipc.host import ControlHost
+from p2psgd.ipc.listener import Connection, Listener
+from p2psgd.ipc.port import TrainerPort
+from p2psgd.ipc.proposal import RunProposal
+from p2psgd.ipc.requests import (
+    VERSION,
+    AttachRequest,
+    DetachRequest,
+    FinishRequest,
+    ReloadRequest,
+    ReplicaRequest,
+    ReportRequest,
+    StatusRequest,
+    parse_request,
+)
+from p2psgd.ipc.segments import read_sealed_coordinates, sealed_copy
+from p2psgd.ipc.trainer_seat import TrainerSeat
+from p2psgd.wire import codec
+
+
+class ControlServer:
+    """The control socket at `path` and the trainer behind it.
+
+    `inbox_bytes` and `outbox_bytes` replace the usual sizes of the rings.
+    """
+
+    def __init__(
+        self,
+        host: ControlHost,
+        path: Path,
+        *,
+        inbox_bytes: int | None = None,
+        outbox_bytes: int | None = None,
+    ) -> None:
+        self._host = host
+        self._listener = Listener(
+            path, on_datagram=self._on_datagram, on_close=self._on_close, on_refused=self._count_refusal
+        )
+        self._seat = TrainerSeat(
+            host,
+            self._listener,
+            inbox_bytes=inbox_bytes,
+            outbox_bytes=outbox_bytes,
+        )
+        self._refused_requests = 0
+
+    @property
+    def port(self) -> TrainerPort | None:
+        """The segments and counts of the run's trainers, once one has attached."""
+        return self._seat.port
+
+    @property
+    def outbox_closed(self) -> bool:
+        """While true, nothing is taken from the trainer but by `drain_outbox`."""
+        return self._seat.outbox_closed
+
+    @outbox_closed.setter
+    def outbox_closed(self, closed: bool) -> None:
+        self._seat.outbox_closed = closed
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Bind and listen; UsageError if another daemon answers there or the socket cannot be made."""
+        self._seat.start(loop)
+        self._listener.start(loop)
+
+    def close(self) -> None:
+        """Let the trainer go, close everything, remove the socket file."""
+        self._seat.close()
+        self._listener.close()
+
+    def deliver(self, body: bytes | bytearray) -> None:
+        """Hand a peer's UPDATE body to the trainer, if one is attached; never waits, never calls the host."""
+        self._seat.deliver(body)
+
+    def finish(self) -> None:
+        """Ask the trainer, or the next one if none is attached, to stop after its current mini-batch."""
+        self._seat.finish()
+
+    def pause_outbox(self, *, paused: bool) -> None:
+        """Stop or go on taking the trainer's updates; it waits once its outbox is full."""
+        self._seat.pause(paused=paused)
+
+    def drain_outbox(self) -> None:
+        """Take all that the trainer has published by now."""
+        self._seat.drain()
+
+    def trainer_status(self) -> dict[str, Any]:
+        """What the node's status says about the trainer, and how many requests were refused."""
+        return {**self._seat.status(), "refused_requests": self._refused_requests}
+
+    def _on_datagram(self, connection: Connection, datagram: Datagram) -> None:
+        try:
+            if datagram.truncated:
+                raise TrainerError("a datagram or its descriptors are larger than a request may be")
+            self._answer(connection, datagram)
+        except P2psgdError as error:
+            self._count_refusal()
+            self._send(connection, pack_refusal(str(error)))
+        except (OSError, MemoryError) as error:
+            words = (
+                os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "out of memory"
+            )
+            self._count_refusal()
+            self._send(connection, pack_refusal(f"the daemon cannot do that now: {words}"))
+        finally:
+            close_descriptors(datagram.descriptors)
+
+    def _on_close(self, connection: Connection) -> None:
+        self._seat.lost(connection)
+
+    def _count_refusal(self) -> None:
+        self._refused_requests += 1
+
+    def _answer(self, connection: Connection, datagram: Datagram) -> None:
+        match parse_request(datagram.data):
+            case StatusRequest():
+                self._send(connection, pack_answer({"status": self._host.status()}))
+            case ReplicaRequest():
+                self._send_replica(connection)
+            case FinishRequest():
+                self.finish()
+                self._send(connection, pack_answer({}))
+            case AttachRequest() as request:
+                self._attach(connection, request, datagram.descriptors)
+            case ReloadRequest():
+                self._check_attached(connection)
+                self._reload(connection)
+            case ReportRequest() as report:
+                self._check_attached(connection)
+                self._seat.report(report)
+            case DetachRequest(finished=finished):
+                self._check_attached(connection)
+                self._seat.detach(finished=finished, answer=pack_answer({}))
+
+    def _send(self, connection: Connection, data: bytes, descriptors: list[int] | None = None) -> bool:
+        """Send an answer; a connection that cannot take it is closed, and the answer False."""
+        if connection.send(data, descriptors or []):
+            return True
+        self._on_close(connection)
+        self._listener.close_connection(connection)
+        return False
+
+    def _send_with_copy(self, connection: Connection, answer: dict[str, Any], descriptors: list[int]) -> bool:
+        """Send an answer with a copy of the replica as its first descriptor."""
+        packed = pack_answer(answer)
+        copy = sealed_copy("p2psgd-weights", self._host.replica())
+        try:
+            return self._send(connection, packed, [copy, *descriptors])
+        finally:
+            os.close(copy)
+
+    def _send_replica(self, connection: Connection) -> None:
+        run = self._known_run()
+        digest = self._host.replica_digest()
+        answer = {"weights": run.weights, "quantum_log2": run.quantum_log2, "digest": digest}
+        self._send_with_copy(connection, answer, [])
+
+    def _attach(self, connection: Connection, request: AttachRequest, descriptors: list[int]) -> None:
+        if request.version != VERSION:
+            raise TrainerError(
+                f"this daemon speaks version {VERSION} of the control protocol, the trainer version"
+                f" {request.version}: install one p2psgd for both"
+            )
+        seated = self._seat.connection
+        if seated is not None and seated.has_closed():
+            self._listener.settle(seated)
+        if self._seat.connection is not None:
+            raise TrainerError(
+                f"another trainer (pid {self._seat.pid}) is attached to this daemon: stop it first"
+            )
+        if request.run is not None:
+            self._define_run(request.run.proposal(), descriptors)
+        run = self._known_run()
+
+        def hand_over(port: TrainerPort, segments: list[int]) -> bool:
+            return self._send_with_copy(connection, self._describe_attachment(run, port), segments)
+
+        self._seat.attach(connection, request.pid, run, hand_over)
+
+    def _define_run(self, proposal: RunProposal, descriptors: list[int]) -> None:
+        if len(descriptors) != 1:
+            raise TrainerError(f"a proposed run comes with one descriptor, not with {len(descriptors)}")
+        coordinates = read_sealed_coordinates(descriptors[0], proposal.weights)
+        if max(int(coordinates.max()), -int(coordinates.min())) > codec.COORDINATE_MAX:
+            raise TrainerError(f"an initial coordinate is beyond +-{codec.COORDINATE_MAX}")
+        self._host.define_run(proposal, coordinates)
+
+    def _describe_attachment(self, run: RunProposal, port: TrainerPort) -> dict[str, Any]:
+        return {
+            "generation": port.generation + 1,
+            "node": self._host.name(),
+            "share": self._host.share(),
+            "weights": run.weights,
+            "quantum_log2": run.quantum_log2,
+            "tensors": run.tensors,
+            "indices_max": codec.indices_max(run.weights),
+            "inbox_bytes": port.inbox_bytes,
+            "outbox_bytes": port.outbox_bytes,
+            "mini_batches": port.mini_batches,
+            "peer_mini_batches": list(self._host.peer_mini_batches().items()),
+        }
+
+    def _reload(self, connection: Connection) -> None:
+        inbox = self._seat.reload()
+        if inbox is not None:
+            counts = list(self._host.peer_mini_batches().items())
+            self._send_with_copy(connection, {"inbox": inbox, "peer_mini_batches": counts}, [])
+
+    def _known_run(self) -> RunProposal:
+        run = self._host.run()
+        if run is None:
+            raise TrainerError("this daemon knows no run yet: attach a trainer with initial weights first")
+        return run
+
+    def _check_attached(self, connection: Connection) -> None:
+        if connection is not self._seat.connection:
+            raise TrainerError(
+                "only the attached trainer may ask for this, and this connection is not attached"
+            )

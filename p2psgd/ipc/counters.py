@@ -1,0 +1,49 @@
+"""The page of counters that daemon and trainer publish to each other.
+
+Each counter has one writer and a cache line of its own, so the two sides never write one line. A side keeps
+its own counters privately and never reads back what it published; what the other side published is taken as
+hostile by whoever uses it (ring.py, port.py). Loads acquire and stores release: bytes written before a store
+are seen after the load that sees it, on ARM too.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.wire import codec
+
+COUNTERS_BYTES = 4096
+COUNTERS_WORDS = COUNTERS_BYTES // 8
+LINE_WORDS = 8  # 64 bytes
+
+
+class Counter(enum.IntEnum):
+    """The line of each counter; APPEND ONLY."""
+
+    OUTBOX_HEAD = 0  # trainer writes: bytes published
+    INBOX_TAIL = 1  # trainer writes: bytes consumed
+    PASS_BEGUN = 2  # trainer writes: the mini-batch whose residual pass was begun last
+    PASS_DONE = 3  # trainer writes: the mini-batch whose send was done last
+    INBOX_HEAD = 4  # daemon writes: bytes published
+    OUTBOX_TAIL = 5  # daemon writes: bytes consumed
+    RELOAD_WANTED = 6  # daemon writes: 1 while the inbox lacks updates and the trainer must reload
+    STOPPING = 7  # daemon writes: 1 once the trainer should stop after its mini-batch
+    GENERATION = 8  # daemon writes once: which attachment this page belongs to
+
+
+class Counters:
+    """Typed access to a page of counters; `words` is its uint64[512] map."""
+
+    def __init__(self, words: NDArray[np.uint64]) -> None:
+        self._words = words
+
+    def load(self, counter: Counter) -> int:
+        """Return what the writer of this counter published last."""
+        return codec.load_counter(self._words, counter * LINE_WORDS)
+
+    def store(self, counter: Counter, value: int) -> None:
+        """Publish a value, and with it everything written before."""
+        codec.store_counter(self._words, counter * LINE_WORDS, value)

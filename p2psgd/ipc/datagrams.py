@@ -1,0 +1,57 @@
+"""Datagrams with file descriptors on a SOCK_SEQPACKET socket, both ways.
+
+Like socket.send_fds and recv_fds, which in Python 3.11 ignore their flags: descriptors that come in must not
+leak into programs that the daemon starts, and no call may block where the caller says so.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+DESCRIPTORS_MAX = 16  # more than any message carries
+
+
+@dataclass(frozen=True, slots=True)
+class Datagram:
+    """One datagram; its descriptors belong to whoever received it. `truncated`: it was too large."""
+
+    data: bytes
+    descriptors: list[int]
+    truncated: bool
+
+
+def send_datagram(
+    connection: socket.socket, data: bytes, descriptors: Sequence[int] = (), *, wait: bool = False
+) -> None:
+    """Send one datagram.
+
+    BlockingIOError if it would have to wait and may not, OSError if the connection is gone.
+    """
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+    connection.sendmsg([data], ancillary, 0 if wait else socket.MSG_DONTWAIT)
+
+
+def receive_datagram(connection: socket.socket, bytes_max: int) -> Datagram:
+    """Receive one datagram of at most `bytes_max` bytes; no data: the other side has closed.
+
+    BlockingIOError if none is there, OSError if the connection was reset.
+    """
+    room = socket.CMSG_SPACE(DESCRIPTORS_MAX * array.array("i").itemsize)
+    data, ancillary, found, _ = connection.recvmsg(
+        bytes_max, room, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
+    )
+    descriptors = array.array("i")
+    for level, kind, contents in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(contents[: len(contents) // descriptors.itemsize * descriptors.itemsize])
+    return Datagram(data, list(descriptors), bool(found & (socket.MSG_TRUNC | socket.MSG_CTRUNC)))
+
+
+def close_descriptors(descriptors: Iterable[int]) -> None:
+    """Close each of them."""
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,66 @@
+"""What the daemon around the control server does for it, and the values that pass between the two.
+
+The server (control_server.py) owns sockets and shared memory; everything it cannot know it asks a
+`ControlHost`. All calls happen on the loop and return at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.ipc.proposal import RunProposal
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnUpdate:
+    """An update of the node's own trainer, copied out of shared memory and checked.
+
+    `words` is what `payload` decodes to.
+    """
+
+    mini_batch: int
+    step: int
+    count: int
+    payload: bytes
+    words: NDArray[np.uint32]
+
+
+class ControlHost(Protocol):
+    """The daemon, as its control server sees it."""
+
+    def status(self) -> dict[str, Any]:
+        """What `p2psgd status` shows, in types that MessagePack knows."""
+
+    def share(self) -> tuple[int, int] | None:
+        """The part i of n of the data that this node's trainer takes, if it was told."""
+
+    def name(self) -> str:
+        """The node's name."""
+
+    def define_run(self, proposal: RunProposal, coordinates: NDArray[np.int32]) -> None:
+        """Take on this run; P2psgdError with both fingerprints if another one is known already."""
+
+    def run(self) -> RunProposal | None:
+        """The run that is known, if one is."""
+
+    def replica(self) -> NDArray[np.int32]:
+        """The live replica, int32 (P,): copied before control returns to the loop."""
+
+    def replica_digest(self) -> int:
+        """The digest of the live replica."""
+
+    def own_updates(self, updates: list[OwnUpdate]) -> None:
+        """Apply and send updates of the own trainer."""
+
+    def peer_mini_batches(self) -> dict[int, int]:
+        """The largest mini-batch number seen of each peer, by node id."""
+
+    def trainer_attached(self, pid: int) -> None:
+        """A trainer has attached."""
+
+    def trainer_left(self, *, finished: bool, words: str) -> None:
+        """It has left; `words` go on after "the trainer", such as "wrote rubbish about its inbox: ..."."""

@@ -1,0 +1,120 @@
+"""The daemon's side of one run's trainers: what is kept while they come and go.
+
+The residual outlives every trainer, and so does the count of mini-batches; everything else is an
+`Attachment`, made for one trainer and thrown away with it. Only one trainer is attached at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from p2psgd.ipc import layout
+from p2psgd.ipc.attachment import Attachment
+from p2psgd.ipc.host import OwnUpdate
+from p2psgd.ipc.ring import entry_bytes
+from p2psgd.ipc.segments import create_segment
+
+TAKE_ENTRIES = 64  # taken from the outbox in one turn of the loop,
+TAKE_INDICES = 2**18  # and at most about this many indices: a millisecond or two of decoding and applying
+
+
+class TrainerPort:
+    """Segments, deliver and take for the trainers of one run of `weights` weights.
+
+    `inbox_bytes` and `outbox_bytes` are powers of two that hold at least one of the longest entries; None:
+    the usual size.
+    """
+
+    def __init__(
+        self, weights: int, *, inbox_bytes: int | None = None, outbox_bytes: int | None = None
+    ) -> None:
+        self.weights = weights
+        self.inbox_bytes = inbox_bytes or layout.inbox_bytes(weights)
+        self.outbox_bytes = outbox_bytes or layout.outbox_bytes(weights)
+        assert self.inbox_bytes >= entry_bytes(layout.inbox_entry_bytes_max(weights)), inbox_bytes
+        assert self.outbox_bytes >= entry_bytes(layout.outbox_entry_bytes_max(weights)), outbox_bytes
+        self.generation = 0
+        self.torn_passes = 0
+        self.reloads = 0
+        self.attachment: Attachment | None = None
+        self._mini_batches = 0
+        self._stopping = False
+        self._residual = create_segment("p2psgd-residual", 4 * weights)
+
+    @property
+    def mini_batches(self) -> int:
+        """Mini-batches that this node's trainers have begun, over all their lives."""
+        return self.attachment.progress()[0] if self.attachment else self._mini_batches
+
+    @contextlib.contextmanager
+    def attach(self) -> Iterator[list[int]]:
+        """Make the segments of a new trainer and yield their descriptors; undone if the with block raises.
+
+        They are [residual, inbox, outbox, counters, wake_trainer, wake_daemon] and may be used inside the
+        block.
+        """
+        assert self.attachment is None, self.generation
+        attachment = Attachment(
+            weights=self.weights,
+            generation=self.generation + 1,
+            inbox_bytes=self.inbox_bytes,
+            outbox_bytes=self.outbox_bytes,
+            mini_batches=self._mini_batches,
+            stopping=self._stopping,
+        )
+        try:
+            yield [self._residual, *attachment.descriptors]
+            attachment.close_memories()
+        except BaseException:
+            attachment.close()
+            raise
+        self.generation += 1
+        self.attachment = attachment
+
+    def deliver(self, body: bytes | bytearray) -> None:
+        """Hand a peer's update to the trainer, if one is attached; TrainerError if it wrote rubbish."""
+        if self.attachment:
+            self.attachment.deliver(body)
+
+    def take(self) -> list[OwnUpdate]:
+        """The next few updates of the trainer, [] if there are none; TrainerError if rubbish comes next."""
+        return self.attachment.take(TAKE_ENTRIES, TAKE_INDICES) if self.attachment else []
+
+    def take_all(self) -> Iterator[list[OwnUpdate]]:
+        """All that the trainer has published by now, in turns as `take` gives them."""
+        if self.attachment:
+            end = self.attachment.published_bytes()
+            while self.attachment.taken_bytes < end:
+                yield self.take()
+
+    def reload(self) -> int:
+        """The attached trainer is about to get the replica as it is now: where it reads its inbox on."""
+        assert self.attachment is not None
+        self.reloads += 1
+        return self.attachment.reload()
+
+    def finish(self) -> None:
+        """Ask the trainer, or the next one if it has just crashed, to stop after its mini-batch."""
+        self._stopping = True
+        if self.attachment:
+            self.attachment.request_stop()
+
+    def detach(self, *, finished: bool) -> None:
+        """The trainer is gone, and what it had published was taken: count a torn pass and drop its memory."""
+        assert self.attachment is not None
+        self._mini_batches, torn = self.attachment.progress()
+        self.torn_passes += torn
+        if finished:
+            self._stopping = False
+        self.attachment.close()
+        self.attachment = None
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        if self.attachment:
+            self.detach(finished=False)
+        descriptor, self._residual = self._residual, -1
+        if descriptor >= 0:
+            os.close(descriptor)

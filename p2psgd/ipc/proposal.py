@@ -1,0 +1,98 @@
+"""What a trainer proposes as the run: tensors, quantum, and all weights rounded to the quantum's lattice.
+
+weight = quantum * coordinate. The rounding happens once, here, in float64: all nodes that start from the same
+arrays propose the same coordinates, whatever machine they run on. Everything after it is integer arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from p2psgd.errors import TrainerError
+from p2psgd.wire import codec
+
+QUANTUM_LOG2_MIN = -30
+PIECE_WEIGHTS = 1 << 20  # rounded at once: 8 MiB of float64
+
+Tensors = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunProposal:
+    """The run as a trainer describes it; with the initial coordinates it is all that a fingerprint covers."""
+
+    tensors: Tensors
+    quantum_log2: int
+    mode: str
+    label: str
+
+    @property
+    def weights(self) -> int:
+        """P: how many weights all tensors hold together."""
+        return count_weights(self.tensors)
+
+
+def count_weights(tensors: Tensors) -> int:
+    """P: how many weights the tensors hold together."""
+    return sum(math.prod(shape) for _, shape in tensors)
+
+
+def propose(
+    initial: ArrayLike | Mapping[str, ArrayLike], *, quantum: float, label: str
+) -> tuple[RunProposal, NDArray[np.int32]]:
+    """The proposal and its coordinates, int32 (P,), of one array or of named arrays in their order.
+
+    Raises TrainerError for a weight that is not finite or beyond 2**23 quanta, for anything but
+    floating-point arrays, and for a quantum that is no power of two within 2**-30 and 1.
+    """
+    quantum_log2 = measure_quantum(quantum)
+    named = initial if isinstance(initial, Mapping) else {"weights": initial}
+    arrays = {str(name): np.asarray(values) for name, values in named.items()}
+    for name, values in arrays.items():
+        if values.dtype.kind != "f":
+            raise TrainerError(f"tensor {name!r} holds {values.dtype}; initial weights are float32 arrays")
+        if values.size == 0:
+            raise TrainerError(f"tensor {name!r} of shape {values.shape} holds no weights; leave it out")
+    tensors = tuple((name, values.shape) for name, values in arrays.items())
+    weights = count_weights(tensors)
+    if not 1 <= weights <= codec.WEIGHTS_MAX:
+        raise TrainerError(
+            f"the initial tensors hold {weights} weights; 1 to {codec.WEIGHTS_MAX} are possible"
+        )
+    coordinates = np.empty(weights, dtype=np.int32)
+    start = 0
+    for name, values in arrays.items():
+        _round_tensor(name, values.reshape(-1), coordinates[start : start + values.size], quantum_log2)
+        start += values.size
+    return RunProposal(tensors, quantum_log2, "async", label), coordinates
+
+
+def measure_quantum(quantum: Any) -> int:
+    """log2 of the quantum; TrainerError unless it is a power of two within 2**-30 and 1."""
+    if isinstance(quantum, float | int | np.floating) and math.isfinite(quantum):
+        mantissa, exponent = math.frexp(float(quantum))
+        if mantissa == 0.5 and QUANTUM_LOG2_MIN <= exponent - 1 <= 0:
+            return exponent - 1
+    raise TrainerError(f"quantum {quantum!r} is not a power of two within 2**-30 and 1, such as 2**-20")
+
+
+def _round_tensor(name: str, values: NDArray[Any], coordinates: NDArray[np.int32], quantum_log2: int) -> None:
+    for start in range(0, values.size, PIECE_WEIGHTS):
+        piece = values[start : start + PIECE_WEIGHTS].astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            rounded = np.rint(piece / 2.0**quantum_log2)
+        beyond = ~(np.abs(rounded) <= codec.COORDINATE_WARN)  # true for NaN as well
+        if beyond.any():
+            place = int(beyond.argmax())
+            raise TrainerError(
+                f"weight {start + place} of tensor {name!r} is {piece[place]:g}; initial weights are finite"
+                f" and within +-{codec.COORDINATE_WARN * 2.0**quantum_log2:g}, 2**23 quanta of"
+                f" 2**{quantum_log2}"
+            )
+        coordinates[start : start + piece.size] = rounded

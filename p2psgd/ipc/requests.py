@@ -1,0 +1,185 @@
+"""What may come in over the control socket: one MessagePack map a datagram, read strictly.
+
+Each request is a pydantic model with exactly its keys and no conversions; sizes are bounded before anything
+is built. Whatever is wrong becomes one TrainerError whose sentence is the answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any, Literal
+
+import msgpack
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from p2psgd.errors import TrainerError
+from p2psgd.ipc.proposal import QUANTUM_LOG2_MIN, RunProposal, count_weights
+from p2psgd.wire import codec
+
+VERSION = 1  # of the control protocol and of the memory's layout
+REQUEST_BYTES_MAX = 64 * 1024
+TENSORS_MAX = 4096
+COUNT_MAX = 2**63 - 1  # what every reader of the status can hold
+
+Size = Annotated[int, Field(ge=1, le=codec.WEIGHTS_MAX)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Shape = Annotated[tuple[Size, ...], Field(max_length=16)]
+Figure = Annotated[float, Field(ge=0)]
+
+
+class Strict(BaseModel):
+    """Exactly these keys, exactly these types, no NaN or infinity."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class StatusRequest(Strict):
+    """The daemon's status."""
+
+    op: Literal["status"] = "status"
+
+
+class ReplicaRequest(Strict):
+    """A copy of the replica, in a memfd."""
+
+    op: Literal["replica"] = "replica"
+
+
+class FinishRequest(Strict):
+    """Asks the trainer to stop after its current mini-batch."""
+
+    op: Literal["finish"] = "finish"
+
+
+class ReloadRequest(Strict):
+    """A fresh copy of the replica for the attached trainer."""
+
+    op: Literal["reload"] = "reload"
+
+
+class DetachRequest(Strict):
+    """The attached trainer leaves; `finished`: it has done all it was asked to do."""
+
+    op: Literal["detach"] = "detach"
+    finished: bool
+
+
+class ReportRequest(Strict):
+    """Figures of the attached trainer, for people; those left out stay as they were. It gets no answer."""
+
+    op: Literal["report"] = "report"
+    samples: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
+    samples_per_s: Figure = 0.0
+    loss: float | None = None
+    test_accuracy: float | None = None
+    waits: Annotated[str, Field(max_length=500)] = ""
+    epoch: Figure = 0.0
+
+
+class ProposedRun(Strict):
+    """A run as a trainer proposes it; its initial coordinates come in a memfd."""
+
+    tensors: Annotated[tuple[tuple[Name, Shape], ...], Field(min_length=1, max_length=TENSORS_MAX)]
+    quantum_log2: Annotated[int, Field(ge=QUANTUM_LOG2_MIN, le=0)]
+    mode: Literal["async"]
+    label: Annotated[str, Field(max_length=200)]
+
+    def proposal(self) -> RunProposal:
+        """The same as a plain value; TrainerError if a name stands twice or the weights are too many."""
+        name, times = Counter(name for name, _ in self.tensors).most_common(1)[0]
+        if times > 1:
+            raise TrainerError(f"the name {name!r} stands for {times} tensors; each needs its own")
+        weights = count_weights(self.tensors)
+        if weights > codec.WEIGHTS_MAX:
+            raise TrainerError(
+                f"the tensors hold {weights} weights; at most {codec.WEIGHTS_MAX} are possible"
+            )
+        return RunProposal(self.tensors, self.quantum_log2, self.mode, self.label)
+
+
+class AttachRequest(Strict):
+    """A trainer attaches, to the run it proposes or (None) to the one that the daemon knows."""
+
+    op: Literal["attach"] = "attach"
+    version: int
+    pid: Annotated[int, Field(ge=1, le=2**31)]
+    run: ProposedRun | None
+
+
+Request = (
+    StatusRequest
+    | ReplicaRequest
+    | FinishRequest
+    | ReloadRequest
+    | DetachRequest
+    | ReportRequest
+    | AttachRequest
+)
+_REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="op")])
+
+
+def pack_request(request: Request) -> bytes:
+    """The datagram of a request, with the keys that were set; TrainerError if it is over 64 KiB."""
+    fields = {**request.model_dump(exclude_unset=True), "op": request.op}
+    datagram: bytes = msgpack.packb(fields)
+    if len(datagram) > REQUEST_BYTES_MAX:
+        raise TrainerError(
+            f"a request takes {len(datagram)} bytes, at most {REQUEST_BYTES_MAX} are possible: use fewer"
+            " tensors or shorter names"
+        )
+    return datagram
+
+
+def parse_request(datagram: bytes) -> Request:
+    """The request in a datagram; TrainerError with a sentence if it is not exactly one."""
+    return parse_fields(unpack_map(datagram, bytes_max=REQUEST_BYTES_MAX))
+
+
+def parse_fields(fields: dict[str, Any]) -> Request:
+    """The request that these fields make up, `op` among them; TrainerError if it is not exactly one."""
+    try:
+        return _REQUEST.validate_python(fields)
+    except ValidationError as error:
+        raise TrainerError(f"malformed request: {describe_fault(error)}") from None
+
+
+def describe_fault(error: ValidationError) -> str:
+    """The first fault that pydantic found, as `place: what`, bounded and without the hostile value."""
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in fault["loc"])
+    return f"{place!r:.100}: {fault['msg']:.200}" if place else f"{fault['msg']:.200}"
+
+
+def unpack_map(datagram: bytes, *, bytes_max: int, lists: bool = False) -> dict[str, Any]:
+    """The MessagePack map in a datagram: text keys, none twice, no extension types."""
+    if len(datagram) > bytes_max:
+        raise TrainerError(f"a datagram of more than {bytes_max} bytes")
+    try:
+        fields = msgpack.unpackb(
+            datagram,
+            use_list=lists,
+            object_pairs_hook=_unique_keys,
+            ext_hook=_refuse_extension,
+            strict_map_key=True,
+            max_array_len=2 * TENSORS_MAX,
+            max_map_len=256,
+            max_ext_len=0,
+        )
+    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
+        raise TrainerError(f"a datagram that is no MessagePack map: {error!s:.100}") from None
+    if not isinstance(fields, dict):
+        raise TrainerError("a datagram that is no MessagePack map")
+    return fields
+
+
+def _unique_keys(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a key stands twice")
+    if not all(isinstance(key, str) for key in fields):
+        raise ValueError("a key is not text")
+    return fields
+
+
+def _refuse_extension(code: int, _: bytes) -> Any:
+    raise ValueError(f"extension type {code}")

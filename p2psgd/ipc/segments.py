@@ -1,0 +1,104 @@
+"""Shared memory without names: memfds whose size is sealed.
+
+A process that maps a file somebody else truncates dies of SIGBUS. So the daemon seals every segment against
+shrinking and growing before it hands it over, and whoever tries to truncate it gets EPERM; copies of the
+replica are sealed against writing too. What comes from the trainer (initial coordinates) is never mapped by
+the daemon: it is read with preadv, which reports a short file instead of dying.
+
+Mappings have no close(): numpy arrays keep theirs alive, and the memory goes with the last array.
+"""
+
+from __future__ import annotations
+
+import enum
+import fcntl
+import mmap
+import os
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.errors import TrainerError
+
+Item = TypeVar("Item", bound=np.generic)
+
+SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+PIECE_BYTES = 1 << 26  # one read or write call moves at most this much: below the kernel's 2 GiB
+
+
+class Access(enum.Enum):
+    """What a map of a segment is for."""
+
+    WRITE = enum.auto()
+    READ = enum.auto()  # what the other side writes
+    SEALED = enum.auto()  # what can never change; kernels before 6.7 map it only privately
+
+
+def create_segment(name: str, size_bytes: int) -> int:
+    """Return the descriptor of a new writable memfd of zeros whose size can no longer change."""
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, size_bytes)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SIZE_SEALS)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def sealed_copy(name: str, array: NDArray[Any]) -> int:
+    """Return the descriptor of a new memfd with the bytes of `array` (contiguous), which can never change."""
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        contents = array.data.cast("B")
+        os.ftruncate(descriptor, len(contents))
+        position = 0
+        while position < len(contents):
+            position += os.pwrite(descriptor, contents[position : position + PIECE_BYTES], position)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SIZE_SEALS | fcntl.F_SEAL_WRITE)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def map_segment(descriptor: int, item: type[Item], count: int, access: Access) -> NDArray[Item]:
+    """Map `count` items, the whole of the segment, as an array of shape (count,).
+
+    The descriptor may be closed after.
+
+    Raises TrainerError if the segment has another size.
+    """
+    size_bytes = count * np.dtype(item).itemsize
+    found_bytes = os.fstat(descriptor).st_size
+    if found_bytes != size_bytes:
+        raise TrainerError(f"a segment of shared memory holds {found_bytes} bytes instead of {size_bytes}")
+    flags = mmap.MAP_PRIVATE if access is Access.SEALED else mmap.MAP_SHARED
+    protection = mmap.PROT_READ | mmap.PROT_WRITE if access is Access.WRITE else mmap.PROT_READ
+    memory = mmap.mmap(descriptor, size_bytes, flags=flags, prot=protection)
+    return np.frombuffer(memory, dtype=item, count=count)
+
+
+def read_sealed_coordinates(descriptor: int, weights: int) -> NDArray[np.int32]:
+    """Copy int32[weights] out of a sealed memfd from another process; TrainerError if it is anything else."""
+    try:
+        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError:
+        raise TrainerError("the initial coordinates must come in a memfd; this descriptor is none") from None
+    if not seals & fcntl.F_SEAL_SHRINK or not seals & fcntl.F_SEAL_WRITE:
+        raise TrainerError("the memfd of initial coordinates must be sealed against shrinking and writing")
+    found_bytes = os.fstat(descriptor).st_size
+    if found_bytes != 4 * weights:
+        raise TrainerError(
+            f"the initial coordinates take {found_bytes} bytes; {weights} weights take {4 * weights}"
+        )
+    coordinates = np.empty(weights, dtype=np.int32)
+    contents = coordinates.data.cast("B")
+    position = 0
+    while position < len(contents):
+        got = os.preadv(descriptor, [contents[position : position + PIECE_BYTES]], position)
+        if got == 0:
+            raise TrainerError("the memfd of initial coordinates ended early")
+        position += got
+    return coordinates

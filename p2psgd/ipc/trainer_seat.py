@@ -1,0 +1,238 @@
+"""The daemon's one place for a trainer: who holds it, from attaching to leaving.
+
+A trainer leaves in one of four ways: it detaches; its connection ends; its process ends (seen by a pidfd,
+because a child that it forked may hold the connection open); or it is refused for writing rubbish into shared
+memory. What it had published whole is taken first, but for a refused one: from its first bad entry on,
+nothing is. Taking happens in short turns on the loop, so that a busy trainer does not keep the daemon from
+its peers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+
+from p2psgd.errors import TrainerError
+from p2psgd.ipc.answers import pack_refusal
+from p2psgd.ipc.host import ControlHost
+from p2psgd.ipc.listener import Connection, Listener
+from p2psgd.ipc.port import TrainerPort
+from p2psgd.ipc.proposal import RunProposal
+from p2psgd.ipc.requests import ReportRequest
+from p2psgd.ipc.trainer_figures import TrainerFigures
+
+
+class TrainerSeat:
+    """Attaches, serves and releases trainers, whose connections are the listener's.
+
+    While `outbox_closed` is true nothing is taken from a trainer but by `drain`.
+    """
+
+    def __init__(
+        self,
+        host: ControlHost,
+        listener: Listener,
+        *,
+        inbox_bytes: int | None,
+        outbox_bytes: int | None,
+    ) -> None:
+        self.port: TrainerPort | None = None
+        self.outbox_closed = False
+        self._paused = False
+        self.connection: Connection | None = None
+        self.pid = 0
+        self._host = host
+        self._listener = listener
+        self._inbox_bytes = inbox_bytes
+        self._outbox_bytes = outbox_bytes
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pidfd = -1
+        self._take_scheduled = False
+        self._figures = TrainerFigures()
+        self._finished = False
+        self._stopping = False
+        self._refused = 0
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Use this loop."""
+        self._loop = loop
+
+    def close(self) -> None:
+        """Let the trainer go and close everything."""
+        if self.connection is not None:
+            self._leave(
+                finished=False,
+                words="was cut off: its daemon has stopped",
+                farewell=pack_refusal("the daemon has stopped"),
+            )
+        if self.port is not None:
+            self.port.close()
+
+    def attach(
+        self,
+        connection: Connection,
+        pid: int,
+        run: RunProposal,
+        hand_over: Callable[[TrainerPort, list[int]], bool],
+    ) -> None:
+        """Seat a trainer; `hand_over(port, descriptors)` gives it its segments and says whether they left.
+
+        Raises TrainerError if they did not reach it; then nothing has changed. `pid` is what it says it is
+        itself.
+        """
+        assert self.connection is None, self.pid
+        if self.port is None:
+            self.port = TrainerPort(
+                run.weights, inbox_bytes=self._inbox_bytes, outbox_bytes=self._outbox_bytes
+            )
+            if self._stopping:
+                self.port.finish()
+        with self.port.attach() as descriptors:
+            if not hand_over(self.port, descriptors):
+                raise TrainerError("the trainer has closed its connection while it was being attached")
+        self.connection = connection
+        self.pid = connection.pid or pid
+        self._finished = False
+        self._watch(connection.pid)
+        self._host.trainer_attached(self.pid)
+
+    def deliver(self, body: bytes | bytearray) -> None:
+        """Hand a peer's update to the trainer, if there is one; never waits and never calls the host."""
+        if self.port is None:
+            return
+        try:
+            self.port.deliver(body)
+        except TrainerError as error:
+            assert self._loop is not None
+            self._loop.call_soon(self._refuse, self.connection, f"wrote rubbish about its inbox: {error}")
+
+    def finish(self) -> None:
+        """Ask the trainer, or the next one if there is none, to stop after its current mini-batch."""
+        self._stopping = True
+        if self.port is not None:
+            self.port.finish()
+
+    def drain(self) -> bool:
+        """Take all that the trainer has published by now; False if it had to be refused for rubbish."""
+        try:
+            if self.port is not None:
+                for updates in self.port.take_all():
+                    self._host.own_updates(updates)
+        except TrainerError as error:
+            self._refuse(self.connection, f"wrote an outbox entry that does not check: {error}")
+            return False
+        return True
+
+    def reload(self) -> int | None:
+        """Take what the trainer has published; where it reads its inbox on, None if it had to be refused."""
+        assert self.port is not None
+        return self.port.reload() if self.outbox_closed or self.drain() else None
+
+    def pause(self, *, paused: bool) -> None:
+        """Leave what the trainer publishes in its outbox for now, or go on; once that is full it waits.
+
+        Reload, detach and drain take it all the same: nothing is lost.
+        """
+        if self._paused and not paused and not self._take_scheduled and self._loop is not None:
+            self._take_scheduled = True
+            self._loop.call_soon(self._take)
+        self._paused = paused
+
+    def report(self, figures: ReportRequest) -> None:
+        """Take note of what the trainer says about its progress."""
+        self._figures.update(figures)
+
+    def detach(self, *, finished: bool, answer: bytes) -> None:
+        """The trainer leaves of its own will, and gets an answer."""
+        words = "has finished" if finished else "has detached before its end"
+        self._leave(finished=finished, words=words, farewell=answer)
+
+    def lost(self, connection: Connection) -> None:
+        """A connection has ended; if it was the trainer's, so has the trainer."""
+        if connection is self.connection:
+            self._leave(finished=False, words="ended without detaching")
+
+    def status(self) -> dict[str, Any]:
+        """What the node's status says about the trainer."""
+        port = self.port
+        return {
+            "attached": self.connection is not None,
+            "pid": self.pid if self.connection is not None else None,
+            "finished": self._finished,
+            "mini_batches": port.mini_batches if port else 0,
+            **self._figures.as_dict(),
+            "torn_passes": port.torn_passes if port else 0,
+            "reloads": port.reloads if port else 0,
+            "refused_trainers": self._refused,
+        }
+
+    def _watch(self, pid: int) -> None:
+        assert self._loop is not None
+        assert self.port is not None
+        assert self.port.attachment is not None
+        self._loop.add_reader(self.port.attachment.wake_daemon.fileno(), self._on_wake)
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except OSError:
+            return  # it has ended already, or lives in a foreign pid namespace: its connection tells
+        self._loop.add_reader(self._pidfd, self._on_exit)
+
+    def _on_exit(self) -> None:
+        if self.connection is not None:
+            self._listener.settle(self.connection)  # it may have detached before
+        if self.connection is not None:
+            self.lost(self.connection)
+
+    def _on_wake(self) -> None:
+        if self.port is None or self.port.attachment is None:
+            return
+        self.port.attachment.wake_daemon.clear()
+        if not self._take_scheduled:
+            self._take()
+
+    def _take(self) -> None:
+        self._take_scheduled = False
+        if self.outbox_closed or self._paused or self.port is None:
+            return
+        try:
+            updates = self.port.take()
+        except TrainerError as error:
+            self._refuse(self.connection, f"wrote an outbox entry that does not check: {error}")
+            return
+        if updates:
+            assert self._loop is not None
+            self._take_scheduled = True
+            self._loop.call_soon(self._take)  # there may be more: look again after everybody else had a turn
+            self._host.own_updates(updates)
+
+    def _refuse(self, connection: Connection | None, words: str) -> None:
+        if connection is not None and connection is self.connection:
+            self._refused += 1
+            last_words = pack_refusal(f"the daemon refused this trainer: it {words}")
+            self._let_go(finished=False, words=words, farewell=last_words)
+
+    def _leave(self, *, finished: bool, words: str, farewell: bytes = b"") -> None:
+        """Take what the trainer had published, then let it go."""
+        assert self.connection is not None
+        if self.outbox_closed or self.drain():
+            self._let_go(finished=finished, words=words, farewell=farewell)
+
+    def _let_go(self, *, finished: bool, words: str, farewell: bytes) -> None:
+        connection, self.connection = self.connection, None
+        assert connection is not None
+        assert self._loop is not None
+        assert self.port is not None
+        assert self.port.attachment is not None
+        self._loop.remove_reader(self.port.attachment.wake_daemon.fileno())
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+        self.port.detach(finished=finished)
+        self._finished = finished
+        self._stopping = self._stopping and not finished
+        self._figures.trainer_left()
+        self._host.trainer_left(finished=finished, words=words)
+        self._listener.close_connection(connection, farewell)

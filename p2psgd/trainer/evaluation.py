@@ -1,0 +1,43 @@
+"""How good a net is: loss and accuracy on samples it was not trained on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from p2psgd.trainer.data import Dataset, load_dataset
+from p2psgd.trainer.net import Net, Shape, Vector
+from p2psgd.trainer.recipe import Recipe
+from p2psgd.trainer.samples import Samples
+
+ROWS = 1024  # at a time: large enough for the matrix product, small enough for the cache
+
+
+def net_shape(recipe: Recipe, dataset: Dataset) -> Shape:
+    """The net that this recipe trains on these data."""
+    return Shape(dataset.train.inputs, recipe.hidden, dataset.classes, recipe.activation)
+
+
+def evaluate(recipe: Recipe, weights: Vector, dataset: Dataset | None = None) -> tuple[float, float]:
+    """Return the mean cross-entropy in nats and the accuracy, 0 to 1, of weights (P,) on the test samples.
+
+    The recipe's data are loaded unless they are given. Raises UsageError if they cannot be.
+    """
+    if dataset is None:
+        dataset = load_dataset(recipe.data)
+    return loss_and_accuracy(net_shape(recipe, dataset), weights, dataset.test)
+
+
+def loss_and_accuracy(shape: Shape, weights: Vector, samples: Samples) -> tuple[float, float]:
+    """Mean cross-entropy in nats and accuracy, 0 to 1, over all samples."""
+    net = Net(shape, ROWS)
+    inputs = np.empty((ROWS, samples.inputs), np.float32)
+    total_loss, total_correct = 0.0, 0
+    count = len(samples.labels)
+    for start in range(0, count, ROWS):
+        rows = np.arange(start, min(start + ROWS, count))
+        batch = inputs[: len(rows)]
+        samples.fill(rows, batch)
+        loss, correct = net.loss(weights, batch, samples.labels[rows])
+        total_loss += loss * len(rows)
+        total_correct += correct
+    return total_loss / count, total_correct / count

@@ -1,0 +1,340 @@
+"""A training script's link to its node's daemon: `attach`, `receive` before a mini-batch, `send` after it.
+
+The working copy of the weights is private to this process, float32 and always quantum * coordinate exactly,
+so the order in which own and peers' updates come does not matter: at the same frontier it equals the daemon's
+replica bit for bit. The residual lies in the daemon's memory and outlives this process. Not safe for several
+threads; numpy only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import select
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import ValidationError
+
+from p2psgd.errors import DaemonLost, P2psgdError, PeerError, TrainerError, UsageError
+from p2psgd.ipc.answers import AttachAnswer, ReloadAnswer, check_answer
+from p2psgd.ipc.control_client import ControlClient, NoDaemon
+from p2psgd.ipc.datagrams import close_descriptors
+from p2psgd.ipc.paths import control_path
+from p2psgd.ipc.proposal import Tensors, propose
+from p2psgd.ipc.requests import (
+    VERSION,
+    AttachRequest,
+    DetachRequest,
+    ProposedRun,
+    ReloadRequest,
+    ReportRequest,
+    describe_fault,
+)
+from p2psgd.ipc.segments import Access, map_segment, sealed_copy
+from p2psgd.ipc.trainer_memory import TrainerMemory
+from p2psgd.ipc.wakeup import Wakeup
+from p2psgd.wire import codec
+from p2psgd.wire.update import parse_update
+
+RETRY_S = 0.05  # between looks for a daemon that is just starting
+DETACH_TIMEOUT_S = 10.0
+
+
+def attach(
+    initial: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    *,
+    quantum: float = 2.0**-20,
+    label: str = "",
+    control: str | Path | None = None,
+    timeout_s: float = 30.0,
+) -> Link:
+    """Attach this process to the daemon of its node as its trainer.
+
+    `initial`: the weights that training starts from, the same on all nodes: a float array or a mapping of
+    names to arrays, whose order is the tensors' order; each is rounded to the nearest multiple of `quantum`,
+    a power of two within 2**-30 and 1. None: the run that the daemon already knows. `label` is part of what
+    nodes must agree on. `control` is the daemon's state directory or its socket, by default $P2PSGD_CONTROL,
+    else the default state directory.
+
+    Waits up to `timeout_s` for a daemon to listen there. TrainerError if none does, if initial weights,
+    quantum or label will not do, or with the daemon's sentence if it refuses: another run, or another trainer
+    attached.
+    """
+    path = control_path(control)
+    run, coordinates = None, None
+    try:
+        if initial is not None:
+            proposal, coordinates = propose(initial, quantum=quantum, label=label)
+            run = ProposedRun(**dataclasses.asdict(proposal))
+        request = AttachRequest(version=VERSION, pid=os.getpid(), run=run)
+    except ValidationError as error:
+        raise TrainerError(f"attach: {describe_fault(error)}") from None
+    descriptors = [] if coordinates is None else [sealed_copy("p2psgd-initial", coordinates)]
+    try:
+        return _attach_by(time.monotonic() + timeout_s, path, request, descriptors)
+    finally:
+        close_descriptors(descriptors)
+
+
+def _attach_by(deadline: float, path: Path, request: AttachRequest, descriptors: list[int]) -> Link:
+    while True:
+        left_s = deadline - time.monotonic()
+        try:
+            with contextlib.ExitStack() as undo:
+                client = undo.enter_context(ControlClient(path, timeout_s=max(left_s, RETRY_S)))
+                fields, segments = client.exchange(request, descriptors)
+                link = Link(client, fields, segments)
+                undo.pop_all()
+                return link
+        except (NoDaemon, DaemonLost) as error:
+            if left_s <= 0:
+                raise TrainerError(str(error)) from None
+        except UsageError as error:
+            raise TrainerError(str(error)) from None
+        time.sleep(RETRY_S)
+
+
+class Link:
+    """An attached trainer; made by `attach`, closed by `close` or at the end of its with block.
+
+    `weights` is the working copy, float32 (P,), read-only; `tensors` are views of it by name, in their
+    shapes; `residual` is what was proposed and not yet sent, float32 (P,), read-only. `mini_batches` counts
+    the `send` calls of all this node's trainers so far, `peer_mini_batches` the same of each peer as far as
+    its updates told, by node id. `share` is (i, n): take the i-th of n parts of the data.
+    """
+
+    def __init__(self, client: ControlClient, fields: dict[str, Any], descriptors: list[int]) -> None:
+        try:
+            answer = check_answer(AttachAnswer, fields)
+            if len(descriptors) != 7:
+                raise TrainerError(f"the daemon handed over {len(descriptors)} descriptors instead of 7")
+            copy, *memories, wake_trainer, wake_daemon = descriptors
+            self.quantum = 2.0**answer.quantum_log2
+            self._weights = np.empty(answer.weights, dtype=np.float32)
+            self._copy_weights(copy)
+            self._memory = TrainerMemory(answer, memories, Wakeup(wake_trainer), Wakeup(wake_daemon))
+        except BaseException:
+            close_descriptors(descriptors)
+            raise
+        close_descriptors([copy, *memories])
+        client.timeout_s = None  # a stopped daemon that goes on later is no reason to end
+        self._client = client
+        self._closed = False
+        self._exact = True  # not while weights or residual are being changed, nor after an interruption then
+        self._says_it_waits = False  # in the daemon's status, until a report that it does not gets through
+        self._start = 0  # where the next residual pass begins, so that none is cut off for ever
+        self._words = np.empty(answer.indices_max, dtype=np.uint32)
+        self.node = answer.node
+        self.share = answer.share
+        self.mini_batches = answer.mini_batches
+        self.peer_mini_batches = dict(answer.peer_mini_batches)
+        self.weights = _read_only(self._weights)
+        self.tensors = _cut(self.weights, answer.tensors)
+        self.residual = _read_only(self._memory.residual)
+        self._poll = select.poll()
+        self._poll.register(self._client, select.POLLIN)
+        self._poll.register(self._memory.wake_trainer, select.POLLIN)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(finished=kind is None)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the daemon asks this trainer to end after its current mini-batch."""
+        return self._memory.stopping
+
+    def receive(self) -> int:
+        """Apply the peers' updates that have come since the last call; return how many they were.
+
+        When there were too many to keep, the weights are fetched anew from the replica instead, with the own
+        updates in them.
+        """
+        self._check_open()
+        self._client.check_daemon()
+        if self._memory.reload_wanted or not self._exact:
+            self._reload()
+        applied = 0
+        self._exact = False
+        for body in self._memory.updates():
+            self._apply(body)
+            applied += 1
+        self._exact = True
+        return applied
+
+    def send(self, delta: NDArray[np.float32], step: int) -> int:
+        """Propose a change of all weights, float32 (P,); return how many indices of it were sent.
+
+        residual += delta; each weight whose residual exceeds `step` quanta (1 to 2**20) in magnitude is sent
+        and changed by that much here and everywhere, and its residual reduced by it ([Strom 2015], steps 4 to
+        9); the rest waits in the residual. TrainerError, with nothing changed, for another dtype or shape, a
+        NaN or infinite value, a step out of range. Waits while the daemon's outbox is full.
+        """
+        self._check_open()
+        self._client.check_daemon()
+        if not self._exact:
+            self._reload()
+        delta, step = self._check(delta, step)
+        self._wait_for_room()
+        self._exact = False
+        self.mini_batches += 1
+        self._memory.begin_pass(self.mini_batches)
+        try:
+            count, start = codec.residual_pass(
+                self._memory.residual, delta, self._words, threshold=step * self.quantum, start=self._start
+            )
+        except ValueError as error:
+            self.mini_batches -= 1
+            self._memory.begin_pass(self.mini_batches)
+            self._exact = True
+            raise TrainerError(f"delta is refused: {error}") from None
+        self._start = start
+        if count:
+            words = self._words[:count]
+            payload = codec.encode(words, self._weights.size)
+            self._memory.put_update(self.mini_batches, step, count, payload)
+            codec.apply_weights(self._weights, words, step * self.quantum)
+        self._memory.end_pass(self.mini_batches)
+        self._exact = True
+        return count
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until there is something to `receive` or `stopping` is set; False if neither came in time."""
+        self._check_open()
+        deadline = time.monotonic() + timeout_s
+        while not (self._memory.has_updates() or self._memory.reload_wanted or self._memory.stopping):
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            self._sleep(left_s)
+        return True
+
+    def report(self, **figures: Any) -> None:
+        """Tell the daemon's status how training goes; figures left out stay as they were. Never waits.
+
+        samples (int, of this process), samples_per_s, loss, test_accuracy (0 to 1), epoch, waits (a plain
+        sentence, "" when it waits for nothing). A loss or accuracy that is not finite is shown as unknown.
+        TrainerError for any other figure.
+        """
+        self._check_open()
+        plain = {
+            name: value.item() if isinstance(value, np.generic) else value for name, value in figures.items()
+        }
+        for name in ("loss", "test_accuracy"):
+            if isinstance(plain.get(name), float) and not math.isfinite(plain[name]):
+                plain[name] = None
+        try:
+            self._client.tell(ReportRequest(**plain))
+        except ValidationError as error:
+            raise TrainerError(f"report: {describe_fault(error)}") from None
+
+    def close(self, finished: bool = False) -> None:
+        """Detach; `finished`: all is done, nobody needs to start this trainer again. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._client.timeout_s = DETACH_TIMEOUT_S
+        with contextlib.suppress(P2psgdError):  # a daemon that is gone or refuses needs no farewell
+            self._client.exchange(DetachRequest(finished=finished))
+        self._client.close()
+        self._memory.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TrainerError("this link is closed; attach again")
+
+    def _check(self, delta: NDArray[np.float32], step: int) -> tuple[NDArray[np.float32], int]:
+        if (
+            not isinstance(delta, np.ndarray)
+            or delta.dtype != np.float32
+            or delta.shape != self._weights.shape
+        ):
+            found = f"{delta.dtype} {delta.shape}" if isinstance(delta, np.ndarray) else type(delta).__name__
+            raise TrainerError(f"delta must be a numpy array float32 {self._weights.shape}, it is {found}")
+        if (
+            isinstance(step, bool)
+            or not isinstance(step, int | np.integer)
+            or not 1 <= step <= codec.STEP_MAX
+        ):
+            raise TrainerError(
+                f"step must be a whole number of quanta from 1 to {codec.STEP_MAX}, it is {step!r}"
+            )
+        return np.ascontiguousarray(delta), int(step)
+
+    def _apply(self, body: bytes) -> None:
+        try:
+            header, payload = parse_update(body, self._weights.size)
+            words = codec.decode(payload, header.count, self._weights.size)
+        except PeerError as error:
+            raise TrainerError(f"the daemon's inbox holds an update that does not check: {error}") from None
+        codec.apply_weights(self._weights, words, header.step * self.quantum)
+        self._note_peer(header.node, header.mini_batch)
+
+    def _note_peer(self, node: int, mini_batch: int) -> None:
+        self.peer_mini_batches[node] = max(mini_batch, self.peer_mini_batches.get(node, 0))
+
+    def _reload(self) -> None:
+        """Fetch the weights from the replica, after an inbox overflow or an interrupted send or receive."""
+        self._exact = False
+        self._memory.publish()
+        try:
+            fields, descriptors = self._client.exchange(ReloadRequest())
+        except UsageError as error:
+            raise TrainerError(str(error)) from None
+        try:
+            answer = check_answer(ReloadAnswer, fields)
+            if len(descriptors) != 1:
+                raise TrainerError(f"the daemon handed over {len(descriptors)} descriptors instead of 1")
+            self._copy_weights(descriptors[0])
+        finally:
+            close_descriptors(descriptors)
+        self._memory.skip_inbox(answer.inbox)
+        for node, mini_batch in answer.peer_mini_batches:
+            self._note_peer(node, mini_batch)
+        self._exact = True
+
+    def _copy_weights(self, copy: int) -> None:
+        coordinates = map_segment(copy, np.int32, self._weights.size, Access.SEALED)
+        np.multiply(coordinates, self.quantum, out=self._weights, casting="same_kind")
+
+    def _wait_for_room(self) -> None:
+        if not self._memory.has_room():
+            words = "the daemon's outbox is full: it takes updates more slowly than this trainer makes them"
+            self._says_it_waits |= self._client.tell(ReportRequest(waits=words))
+            while not self._memory.has_room():
+                self._sleep(None)
+        if self._says_it_waits:
+            self._says_it_waits = not self._client.tell(ReportRequest(waits=""))
+
+    def _sleep(self, timeout_s: float | None) -> None:
+        """Wait for a signal of the daemon; DaemonLost if it goes away meanwhile."""
+        self._poll.poll(None if timeout_s is None else math.ceil(1000 * timeout_s))
+        self._memory.wake_trainer.clear()
+        self._client.check_daemon()
+
+
+def _read_only(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _cut(weights: NDArray[np.float32], tensors: Tensors) -> dict[str, NDArray[np.float32]]:
+    views, start = {}, 0
+    for name, shape in tensors:
+        size = math.prod(shape)
+        views[name] = weights[start : start + size].reshape(shape)
+        start += size
+    return views

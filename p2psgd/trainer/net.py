@@ -1,0 +1,197 @@
+"""A fully connected net: sigmoid or ReLU hidden layers, softmax and cross-entropy at the end.
+
+All parameters are views into one flat float32 vector, in the order of the tensors, because that is what the
+link holds and what an update's indices count through. The gradient is written into views of another such
+vector, and every array that a mini-batch needs is made once, so that a step allocates nothing worth naming.
+The net keeps no weights of its own: whoever calls it says which.
+
+It does not choose samples, learning rates or what is sent.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float32]
+Labels = NDArray[np.int32]
+
+
+class Activation(enum.Enum):
+    """What a hidden layer does to its sums."""
+
+    RELU = "relu"
+    SIGMOID = "sigmoid"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The widths of a net from input to output, and its activation."""
+
+    inputs: int
+    hidden: tuple[int, ...]
+    classes: int
+    activation: Activation
+
+    @property
+    def layers(self) -> list[tuple[int, int]]:
+        """(width in, width out) of every layer, the output layer last."""
+        return list(pairwise((self.inputs, *self.hidden, self.classes)))
+
+    @property
+    def tensors(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Names and shapes in their order in the flat vector; a layer computes `x @ weight + bias`."""
+        named: list[tuple[str, tuple[int, ...]]] = []
+        for number, (width_in, width_out) in enumerate(self.layers, start=1):
+            named.append((f"layer{number}.weight", (width_in, width_out)))
+            named.append((f"layer{number}.bias", (width_out,)))
+        return named
+
+    @property
+    def weights(self) -> int:
+        """P, the length of the flat vector."""
+        return sum((width_in + 1) * width_out for width_in, width_out in self.layers)
+
+
+def initial_weights(shape: Shape, seed: int) -> dict[str, Vector]:
+    """Draw the tensors that every node starts from: uniform, biases 0.
+
+    Bounds: sqrt(6 / in) before a ReLU (He et al. 2015), sqrt(6 / (in + out)) before the softmax and four
+    times that before a sigmoid (Glorot and Bengio 2010). The draw uses PCG64's raw output, which numpy
+    promises never to change, and correctly rounded arithmetic: the same seed gives the same bits on every
+    machine.
+    """
+    stream = np.random.PCG64(seed)
+    tensors: dict[str, Vector] = {}
+    last = len(shape.layers)
+    for number, (width_in, width_out) in enumerate(shape.layers, start=1):
+        match shape.activation:
+            case _ if number == last:
+                bound = np.sqrt(6.0 / (width_in + width_out))
+            case Activation.RELU:
+                bound = np.sqrt(6.0 / width_in)
+            case Activation.SIGMOID:
+                bound = 4.0 * np.sqrt(6.0 / (width_in + width_out))
+        raw = stream.random_raw(width_in * width_out)
+        unit = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53  # in [0, 1), 53 random bits
+        tensors[f"layer{number}.weight"] = (
+            ((2.0 * unit - 1.0) * bound).astype(np.float32).reshape(width_in, width_out)
+        )
+        tensors[f"layer{number}.bias"] = np.zeros(width_out, np.float32)
+    return tensors
+
+
+class Net:
+    """The arithmetic of one shape for mini-batches of up to `batch_max` samples."""
+
+    def __init__(self, shape: Shape, batch_max: int) -> None:
+        self.shape = shape
+        self.batch_max = batch_max
+        self._sums = [np.empty((batch_max, width), np.float32) for _, width in shape.layers]
+        self._errors = [np.empty((batch_max, width), np.float32) for _, width in shape.layers[:-1]]
+        self._slopes = [np.empty((batch_max, width), np.float32) for _, width in shape.layers[:-1]]
+        self._active = [np.empty((batch_max, width), np.bool_) for _, width in shape.layers[:-1]]
+        self._column = np.empty((batch_max, 1), np.float32)
+        self._rows = np.arange(batch_max)
+
+    def loss(self, weights: Vector, inputs: NDArray[np.float32], labels: Labels) -> tuple[float, int]:
+        """Return the mean cross-entropy in nats and how many of the samples are classified correctly.
+
+        weights (P,), inputs (rows, inputs), labels (rows,), rows <= batch_max.
+        """
+        logits = self._forward(weights, inputs)
+        correct = int(np.count_nonzero(logits.argmax(axis=1) == labels))
+        return self._softmax(logits, labels), correct
+
+    def gradient(
+        self, weights: Vector, inputs: NDArray[np.float32], labels: Labels, *, gradient: Vector
+    ) -> float:
+        """Write the gradient of the mean cross-entropy into `gradient` (P,) and return that mean, in nats.
+
+        Shapes as in loss(). Not finite, and without a warning, when the net has diverged: the caller looks.
+        """
+        rows = len(inputs)
+        logits = self._forward(weights, inputs)
+        loss = self._softmax(logits, labels)
+        error = logits  # now probabilities; minus 1 at the label it is d loss / d logits, times rows
+        error[self._rows[:rows], labels] -= 1.0
+        error *= np.float32(1.0 / rows)
+        parameters = list(self._layers(weights))
+        slots = list(self._layers(gradient))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for layer in range(len(slots) - 1, -1, -1):
+                below = inputs if layer == 0 else self._sums[layer - 1][:rows]
+                weight_slot, bias_slot = slots[layer]
+                np.matmul(below.T, error, out=weight_slot)  # (in, rows) @ (rows, out)
+                np.sum(error, axis=0, out=bias_slot)
+                if layer:
+                    passed = self._errors[layer - 1][:rows]
+                    np.matmul(error, parameters[layer][0].T, out=passed)  # (rows, out) @ (out, in)
+                    self._times_slope(passed, below, layer - 1)
+                    error = passed
+        return loss
+
+    def _layers(self, flat: Vector) -> Iterator[tuple[Vector, Vector]]:
+        """Views (weight (in, out), bias (out,)) of each layer into a flat vector (P,)."""
+        start = 0
+        for width_in, width_out in self.shape.layers:
+            middle = start + width_in * width_out
+            yield flat[start:middle].reshape(width_in, width_out), flat[middle : middle + width_out]
+            start = middle + width_out
+
+    def _forward(self, weights: Vector, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the logits (rows, classes), a view that the next call overwrites."""
+        rows = len(inputs)
+        values = inputs
+        last = len(self._sums) - 1
+        with np.errstate(over="ignore", invalid="ignore"):
+            for layer, (weight, bias) in enumerate(self._layers(weights)):
+                sums = self._sums[layer][:rows]
+                np.matmul(values, weight, out=sums)
+                sums += bias
+                if layer < last:
+                    self._activate(sums)
+                values = sums
+        return values
+
+    def _softmax(self, logits: NDArray[np.float32], labels: Labels) -> float:
+        """Turn logits into probabilities in place and return the mean cross-entropy."""
+        rows = len(logits)
+        column = self._column[:rows]
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            np.max(logits, axis=1, keepdims=True, out=column)
+            logits -= column
+            chosen = float(np.sum(logits[self._rows[:rows], labels], dtype=np.float64))
+            np.exp(logits, out=logits)
+            np.sum(logits, axis=1, keepdims=True, out=column)
+            logits /= column
+            return (float(np.sum(np.log(column), dtype=np.float64)) - chosen) / rows
+
+    def _activate(self, sums: NDArray[np.float32]) -> None:
+        match self.shape.activation:
+            case Activation.RELU:
+                np.maximum(sums, 0.0, out=sums)
+            case Activation.SIGMOID:
+                np.negative(sums, out=sums)
+                np.exp(sums, out=sums)
+                sums += 1.0
+                np.reciprocal(sums, out=sums)
+
+    def _times_slope(self, error: NDArray[np.float32], values: NDArray[np.float32], layer: int) -> None:
+        """Multiply an error by the activation's derivative, which follows from the activation's value."""
+        rows = len(error)
+        match self.shape.activation:
+            case Activation.RELU:
+                active = self._active[layer][:rows]
+                np.greater(values, 0.0, out=active)
+                np.multiply(error, active, out=error)
+            case Activation.SIGMOID:
+                slope = self._slopes[layer][:rows]
+                np.subtract(1.0, values, out=slope)
+                slope *= values
+                error *= slope

@@ -1,0 +1,70 @@
+"""What a trainer tells its daemon about itself, at most twice a second."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+REPORT_EVERY_S = 0.5
+LOSS_MEMORY = 50  # mini-batches that the running mean of the loss looks back over
+
+
+class Reports(Protocol):
+    """Where the words go: a link."""
+
+    def report(self, **fields: object) -> None:
+        """Send one report; never waits."""
+
+
+class Progress:
+    """Counts samples, averages the loss, and reports."""
+
+    def __init__(self, link: Reports, samples: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """`samples` were used by earlier lives of this trainer."""
+        self._link = link
+        self._clock = clock
+        self._samples = samples
+        self._loss: float | None = None
+        self._epoch = 0.0
+        self._test_accuracy: float | None = None
+        self._training_s = 0.0  # time from mini-batch to mini-batch, waits left out
+        self._trained = 0  # samples of this life
+        self._mark: float | None = None
+        self._due = -math.inf
+
+    def trained(self, samples: int, loss: float, epoch: float) -> None:
+        """Count one mini-batch and report if it is time."""
+        now = self._clock()
+        if self._mark is not None:
+            self._training_s += now - self._mark
+            self._trained += samples
+        self._mark = now
+        self._samples += samples
+        self._epoch = epoch
+        self._loss = loss if self._loss is None else self._loss + (loss - self._loss) / LOSS_MEMORY
+        if now >= self._due:
+            self._report("")
+
+    def waits(self, words: str) -> None:
+        """Say why nothing is trained; the time is not counted as training."""
+        self._mark = None
+        if self._clock() >= self._due:
+            self._report(words)
+
+    def ends(self, test_accuracy: float | None) -> None:
+        """Report the last time, at once."""
+        self._test_accuracy = test_accuracy
+        self._report("")
+
+    def _report(self, waits: str) -> None:
+        self._due = self._clock() + REPORT_EVERY_S
+        self._link.report(
+            samples=self._samples,
+            samples_per_s=self._trained / self._training_s if self._training_s else 0.0,
+            loss=self._loss,
+            test_accuracy=self._test_accuracy,
+            waits=waits,
+            epoch=self._epoch,
+        )

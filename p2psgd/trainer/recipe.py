@@ -1,0 +1,169 @@
+"""A recipe: what to train, on what, and how, as a small TOML file of flat keys.
+
+Two recipes ship with the package, `speech` and `digits`. A recipe is strict: a key that nobody knows, a
+missing one or a value out of its range is refused with one sentence, before anything is started. All nodes of
+a run must train by the same recipe; its `label` is the short proof of that which goes into the run's
+fingerprint.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.trainer.net import Activation
+from p2psgd.wire.codec import STEP_MAX
+
+BUILT_IN_DATA = ("speech-small", "digits")
+RECIPES = Path(__file__).parent / "recipes"
+
+
+def _tuple(widths: object) -> object:
+    """TOML has lists only; anything that is no list stays as it is and is refused by the type."""
+    return tuple(widths) if isinstance(widths, list) else widths
+
+
+Width = Annotated[int, Field(ge=1, le=65_536)]
+Widths = Annotated[tuple[Width, ...], BeforeValidator(_tuple), Field(max_length=16)]
+
+
+class Recipe(BaseModel):
+    """One training; each description says, for the refusal of a bad value, what a good one is."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$",
+        description="1 to 40 letters, digits, dots, dashes and underscores",
+    )
+    data: str = Field(
+        min_length=1, description='"speech-small", "digits", the path of a .npz file or of a folder of them'
+    )
+    seed: int = Field(default=1, ge=0, lt=2**32, description="a whole number from 0 to 4294967295")
+    hidden: Widths = Field(description="a list of at most 16 layer widths from 1 to 65536")
+    activation: Activation = Field(default=Activation.RELU, strict=False, description='"relu" or "sigmoid"')
+    batch: int = Field(
+        ge=1, le=65_536, description="a whole number from 1 to 65536 (samples in a mini-batch)"
+    )
+    epochs: int = Field(ge=1, le=10_000, description="a whole number from 1 to 10000")
+    learning_rate: float = Field(gt=0, le=100, description="a number above 0 and at most 100")
+    hold_epochs: float = Field(default=1.0, ge=0, le=10_000, description="a number from 0 to 10000")
+    halve_every_epochs: float = Field(
+        default=1.0, ge=0.01, le=10_000, description="a number from 0.01 to 10000"
+    )
+    gentle_start: float = Field(
+        default=0.1,
+        ge=0,
+        le=0.5,
+        description="a number from 0 to 0.5 (the part of all samples that share 0 trains alone)",
+    )
+    tau: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e6,
+        description="a number above 0 and at most 1000000 (in units of the mean gradient)",
+    )
+    density: float | None = Field(
+        default=None,
+        gt=0,
+        le=0.25,
+        description="a number above 0 and at most 0.25 (the part of all weights sent per mini-batch)",
+    )
+    quantum_log2: int = Field(default=-20, ge=-30, le=0, description="a whole number from -30 to 0")
+
+    @property
+    def quantum(self) -> float:
+        """All weights are whole multiples of this power of two."""
+        return 2.0**self.quantum_log2
+
+    @property
+    def label(self) -> str:
+        """The name and a hash of all that must be equal on every node.
+
+        The data's place is left out: every machine may keep them somewhere else.
+        """
+        agreed = self.model_dump(mode="json", exclude={"data"})
+        if self.data in BUILT_IN_DATA:
+            agreed["data"] = self.data
+        text = json.dumps(agreed, sort_keys=True)
+        return f"{self.name}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+
+
+def built_in_recipes() -> list[str]:
+    """Names of the recipes that ship with the package."""
+    return sorted(path.stem for path in RECIPES.glob("*.toml"))
+
+
+def load_recipe(name_or_path: str | Path) -> Recipe:
+    """Read a built-in recipe by its name, or a TOML file; a relative `data` path counts from that file's
+    folder.
+
+    Raises UsageError with one sentence when the recipe cannot be read or is not valid.
+    """
+    built_in = str(name_or_path) in built_in_recipes()
+    path = RECIPES / f"{name_or_path}.toml" if built_in else Path(name_or_path)
+    try:
+        keys = tomllib.loads(path.read_bytes().decode())
+    except FileNotFoundError:
+        known = ", ".join(built_in_recipes())
+        _refuse(f"there is no recipe {str(name_or_path)!r}: it is neither a file nor one of {known}")
+    except OSError as error:
+        _refuse(f"recipe {path} cannot be read: {error.strerror or error}")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        _refuse(f"recipe {path} is not valid TOML: {error}")
+    recipe = parse_recipe(keys, where=f"recipe {path.name}")
+    if recipe.data in BUILT_IN_DATA:
+        return recipe
+    return recipe.model_copy(update={"data": str(path.parent.absolute() / Path(recipe.data).expanduser())})
+
+
+def parse_recipe(keys: dict[str, Any], *, where: str) -> Recipe:
+    """Make a recipe of keys and values; `where` begins the sentence of a UsageError."""
+    fields = Recipe.model_fields
+    for key in keys:
+        if key not in fields:
+            near = difflib.get_close_matches(key, fields, n=1)
+            guess = f"do you mean {near[0]!r}? " if near else ""
+            _refuse(f"{where}: unknown key {key!r}: {guess}the known ones are {', '.join(fields)}")
+    try:
+        recipe = Recipe.model_validate(keys)
+    except ValidationError as error:
+        key = str(error.errors()[0]["loc"][0])
+        wanted = fields[key].description
+        if key not in keys:
+            _refuse(f"{where}: the key {key!r} is missing; it is {wanted}")
+        _refuse(f"{where}: {key} = {_written(keys[key])} is refused: it must be {wanted}")
+    _check_step(recipe, where)
+    return recipe
+
+
+def _check_step(recipe: Recipe, where: str) -> None:
+    """Refuse a recipe that does not say how large its updates are, or says it out of range."""
+    if (recipe.tau is None) == (recipe.density is None):
+        _refuse(f"{where}: give either tau or density, not {'both' if recipe.tau else 'neither'}")
+    if recipe.tau is None:
+        return
+    step = round(recipe.learning_rate * recipe.tau / recipe.quantum)
+    if not 1 <= step <= STEP_MAX:
+        change = "lower" if step < 1 else "raise"
+        _refuse(
+            f"{where}: tau = {recipe.tau:g} at learning_rate = {recipe.learning_rate:g} moves a weight by "
+            f"{step} quanta of 2^{recipe.quantum_log2}, which must be 1 to {STEP_MAX}: "
+            f"{change} quantum_log2, or change tau"
+        )
+
+
+def _written(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _refuse(words: str) -> NoReturn:
+    raise UsageError(words, ExitCode.CONFIGURATION)

@@ -1,0 +1,177 @@
+"""One trainer's work on its link: wait for the gentle start, then mini-batch after mini-batch [Strom 2015,
+section 3].
+
+receive() brings the peers' updates, the gradient is taken at the weights as they then are, send() adds minus
+the learning rate times the gradient to the residual and sends what has grown beyond the step. Where it goes
+on after a crash follows from the link's count of mini-batches. This file knows no signals, files or command
+lines.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.trainer.data import Dataset
+from p2psgd.trainer.evaluation import loss_and_accuracy, net_shape
+from p2psgd.trainer.net import Net, Vector
+from p2psgd.trainer.plan import Plan
+from p2psgd.trainer.progress import Progress, Reports
+from p2psgd.trainer.recipe import Recipe
+from p2psgd.trainer.schedule import Order, learning_rate
+from p2psgd.trainer.step_size import StepSize
+
+QUIET_S = 30.0  # so long a trainer waits without hearing anything before it starts all the same
+LOOK_EVERY_S = 0.25  # how soon a wait notices a signal
+
+
+class TrainingLink(Reports, Protocol):
+    """What training needs of a link; p2psgd.attach() gives one."""
+
+    @property
+    def weights(self) -> Vector:
+        """(P,) as of the last receive() and send()."""
+
+    @property
+    def mini_batches(self) -> int:
+        """How often this node's trainers have sent, over all their lives."""
+
+    @property
+    def peer_mini_batches(self) -> dict[int, int]:
+        """The same of every peer, as far as known here."""
+
+    @property
+    def stopping(self) -> bool:
+        """The daemon asks for an end."""
+
+    def receive(self) -> int:
+        """Apply what has arrived; returns how many updates."""
+
+    def send(self, delta: Vector, step: int) -> int:
+        """Propose a change of all weights; returns how many indices were sent."""
+
+    def wait(self, timeout_s: float) -> object:
+        """Wait until something arrives."""
+
+
+class Training:
+    """A recipe at work on one share of the data."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        dataset: Dataset,
+        plan: Plan,
+        link: TrainingLink,
+        *,
+        interrupted: Callable[[], bool] = lambda: False,
+        elapsed_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`elapsed_s` of a run by time have passed before; `interrupted` is asked between mini-batches."""
+        self._recipe, self._dataset, self._plan, self._link = recipe, dataset, plan, link
+        self._interrupted = interrupted
+        self._clock = clock
+        self._begin = clock() - elapsed_s
+        shape = net_shape(recipe, dataset)
+        self._net = Net(shape, recipe.batch)
+        self._order = Order(len(dataset.train.labels), recipe.seed)
+        self._step_size = StepSize(recipe, shape.weights)
+        self._inputs = np.empty((recipe.batch, shape.inputs), np.float32)
+        self._gradient = np.empty(shape.weights, np.float32)
+        self._progress = Progress(link, plan.walk.samples_before(link.mini_batches), clock)
+
+    def run(self) -> None:
+        """Train until this share is done, or the daemon or a signal asks for the end.
+
+        Raises UsageError when the training diverges; the link's own errors pass through.
+        """
+        self._wait_for_gentle_start()
+        while not self._ended():
+            self._mini_batch()
+        accuracy = None
+        if not self._interrupted():
+            self._link.receive()
+            _, accuracy = loss_and_accuracy(self._net.shape, self._link.weights, self._dataset.test)
+        self._progress.ends(accuracy)
+
+    def _elapsed_s(self) -> float:
+        return self._clock() - self._begin
+
+    def _stopped(self) -> bool:
+        return self._interrupted() or self._link.stopping
+
+    def _ended(self) -> bool:
+        return self._stopped() or self._plan.over(
+            mini_batches=self._link.mini_batches, elapsed_s=self._elapsed_s()
+        )
+
+    def _wait_for_gentle_start(self) -> None:
+        """Follow share 0 through the gentle start; a trainer that was at work before goes on at once."""
+        plan, link = self._plan, self._link
+        if plan.walk.share == 0:
+            return
+        begun = heard = self._clock()
+        while not link.mini_batches and not self._stopped():
+            if link.receive():
+                heard = self._clock()
+            if plan.gentle_start_over(self._gentle_batches_heard(), elapsed_s=self._elapsed_s()):
+                break
+            now = self._clock()
+            if now - heard >= QUIET_S:
+                print(
+                    f"p2psgd train: {QUIET_S:g} s without an update: the gentle start is cut short",
+                    file=sys.stderr,
+                )
+                break
+            self._progress.waits(
+                f"share 0 trains alone for the gentle start, {self._gentle_batches_heard()} mini-batches "
+                f"so far; waiting for {now - begun:.0f} s"
+            )
+            link.wait(LOOK_EVERY_S)
+        plan.settle_gentle_start(self._gentle_batches_heard())
+
+    def _gentle_batches_heard(self) -> int:
+        """Mini-batches that share 0 is known to have taken: during the gentle start no other node has any."""
+        return max(self._link.peer_mini_batches.values(), default=0)
+
+    def _mini_batch(self) -> None:
+        link, recipe, plan = self._link, self._recipe, self._plan
+        link.receive()
+        elapsed_s = self._elapsed_s()
+        if plan.walk.share == 0 and plan.gentle_start_over(link.mini_batches, elapsed_s=elapsed_s):
+            plan.settle_gentle_start(link.mini_batches)
+        positions = plan.walk.at(link.mini_batches)
+        rows = self._order.rows(positions)
+        inputs = self._inputs[: len(rows)]
+        self._dataset.train.fill(rows, inputs)
+        labels = self._dataset.train.labels[rows]
+        loss = self._net.gradient(link.weights, inputs, labels, gradient=self._gradient)
+        rate = learning_rate(
+            recipe.learning_rate,
+            plan.epoch(int(positions[0]), elapsed_s=elapsed_s),
+            hold_epochs=recipe.hold_epochs,
+            halve_every_epochs=recipe.halve_every_epochs,
+        )
+        self._check_loss(loss)
+        delta = self._gradient
+        delta *= np.float32(-rate)
+        sent = link.send(delta, step=self._step_size.step(rate))
+        self._step_size.sent(sent)
+        self._progress.trained(len(rows), loss, float(positions[0] / plan.walk.samples))
+
+    def _check_loss(self, loss: float) -> None:
+        if math.isfinite(loss):
+            return
+        raise UsageError(
+            f"training diverged: the loss is {loss} after {self._link.mini_batches} mini-batches "
+            f"with learning_rate = {self._recipe.learning_rate:g} and tau = {self._step_size.tau:g}: "
+            "try a lower learning_rate or tau, or a longer gentle_start",
+            ExitCode.FAILED,
+        )

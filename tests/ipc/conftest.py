@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from tests.ipc.daemons import Daemon, LoopFactory
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def loop_factory(request: pytest.FixtureRequest) -> LoopFactory:
+    return asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
+
+
+@pytest.fixture
+def start_daemon(tmp_path: Path, loop_factory: LoopFactory) -> Iterator[Callable[..., Daemon]]:
+    """Start daemons with their state in `tmp_path`/node; all are stopped, and their faults raised, at the
+    end.
+    """
+    daemons: list[Daemon] = []
+
+    def start(node: int = 1, **sizes: int) -> Daemon:
+        state = tmp_path / str(node)
+        state.mkdir(exist_ok=True)
+        daemons.append(Daemon(state, loop_factory, node, **sizes))
+        return daemons[-1]
+
+    yield start
+    for daemon in daemons:
+        daemon.stop()
+
+
+@pytest.fixture
+def daemon(start_daemon: Callable[..., Daemon]) -> Daemon:
+    return start_daemon()

@@ -1,0 +1,227 @@
+"""Daemons for tests: a real control server on a loop in a thread, around a host with a numpy replica."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from numpy.typing import NDArray
+
+from p2psgd.errors import PeerError, UsageError
+from p2psgd.ipc import layout
+from p2psgd.ipc.control_server import ControlServer
+from p2psgd.ipc.host import OwnUpdate
+from p2psgd.ipc.proposal import RunProposal
+from p2psgd.ipc.ring import entry_bytes
+from p2psgd.wire import codec
+from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
+
+DEADLINE_S = 30.0
+WEIGHTS = 3000
+QUANTUM = 2.0**-20
+ZEROS = np.zeros(WEIGHTS, dtype=np.float32)
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Return once the condition holds; fail after a deadline that only a hang can miss."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {DEADLINE_S:g} s for this: {what}"
+        time.sleep(0.002)
+
+
+def smallest_ring(longest_entry_bytes: int) -> int:
+    """The smallest capacity that a ring with such entries may have."""
+    return 1 << (entry_bytes(longest_entry_bytes) - 1).bit_length()
+
+
+def smallest_rings(weights: int) -> dict[str, int]:
+    """Ring sizes that fill up at once."""
+    return {
+        "inbox_bytes": smallest_ring(layout.inbox_entry_bytes_max(weights)),
+        "outbox_bytes": smallest_ring(layout.outbox_entry_bytes_max(weights)),
+    }
+
+
+def spike(index: int, quanta: float) -> NDArray[np.float32]:
+    """A delta of one weight."""
+    delta = ZEROS.copy()
+    delta[index] = quanta * QUANTUM
+    return delta
+
+
+def make_words(indices: NDArray[Any], negative: NDArray[Any]) -> NDArray[np.uint32]:
+    """Words of distinct ascending indices and signs."""
+    words: NDArray[np.uint32] = (indices.astype(np.uint32) << np.uint32(1)) | negative.astype(np.uint32)
+    return words
+
+
+def make_update(words: NDArray[np.uint32], weights: int, **header: int) -> bytes:
+    """The body of a peer's UPDATE frame."""
+    fields = {"node": 7, "incarnation": 1, "sequence": 1, "digest": 0, "mini_batch": 1, "step": 1}
+    return pack_update(UpdateHeader(**{**fields, **header}, count=len(words)), codec.encode(words, weights))
+
+
+class NumpyHost:
+    """A control host: the replica in numpy, and everything that was said to it, kept."""
+
+    def __init__(self, node: int = 1) -> None:
+        self.node = node
+        self.peers: list[Callable[[bytes], None]] = []
+        self.proposal: RunProposal | None = None
+        self.coordinates: NDArray[np.int32] = np.empty(0, dtype=np.int32)
+        self.updates: list[OwnUpdate] = []
+        self.attached: list[int] = []
+        self.left: list[tuple[bool, str]] = []
+        self.mini_batches: dict[int, int] = {}
+        self.share_value: tuple[int, int] | None = (1, 4)
+        self.status_value: dict[str, Any] = {"node": f"node-{node}"}
+        self._initial = b""
+
+    def status(self) -> dict[str, Any]:
+        return self.status_value
+
+    def share(self) -> tuple[int, int] | None:
+        return self.share_value
+
+    def name(self) -> str:
+        return f"node-{self.node}"
+
+    def define_run(self, proposal: RunProposal, coordinates: NDArray[np.int32]) -> None:
+        initial = hashlib.sha256(repr(proposal).encode() + coordinates.tobytes()).digest()
+        if self.proposal is None:
+            self.proposal, self._initial, self.coordinates = proposal, initial, coordinates.copy()
+        elif self._initial != initial:
+            raise UsageError(f"this daemon trains run {self._initial.hex()[:16]}, not {initial.hex()[:16]}")
+
+    def run(self) -> RunProposal | None:
+        return self.proposal
+
+    def replica(self) -> NDArray[np.int32]:
+        return self.coordinates
+
+    def replica_digest(self) -> int:
+        return codec.digest_coordinates(self.coordinates, 1)
+
+    def own_updates(self, updates: list[OwnUpdate]) -> None:
+        for update in updates:
+            self.updates.append(update)
+            self._apply(update.words, update.step)
+            header = UpdateHeader(
+                self.node, 1, len(self.updates), 0, update.mini_batch, update.step, update.count
+            )
+            for send in self.peers:
+                send(pack_update(header, update.payload))
+
+    def peer_update(self, body: bytes) -> None:
+        header, payload = parse_update(body, self.coordinates.size)
+        self._apply(codec.decode(payload, header.count, self.coordinates.size), header.step)
+        self.mini_batches[header.node] = max(header.mini_batch, self.mini_batches.get(header.node, 0))
+
+    def peer_mini_batches(self) -> dict[int, int]:
+        return self.mini_batches
+
+    def trainer_attached(self, pid: int) -> None:
+        self.attached.append(pid)
+
+    def trainer_left(self, *, finished: bool, words: str) -> None:
+        self.left.append((finished, words))
+
+    def _apply(self, words: NDArray[np.uint32], step: int) -> None:
+        signs = 1 - 2 * (words & 1).astype(np.int32)
+        self.coordinates[words >> 1] += step * signs
+
+
+class Daemon:
+    """A control server that runs in a thread of its own until `stop`, which raises what failed in there."""
+
+    def __init__(self, state: Path, loop_factory: LoopFactory, node: int = 1, **sizes: int) -> None:
+        self.path = state / "control.sock"
+        self.host = NumpyHost(node)
+        self.server = ControlServer(self.host, self.path, **sizes)
+        self._faults: list[dict[str, Any]] = []
+        self._loop = loop_factory()
+        self._loop.set_exception_handler(lambda _, context: self._faults.append(context))
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        try:
+            self.call(self.server.start, self._loop)
+        except BaseException:
+            self._end_loop()
+            raise
+
+    def call(
+        self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result:
+        """Run a function on the loop and return what it returns."""
+        future: Future[Result] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return future.result(DEADLINE_S)
+
+    def peer_update(self, body: bytes) -> None:
+        """A peer's update arrives: applied to the replica and delivered to the trainer."""
+        self.call(self._take_in, body)
+
+    def send_to(self, other: Daemon) -> None:
+        """From now on the other daemon gets this one's updates."""
+
+        def send(body: bytes) -> None:
+            other._loop.call_soon_threadsafe(other._take_in, body)
+
+        self.host.peers.append(send)
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for a condition that is looked at on the loop."""
+        wait_until(lambda: self.call(condition), what)
+
+    def weights(self) -> NDArray[np.float32]:
+        """The replica in float32, exactly."""
+        return self.call(lambda: (self.host.coordinates * QUANTUM).astype(np.float32))
+
+    def take_all(self) -> None:
+        """Wait until everything that was published has been taken."""
+
+        def taken() -> bool:
+            attachment = self.server.port.attachment if self.server.port else None
+            return attachment is None or attachment.taken_bytes == attachment.published_bytes()
+
+        self.until(taken, "the outbox is taken")
+
+    def trainer_status(self) -> dict[str, Any]:
+        return self.call(self.server.trainer_status)
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self.call(self.server.close)
+            self._end_loop()
+        assert not self._faults, self._faults
+
+    def _take_in(self, body: bytes) -> None:
+        with contextlib.suppress(PeerError):  # tests of garbage deliver what no replica would take
+            self.host.peer_update(body)
+        self.server.deliver(body)
+
+    def _end_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(DEADLINE_S)
+        self._loop.close()

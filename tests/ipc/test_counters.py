@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import numpy as np
+
+from p2psgd.ipc.counters import COUNTERS_WORDS, Counter, Counters
+
+
+def test_each_counter_has_a_cache_line_and_64_bits() -> None:
+    words = np.zeros(COUNTERS_WORDS, dtype=np.uint64)
+    counters = Counters(words)
+    for number, counter in enumerate(Counter):
+        counters.store(counter, 2**64 - 1 - number)
+    assert [counters.load(counter) for counter in Counter] == [2**64 - 1 - n for n in range(len(Counter))]
+    assert list(np.flatnonzero(words)) == [8 * n for n in range(len(Counter))]
+
+
+def test_the_positions_of_the_layout_stay() -> None:
+    assert {counter.name: counter * 8 for counter in Counter} == {
+        "OUTBOX_HEAD": 0,
+        "INBOX_TAIL": 8,
+        "PASS_BEGUN": 16,
+        "PASS_DONE": 24,
+        "INBOX_HEAD": 32,
+        "OUTBOX_TAIL": 40,
+        "RELOAD_WANTED": 48,
+        "STOPPING": 56,
+        "GENERATION": 64,
+    }

@@ -1,0 +1,127 @@
+"""Trainers in processes of their own that are killed at the worst moments."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from p2psgd.trainer.link import Link, attach
+from tests.ipc.daemons import (
+    QUANTUM,
+    WEIGHTS,
+    ZEROS,
+    Daemon,
+    smallest_rings,
+    spike,
+)
+from tests.ipc.doomed_trainer import delta_of
+
+StartDaemon = Callable[..., Daemon]
+
+
+@pytest.fixture
+def link(daemon: Daemon) -> Iterator[Link]:
+    with attach(ZEROS, control=daemon.path) as link:
+        yield link
+
+
+@contextlib.contextmanager
+def doomed_trainer(daemon: Daemon, ending: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, int]]]:
+    """A trainer in a process of its own, when it has said that it is where it should die."""
+    command = [sys.executable, "-m", "tests.ipc.doomed_trainer", str(daemon.path), str(WEIGHTS), ending]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def expected_after(mini_batches: int) -> NDArray[np.float64]:
+    """residual + weights after these mini-batches, if nothing is lost."""
+    total: NDArray[np.float64] = np.sum(
+        [delta_of(n + 1, WEIGHTS).astype(np.float64) for n in range(mini_batches)], axis=0
+    )
+    return total
+
+
+def test_a_trainer_killed_between_pass_and_publication_is_counted_and_its_residual_kept(
+    daemon: Daemon,
+) -> None:
+    with doomed_trainer(daemon, "pass") as (process, said):
+        assert process.wait(60) == -signal.SIGKILL
+        daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
+        assert daemon.host.left == [(False, "ended without detaching")]
+        assert daemon.host.attached == [said["pid"]]
+    assert [update.mini_batch for update in daemon.host.updates] == [1, 2, 3]
+    assert daemon.trainer_status()["torn_passes"] == 1
+    with attach(control=daemon.path) as link:
+        assert link.mini_batches == 4
+        np.testing.assert_array_equal(link.weights, daemon.weights())
+        # The torn pass took what it wanted to send out of the residual: at most one step a weight is lost.
+        lost = expected_after(4) - link.residual - link.weights
+        sent_and_lost = np.round(lost / (8 * QUANTUM))
+        np.testing.assert_array_equal(lost, sent_and_lost * 8 * QUANTUM)
+        assert set(sent_and_lost) == {-1, 0, 1}
+        link.send(spike(1, 9), 8)
+    assert daemon.host.updates[-1].mini_batch == 5
+
+
+def test_a_trainer_killed_after_publication_has_lost_nothing(daemon: Daemon) -> None:
+    with doomed_trainer(daemon, "publish") as (process, _):
+        assert process.wait(60) == -signal.SIGKILL
+        daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
+    assert [update.mini_batch for update in daemon.host.updates] == [1, 2, 3, 4]
+    assert daemon.trainer_status()["torn_passes"] == 0
+    with attach(control=daemon.path) as link:
+        assert link.mini_batches == 4
+        np.testing.assert_array_equal(link.residual + link.weights, expected_after(4))
+
+
+def test_a_trainer_killed_while_it_waits_for_room_has_lost_nothing(start_daemon: StartDaemon) -> None:
+    daemon = start_daemon(**smallest_rings(WEIGHTS))
+    daemon.server.outbox_closed = True
+    with doomed_trainer(daemon, "wait") as (process, said):
+        process.kill()
+        daemon.until(lambda: not daemon.server.trainer_status()["attached"], "the trainer's end is seen")
+    # The daemon was stopping and took nothing; a living one would have taken what was published, see below.
+    assert daemon.trainer_status()["torn_passes"] == 0
+    assert daemon.trainer_status()["mini_batches"] == said["mini_batches"]
+    assert not daemon.host.updates
+
+
+def test_what_a_killed_trainer_had_published_is_taken_before_the_next_one_attaches(
+    start_daemon: StartDaemon,
+) -> None:
+    daemon = start_daemon(**smallest_rings(WEIGHTS))
+    daemon.server.outbox_closed = True
+    with doomed_trainer(daemon, "wait") as (process, said):
+        process.send_signal(signal.SIGSTOP)  # so that it sends no more
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        daemon.server.outbox_closed = False
+        process.kill()
+        daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
+    assert [update.mini_batch for update in daemon.host.updates] == list(range(1, said["mini_batches"] + 1))
+    with attach(control=daemon.path) as link:
+        assert link.mini_batches == said["mini_batches"]
+        np.testing.assert_array_equal(link.residual + link.weights, expected_after(said["mini_batches"]))
+
+
+def test_a_killed_trainer_is_seen_even_if_a_child_of_it_keeps_the_connection(daemon: Daemon) -> None:
+    with doomed_trainer(daemon, "orphan") as (process, said):
+        try:
+            assert process.wait(60) == -signal.SIGKILL
+            daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
+            with attach(control=daemon.path) as link:
+                assert link.mini_batches == 3
+        finally:
+            os.kill(said["child"], signal.SIGKILL)

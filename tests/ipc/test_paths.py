@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from p2psgd.ipc.paths import control_path, default_state_directory, socket_address
+
+
+def test_the_state_directory_follows_the_most_particular_setting() -> None:
+    settings = {
+        "P2PSGD_STATE": "/own",
+        "STATE_DIRECTORY": "/var/lib/a:/var/lib/b",
+        "XDG_STATE_HOME": "/home/x",
+    }
+    assert default_state_directory(settings) == Path("/own")
+    del settings["P2PSGD_STATE"]
+    assert default_state_directory(settings) == Path("/var/lib/a")
+    del settings["STATE_DIRECTORY"]
+    assert default_state_directory(settings) == Path("/home/x/p2psgd")
+    assert default_state_directory({}) == Path.home() / ".local/state/p2psgd"
+
+
+def test_control_names_a_state_directory_or_its_socket(tmp_path: Path) -> None:
+    assert control_path(tmp_path, {}) == tmp_path / "control.sock"
+    assert control_path(tmp_path / "control.sock", {}) == tmp_path / "control.sock"
+    assert control_path(None, {"P2PSGD_CONTROL": str(tmp_path)}) == tmp_path / "control.sock"
+    assert control_path(None, {"P2PSGD_STATE": str(tmp_path)}) == tmp_path / "control.sock"
+    directory = tmp_path / "odd.sock"
+    directory.mkdir()
+    assert control_path(directory, {}) == directory / "control.sock"
+
+
+def test_a_path_that_is_too_long_for_an_address_is_reached_through_its_directory(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+    before = os.listdir("/proc/self/fd")
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end,
+        socket_address(deep / "control.sock") as name,
+    ):
+        assert len(name) <= 107
+        end.bind(name)
+    assert (deep / "control.sock").is_socket()
+    assert os.listdir("/proc/self/fd") == before

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from p2psgd.errors import TrainerError
+from p2psgd.ipc.proposal import PIECE_WEIGHTS, measure_quantum, propose
+
+QUANTUM = 2.0**-20
+
+
+def test_weights_are_rounded_to_the_nearest_quantum_in_the_order_of_the_mapping() -> None:
+    initial = {
+        "b": np.array([1.0, -0.5, 0.6 * QUANTUM], dtype=np.float32),
+        "a": np.array([[2.5 * QUANTUM, -3.5 * QUANTUM]]),
+    }
+    proposal, coordinates = propose(initial, quantum=QUANTUM, label="x")
+    assert proposal.tensors == (("b", (3,)), ("a", (1, 2)))
+    assert (proposal.quantum_log2, proposal.mode, proposal.label, proposal.weights) == (-20, "async", "x", 5)
+    assert coordinates.dtype == np.int32
+    assert coordinates.tolist() == [2**20, -(2**19), 1, 2, -4]  # halves to even
+
+
+def test_a_single_array_is_one_tensor_of_its_shape() -> None:
+    proposal, coordinates = propose(np.ones((2, 3), dtype=np.float32).T, quantum=1.0, label="")
+    assert proposal.tensors == (("weights", (3, 2)),)
+    assert coordinates.tolist() == [1] * 6
+
+
+def test_rounding_in_pieces_reaches_every_weight() -> None:
+    values = np.arange(PIECE_WEIGHTS + 3, dtype=np.float32)
+    assert np.array_equal(propose(values, quantum=1.0, label="")[1], values)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 8.1, -8.1, 1e300])
+def test_a_weight_that_the_lattice_cannot_hold_is_named(bad: float) -> None:
+    values = np.zeros(PIECE_WEIGHTS + 5)
+    values[PIECE_WEIGHTS + 2] = bad
+    with pytest.raises(
+        TrainerError, match=rf"weight {PIECE_WEIGHTS + 2} of tensor 'w' is .* within \+-8, 2\*\*23"
+    ):
+        propose({"w": values}, quantum=QUANTUM, label="")
+    assert propose({"w": np.array([8.0, -8.0])}, quantum=QUANTUM, label="")[1].tolist() == [2**23, -(2**23)]
+
+
+@pytest.mark.parametrize("bad", [[1, 2], [True], ["x"], [1j], [None]])
+def test_anything_but_floating_point_is_refused(bad: list[Any]) -> None:
+    with pytest.raises(TrainerError, match="initial weights are float32 arrays"):
+        propose({"w": bad}, quantum=QUANTUM, label="")
+
+
+def test_no_weights_at_all_are_refused() -> None:
+    with pytest.raises(TrainerError, match="holds no weights"):
+        propose({"w": np.zeros((3, 0))}, quantum=QUANTUM, label="")
+    with pytest.raises(TrainerError, match="hold 0 weights"):
+        propose({}, quantum=QUANTUM, label="")
+
+
+@pytest.mark.parametrize("quantum", [0.0, -0.5, 0.3, 2.0, 2.0**-31, float("nan"), float("inf"), "1", None])
+def test_a_quantum_that_is_no_power_of_two_in_range_is_refused(quantum: Any) -> None:
+    with pytest.raises(TrainerError, match="is not a power of two within"):
+        measure_quantum(quantum)
+
+
+def test_the_quantum_may_be_any_power_of_two_in_range() -> None:
+    assert [measure_quantum(2.0**-n) for n in range(31)] == [-n for n in range(31)]
+    assert measure_quantum(np.float32(0.25)) == -2
+    assert measure_quantum(1) == 0

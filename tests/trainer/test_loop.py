@@ -1,0 +1,111 @@
+"""train(): what it attaches with, and how it ends."""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from p2psgd.errors import UsageError
+from p2psgd.trainer import loop
+from p2psgd.trainer.loop import train
+from p2psgd.trainer.net import Vector
+from p2psgd.trainer.plan import Plan
+from p2psgd.trainer.recipe import Recipe, load_recipe
+from tests.trainer.fake_link import FakeLink, FakeNet
+
+RECIPE = load_recipe("digits")
+
+
+class Attaching:
+    """Stands in for attach(): every link is on a net of its own."""
+
+    def __init__(self) -> None:
+        self.links: list[FakeLink] = []
+        self.share: tuple[int, int] | None = (0, 1)
+
+    def __call__(self, initial: dict[str, Vector], *, quantum: float, label: str) -> FakeLink:
+        assert label == RECIPE.label
+        (link,) = FakeNet(initial, quantum, 1).links
+        link.share = self.share
+        self.links.append(link)
+        return link
+
+
+@pytest.fixture
+def attaching(monkeypatch: pytest.MonkeyPatch) -> Attaching:
+    attaching = Attaching()
+    monkeypatch.setattr(loop, "attach", attaching)
+    return attaching
+
+
+def test_a_trainer_attaches_with_the_recipes_start_and_finishes(attaching: Attaching) -> None:
+    train(RECIPE, steps=5)
+    (link,) = attaching.links
+    assert link.mini_batches == 5
+    assert link.finished is True
+    assert link.net.quantum == RECIPE.quantum
+    assert len(link.weights) == 64 * 64 + 64 + 64 * 10 + 10
+
+
+def test_the_share_is_the_daemons_unless_it_is_given(
+    attaching: Attaching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def noting(recipe: Recipe, samples: int, share: tuple[int, int], *length: Any) -> Plan:
+        seen.append(share)
+        return Plan(recipe, samples, share, *length)
+
+    monkeypatch.setattr(loop, "Plan", noting)
+    train(RECIPE, steps=1)
+    attaching.share = (0, 2)
+    train(RECIPE, steps=1)
+    train(RECIPE, (0, 3), steps=1)
+    assert seen == [(0, 1), (0, 2), (0, 3)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_the_mini_batch_end_and_leaves_unfinished(
+    attaching: Attaching, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    send: Callable[[FakeLink, Vector, int], int] = FakeLink.send
+
+    def signalled(link: FakeLink, delta: Vector, step: int) -> int:
+        if link.mini_batches == 3:
+            os.kill(os.getpid(), number)
+        return send(link, delta, step)
+
+    monkeypatch.setattr(FakeLink, "send", signalled)
+    train(RECIPE)
+    (link,) = attaching.links
+    assert link.mini_batches == 4
+    assert link.finished is False
+    assert link.reports[-1]["test_accuracy"] is None
+
+
+def test_what_is_refused_is_refused_before_attaching(attaching: Attaching) -> None:
+    with pytest.raises(UsageError, match="share 3/3 does not exist"):
+        train(RECIPE, (3, 3))
+    with pytest.raises(UsageError, match="give steps or seconds, not both"):
+        train(RECIPE, steps=1, seconds=1)
+    with pytest.raises(UsageError, match="no such file or folder"):
+        train(RECIPE.model_copy(update={"data": "/nowhere/none.npz"}))
+    with pytest.raises(UsageError, match="makes a net of 4299948042 weights; at most 2147483648 will do"):
+        train(RECIPE.model_copy(update={"hidden": (65_536, 65_536)}))
+    assert attaching.links == []
+
+
+def test_a_node_that_nobody_told_its_share_is_refused(attaching: Attaching) -> None:
+    attaching.share = None
+    with pytest.raises(UsageError, match="give --share i/n"):
+        train(load_recipe("digits"), steps=1)
+
+
+def test_a_run_by_time_that_began_long_ago_is_over(attaching: Attaching) -> None:
+    train(RECIPE, seconds=60, started=1.0)
+    (link,) = attaching.links
+    assert (link.mini_batches, link.finished) == (0, True)
+    assert np.array_equal(link.weights, link.net.initial)

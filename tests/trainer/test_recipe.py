@@ -1,0 +1,167 @@
+"""What a recipe is and what is refused, each with one sentence."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.trainer.net import Activation
+from p2psgd.trainer.recipe import Recipe, built_in_recipes, load_recipe, parse_recipe
+
+KEYS: dict[str, Any] = {
+    "name": "mine",
+    "data": "digits",
+    "hidden": [8],
+    "batch": 4,
+    "epochs": 2,
+    "learning_rate": 0.1,
+    "tau": 0.1,
+}
+
+
+def recipe(**changes: object) -> Recipe:
+    keys = {key: value for key, value in {**KEYS, **changes}.items() if value is not None}
+    return parse_recipe(keys, where="recipe mine.toml")
+
+
+def test_the_built_in_recipes_load() -> None:
+    assert built_in_recipes() == ["digits", "speech"]
+    for name in built_in_recipes():
+        assert load_recipe(name).name == name
+    speech = load_recipe("speech")
+    assert (speech.hidden, speech.activation, speech.quantum) == ((512, 512, 512), Activation.RELU, 2.0**-20)
+
+
+def test_a_relative_data_path_counts_from_the_recipes_folder(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'name = "mine"\ndata = "sets/a.npz"\nhidden = [8]\nbatch = 4\n'
+        "epochs = 2\nlearning_rate = 1\ndensity = 0.01\n"
+    )
+    loaded = load_recipe(path)
+    assert loaded.data == str(tmp_path / "sets" / "a.npz")
+    assert loaded.learning_rate == 1.0
+    path.write_text(path.read_text().replace("sets/a.npz", "/sets/a.npz"))
+    assert load_recipe(str(path)).data == "/sets/a.npz"
+
+
+def test_the_label_stands_for_all_that_nodes_must_agree_on() -> None:
+    label = recipe().label
+    assert re.fullmatch("mine-[0-9a-f]{8}", label)
+    assert recipe().label == label
+    assert recipe(learning_rate=0.1, seed=1).label == label
+    for changes in ({"seed": 2}, {"tau": 0.2}, {"batch": 8}, {"hidden": [8, 8]}, {"activation": "sigmoid"}):
+        assert recipe(**changes).label != label
+    assert recipe(data="/here/a.npz").label == recipe(data="/there/b.npz").label != label
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_and_all_known_ones() -> None:
+    with pytest.raises(UsageError) as caught:
+        recipe(learning_rat=1.0)
+    assert str(caught.value).startswith(
+        "recipe mine.toml: unknown key 'learning_rat': do you mean 'learning_rate'? "
+        "the known ones are name, data, seed, "
+    )
+    assert caught.value.exit_code is ExitCode.CONFIGURATION
+    with pytest.raises(UsageError, match=r"unknown key 'zzz': the known ones are name"):
+        recipe(zzz=1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("name", ""),
+        ("name", "a b"),
+        ("name", 1),
+        ("data", ""),
+        ("seed", -1),
+        ("seed", 2**32),
+        ("seed", True),
+        ("hidden", 8),
+        ("hidden", [0]),
+        ("hidden", [8.5]),
+        ("hidden", [65_537]),
+        ("hidden", [8] * 17),
+        ("activation", "tanh"),
+        ("batch", 0),
+        ("batch", 65_537),
+        ("batch", "4"),
+        ("epochs", 0),
+        ("epochs", 1.5),
+        ("learning_rate", 0.0),
+        ("learning_rate", float("nan")),
+        ("learning_rate", float("inf")),
+        ("hold_epochs", -1.0),
+        ("halve_every_epochs", 0.0),
+        ("gentle_start", 0.6),
+        ("tau", 0.0),
+        ("tau", -1.0),
+        ("quantum_log2", 1),
+        ("quantum_log2", -31),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_key_value_and_range(key: str, value: object) -> None:
+    wanted = Recipe.model_fields[key].description
+    assert wanted is not None
+    with pytest.raises(UsageError) as caught:
+        recipe(**{key: value})
+    assert re.match(
+        rf"recipe mine.toml: {key} = .+ is refused: it must be {re.escape(wanted)}$", str(caught.value)
+    )
+
+
+@pytest.mark.parametrize("density", [0.0, 0.3])
+def test_a_density_out_of_range_is_refused(density: float) -> None:
+    with pytest.raises(
+        UsageError, match=r"density = 0\..+ is refused: it must be a number above 0 and at most 0\.25"
+    ):
+        recipe(tau=None, density=density)
+
+
+def test_a_missing_key_is_named() -> None:
+    with pytest.raises(UsageError, match=r"the key 'batch' is missing; it is a whole number from 1 to 65536"):
+        recipe(batch=None)
+
+
+def test_either_tau_or_density_must_be_given() -> None:
+    with pytest.raises(UsageError, match="give either tau or density, not both"):
+        recipe(density=0.1)
+    with pytest.raises(UsageError, match="give either tau or density, not neither"):
+        recipe(tau=None)
+
+
+def test_a_step_that_is_no_number_of_quanta_is_refused() -> None:
+    with pytest.raises(
+        UsageError, match=r"moves a weight by 0 quanta of 2\^0, which must be 1 to 1048576: lower quantum"
+    ):
+        recipe(quantum_log2=0)
+    with pytest.raises(
+        UsageError, match=r"by 10737418240 quanta of 2\^-30.+: raise quantum_log2, or change tau"
+    ):
+        recipe(tau=100.0, quantum_log2=-30)
+
+
+def test_a_recipe_that_is_not_there_is_refused_with_the_built_in_ones() -> None:
+    with pytest.raises(
+        UsageError, match="no recipe 'speach': it is neither a file nor one of digits, speech"
+    ):
+        load_recipe("speach")
+
+
+def test_a_recipe_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"recipe {tmp_path} cannot be read: Is a directory"):
+        load_recipe(tmp_path)
+    broken = tmp_path / "broken.toml"
+    broken.write_text("name = \n")
+    with pytest.raises(UsageError, match=r"broken\.toml is not valid TOML: .*line 1"):
+        load_recipe(broken)
+    broken.write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="is not valid TOML"):
+        load_recipe(broken)
+
+
+def test_a_long_value_is_cut_short_in_the_refusal() -> None:
+    with pytest.raises(UsageError, match=r"name = \"x{56}\.\.\. is refused"):
+        recipe(name="x" * 1000)
