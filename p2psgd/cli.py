@@ -1,0 +1,210 @@
+"""The command line: reads options, calls what does the work, turns errors into one sentence and an exit
+code.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, cast
+
+import typer
+from rich.console import Console
+
+from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, TrainerError, UsageError
+
+# What Typer raises for a command line it does not understand; it exports only this subclass of it.
+CommandLineError = cast(type[Exception], typer.BadParameter.__base__)
+
+app = typer.Typer(
+    name="p2psgd",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Train one neural network on many ordinary machines over an ordinary network.",
+)
+
+StateOption = Annotated[
+    Path | None,
+    typer.Option(help="State directory of the node (default: $P2PSGD_STATE, else ~/.local/state/p2psgd)."),
+]
+RecipeOption = Annotated[str, typer.Option(help="Built-in recipe (speech, digits) or a TOML file.")]
+StepsOption = Annotated[
+    int | None, typer.Option(min=1, help="Mini-batches of each node; default: as the recipe says.")
+]
+SecondsOption = Annotated[float | None, typer.Option(min=1.0, help="Train for so long instead.")]
+
+
+@app.command()
+def node(
+    peers: Annotated[Path, typer.Option(help="File with one host[:port] a line; may name this node too.")],
+    listen: Annotated[str, typer.Option(help="Address and port to accept peers on.")] = "0.0.0.0:7315",
+    state: StateOption = None,
+    trainer: Annotated[
+        str | None, typer.Option(help="Command that trains; started, and restarted, by the daemon.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What people call this node (default: the host's name).")
+    ] = None,
+    patience: Annotated[
+        float,
+        typer.Option(
+            min=0.5,
+            max=3600,
+            help="Seconds of silence after which a peer is suspect; all other times follow.",
+        ),
+    ] = 5.0,
+    log_budget: Annotated[
+        int,
+        typer.Option(min=1, max=1024 * 1024, help="MiB of updates kept for peers that lag or start late."),
+    ] = 256,
+) -> None:
+    """Run one node's daemon until SIGTERM or Ctrl+C."""
+    from p2psgd.discovery.hosts import parse_address
+    from p2psgd.ipc.paths import default_state_directory
+    from p2psgd.node import NodeOptions, run_node
+
+    try:
+        address = parse_address(listen, port_default=None)
+    except ValueError as error:
+        raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
+    if name is not None and not 1 <= len(name) <= 64:
+        raise UsageError(f"--name {name!r:.80} must have 1 to 64 characters")
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    options = NodeOptions(
+        peers=peers,
+        listen=address,
+        state=state or default_state_directory(),
+        name=name,
+        trainer=trainer,
+        patience_s=patience,
+        log_budget_bytes=log_budget * 1024 * 1024,
+    )
+    raise typer.Exit(run_node(options))
+
+
+@app.command()
+def train(
+    recipe: RecipeOption = "speech",
+    share: Annotated[
+        str | None,
+        typer.Option(
+            help="Which share of the data, as i/n with i from 0 (default: this node's place in hosts.txt)."
+        ),
+    ] = None,
+    steps: StepsOption = None,
+    seconds: SecondsOption = None,
+    started: Annotated[
+        float | None,
+        typer.Option(help="Unix time at which --seconds began (for a restart)."),
+    ] = None,
+) -> None:
+    """Train with the built-in numpy trainer on this machine's daemon."""
+    from p2psgd.trainer.loop import train as run_trainer
+    from p2psgd.trainer.recipe import load_recipe
+
+    _exclusive(steps, seconds)
+    run_trainer(
+        load_recipe(recipe),
+        share=None if share is None else parse_share(share),
+        steps=steps,
+        seconds=seconds,
+        started=started,
+    )
+
+
+@app.command()
+def local(
+    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, max=64, help="How many nodes.")] = 4,
+    recipe: RecipeOption = "speech",
+    steps: StepsOption = None,
+    seconds: SecondsOption = None,
+    report: Annotated[Path | None, typer.Option(help="Write a JSON report here.")] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="Keep the nodes' state and logs here (default: a temporary directory)."),
+    ] = None,
+    trainer: Annotated[
+        str | None, typer.Option(help="Your own training command instead of the built-in trainer.")
+    ] = None,
+) -> None:
+    """Run a whole cluster of real daemons and trainers on this machine, and prove its replicas equal."""
+    from p2psgd.local import run_local
+
+    _exclusive(steps, seconds)
+    code = run_local(
+        nodes,
+        recipe=recipe,
+        steps=steps,
+        seconds=seconds,
+        report=report,
+        state=state,
+        trainer=trainer,
+        console=Console(),
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def status(
+    node: Annotated[
+        Path | None, typer.Argument(help="State directory of the node (default: as for `p2psgd node`).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
+) -> None:
+    """Print the status of a node of this machine."""
+    from p2psgd.ipc.control_client import ControlClient
+    from p2psgd.ipc.paths import control_path
+    from p2psgd.ops.status_text import render_status
+
+    with ControlClient(control_path(node)) as client:
+        answer: dict[str, Any] = client.request("status")["status"]
+    sys.stdout.write((json.dumps(answer, indent=2) if as_json else render_status(answer)) + "\n")
+    sys.stdout.flush()
+
+
+def parse_share(text: str) -> tuple[int, int]:
+    """`i/n` as (i, n) with 0 <= i < n; UsageError otherwise."""
+    index, slash, count = text.partition("/")
+    if not (slash and index.isdecimal() and count.isdecimal() and int(index) < int(count) <= 1024):
+        raise UsageError(
+            f"--share {text!r:.40} is not i/n with 0 <= i < n, such as 0/4 for the first of four"
+        )
+    return int(index), int(count)
+
+
+def _exclusive(steps: int | None, seconds: float | None) -> None:
+    if steps is not None and seconds is not None:
+        raise UsageError("--steps and --seconds exclude each other: give one of them")
+
+
+def main() -> NoReturn:
+    """Entry point: one sentence on standard error and an exit code for everything a person can mend."""
+    try:
+        code = ExitCode(int(app(args=sys.argv[1:] or ["--help"], standalone_mode=False) or 0))
+    except CommandLineError as error:
+        words = cast(Any, error).format_message().removesuffix(".")
+        code = _complain(f"{words} (see --help)", ExitCode.USAGE)
+    except typer.Abort:
+        code = _complain("interrupted", ExitCode.FAILED)
+    except UsageError as error:
+        code = _complain(str(error), error.exit_code)
+    except DaemonLost as error:
+        code = _complain(str(error), ExitCode.TEMPORARY)
+    except TrainerError as error:
+        code = _complain(str(error), ExitCode.CONFIGURATION)
+    except P2psgdError as error:
+        code = _complain(str(error), ExitCode.FAILED)
+    except BrokenPipeError:  # such as `p2psgd status | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = ExitCode.OK
+    sys.exit(code)
+
+
+def _complain(words: str, code: ExitCode) -> ExitCode:
+    sys.stdout.flush()
+    sys.stderr.write(f"p2psgd: {words}\n")
+    return code

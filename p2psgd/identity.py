@@ -1,0 +1,113 @@
+"""Who this node is: its id, name and life, kept in a state directory that belongs to one running daemon at
+a time.
+
+The id is drawn once and stays; the incarnation is new, and higher, for every start, and is on disk before
+it is used, so that a daemon that restarts is never taken for its former self.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from p2psgd.core.frontier import Origin
+from p2psgd.errors import ExitCode, UsageError
+
+_KEYS = {"node", "name", "incarnation"}
+
+
+@dataclass
+class Identity:
+    """This life of this node; holds the state directory's lock until `release`."""
+
+    origin: Origin
+    name: str
+    _lock: int
+
+    def release(self) -> None:
+        """Give the state directory back."""
+        os.close(self._lock)
+
+
+def claim_identity(state: Path, *, name: str | None) -> Identity:
+    """Lock the state directory, read or draw the node's id, and begin a new incarnation.
+
+    Raises UsageError if the directory cannot be used, is in use by another daemon, or its node.json is
+    damaged.
+    """
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o750)
+        lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    except OSError as error:
+        words = f"cannot use {state} as the state directory: {(error.strerror or str(error)).lower()}"
+        raise UsageError(words, ExitCode.PERMISSION) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise UsageError(
+            f"another daemon is using the state directory {state}: give every node its own with --state",
+            ExitCode.CONFIGURATION,
+        ) from None
+    try:
+        return _begin_life(state, lock, name)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _begin_life(state: Path, lock: int, name: str | None) -> Identity:
+    path = state / "node.json"
+    known = _read(path)
+    node = secrets.randbits(64) if known is None else known[0]
+    called = name or (known[1] if known is not None else socket.gethostname()[:64] or "node")
+    clock = time.time_ns() // 1_000_000 << 16 | secrets.randbits(
+        16
+    )  # RELIABILITY: never reused, also if the clock steps back
+    incarnation = max(clock, 0 if known is None else known[2] + 1) % 2**64
+    try:
+        _write(path, {"node": f"{node:016x}", "name": called, "incarnation": incarnation})
+    except OSError as error:
+        words = f"cannot write {path}: {(error.strerror or str(error)).lower()}"
+        raise UsageError(words, ExitCode.PERMISSION) from None
+    return Identity(Origin(node, incarnation), called, lock)
+
+
+def _read(path: Path) -> tuple[int, str, int] | None:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}", ExitCode.CONFIGURATION) from None
+    try:
+        fields = json.loads(text)
+        if not isinstance(fields, dict) or set(fields) != _KEYS:
+            raise ValueError("its keys are not those of a node")
+        node, name, incarnation = int(fields["node"], 16), fields["name"], fields["incarnation"]
+        if (
+            not isinstance(name, str)
+            or type(incarnation) is not int
+            or not 0 <= node < 2**64 > incarnation >= 0
+        ):
+            raise ValueError("a value is out of range")
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"{path} is damaged ({error}): remove the file to make this a new node", ExitCode.CONFIGURATION
+        ) from None
+    return node, name, incarnation
+
+
+def _write(path: Path, fields: dict[str, object]) -> None:
+    fresh = path.with_suffix(".new")
+    with fresh.open("w", encoding="utf-8") as file:
+        json.dump(fields, file)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)

@@ -1,0 +1,9 @@
+"""A whole run on one machine, as separate processes on loopback: the demo, and the harness that tests drive.
+
+Start reading at harness.py. Daemons and trainers are the real commands; this package only starts them, looks
+at their status as anybody could, and proves at the end that all replicas are the same bits.
+"""
+
+from p2psgd.local.harness import run_local
+
+__all__ = ["run_local"]

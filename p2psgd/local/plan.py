@@ -1,0 +1,144 @@
+"""What one local run is to do, checked before the first process starts.
+
+A mistake in the command line, the recipe, the data or a path is one sentence here, instead of N daemons that
+each fail in a log file of their own.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from p2psgd.errors import UsageError
+from p2psgd.trainer.data import load_dataset
+from p2psgd.trainer.recipe import Recipe, load_recipe
+
+NODES_MAX = 64  # every node holds N - 1 connections, and one machine all of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A checked local run; `trainer` is a command of the user's own, in whose place `recipe` is None."""
+
+    nodes: int
+    recipe_name: str
+    recipe: Recipe | None
+    steps: int | None
+    seconds: float | None
+    report: Path | None
+    state: Path
+    keep_state: bool
+    trainer: str | None
+
+    @property
+    def names(self) -> list[str]:
+        """The nodes' names, in the order of their shares."""
+        return [f"node-{index}" for index in range(self.nodes)]
+
+    def directory(self, index: int) -> Path:
+        """The state directory of one node."""
+        return self.state / f"node-{index}"
+
+    def trainer_command(self, index: int) -> str:
+        """The command that a node's daemon starts and restarts, as one line with a shell's quoting."""
+        if self.trainer is not None:
+            return self.trainer
+        words = [sys.executable, "-m", "p2psgd", "train", "--recipe", self.recipe_name]
+        words += ["--share", f"{index}/{self.nodes}"]
+        if self.steps is not None:
+            words += ["--steps", str(self.steps)]
+        if self.seconds is not None:
+            words += ["--seconds", repr(self.seconds), "--started", f"{time.time():.3f}"]
+        return shlex.join(words)
+
+
+def make_plan(
+    nodes: int,
+    *,
+    recipe: str,
+    steps: int | None,
+    seconds: float | None,
+    report: Path | None,
+    state: Path | None,
+    trainer: str | None,
+) -> Plan:
+    """Check everything that can be checked without starting a process; raises UsageError.
+
+    `state` None: a new temporary directory, made here, which is to be removed when the run ends well.
+    """
+    _check_amounts(nodes, steps, seconds)
+    loaded = None
+    if trainer is None:
+        loaded = load_recipe(recipe)
+        load_dataset(loaded.data)
+    elif not trainer.strip():
+        raise UsageError("the trainer's command is empty: give a command line, or leave --trainer out")
+    if report is not None:
+        _check_report(report)
+    return Plan(
+        nodes=nodes,
+        recipe_name=str(Path(recipe).absolute()) if Path(recipe).is_file() else recipe,
+        recipe=loaded,
+        steps=steps,
+        seconds=seconds,
+        report=report,
+        state=_state_directory(state),
+        keep_state=state is not None,
+        trainer=trainer,
+    )
+
+
+def _check_amounts(nodes: int, steps: int | None, seconds: float | None) -> None:
+    if not 1 <= nodes <= NODES_MAX:
+        raise UsageError(f"cannot run {nodes} nodes on one machine: give a number from 1 to {NODES_MAX}")
+    if steps is not None and seconds is not None:
+        raise UsageError("--steps and --seconds both say when to stop: give one of them")
+    if steps is not None and steps < 1:
+        raise UsageError(f"--steps {steps} trains nothing: give at least 1 mini-batch per node")
+    if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
+        raise UsageError(f"--seconds {seconds:g} is no time to train for: give a number above 0")
+
+
+def _check_report(report: Path) -> None:
+    if report.is_dir():
+        raise UsageError(f"the report cannot be written to {report}: it is a directory; give a file name")
+    with _sentences(f"the report cannot be written to {report}"):
+        descriptor, trial = tempfile.mkstemp(prefix=f".{report.name}.", dir=report.absolute().parent)
+        os.close(descriptor)
+        os.unlink(trial)
+
+
+def _state_directory(state: Path | None) -> Path:
+    if state is None:
+        with _sentences("no temporary directory for the nodes' state can be made"):
+            return Path(tempfile.mkdtemp(prefix="p2psgd-local-"))
+    with _sentences(f"the state directory {state} cannot be used"):
+        state.mkdir(parents=True, exist_ok=True)
+        descriptor, trial = tempfile.mkstemp(dir=state)
+        os.close(descriptor)
+        os.unlink(trial)
+    return state.absolute()
+
+
+@contextmanager
+def _sentences(trouble: str) -> Iterator[None]:
+    """Turn the operating system's refusal into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        hints = {
+            errno.ENOENT: "make the directory first",
+            errno.EACCES: "choose a directory you may write to",
+        }
+        hint = hints.get(error.errno or 0, "choose another place")
+        raise UsageError(f"{trouble}: {reason}; {hint}") from error

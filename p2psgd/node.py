@@ -1,0 +1,452 @@
+"""A node's daemon: the only place where loop, clock and signals meet.
+
+Holds the pure replica, the mesh of links and the trainer's control socket together, and carries out what
+the replica orders. Decides nothing about replication itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.core.effects import Alarm, Deliver, Drop, Halt, ReportDrained, Send
+from p2psgd.core.events import (
+    Event,
+    GapReceived,
+    LinkClosed,
+    LinkDrained,
+    LinkOpened,
+    NeedReceived,
+    OwnUpdateMade,
+    StatusReceived,
+    TimePassed,
+    UpdateReceived,
+)
+from p2psgd.core.frontier import Origin
+from p2psgd.core.replica import Replica
+from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates
+from p2psgd.discovery.hosts import Address, Hosts, read_hosts, split_own
+from p2psgd.errors import ExitCode, TrainerError, UsageError
+from p2psgd.identity import claim_identity
+from p2psgd.ipc.control_server import ControlServer
+from p2psgd.ipc.host import OwnUpdate
+from p2psgd.ipc.paths import SOCKET_NAME
+from p2psgd.ipc.proposal import RunProposal
+from p2psgd.net.mesh import Mesh
+from p2psgd.ops.status import Vitals, describe_node
+from p2psgd.supervisor import STOP_TIMEOUT_S, Supervisor
+from p2psgd.wire.frames import FrameType
+from p2psgd.wire.messages import (
+    PROTOCOL_VERSION,
+    Gap,
+    Goodbye,
+    Hello,
+    Need,
+    Status,
+    pack_message,
+    parse_frontier,
+    parse_message,
+)
+
+TICKS_PER_PATIENCE: Final = 25
+DRAIN_TIMEOUT_S: Final = 30.0
+DRAIN_POLL_S: Final = 0.02
+ALARMS_MAX: Final = 20  # the latest; all are in the log
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+log = logging.getLogger("p2psgd.node")
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """What the command line says. `patience_s` is the one time setting; all others derive from it."""
+
+    peers: Path | None
+    listen: Address
+    state: Path
+    name: str | None = None
+    trainer: str | None = None
+    patience_s: float = 5.0
+    log_budget_bytes: int = 256 * 1024 * 1024
+
+
+class Node:
+    """One running daemon. Implements what the mesh and the control server ask of their host."""
+
+    def __init__(self, options: NodeOptions) -> None:
+        self.options = options
+        self._replica: Replica | None = None
+        self._mesh: Mesh | None = None
+        self._identity = claim_identity(options.state, name=options.name)
+        self._state = "waiting for a trainer"
+        self._started = time.monotonic()
+        self._alarms: list[str] = []
+        self._stopped_nodes: set[int] = set()
+        self._loop_lag_s = 0.0
+        self._congested = False
+        self._run: RunProposal | None = None
+        self._hosts = Hosts((), None)
+        self._listening: socket.socket | None = None
+        self._listen = options.listen
+        self._ever_linked = False
+        self._refusal_timer: asyncio.TimerHandle | None = None
+        self._stop: asyncio.Future[tuple[str, ExitCode]] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._control = ControlServer(self, options.state / SOCKET_NAME)
+        self._supervisor: Supervisor | None = None
+
+    # -- life
+
+    async def serve(self) -> ExitCode:
+        """Run until a signal, a fault that only a person can mend, or the end of what this replica can
+        follow.
+        """
+        loop = asyncio.get_running_loop()
+        self._stop = loop.create_future()
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self._on_signal)
+        try:
+            self._listening, self._listen = await bind(self.options.listen)
+            if self.options.peers is not None:
+                addresses = read_hosts(self.options.peers)
+                self._hosts = await split_own(addresses, self._listen, timeout_s=self.options.patience_s)
+                if self._hosts.share is not None:
+                    log.info("%s names this node itself: that line is skipped", self.options.peers)
+            self._control.start(loop)
+            self._start_trainer()
+            self._tasks.add(loop.create_task(self._tick(), name="tick"))
+            self._warn_of_plaintext()
+            words, code = await self._stop
+            if code is not ExitCode.OK:
+                raise UsageError(words, code)
+            await self._drain()
+            return code
+        finally:
+            await self._close()
+
+    def _start_trainer(self) -> None:
+        if self.options.trainer is None:
+            log.info("waiting for a trainer: start one with P2PSGD_CONTROL=%s", self.options.state.absolute())
+            return
+        self._supervisor = Supervisor(
+            self.options.trainer,
+            environment={"P2PSGD_CONTROL": str(self.options.state.absolute())},
+            patience_s=self.options.patience_s,
+            progress=lambda: int(self._control.trainer_status()["mini_batches"]),
+            failed=self._fail,
+        )
+        self._supervisor.start()
+
+    async def _close(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.kill()
+            await self._supervisor.stop()
+        self._control.close()
+        if self._refusal_timer is not None:
+            self._refusal_timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        if self._mesh is not None:
+            await self._mesh.close()
+        if self._listening is not None:
+            self._listening.close()
+        self._identity.release()
+
+    def _on_signal(self) -> None:
+        assert self._stop is not None
+        if self._stop.done():
+            log.warning("stopped at once, without waiting for acknowledgements")
+            if self._supervisor is not None:
+                self._supervisor.kill()
+            os._exit(ExitCode.TEMPORARY)
+        self._stop.set_result(("", ExitCode.OK))
+
+    def _fail(self, words: str, code: ExitCode) -> None:
+        if self._stop is not None and not self._stop.done():
+            self._stop.set_result((words, code))
+
+    async def _drain(self) -> None:
+        """Stop the trainer, send what it made, wait until every linked peer has acknowledged it."""
+        self._state = "draining"
+        log.info("stopping: waiting until peers have acknowledged this node's updates")
+        self._control.pause_outbox(paused=False)
+        self._control.finish()
+        if self._supervisor is not None:
+            await self._supervisor.stop()
+        else:
+            await self._until_detached()
+        self._control.drain_outbox()
+        self._control.outbox_closed = True
+        if self._replica is None or self._mesh is None:
+            return
+        deadline = time.monotonic() + DRAIN_TIMEOUT_S
+        while behind := [peer.name for peer in self._replica.peers.values() if self._replica.lag(peer)]:
+            if time.monotonic() > deadline:
+                log.warning(
+                    "not acknowledged within %.0f s by %s", DRAIN_TIMEOUT_S, ", ".join(map(ascii, behind))
+                )
+                break
+            await asyncio.sleep(DRAIN_POLL_S)
+        for peer in list(self._replica.peers):
+            self._mesh.send(peer, pack_message(Goodbye(sequence=self._replica.sequence)))
+
+    async def _until_detached(self) -> None:
+        """Give a trainer that somebody else started the time to end its mini-batch and leave."""
+        for _ in range(round(STOP_TIMEOUT_S / DRAIN_POLL_S)):
+            if not self._control.trainer_status()["attached"]:
+                return
+            await asyncio.sleep(DRAIN_POLL_S)
+
+    async def _tick(self) -> None:
+        interval_s = self.options.patience_s / TICKS_PER_PATIENCE
+        while True:
+            due = time.monotonic() + interval_s
+            await asyncio.sleep(interval_s)
+            self._loop_lag_s = max(time.monotonic() - due, 0.9 * self._loop_lag_s)
+            if self._replica is not None:
+                self._replica.loop_lag_ms = int(self._loop_lag_s * 1000)
+                self._handle(TimePassed())
+                self._regulate()
+
+    def _warn_of_plaintext(self) -> None:
+        if not self._listen.host.startswith("127.") and self._listen.host != "::1":
+            log.warning(
+                "listening on %s without encryption: whoever reaches this port can read and alter the run, "
+                "so keep it inside a closed network",
+                self._listen,
+            )
+
+    # -- the replica's orders
+
+    def _handle(self, event: Event) -> None:
+        assert self._replica is not None
+        assert self._mesh is not None
+        for effect in self._replica.handle(event, time.monotonic()):
+            match effect:
+                case Send():
+                    self._mesh.send(effect.peer, effect.frame)
+                case Deliver():
+                    self._control.deliver(effect.body)
+                case ReportDrained():
+                    self._mesh.report_drained(effect.peer)
+                case Drop():
+                    self._mesh.drop(effect.peer, effect.reason, effect.words)
+                case Alarm():
+                    self._alarm(effect.words)
+                case Halt():
+                    self._fail(effect.words, ExitCode.FAILED)
+
+    def _regulate(self) -> None:
+        """Let the trainer make no more than the network and the peers take."""
+        assert self._replica is not None
+        self._congested = self._state != "draining" and self._replica.congested(time.monotonic())
+        self._control.pause_outbox(paused=self._congested)
+
+    def _alarm(self, words: str) -> None:
+        log.error("%s", ascii(words)[1:-1])
+        self._alarms = [*self._alarms, words][-ALARMS_MAX:]
+
+    # -- MeshHost
+
+    def link_opened(self, peer: Origin, name: str) -> None:
+        self._ever_linked = True
+        self._stopped_nodes.discard(peer.node)
+        self._handle(LinkOpened(peer, name))
+
+    def link_closed(self, peer: Origin, words: str) -> None:
+        self._handle(LinkClosed(peer))
+
+    def link_drained(self, peer: Origin) -> None:
+        self._handle(LinkDrained(peer))
+
+    def frame_received(self, peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> None:
+        if frame_type is FrameType.UPDATE:
+            self._handle(UpdateReceived(peer, body))
+            return
+        message = parse_message(frame_type, body)
+        match message:
+            case Status():
+                self._handle(StatusReceived(peer, parse_frontier(message.frontier), message.loop_lag_ms))
+                self._regulate()
+            case Need():
+                origin = Origin(message.node, message.incarnation)
+                self._handle(NeedReceived(peer, origin, message.first, message.last))
+            case Gap():
+                self._handle(GapReceived(peer, Origin(message.node, message.incarnation), message.floor))
+            case Goodbye():
+                self._stopped_nodes.add(peer.node)
+
+    def refused_by_peer(self, code: str, words: str) -> None:
+        """A peer does not want us; if nobody else does for one patience, this node is the one that is
+        wrong.
+        """
+        if code == "superseded":
+            self._fail(
+                f"this node has been started again elsewhere, so this life of it ends ({words})",
+                ExitCode.CONFIGURATION,
+            )
+        elif (
+            code in ("run", "identity", "protocol") and not self._ever_linked and self._refusal_timer is None
+        ):
+            self._refusal_timer = asyncio.get_running_loop().call_later(
+                self.options.patience_s, self._give_up_refused, words
+            )
+
+    def _give_up_refused(self, words: str) -> None:
+        if not self._ever_linked:
+            self._fail(f"no peer accepts this node: {words}", ExitCode.CONFIGURATION)
+
+    # -- ControlHost
+
+    def name(self) -> str:
+        return self._identity.name
+
+    def share(self) -> tuple[int, int] | None:
+        return self._hosts.share if self._hosts.peers else (0, 1)
+
+    def run(self) -> RunProposal | None:
+        return self._run
+
+    def define_run(self, proposal: RunProposal, coordinates: NDArray[np.int32]) -> None:
+        spec = RunSpec(
+            proposal.tensors,
+            proposal.quantum_log2,
+            proposal.mode,
+            proposal.label,
+            hash_coordinates(coordinates),
+        )
+        if self._replica is not None:
+            if spec.fingerprint != self._replica.spec.fingerprint:
+                here, there = self._replica.spec.fingerprint.hex()[:16], spec.fingerprint.hex()[:16]
+                raise TrainerError(
+                    f"this node already trains another run: fingerprint {here} here, {there} from this "
+                    "trainer; stop the node first to begin another"
+                )
+            return
+        try:
+            check_limits(spec)
+        except ValueError as error:
+            raise TrainerError(str(error)) from None
+        me = self._identity.origin
+        self._run = proposal
+        self._replica = Replica(
+            spec,
+            me=me,
+            coordinates=coordinates,
+            patience_s=self.options.patience_s,
+            log_budget_bytes=self.options.log_budget_bytes,
+        )
+        self._replica.names[me.node] = self._identity.name
+        greeting = Hello(
+            protocol=PROTOCOL_VERSION,
+            node=me.node,
+            incarnation=me.incarnation,
+            name=self._identity.name,
+            run=spec.fingerprint,
+            weights=spec.weights,
+            quantum_log2=spec.quantum_log2,
+            mode=spec.mode,
+            label=spec.label,
+        )
+        self._mesh = Mesh(self, greeting, self.options.patience_s, time.monotonic)
+        assert self._listening is not None
+        task = asyncio.get_running_loop().create_task(self._mesh.start(self._listening, self._hosts.peers))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        log.info(
+            "run %s: %d weights, quantum 2^%d", spec.fingerprint.hex()[:16], spec.weights, spec.quantum_log2
+        )
+
+    def replica(self) -> NDArray[np.int32]:
+        assert self._replica is not None
+        return self._replica.lattice.coordinates
+
+    def replica_digest(self) -> int:
+        assert self._replica is not None
+        return self._replica.lattice.digest
+
+    def own_updates(self, updates: list[OwnUpdate]) -> None:
+        for update in updates:
+            self._handle(OwnUpdateMade(update.mini_batch, update.step, update.payload, update.words))
+        self._regulate()
+
+    def peer_mini_batches(self) -> dict[int, int]:
+        if self._replica is None:
+            return {}
+        return {
+            node: count for node, count in self._replica.mini_batches.items() if node != self._replica.me.node
+        }
+
+    def trainer_attached(self, pid: int) -> None:
+        log.info("trainer %d attached", pid)
+        if self._state != "draining":
+            self._state = "training"
+
+    def trainer_left(self, *, finished: bool, words: str) -> None:
+        log.info("trainer left: %s", ascii(words)[1:-1] or ("done" if finished else "gone"))
+        if self._state != "draining":
+            self._state = "serving" if finished else "waiting for a trainer"
+
+    def status(self) -> dict[str, Any]:
+        supervisor = self._supervisor
+        trainer = {
+            **self._control.trainer_status(),
+            "supervised": supervisor is not None,
+            "restarts": 0 if supervisor is None else supervisor.restarts,
+            "crash": "" if supervisor is None else supervisor.words,
+        }
+        vitals = Vitals(
+            state=self._state,
+            started=self._started,
+            now=time.monotonic(),
+            listen=str(self._listen),
+            control=str(self.options.state),
+            loop_lag_ms=self._loop_lag_s * 1000,
+            congested=self._congested,
+            alarms=self._alarms,
+            stopped_nodes=self._stopped_nodes,
+            trainer=trainer,
+        )
+        return describe_node(self._identity, vitals, self._replica, self._mesh)
+
+
+async def bind(listen: Address) -> tuple[socket.socket, Address]:
+    """A bound socket that does not listen yet, and its numeric address; UsageError if it cannot be had."""
+    loop = asyncio.get_running_loop()
+    bound: socket.socket | None = None
+    try:
+        info = (await loop.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM))[0]
+        bound = socket.socket(info[0], socket.SOCK_STREAM)
+        bound.setblocking(False)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(info[4])
+    except OSError as error:
+        if bound is not None:
+            bound.close()
+        words = (error.strerror or str(error)).lower()
+        raise UsageError(f"cannot listen on {listen}: {words}", ExitCode.CONFIGURATION) from None
+    name = bound.getsockname()
+    return bound, Address(str(name[0]), int(name[1]))
+
+
+def run_node(options: NodeOptions) -> ExitCode:
+    """Run a daemon to its end, on uvloop or, with P2PSGD_LOOP=asyncio, on the standard loop."""
+    if os.environ.get("P2PSGD_LOOP") == "asyncio":
+        factory = asyncio.new_event_loop
+    else:
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    node = Node(options)
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(node.serve())

@@ -1,0 +1,177 @@
+"""One node's status as plain data: what `p2psgd status --json` prints and every view is drawn from.
+
+Keys are for machines and stay; `waits` and `error` are sentences for people.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from p2psgd.core.replica import Replica
+from p2psgd.identity import Identity
+from p2psgd.net.mesh import Mesh
+
+
+@dataclass(frozen=True)
+class Vitals:
+    """What a status needs to know beside the replica and the mesh."""
+
+    state: str
+    started: float
+    now: float
+    listen: str
+    control: str
+    loop_lag_ms: float
+    congested: bool
+    alarms: list[str]
+    stopped_nodes: set[int]
+    trainer: dict[str, Any]
+
+
+def describe_node(
+    identity: Identity, vitals: Vitals, replica: Replica | None, mesh: Mesh | None
+) -> dict[str, Any]:
+    """The status of one node; JSON-ready."""
+    peers = [] if mesh is None else _describe_peers(replica, mesh, vitals)
+    return {
+        "node": identity.name,
+        "id": f"{identity.origin.node:016x}",
+        "incarnation": identity.origin.incarnation,
+        "pid": os.getpid(),
+        "version": version("p2psgd"),
+        "uptime_s": round(vitals.now - vitals.started, 1),
+        "state": vitals.state,
+        "waits": _waits(vitals, peers),
+        "listen": vitals.listen,
+        "plaintext": True,
+        **_describe_replica(replica),
+        "bytes": {
+            "sent": 0 if mesh is None else mesh.bytes_sent,
+            "received": 0 if mesh is None else mesh.bytes_received,
+        },
+        "loop_lag_ms": round(vitals.loop_lag_ms, 1),
+        "trainer": vitals.trainer,
+        "peers": peers,
+        "dropped": {} if mesh is None else dict(mesh.dropped),
+        "alarms": vitals.alarms,
+    }
+
+
+def _describe_replica(replica: Replica | None) -> dict[str, Any]:
+    if replica is None:
+        return {
+            "run": None,
+            "digest": None,
+            "coordinate_max": 0,
+            "frontier": [],
+            "updates": None,
+            "log": None,
+        }
+    spec = replica.spec
+    return {
+        "run": {
+            "fingerprint": spec.fingerprint.hex(),
+            "mode": spec.mode,
+            "weights": spec.weights,
+            "quantum_log2": spec.quantum_log2,
+            "tensors": len(spec.tensors),
+            "label": spec.label,
+        },
+        "digest": f"{replica.lattice.digest:016x}",
+        "coordinate_max": replica.lattice.magnitude_max,
+        "frontier": [
+            {
+                "node": replica.names.get(row.node, f"{row.node:016x}"),
+                "id": f"{row.node:016x}",
+                "incarnation": row.incarnation,
+                "sequence": row.sequence,
+                "digest": f"{row.digest:016x}",
+            }
+            for row in replica.frontier.rows()
+        ],
+        "updates": {
+            "sent": replica.sequence,
+            "applied": replica.updates_applied,
+            "duplicates": replica.duplicates,
+            "indices_sent": replica.indices_sent,
+            "bytes": replica.update_bytes_sent,
+        },
+        "log": {
+            "updates": len(replica.log),
+            "bytes": replica.log.bytes_held,
+            "budget_bytes": replica.log.budget_bytes,
+        },
+    }
+
+
+def _describe_peers(replica: Replica | None, mesh: Mesh, vitals: Vitals) -> list[dict[str, Any]]:
+    rows = []
+    for node, news in mesh.news.items():
+        link = mesh.links.get(node)
+        peer = None if replica is None or link is None else replica.peers.get(link.peer)
+        quiet_s = 0.0 if peer is None else vitals.now - peer.heard
+        connection = None if link is None else link.connection
+        if link is None:
+            state = "stopped" if node in vitals.stopped_nodes else "lost"
+        else:
+            state = "suspect" if quiet_s > mesh.patience_s else "connected"
+        rows.append(
+            {
+                "node": news.name,
+                "id": f"{node:016x}",
+                "address": news.address,
+                "state": state,
+                "lag": replica.lag(peer) if replica is not None and peer is not None else None,
+                "since_s": round(quiet_s if state == "suspect" else vitals.now - news.since, 1),
+                "bytes_sent": news.bytes_sent + (0 if connection is None else connection.bytes_sent),
+                "bytes_received": news.bytes_received
+                + (0 if connection is None else connection.bytes_received),
+                "error": news.words,
+            }
+        )
+    for dialler in mesh.diallers:
+        if dialler.node not in mesh.news and not dialler.ourselves:
+            rows.append(
+                {
+                    "node": str(dialler.address),
+                    "id": None,
+                    "address": str(dialler.address),
+                    "state": "dialling",
+                    "lag": None,
+                    "since_s": round(vitals.now - dialler.since, 1),
+                    "bytes_sent": 0,
+                    "bytes_received": 0,
+                    "error": dialler.words,
+                }
+            )
+    return rows
+
+
+def _waits(vitals: Vitals, peers: list[dict[str, Any]]) -> str:
+    """One sentence on what this node waits for, whom and since when; empty if it does not."""
+    if vitals.state == "waiting for a trainer" and vitals.trainer["supervised"]:
+        return "the trainer is starting" + (f"; {crash}" if (crash := vitals.trainer["crash"]) else "")
+    if vitals.state == "waiting for a trainer":
+        return f"no trainer has attached yet; start one with P2PSGD_CONTROL={vitals.control}"
+    if vitals.state == "draining":
+        behind = [f"{peer['node']} to acknowledge {peer['lag']} updates" for peer in peers if peer["lag"]]
+        return f"waiting for {', '.join(behind)}" if behind else ""
+    if vitals.congested:
+        least = min(peer["lag"] for peer in peers if peer["lag"] is not None)
+        return (
+            f"the trainer waits: even the fastest peer has yet to acknowledge {least} updates, "
+            "so the network or the peers carry less than this node makes"
+        )
+    if vitals.trainer["waits"]:
+        return str(vitals.trainer["waits"])
+    away = [peer for peer in peers if peer["state"] in ("dialling", "lost", "suspect")]
+    if peers and len(away) == len(peers):
+        each = [
+            f"{peer['node']} ({peer['error'] or peer['state']}, {peer['since_s']:.0f} s)" for peer in away[:3]
+        ]
+        more = f" and {len(away) - 3} more" if len(away) > 3 else ""
+        return f"no peer is linked; trying {', '.join(each)}{more}"
+    return ""

@@ -1,0 +1,166 @@
+"""One node's status as text for people: `p2psgd status`, which without --json prints this.
+
+A pure function of the status JSON. One fact per line, in the order in which somebody looks for them: is it
+training, what holds it up, with whom is it connected, what was refused. Lines that would say nothing are left
+out.
+"""
+
+from __future__ import annotations
+
+from p2psgd.ops import numerals
+from p2psgd.ops.figures import (
+    NodeFigures,
+    PeerFigures,
+    Status,
+    node_figures,
+    number,
+    printable,
+    section,
+    whole,
+)
+
+COORDINATE_MAX = 2**24  # from here on float32 no longer holds every multiple of the quantum
+LABEL_WIDTH = 10
+
+
+def render_status(status: Status) -> str:
+    """Return the whole status as lines of text, without a newline at the end."""
+    node = node_figures(status)
+    lines = [
+        _heading(status, node),
+        *_line("state", printable(status.get("state", "starting"))),
+        *(line for note in node.notes for line in _line("note", note)),
+        *_line("run", _run(status)),
+        *_line("listens", _listens(status)),
+        *_line("trainer", _trainer(status, node)),
+        *_line("updates", _updates(status, node)),
+        *_line("traffic", _traffic(status)),
+        *_line("log", _log(status)),
+        *_line("replica", _replica(status)),
+        *_line("dropped", _dropped(status)),
+        *_peers(node),
+    ]
+    return "\n".join(lines)
+
+
+def _line(label: str, text: str) -> list[str]:
+    return [f"{label:<{LABEL_WIDTH}}{text}"] if text else []
+
+
+def _heading(status: Status, node: NodeFigures) -> str:
+    facts = [f"id {printable(status['id'])}"] if status.get("id") else []
+    facts += [f"pid {whole(status, 'pid')}"] if status.get("pid") else []
+    facts += [f"p2psgd {printable(status['version'])}"] if status.get("version") else []
+    facts += [f"up {numerals.duration(number(status, 'uptime_s'))}"] if "uptime_s" in status else []
+    return f"{node.node}: {', '.join(facts)}" if facts else node.node
+
+
+def _run(status: Status) -> str:
+    run = section(status, "run")
+    if not run:
+        return "none yet: the first trainer, or a peer, brings it"
+    label = f"{printable(run['label'])}: " if run.get("label") else ""
+    return (
+        f"{label}{printable(run.get('mode', ''))}, {numerals.counted(whole(run, 'weights'), 'weight')} in "
+        f"{numerals.counted(whole(run, 'tensors'), 'tensor')}, quantum 2^{whole(run, 'quantum_log2')}, "
+        f"fingerprint {printable(run.get('fingerprint', ''))}"
+    )
+
+
+def _listens(status: Status) -> str:
+    if not status.get("listen"):
+        return ""
+    plaintext = "; plaintext: whoever reaches this port can read and join" if status.get("plaintext") else ""
+    return f"{printable(status['listen'])}{plaintext}"
+
+
+def _trainer(status: Status, node: NodeFigures) -> str:
+    trainer = section(status, "trainer")
+    if trainer.get("attached"):
+        facts = [f"attached (pid {whole(trainer, 'pid')})"]
+    else:
+        facts = ["finished" if trainer.get("finished") else "none attached"]
+    if node.mini_batches:
+        facts.append(f"mini-batch {numerals.grouped(node.mini_batches)}")
+    for value, text in (
+        (node.epoch, f"epoch {numerals.decimals(node.epoch, 2)}"),
+        (node.samples_per_s, f"{numerals.grouped(node.samples_per_s)} samples/s"),
+        (node.loss, f"loss {numerals.decimals(node.loss, 3)}"),
+        (node.test_accuracy, f"test accuracy {numerals.percent(node.test_accuracy)}"),
+    ):
+        facts += [text] if value is not None else []
+    for key, one, many in (
+        ("restarts", "restart", None),
+        ("torn_passes", "torn pass", "torn passes"),
+        ("reloads", "reload", None),
+        ("refused_requests", "refused request", None),
+    ):
+        facts += [numerals.counted(whole(trainer, key), one, many)] if whole(trainer, key) else []
+    return ", ".join(facts)
+
+
+def _updates(status: Status, node: NodeFigures) -> str:
+    updates = section(status, "updates")
+    facts = [
+        f"{numerals.grouped(node.updates_sent)} sent",
+        f"{numerals.grouped(node.updates_applied)} applied",
+    ]
+    duplicates = whole(updates, "duplicates")
+    facts += [f"{numerals.counted(duplicates, 'duplicate')} dropped"] if duplicates else []
+    if node.bits_per_index is not None:
+        facts.append(f"{numerals.decimals(node.bits_per_index, 2)} bits per index")
+    if node.compression_ratio is not None:
+        facts.append(f"compression {numerals.times(node.compression_ratio)}")
+    return ", ".join(facts)
+
+
+def _traffic(status: Status) -> str:
+    traffic = section(status, "bytes")
+    if not traffic:
+        return ""
+    lag_ms = number(status, "loop_lag_ms")
+    lag = f"; loop lag {numerals.decimals(lag_ms, 1)} ms" if lag_ms is not None else ""
+    sent, received = numerals.size(whole(traffic, "sent")), numerals.size(whole(traffic, "received"))
+    return f"{sent} sent, {received} received{lag}"
+
+
+def _log(status: Status) -> str:
+    log = section(status, "log")
+    if not log:
+        return ""
+    budget = f" of at most {numerals.size(whole(log, 'budget_bytes'))}" if whole(log, "budget_bytes") else ""
+    kept = numerals.counted(whole(log, "updates"), "update")
+    return f"{kept} kept, {numerals.size(whole(log, 'bytes'))}{budget}"
+
+
+def _replica(status: Status) -> str:
+    if not status.get("digest"):
+        return ""
+    largest = whole(status, "coordinate_max")
+    return (
+        f"digest {printable(status['digest'])}; largest coordinate {largest:,} of at most {COORDINATE_MAX:,}"
+    )
+
+
+def _dropped(status: Status) -> str:
+    counts = {
+        printable(reason): whole(section(status, "dropped"), reason) for reason in section(status, "dropped")
+    }
+    return ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items()) if count)
+
+
+def _peers(node: NodeFigures) -> list[str]:
+    if not node.peers:
+        return _line("peers", "none")
+    return [line for peer in node.peers for line in _line("peer", _peer(peer))]
+
+
+def _peer(peer: PeerFigures) -> str:
+    address = f" at {peer.address}" if peer.address not in ("", peer.node) else ""
+    since = f" for {numerals.duration(peer.since_s)}" if peer.since_s is not None else ""
+    facts = [f"{peer.node}{address}: {peer.state}{since}"]
+    facts += [f"lacks {numerals.counted(peer.lag, 'update')} of ours"] if peer.lag is not None else []
+    if peer.bytes_sent or peer.bytes_received:
+        facts.append(f"{numerals.size(peer.bytes_sent)} sent, {numerals.size(peer.bytes_received)} received")
+    facts += [peer.error] if peer.error else []
+    return ", ".join(facts)

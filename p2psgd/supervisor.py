@@ -1,0 +1,160 @@
+"""The daemon's own trainer: started with the daemon, started again when it crashes, never left behind.
+
+Exit 0 means that it is done, and an exit code that says the user must act (usage, data, configuration,
+permission) is passed on instead of being tried again. Anything else is a crash: the trainer is started
+again, its residual still in the daemon's segment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+import os
+import shlex
+import signal
+from collections.abc import Callable
+from typing import Final
+
+from p2psgd.errors import ExitCode, UsageError
+
+FIRST_DELAY_S: Final = 0.1
+CRASHES_MAX: Final = 10  # in a row without a mini-batch in between: then it is not worth another try
+STOP_TIMEOUT_S: Final = 10.0
+LINE_BYTES_MAX: Final = 64 * 1024
+FINAL: Final = frozenset({ExitCode.USAGE, ExitCode.DATA, ExitCode.PERMISSION, ExitCode.CONFIGURATION})
+
+log = logging.getLogger("p2psgd.trainer")
+
+
+class Supervisor:
+    """Keeps one trainer command running until it is done, given up, or stopped."""
+
+    def __init__(
+        self,
+        command: str,
+        *,
+        environment: dict[str, str],
+        patience_s: float,
+        progress: Callable[[], int],
+        failed: Callable[[str, ExitCode], None],
+    ) -> None:
+        """`progress` counts mini-batches; `failed` is called once with a sentence if it is not worth
+        another try.
+        """
+        try:
+            self._arguments = shlex.split(command)
+        except ValueError as error:
+            raise UsageError(
+                f"--trainer {command!r:.200} is not a command line: {str(error).lower()}"
+            ) from None
+        if not self._arguments:
+            raise UsageError(
+                "--trainer is empty: give the command that trains, such as 'p2psgd train --recipe speech'"
+            )
+        self.restarts = 0
+        self.words = ""
+        self._environment = {**os.environ, **environment}
+        self._patience_s = patience_s
+        self._progress = progress
+        self._failed = failed
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def start(self) -> None:
+        """Start the trainer; returns at once."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="trainer")
+
+    async def stop(self) -> None:
+        """SIGTERM, then SIGKILL to whatever is left of its process group."""
+        self._stopping = True
+        if self._task is None:
+            return
+        self._signal(signal.SIGTERM)
+        done, _ = await asyncio.wait([self._task], timeout=STOP_TIMEOUT_S)
+        if not done:
+            log.warning("the trainer did not stop within %.0f s: killed", STOP_TIMEOUT_S)
+            self.kill()
+            await asyncio.wait([self._task])
+
+    def kill(self) -> None:
+        """SIGKILL to the trainer's process group."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        # While it has not been waited for, its process group cannot be somebody else's.
+        if self._process is not None and self._process.returncode is None:
+            try:
+                os.killpg(self._process.pid, number)
+            except ProcessLookupError:
+                self._process.send_signal(number)
+
+    async def _run(self) -> None:
+        crashes, delay_s = 0, FIRST_DELAY_S
+        while not self._stopping:
+            before = self._progress()
+            try:
+                code, last_line = await self._run_once()
+            except OSError as error:
+                why = (error.strerror or str(error)).lower()
+                words = f"cannot start the trainer {self._arguments[0]!r}: {why}"
+                self._failed(words, ExitCode.CONFIGURATION)
+                return
+            if code == 0 or self._stopping:
+                return
+            if code in FINAL:
+                self._failed(last_line or f"the trainer ended with exit code {code}", ExitCode(code))
+                return
+            if self._progress() > before:
+                crashes, delay_s = 0, FIRST_DELAY_S
+            crashes += 1
+            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            self.words = f"the trainer crashed ({how}){': ' + last_line if last_line else ''}"
+            if crashes >= CRASHES_MAX:
+                self._failed(
+                    f"{self.words}; {crashes} times in a row without a mini-batch", ExitCode.INTERNAL
+                )
+                return
+            self.restarts += 1
+            log.warning("%s; started again in %.1f s", self.words, delay_s)
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, self._patience_s)
+
+    async def _run_once(self) -> tuple[int, str]:
+        """Exit code and last line of output of one life of the trainer."""
+        self._process = await asyncio.create_subprocess_exec(
+            *self._arguments,
+            env=self._environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+            limit=LINE_BYTES_MAX,
+        )
+        if self._stopping:
+            self._signal(signal.SIGTERM)
+        assert self._process.stdout is not None
+        lines = collections.deque[str](maxlen=1)
+        reader = asyncio.get_running_loop().create_task(_pass_on(self._process.stdout, lines))
+        code = await self._process.wait()
+        done, _ = await asyncio.wait([reader], timeout=1.0)  # a grandchild may still hold the pipe
+        if not done:
+            reader.cancel()
+            await asyncio.wait([reader])
+        return code, lines[-1].removeprefix("p2psgd: ") if lines else ""
+
+
+async def _pass_on(stream: asyncio.StreamReader, lines: collections.deque[str]) -> None:
+    """Copy the trainer's output into the daemon's log, line by line."""
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:  # longer than the limit: what is left of it comes as the next line
+            continue
+        if not line:
+            return
+        text = line.decode("utf-8", "replace").rstrip()
+        if text:
+            lines.append(text)
+            log.info("%s", ascii(text)[1:-1])

@@ -1,0 +1,43 @@
+"""Benches: figures as ratios to a limit or a peer measured in the same run; the machine is shared and noisy.
+
+`python -m tests.bench [--large] [NAME...]` prints them; the small sizes run in the suite, so none can rot.
+A bench is a module here with `run(*, large: bool) -> list[Figure]`, named in `BENCHES`; one of its notes
+holds `checksum(...)` of what was computed, so that figures of wrong results stand out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from p2psgd.wire.codec import crc32c
+
+BENCHES: Final = ("codec", "residual", "apply", "daemon", "step")  # modules here, in the order of printing
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number; `note` says what it is compared with, or how it was taken."""
+
+    name: str
+    value: float
+    unit: str
+    note: str = ""
+
+
+def checksum(result: bytes | memoryview) -> str:
+    """What a note says about the result."""
+    return f"result {crc32c(result):08x}"
+
+
+def best_seconds(contenders: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, float]:
+    """The shortest time of each, taken in turns, so that a slow moment of the machine hits all of them."""
+    best = dict.fromkeys(contenders, float("inf"))
+    for _ in range(rounds):
+        for name, work in contenders.items():
+            begin = time.perf_counter()
+            work()
+            best[name] = min(best[name], time.perf_counter() - begin)
+    return best

@@ -1,0 +1,70 @@
+"""A small LAN in network namespaces: hosts with an address each, joined by a bridge, every link shaped to
+one rate.
+
+Needs root and iproute2. Everything lives in namespaces of its own names and goes when the context ends.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from types import TracebackType
+from typing import Self
+
+
+def command(*arguments: str) -> None:
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(arguments)}: {done.stderr}"
+
+
+class Lan:
+    """`hosts` namespaces with the addresses 10.77.0.1, 10.77.0.2, ...; each link carries `rate` both ways."""
+
+    def __init__(self, hosts: int, *, rate: str) -> None:
+        self._prefix = f"p2psgd{os.getpid()}"
+        self._rate = rate
+        self.hosts = [f"{self._prefix}h{number}" for number in range(hosts)]
+        self.addresses = [f"10.77.0.{number + 1}" for number in range(hosts)]
+        self._bridge = f"{self._prefix}br"
+
+    def __enter__(self) -> Self:
+        try:
+            self._build()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove()
+
+    def within(self, number: int) -> list[str]:
+        """What to put before a command to run it on host `number`."""
+        return ["ip", "netns", "exec", self.hosts[number]]
+
+    def set_link(self, number: int, *, up: bool) -> None:
+        """Cut or restore a host's cable."""
+        command("ip", "-n", self._bridge, "link", "set", f"v{number}", "up" if up else "down")
+
+    def _build(self) -> None:
+        for namespace in (self._bridge, *self.hosts):
+            command("ip", "netns", "add", namespace)
+        command("ip", "-n", self._bridge, "link", "add", "br0", "type", "bridge")
+        command("ip", "-n", self._bridge, "link", "set", "br0", "up")
+        for number, (host, address) in enumerate(zip(self.hosts, self.addresses, strict=True)):
+            port = f"v{number}"
+            link = ("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host)
+            command("ip", "-n", self._bridge, *link)
+            command("ip", "-n", self._bridge, "link", "set", port, "master", "br0", "up")
+            command("ip", "-n", host, "addr", "add", f"{address}/24", "dev", "eth0")
+            command("ip", "-n", host, "link", "set", "lo", "up")
+            command("ip", "-n", host, "link", "set", "eth0", "up")
+            for namespace, device in ((self._bridge, port), (host, "eth0")):
+                shape = ("root", "tbf", "rate", self._rate, "burst", "64kb", "latency", "50ms")
+                command("tc", "-n", namespace, "qdisc", "add", "dev", device, *shape)
+
+    def _remove(self) -> None:
+        for namespace in (*self.hosts, self._bridge):
+            subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)

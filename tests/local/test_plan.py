@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.local.plan import Plan, make_plan
+from p2psgd.trainer.recipe import RECIPES
+
+
+def plan(tmp_path: Path, nodes: int = 2, **changes: Any) -> Plan:
+    values: dict[str, Any] = {
+        "recipe": "digits",
+        "steps": None,
+        "seconds": None,
+        "report": None,
+        "state": tmp_path / "state",
+        "trainer": None,
+    }
+    return make_plan(nodes, **values | changes)
+
+
+def test_the_built_in_trainer_gets_its_share(tmp_path: Path) -> None:
+    words = shlex.split(plan(tmp_path, 4, steps=300).trainer_command(2))
+    assert words == [
+        sys.executable,
+        "-m",
+        "p2psgd",
+        "train",
+        "--recipe",
+        "digits",
+        "--share",
+        "2/4",
+        "--steps",
+        "300",
+    ]
+
+
+def test_a_recipe_file_is_named_by_its_full_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine with spaces.toml").write_text((RECIPES / "digits.toml").read_text())
+    words = shlex.split(plan(tmp_path, recipe="mine with spaces.toml", seconds=1.5).trainer_command(0))
+    assert str(tmp_path / "mine with spaces.toml") in words
+    assert words[words.index("--seconds") + 1] == "1.5"
+    assert float(words[words.index("--started") + 1]) > 0  # a restarted trainer keeps the deadline
+
+
+def test_a_trainer_of_ones_own_is_taken_as_it_is(tmp_path: Path) -> None:
+    own = plan(tmp_path, trainer="python my_trainer.py --rate '0.1 * 2'", recipe="no such recipe")
+    assert own.trainer_command(1) == "python my_trainer.py --rate '0.1 * 2'"
+    assert own.recipe is None
+
+
+def test_a_given_state_directory_is_kept_and_a_temporary_one_is_not(tmp_path: Path) -> None:
+    given, temporary = plan(tmp_path), plan(tmp_path, state=None)
+    try:
+        assert (given.keep_state, given.state) == (True, tmp_path / "state")
+        assert (temporary.keep_state, temporary.state.is_dir()) == (False, True)
+    finally:
+        temporary.state.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"nodes": 0}, "cannot run 0 nodes on one machine: give a number from 1 to 64"),
+        ({"nodes": 65}, "cannot run 65 nodes on one machine: give a number from 1 to 64"),
+        ({"steps": 0}, "--steps 0 trains nothing: give at least 1 mini-batch per node"),
+        ({"seconds": math.nan}, "--seconds nan is no time to train for: give a number above 0"),
+        ({"seconds": -1.0}, "--seconds -1 is no time to train for: give a number above 0"),
+        ({"steps": 1, "seconds": 1.0}, "--steps and --seconds both say when to stop: give one of them"),
+        ({"trainer": "  "}, "the trainer's command is empty: give a command line, or leave --trainer out"),
+        ({"recipe": "no-such"}, "there is no recipe 'no-such'"),
+    ],
+)
+def test_refused_before_anything_exists(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        plan(tmp_path, **changes)
+    assert sentence in str(refusal.value)
+    assert not (tmp_path / "state").exists()
+
+
+def test_an_unreadable_data_file_is_named(tmp_path: Path) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text((RECIPES / "digits.toml").read_text().replace('data = "digits"', 'data = "absent.npz"'))
+    with pytest.raises(UsageError) as refusal:
+        plan(tmp_path, recipe=str(recipe))
+    assert "absent.npz" in str(refusal.value)
+    assert refusal.value.exit_code is ExitCode.DATA
+
+
+def test_a_report_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refusal:
+        plan(tmp_path, report=tmp_path / "absent" / "report.json")
+    assert str(refusal.value).endswith("no such file or directory; make the directory first")
+    with pytest.raises(UsageError) as refusal:
+        plan(tmp_path, report=tmp_path)
+    assert str(refusal.value).endswith("it is a directory; give a file name")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_state_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    with pytest.raises(UsageError) as refusal:
+        plan(tmp_path)
+    assert "file exists; choose another place" in str(refusal.value)

@@ -1,0 +1,84 @@
+"""Three machines on 100 Mbit/s links, each with its own hosts.txt, started by hand in any order."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from pathlib import Path
+
+import pytest
+
+from tests.daemons import Daemon, all_stopped, assert_replicas_identical, trainer, until
+from tests.lan import Lan
+
+STEPS = 60
+
+
+def is_linked_with(daemon: Daemon, names: set[str]) -> bool:
+    return daemon.linked() == names
+
+
+@pytest.mark.root
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "order", list(itertools.permutations(range(3))), ids=lambda order: "".join(map(str, order))
+)
+def test_three_hosts_find_each_other_in_any_starting_order(tmp_path: Path, order: tuple[int, ...]) -> None:
+    hosts = tmp_path / "hosts.txt"
+    with Lan(3, rate="100mbit") as lan, all_stopped([]) as daemons:
+        hosts.write_text("# three machines\n" + "\n".join(lan.addresses) + "\n")
+        for number in order:
+            daemon = Daemon(
+                tmp_path / f"host-{number}",
+                *("--peers", str(hosts), "--listen", "0.0.0.0:7315"),
+                *("--trainer", trainer("digits", "--steps", str(STEPS))),
+                within=lan.within(number),
+            )
+            daemons.append(daemon)
+            until(daemon.run, "the run is known")
+        for daemon in daemons:
+            others = {other.state.name for other in daemons if other is not daemon}
+            until(functools.partial(is_linked_with, daemon, others), "linked with both others")
+            until(daemon.finished, "the trainer has finished", timeout_s=120)
+        frontier = assert_replicas_identical(daemons)
+        assert len(frontier) == 3
+        assert [daemon.stop() for daemon in daemons] == [0, 0, 0]
+
+
+@pytest.mark.root
+@pytest.mark.timeout(300)
+def test_a_host_whose_cable_was_cut_catches_up(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    recipe = tmp_path / "calm.toml"  # so small a rate that three nodes apart do not add up to too much
+    settings = (
+        'name = "calm"',
+        'data = "digits"',
+        "hidden = [32]",
+        "learning_rate = 0.001",
+        "tau = 0.05",
+        "epochs = 4",
+    )
+    recipe.write_text("\n".join(settings) + "\nbatch = 16\n")
+    with Lan(3, rate="100mbit") as lan, all_stopped([]) as daemons:
+        hosts.write_text("\n".join(lan.addresses) + "\n")
+        for number in range(3):
+            daemons.append(
+                Daemon(
+                    tmp_path / f"host-{number}",
+                    *("--peers", str(hosts), "--listen", "0.0.0.0:7315", "--patience", "1"),
+                    *("--trainer", trainer(str(recipe), "--seconds", "10")),
+                    within=lan.within(number),
+                )
+            )
+        for daemon in daemons:
+            others = {other.state.name for other in daemons if other is not daemon}
+            until(functools.partial(is_linked_with, daemon, others), "linked with both others")
+        lan.set_link(2, up=False)
+        until(lambda: not daemons[2].linked(), "the cut host notices")
+        assert daemons[0].linked() == {"host-1"} or until(
+            lambda: daemons[0].linked() == {"host-1"}, "so do others"
+        )
+        lan.set_link(2, up=True)
+        for daemon in daemons:
+            until(daemon.finished, "the trainer has finished", timeout_s=120)
+        assert_replicas_identical(daemons)

@@ -1,0 +1,90 @@
+"""A status as a daemon gives it, for tests of views: change what a test is about, leave the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def peer(node: str, **changes: Any) -> dict[str, Any]:
+    """Return what a node says of one peer."""
+    return {
+        "node": node,
+        "id": "00000000000000ff",
+        "address": "127.0.0.1:7001",
+        "state": "connected",
+        "lag": 0,
+        "since_s": 100.0,
+        "bytes_sent": 30_000,
+        "bytes_received": 3_000_000,
+        "error": "",
+    } | changes
+
+
+def trainer(**changes: Any) -> dict[str, Any]:
+    """Return the trainer's part of a status."""
+    return {
+        "attached": True,
+        "pid": 4712,
+        "mini_batches": 1_000,
+        "samples": 256_000,
+        "samples_per_s": 6_543.2,
+        "loss": 2.3456,
+        "test_accuracy": None,
+        "epoch": 1.234,
+        "waits": "",
+        "torn_passes": 0,
+        "reloads": 0,
+        "refused_requests": 0,
+        "finished": False,
+        "restarts": 0,
+        "supervised": True,
+    } | changes
+
+
+def status(node: str = "node-0", **changes: Any) -> dict[str, Any]:
+    """Return one node's status: 1,000 mini-batches of 80,000 weights, 100 indices of 12 bits in each."""
+    return {
+        "node": node,
+        "id": "00112233aabbccdd",
+        "incarnation": 1,
+        "pid": 4711,
+        "version": "0.1.0",
+        "uptime_s": 3_725.2,
+        "state": "training",
+        "waits": "",
+        "run": {
+            "fingerprint": "ab" * 16,
+            "mode": "async",
+            "weights": 80_000,
+            "quantum_log2": -20,
+            "tensors": 8,
+            "label": "speech",
+        },
+        "listen": "127.0.0.1:7000",
+        "plaintext": True,
+        "digest": "0123456789abcdef",
+        "coordinate_max": 123_456,
+        "frontier": [
+            {
+                "node": node,
+                "id": "00112233aabbccdd",
+                "incarnation": 1,
+                "sequence": 1_000,
+                "digest": "0123456789abcdef",
+            }
+        ],
+        "updates": {
+            "sent": 1_000,
+            "applied": 990,
+            "duplicates": 2,
+            "indices_sent": 100_000,
+            "bytes": 150_000,
+        },
+        "bytes": {"sent": 9_000_000, "received": 8_000_000},
+        "log": {"updates": 30, "bytes": 88_000, "budget_bytes": 256_000_000, "floors": []},
+        "loop_lag_ms": 0.31,
+        "trainer": trainer(),
+        "peers": [peer("node-1")],
+        "dropped": {},
+        "alarms": [],
+    } | changes

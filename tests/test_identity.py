@@ -1,0 +1,75 @@
+"""A node's id stays, its incarnation never comes back, its state directory has one owner."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.identity import claim_identity
+
+
+def test_the_id_and_name_stay_and_the_incarnation_grows(tmp_path: Path) -> None:
+    first = claim_identity(tmp_path / "state", name="alpha")
+    first.release()
+    second = claim_identity(tmp_path / "state", name=None)
+    second.release()
+    assert second.origin.node == first.origin.node
+    assert second.origin.incarnation > first.origin.incarnation
+    assert second.name == "alpha"
+
+
+def test_the_incarnation_grows_also_when_the_clock_has_stepped_back(tmp_path: Path) -> None:
+    claim_identity(tmp_path, name=None).release()
+    path = tmp_path / "node.json"
+    fields = json.loads(path.read_text())
+    fields["incarnation"] = 2**63
+    path.write_text(json.dumps(fields))
+    identity = claim_identity(tmp_path, name=None)
+    identity.release()
+    assert identity.origin.incarnation == 2**63 + 1
+
+
+def test_two_daemons_cannot_share_a_state_directory(tmp_path: Path) -> None:
+    identity = claim_identity(tmp_path, name=None)
+    with pytest.raises(UsageError, match=r"another daemon is using the state directory .*--state") as caught:
+        claim_identity(tmp_path, name=None)
+    assert caught.value.exit_code is ExitCode.CONFIGURATION
+    identity.release()
+    claim_identity(tmp_path, name=None).release()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"node": "x", "name": "a", "incarnation": 1}',
+        '{"node": "1", "name": "a", "incarnation": true}',
+    ],
+)
+def test_a_damaged_file_is_named_and_nothing_is_overwritten(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "node.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"node\.json is damaged"):
+        claim_identity(tmp_path, name=None)
+    assert path.read_text() == text
+
+
+def test_a_path_that_cannot_be_a_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"cannot use .*file"):
+        claim_identity(tmp_path / "file", name=None)
+
+
+def test_a_refused_claim_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    (tmp_path / "node.json").write_text("{")
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(UsageError):
+            claim_identity(tmp_path, name=None)
+    assert len(os.listdir("/proc/self/fd")) == before

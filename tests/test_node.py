@@ -1,0 +1,229 @@
+"""Real daemons on loopback: what a user, a faulty peer or a kill -9 does to them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from p2psgd.wire.frames import FrameType, pack_frame
+from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, trainer, until
+from tests.ports import free_ports
+from tests.stranger import Stranger
+
+pytestmark = pytest.mark.timeout(240)
+
+
+class Place:
+    """Ports, a hosts.txt and the options of each node."""
+
+    def __init__(self, tmp_path: Path, nodes: int) -> None:
+        self.path = tmp_path
+        self.ports = free_ports(nodes)
+        self.hosts = tmp_path / "hosts.txt"
+        self.hosts.write_text("".join(f"127.0.0.1:{port}\n" for port in self.ports))
+
+    def start(self, number: int, *options: str, state: str | None = None) -> Daemon:
+        return Daemon(
+            self.path / (state or f"node-{number}"),
+            *("--peers", str(self.hosts), "--listen", f"127.0.0.1:{self.ports[number]}", "--patience", "1"),
+            *options,
+        )
+
+
+def endless(recipe: str = "digits") -> tuple[str, str]:
+    return "--trainer", trainer(recipe, "--seconds", "100000")
+
+
+def calm(tmp_path: Path) -> str:
+    """A recipe whose weights stay small however long it runs."""
+    path = tmp_path / "calm.toml"
+    settings = ('name = "calm"', 'data = "digits"', "hidden = [32]", "learning_rate = 0.0001", "tau = 0.1")
+    path.write_text("\n".join(settings) + "\nbatch = 256\nepochs = 4\ngentle_start = 0\n")
+    return str(path)
+
+
+def mini_batches(daemon: Daemon) -> int:
+    status = daemon.status()
+    return 0 if status is None else int(status["trainer"]["mini_batches"])
+
+
+def ended(daemon: Daemon) -> tuple[int, str]:
+    """Exit code and last line of a daemon that must end by itself."""
+    code = daemon.process.wait(60)
+    return code, daemon.words().strip().splitlines()[-1]
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    place = Place(tmp_path, 1)
+    with socket.create_server(("127.0.0.1", place.ports[0])), all_stopped([place.start(0)]) as daemons:
+        code, words = ended(daemons[0])
+    assert code == 78
+    assert f"cannot listen on 127.0.0.1:{place.ports[0]}: address already in use" in words
+
+
+def test_a_state_directory_in_use_is_named(tmp_path: Path) -> None:
+    place = Place(tmp_path, 2)
+    with all_stopped([place.start(0, state="shared")]) as daemons:
+        until(daemons[0].status, "the first daemon answers")
+        second = subprocess.run(
+            [*P2PSGD, "node", "--peers", str(place.hosts), "--state", str(tmp_path / "shared")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert second.returncode == 78
+        assert "another daemon is using the state directory" in second.stderr
+        assert daemons[0].status() is not None
+
+
+def test_a_bad_line_in_hosts_txt_refuses_the_start(tmp_path: Path) -> None:
+    place = Place(tmp_path, 1)
+    place.hosts.write_text("127.0.0.1:7000\nnot a host\n")
+    with all_stopped([place.start(0)]) as daemons:
+        code, words = ended(daemons[0])
+    assert code == 78
+    assert "hosts.txt line 2: 'not a host'" in words
+
+
+def test_another_runs_peer_is_refused_with_both_fingerprints(tmp_path: Path) -> None:
+    place = Place(tmp_path, 2)
+    recipe = Path(calm(tmp_path))
+    other = recipe.with_name("other.toml")
+    other.write_text(recipe.read_text() + "seed = 7\n")
+    with all_stopped(
+        [place.start(0, *endless(str(recipe))), place.start(1, *endless(str(other)))]
+    ) as daemons:
+        for daemon in daemons:
+            code, words = ended(daemon)
+            assert code == 78
+            assert "no peer accepts this node" in words
+            assert "fingerprint" in words
+
+
+def test_one_wrong_node_among_three_ends_and_the_others_go_on(tmp_path: Path) -> None:
+    place = Place(tmp_path, 3)
+    recipe = Path(calm(tmp_path))
+    other = recipe.with_name("other.toml")
+    other.write_text(recipe.read_text().replace("[32]", "[33]"))
+    recipes = (recipe, recipe, other)
+    with all_stopped([place.start(i, *endless(str(path))) for i, path in enumerate(recipes)]) as daemons:
+        code, words = ended(daemons[2])
+        assert code == 78
+        assert "weights" in words
+        until(lambda: daemons[0].linked() == {"node-1"}, "the other two are linked")
+        until(lambda: (daemons[0].status() or {})["dropped"].get("run"), "the refusal is counted")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl+C"])
+def test_a_stopped_daemon_drains_exits_0_and_leaves_no_orphan(tmp_path: Path, number: signal.Signals) -> None:
+    place = Place(tmp_path, 2)
+    trained = endless(calm(tmp_path))
+    with all_stopped([place.start(0, *trained), place.start(1, *trained)]) as daemons:
+        until(lambda: mini_batches(daemons[0]) > 20 and daemons[0].linked(), "training")
+        status = daemons[0].status()
+        assert status is not None
+        trainer_pid = status["trainer"]["pid"]
+        daemons[0].process.send_signal(number)
+        assert daemons[0].process.wait(60) == 0
+        assert not Path(f"/proc/{trainer_pid}").exists()
+        until(
+            lambda: [peer["state"] for peer in (daemons[1].status() or {})["peers"]] == ["stopped"],
+            "the other side knows that it stopped",
+        )
+        before = mini_batches(daemons[1])
+        until(lambda: mini_batches(daemons[1]) > before + 20, "the other goes on")
+
+
+def test_a_daemon_that_is_killed_comes_back_with_all_that_others_hold(tmp_path: Path) -> None:
+    place = Place(tmp_path, 3)
+    trained = ("--trainer", trainer("digits", "--steps", "150"))
+    with all_stopped([place.start(number, *trained) for number in range(3)]) as daemons:
+        until(lambda: mini_batches(daemons[2]) > 50 and len(daemons[2].linked()) == 2, "training")
+        daemons[2].kill()
+        daemons[2] = place.start(2, *trained)
+        for daemon in daemons:
+            until(daemon.finished, "the trainer has finished")
+        assert_replicas_identical(daemons)
+
+
+def test_the_standard_event_loop_serves_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P2PSGD_LOOP", "asyncio")
+    place = Place(tmp_path, 2)
+    trained = ("--trainer", trainer("digits", "--steps", "100"))
+    with all_stopped([place.start(number, *trained) for number in range(2)]) as daemons:
+        for daemon in daemons:
+            until(daemon.finished, "the trainer has finished")
+        assert_replicas_identical(daemons)
+        assert [daemon.stop() for daemon in daemons] == [0, 0]
+
+
+def test_a_trainer_that_a_person_must_mend_ends_the_daemon_with_its_sentence(tmp_path: Path) -> None:
+    place = Place(tmp_path, 1)
+    with all_stopped([place.start(0, "--trainer", trainer("no-such-recipe"))]) as daemons:
+        code, words = ended(daemons[0])
+    assert code in (64, 78)
+    assert "no-such-recipe" in words
+
+
+def bad_frame(stranger: Stranger, what: str) -> bytes:
+    far = stranger.weights
+    match what:
+        case "checksum":
+            body = bytearray(stranger.update([1, 2]))
+            body[-1] ^= 1
+            return pack_frame(FrameType.UPDATE, bytes(body))
+        case "index":
+            return pack_frame(FrameType.UPDATE, stranger.update([far + 5], weights=far + 6))
+        case "past the end":  # all that unsorted indices could become: gaps are never negative
+            return pack_frame(FrameType.UPDATE, stranger.update([far - 1, far], weights=far + 1))
+        case "count":
+            return pack_frame(FrameType.UPDATE, stranger.update([1, 2], count=3))
+        case "garbage":
+            return os.urandom(4096)
+        case "huge":
+            return struct.pack("<IB", 2**32 - 1, FrameType.UPDATE)
+        case "message":
+            return pack_frame(FrameType.STATUS, b"\x81\xa1x\x01")
+    raise AssertionError(what)
+
+
+BAD = {
+    "checksum": {"checksum"},
+    "index": {"payload"},
+    "past the end": {"payload"},
+    "count": {"payload"},
+    "garbage": {"frame type", "frame length", "frame order", "message"},
+    "huge": {"frame length"},
+    "message": {"message"},
+}
+
+
+def test_misbehaving_peers_are_dropped_counted_and_harm_nobody(tmp_path: Path) -> None:
+    place = Place(tmp_path, 2)
+    trained = endless(calm(tmp_path))
+    with all_stopped([place.start(0, *trained), place.start(1, *trained)]) as daemons:
+        until(lambda: daemons[0].linked() == {"node-1"}, "linked")
+        for what, reasons in BAD.items():
+            before = (daemons[0].status() or {})["dropped"]
+            stranger = Stranger(daemons[0], place.ports[0])
+            stranger.socket.sendall(bad_frame(stranger, what))
+            while stranger.socket.recv(65536):
+                pass  # until it hangs up
+            stranger.close()
+            after = (daemons[0].status() or {})["dropped"]
+            counted = {reason for reason in after if after[reason] > before.get(reason, 0)}
+            assert counted, what
+            assert counted <= reasons, (what, counted)
+        count = mini_batches(daemons[0])
+        until(lambda: mini_batches(daemons[0]) > count + 20, "training goes on")
+        assert daemons[0].linked() == {"node-1"}
+        status = daemons[0].status()
+        assert status is not None
+        assert all(row["id"] != f"{42:016x}" for row in status["frontier"])

@@ -1,0 +1,158 @@
+"""The daemon's own trainer: restarted when it crashes, passed on when a person must act, never orphaned."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from p2psgd import supervisor as supervisor_module
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.supervisor import CRASHES_MAX, Supervisor
+from tests.conftest import LoopFactory
+
+
+class Watched:
+    """A supervisor of a Python one-liner, and what it said."""
+
+    def __init__(self, code: str, *, progress: Callable[[], int] = lambda: 0) -> None:
+        self.failures: list[tuple[str, ExitCode]] = []
+        self.supervisor = Supervisor(
+            f'{sys.executable} -c "{code}"',
+            environment={"MARK": "set"},
+            patience_s=0.2,
+            progress=progress,
+            failed=lambda words, code: self.failures.append((words, code)),
+        )
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+
+def run(loop_factory: LoopFactory, scenario: Callable[[], Awaitable[None]]) -> None:
+    async def body() -> None:
+        await scenario()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(body())
+
+
+def test_a_crashed_trainer_is_started_again_until_it_is_done(
+    loop_factory: LoopFactory, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        path = tmp_path / "lives"
+        code = (
+            f"import os,sys; open('{path}','a').write('x'); lives=len(open('{path}').read());"
+            "os.kill(os.getpid(),9) if lives==1 else sys.exit(3 if lives==2 else 0)"
+        )
+        watched = Watched(code)
+        watched.supervisor.start()
+        assert watched.supervisor._task is not None
+        await watched.supervisor._task
+        assert path.read_text() == "xxx"
+        assert watched.supervisor.restarts == 2
+        assert "exit code 3" in watched.supervisor.words
+        assert not watched.failures
+
+    run(loop_factory, scenario)
+
+
+def test_a_trainer_that_only_crashes_is_given_up_with_its_last_words(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_S", 0.001)
+
+    async def scenario() -> None:
+        watched = Watched("import sys; print('it is broken'); sys.exit(1)")
+        watched.supervisor.start()
+        await watched.until(lambda: bool(watched.failures))
+        words, code = watched.failures[0]
+        assert "it is broken" in words
+        assert f"{CRASHES_MAX} times in a row" in words
+        assert code is ExitCode.INTERNAL
+
+    run(loop_factory, scenario)
+
+
+def test_what_a_person_must_mend_is_passed_on_at_once(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        watched = Watched("import sys; print('p2psgd: no such recipe'); sys.exit(64)")
+        watched.supervisor.start()
+        await watched.until(lambda: bool(watched.failures))
+        assert watched.failures == [("no such recipe", ExitCode.USAGE)]
+        assert watched.supervisor.restarts == 0
+
+    run(loop_factory, scenario)
+
+
+def test_a_command_that_does_not_exist_is_named(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        failures: list[str] = []
+        supervisor = Supervisor(
+            "no-such-command --now",
+            environment={},
+            patience_s=1,
+            progress=lambda: 0,
+            failed=lambda words, code: failures.append(words),
+        )
+        supervisor.start()
+        assert supervisor._task is not None
+        await supervisor._task
+        assert failures == ["cannot start the trainer 'no-such-command': no such file or directory"]
+
+    run(loop_factory, scenario)
+
+
+def test_a_trainer_that_ignores_sigterm_is_killed_with_its_children(
+    loop_factory: LoopFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "STOP_TIMEOUT_S", 0.3)
+
+    async def scenario() -> None:
+        path = tmp_path / "child"
+        code = (
+            "import signal,subprocess,time; signal.signal(15,signal.SIG_IGN);"
+            f"child=subprocess.Popen(['sleep','1000']); open('{path}','w').write(str(child.pid)+'.');"
+            "time.sleep(1000)"
+        )
+        watched = Watched(code)
+        watched.supervisor.start()
+        await watched.until(lambda: path.exists() and path.read_text().endswith("."))
+        child = int(path.read_text()[:-1])
+        await watched.supervisor.stop()
+        await watched.until(lambda: not alive(child))
+
+    run(loop_factory, scenario)
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(("command", "words"), [("", "empty"), ("'open", "not a command line")])
+def test_a_command_line_that_is_none_is_refused(command: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Supervisor(command, environment={}, patience_s=1, progress=lambda: 0, failed=lambda *_: None)
+
+
+def test_the_environment_reaches_the_trainer(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        watched = Watched("import os,sys; sys.exit(0 if os.environ['MARK']=='set' else 64)")
+        watched.supervisor.start()
+        assert watched.supervisor._task is not None
+        await watched.supervisor._task
+        assert not watched.failures
+        assert "MARK" not in os.environ
+
+    run(loop_factory, scenario)
