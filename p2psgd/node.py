@@ -42,15 +42,16 @@ from p2psgd.ipc.control_server import ControlServer
 from p2psgd.ipc.host import OwnUpdate
 from p2psgd.ipc.paths import SOCKET_NAME
 from p2psgd.ipc.proposal import RunProposal
+from p2psgd.net.greeting import make_greeting
+from p2psgd.net.listening import bind
 from p2psgd.net.mesh import Mesh
+from p2psgd.net.refusals import Refusals
 from p2psgd.ops.status import Vitals, describe_node
 from p2psgd.supervisor import STOP_TIMEOUT_S, Supervisor
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import (
-    PROTOCOL_VERSION,
     Gap,
     Goodbye,
-    Hello,
     Need,
     Status,
     pack_message,
@@ -98,8 +99,7 @@ class Node:
         self._hosts = Hosts((), None)
         self._listening: socket.socket | None = None
         self._listen = options.listen
-        self._ever_linked = False
-        self._refusal_timer: asyncio.TimerHandle | None = None
+        self._refusals = Refusals(options.patience_s, self._fail)
         self._stop: asyncio.Future[tuple[str, ExitCode]] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._control = ControlServer(self, options.state / SOCKET_NAME)
@@ -152,8 +152,7 @@ class Node:
             self._supervisor.kill()
             await self._supervisor.stop()
         self._control.close()
-        if self._refusal_timer is not None:
-            self._refusal_timer.cancel()
+        self._refusals.close()
         for task in self._tasks:
             task.cancel()
         if self._mesh is not None:
@@ -259,7 +258,7 @@ class Node:
     # -- MeshHost
 
     def link_opened(self, peer: Origin, name: str) -> None:
-        self._ever_linked = True
+        self._refusals.linked()
         self._stopped_nodes.discard(peer.node)
         self._handle(LinkOpened(peer, name))
 
@@ -287,24 +286,7 @@ class Node:
                 self._stopped_nodes.add(peer.node)
 
     def refused_by_peer(self, code: str, words: str) -> None:
-        """A peer does not want us; if nobody else does for one patience, this node is the one that is
-        wrong.
-        """
-        if code == "superseded":
-            self._fail(
-                f"this node has been started again elsewhere, so this life of it ends ({words})",
-                ExitCode.CONFIGURATION,
-            )
-        elif (
-            code in ("run", "identity", "protocol") and not self._ever_linked and self._refusal_timer is None
-        ):
-            self._refusal_timer = asyncio.get_running_loop().call_later(
-                self.options.patience_s, self._give_up_refused, words
-            )
-
-    def _give_up_refused(self, words: str) -> None:
-        if not self._ever_linked:
-            self._fail(f"no peer accepts this node: {words}", ExitCode.CONFIGURATION)
+        self._refusals.refused(code, words)
 
     # -- ControlHost
 
@@ -347,17 +329,7 @@ class Node:
             log_budget_bytes=self.options.log_budget_bytes,
         )
         self._replica.names[me.node] = self._identity.name
-        greeting = Hello(
-            protocol=PROTOCOL_VERSION,
-            node=me.node,
-            incarnation=me.incarnation,
-            name=self._identity.name,
-            run=spec.fingerprint,
-            weights=spec.weights,
-            quantum_log2=spec.quantum_log2,
-            mode=spec.mode,
-            label=spec.label,
-        )
+        greeting = make_greeting(spec, me, self._identity.name)
         self._mesh = Mesh(self, greeting, self.options.patience_s, time.monotonic)
         assert self._listening is not None
         task = asyncio.get_running_loop().create_task(self._mesh.start(self._listening, self._hosts.peers))
@@ -418,25 +390,6 @@ class Node:
             trainer=trainer,
         )
         return describe_node(self._identity, vitals, self._replica, self._mesh)
-
-
-async def bind(listen: Address) -> tuple[socket.socket, Address]:
-    """A bound socket that does not listen yet, and its numeric address; UsageError if it cannot be had."""
-    loop = asyncio.get_running_loop()
-    bound: socket.socket | None = None
-    try:
-        info = (await loop.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM))[0]
-        bound = socket.socket(info[0], socket.SOCK_STREAM)
-        bound.setblocking(False)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(info[4])
-    except OSError as error:
-        if bound is not None:
-            bound.close()
-        words = (error.strerror or str(error)).lower()
-        raise UsageError(f"cannot listen on {listen}: {words}", ExitCode.CONFIGURATION) from None
-    name = bound.getsockname()
-    return bound, Address(str(name[0]), int(name[1]))
 
 
 def run_node(options: NodeOptions) -> ExitCode:

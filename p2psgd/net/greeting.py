@@ -7,8 +7,25 @@ it.
 
 from __future__ import annotations
 
+from p2psgd.core.frontier import Origin
+from p2psgd.core.run_spec import RunSpec
 from p2psgd.errors import PeerError
 from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
+
+
+def make_greeting(spec: RunSpec, me: Origin, name: str) -> Hello:
+    """What this node says first."""
+    return Hello(
+        protocol=PROTOCOL_VERSION,
+        node=me.node,
+        incarnation=me.incarnation,
+        name=name,
+        run=spec.fingerprint,
+        weights=spec.weights,
+        quantum_log2=spec.quantum_log2,
+        mode=spec.mode,
+        label=spec.label,
+    )
 
 
 def check_greeting(ours: Hello, theirs: Hello, newest_incarnation: int) -> None:

@@ -1,0 +1,31 @@
+"""Binding the address that peers dial, before there is anything to tell them.
+
+A port in use is found at the start; until the socket listens, peers are refused at once and try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from p2psgd.discovery.hosts import Address
+from p2psgd.errors import ExitCode, UsageError
+
+
+async def bind(listen: Address) -> tuple[socket.socket, Address]:
+    """A bound socket that does not listen yet, and its numeric address; UsageError if it cannot be had."""
+    loop = asyncio.get_running_loop()
+    bound: socket.socket | None = None
+    try:
+        info = (await loop.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM))[0]
+        bound = socket.socket(info[0], socket.SOCK_STREAM)
+        bound.setblocking(False)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(info[4])
+    except OSError as error:
+        if bound is not None:
+            bound.close()
+        words = (error.strerror or str(error)).lower()
+        raise UsageError(f"cannot listen on {listen}: {words}", ExitCode.CONFIGURATION) from None
+    name = bound.getsockname()
+    return bound, Address(str(name[0]), int(name[1]))
