@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -44,7 +45,7 @@ from p2psgd.ipc.paths import SOCKET_NAME
 from p2psgd.ipc.proposal import RunProposal
 from p2psgd.net.greeting import make_greeting
 from p2psgd.net.listening import bind
-from p2psgd.net.mesh import Mesh
+from p2psgd.net.mesh import Mesh, raise_failure
 from p2psgd.net.refusals import Refusals
 from p2psgd.ops.status import Vitals, describe_node
 from p2psgd.supervisor import STOP_TIMEOUT_S, Supervisor
@@ -113,6 +114,7 @@ class Node:
         """
         loop = asyncio.get_running_loop()
         self._stop = loop.create_future()
+        loop.set_exception_handler(self._on_bug)
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self._on_signal)
         try:
@@ -124,7 +126,7 @@ class Node:
                     log.info("%s names this node itself: that line is skipped", self.options.peers)
             self._control.start(loop)
             self._start_trainer()
-            self._tasks.add(loop.create_task(self._tick(), name="tick"))
+            self._spawn(self._tick())
             self._warn_of_plaintext()
             words, code = await self._stop
             if code is not ExitCode.OK:
@@ -169,6 +171,18 @@ class Node:
                 self._supervisor.kill()
             os._exit(ExitCode.TEMPORARY)
         self._stop.set_result(("", ExitCode.OK))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(raise_failure)
+        self._tasks.add(task)
+
+    def _on_bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Nothing goes on half broken: what no code expected ends the daemon; systemd starts it again."""
+        error = context.get("exception")
+        log.error("%s", context.get("message"), exc_info=error)
+        if error is not None and not isinstance(error, OSError):
+            self._fail(f"internal error, please report it with the log: {error!r}", ExitCode.INTERNAL)
 
     def _fail(self, words: str, code: ExitCode) -> None:
         if self._stop is not None and not self._stop.done():
@@ -332,9 +346,7 @@ class Node:
         greeting = make_greeting(spec, me, self._identity.name)
         self._mesh = Mesh(self, greeting, self.options.patience_s, time.monotonic)
         assert self._listening is not None
-        task = asyncio.get_running_loop().create_task(self._mesh.start(self._listening, self._hosts.peers))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._spawn(self._mesh.start(self._listening, self._hosts.peers))
         log.info(
             "run %s: %d weights, quantum 2^%d", spec.fingerprint.hex()[:16], spec.weights, spec.quantum_log2
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -170,6 +171,23 @@ def test_a_trainer_that_a_person_must_mend_ends_the_daemon_with_its_sentence(tmp
         code, words = ended(daemons[0])
     assert code in (64, 78)
     assert "no-such-recipe" in words
+
+
+def test_a_bug_in_a_task_ends_the_daemon_instead_of_half_of_it(tmp_path: Path) -> None:
+    async def broken() -> None:
+        raise ZeroDivisionError("a bug")
+
+    async def scenario() -> None:
+        node = Node(NodeOptions(peers=None, listen=Address("127.0.0.1", 0), state=tmp_path))
+        serving = asyncio.create_task(node.serve())
+        while not (tmp_path / "control.sock").exists():
+            await asyncio.sleep(0.01)
+        node._spawn(broken())
+        await serving
+
+    with pytest.raises(UsageError, match="internal error.*a bug") as caught:
+        asyncio.run(scenario())
+    assert caught.value.exit_code is ExitCode.INTERNAL
 
 
 def bad_frame(stranger: Stranger, what: str) -> bytes:

@@ -104,7 +104,9 @@ class Mesh:
                 address, patience_s=self.patience_s, now=self.now, dial=self._dial, linked=self._linked
             )
             self.diallers.append(dialler)
-            self._tasks.append(loop.create_task(dialler.run(), name=f"dial {address}"))
+            task = loop.create_task(dialler.run(), name=f"dial {address}")
+            task.add_done_callback(raise_failure)
+            self._tasks.append(task)
 
     async def close(self) -> None:
         """Close every connection after what was sent has left, within one patience."""
@@ -359,6 +361,12 @@ class Mesh:
     def _count(self, reason: str) -> None:
         if reason in self.dropped or len(self.dropped) < REASONS_MAX:
             self.dropped[reason] += 1
+
+
+def raise_failure(task: asyncio.Task[None]) -> None:
+    """Done callback: a task's failure reaches the loop's exception handler now, not when it is collected."""
+    if not task.cancelled():
+        task.result()
 
 
 def describe_failure(error: BaseException) -> str:
