@@ -20,10 +20,14 @@ CREDIT_BYTES: Final = (
 
 @dataclass(slots=True)
 class Cursor:
-    """Send `next` and what follows, up to `last`; None follows the origin for ever."""
+    """Send `next` and what follows, up to `last`; None follows the origin for ever.
+
+    `parked`: the peer was told GAP, and nothing is sent until its STATUS shows that others have filled it.
+    """
 
     next: int
     last: int | None
+    parked: bool = False
 
 
 @dataclass(slots=True)
@@ -41,6 +45,8 @@ class Peer:
     applied_bytes: int = 0  # from this peer since our last STATUS to it,
     applied_updates: int = 0  # and how many updates they were
     loop_lag_ms: int = 0
+    acknowledged: float = 0.0  # when it last acknowledged more of our own updates
+    caught_up: bool = False  # on this link it has been close behind us before
 
     def has(self, origin: Origin) -> int:
         """Last sequence of `origin` that it has told us it applied."""

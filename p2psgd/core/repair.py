@@ -1,80 +1,120 @@
 """Whom to ask for updates that do not come by themselves, and when to give up.
 
-One NEED at a time for each origin, to a peer whose STATUS shows that it is ahead; another peer is asked
-when nothing has moved for one patience. A peer that answered GAP is not asked again for what it no longer
-holds. Once everybody who is ahead has answered GAP, and one more patience has gone by in which somebody
-else might have linked, there is no hope.
+One NEED at a time for each origin, to a peer whose STATUS shows that it is ahead. One that has brought
+nothing for a patience, or has answered GAP, is passed over as long as another is ahead. When everybody who
+is ahead has answered GAP, and that has been so for one patience in which somebody else might have linked,
+there is no hope. At most ORIGINS_MAX origins are asked for at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.peer import Peer
-from p2psgd.wire.messages import Need
+from p2psgd.wire.messages import ORIGINS_MAX, Need
 
 
 @dataclass(slots=True)
-class _Asked:
-    peer: Origin
-    last: int
-    applied: int  # our sequence when progress was last seen ...
-    since: float  # ... and when that was
+class _Search:
+    """The search for what is missing of one origin."""
 
-
-@dataclass(slots=True)
-class _Gaps:
-    floors: dict[Origin, int]  # by the peer that answered
-    since: float
+    asked: Origin | None = None  # whose answer is awaited,
+    last: int = 0  # up to this sequence;
+    applied: int = 0  # our sequence when progress was last seen,
+    since: float = 0.0  # and when that was
+    idle: set[Origin] = field(default_factory=set)  # peers that brought nothing when asked
+    floors: dict[Origin, int] = field(default_factory=dict)  # peers that answered GAP
+    hopeless_since: float | None = None
 
 
 class Repair:
-    """Requests under way and gaps reported, by origin."""
+    """What is being searched for, by origin."""
 
     def __init__(self, *, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._asked: dict[Origin, _Asked] = {}
-        self._gaps: dict[Origin, _Gaps] = {}
+        self._searches: dict[Origin, _Search] = {}
 
     def missing(
-        self, origin: Origin, applied: int, last: int, peer: Peer, now: float
-    ) -> tuple[Peer, Need] | None:
-        """We hold `origin` up to `applied`, `peer` up to `last` or more: the NEED to send it, unless one is
-        under way.
+        self,
+        origin: Origin,
+        last: int,
+        peer: Peer,
+        *,
+        frontier: Frontier,
+        peers: Mapping[Origin, Peer],
+        now: float,
+    ) -> Need | None:
+        """`peer` holds `origin` up to `last` or beyond and we do not: the NEED to send it, if it is to be
+        asked now.
         """
-        asked = self._asked.get(origin)
-        if asked is not None and applied < asked.last:
-            if applied > asked.applied:
-                asked.applied, asked.since = applied, now
-            if now - asked.since < self._patience_s:
+        applied = frontier.sequence(origin)
+        search = self._searches.get(origin)
+        if search is None:
+            if len(self._searches) >= ORIGINS_MAX:
                 return None
-        gaps = self._gaps.get(origin)
-        if gaps is not None and gaps.floors.get(peer.origin, 0) > applied:
+            search = self._searches[origin] = _Search()
+        if search.asked is not None and applied < search.last:
+            if applied > search.applied:
+                search.applied, search.since = applied, now
+            if now - search.since < self._patience_s:
+                return None
+            search.idle.add(search.asked)
+        if search.floors.get(peer.origin, 0) > applied:
             return None
-        self._asked[origin] = _Asked(peer.origin, last, applied, now)
-        return peer, Need(node=origin.node, incarnation=origin.incarnation, first=applied + 1, last=last)
+        if peer.origin in search.idle:
+            if any(self._is_better(other, origin, applied, search) for other in peers.values()):
+                return None
+            search.idle.clear()
+        search.asked, search.last, search.applied, search.since = peer.origin, last, applied, now
+        return Need(node=origin.node, incarnation=origin.incarnation, first=applied + 1, last=last)
 
-    def gap(self, origin: Origin, peer: Origin, floor: int, now: float) -> None:
-        """`peer` no longer holds `origin` up to `floor`: ask others from now on."""
-        gaps = self._gaps.setdefault(origin, _Gaps({}, now))
-        gaps.floors[peer] = floor
-        asked = self._asked.get(origin)
-        if asked is not None and asked.peer == peer:
-            del self._asked[origin]
+    @staticmethod
+    def _is_better(other: Peer, origin: Origin, applied: int, search: _Search) -> bool:
+        gap = search.floors.get(other.origin, 0) > applied
+        return other.has(origin) > applied and other.origin not in search.idle and not gap
+
+    def gap(self, origin: Origin, peer: Origin, floor: int) -> None:
+        """`peer` no longer holds `origin` up to `floor`; believed of its own updates, or if it was asked."""
+        search = self._searches.get(origin)
+        if search is None and origin == peer and len(self._searches) < ORIGINS_MAX:
+            search = self._searches[origin] = _Search()
+        if search is None or peer not in (origin, search.asked):
+            return
+        search.floors[peer] = floor
+        if search.asked == peer:
+            search.asked = None
+
+    def has_gap(self, origin: Origin, peer: Origin, applied: int) -> bool:
+        """`peer` has said that it no longer holds what comes after `applied`."""
+        search = self._searches.get(origin)
+        return search is not None and search.floors.get(peer, 0) > applied
+
+    def forget(self, peer: Origin) -> None:
+        """The link to `peer` is gone: nothing is expected of it, and what it said is void."""
+        for search in self._searches.values():
+            search.idle.discard(peer)
+            search.floors.pop(peer, None)
+            if search.asked == peer:
+                search.asked = None
 
     def hopeless(
         self, frontier: Frontier, peers: Mapping[Origin, Peer], now: float
     ) -> tuple[Origin, int] | None:
-        """An origin of which we lack updates that no linked peer holds, and the highest floor reported."""
-        for origin, gaps in list(self._gaps.items()):
+        """An origin of which we have lacked, for one patience, updates that no linked peer holds; and up to
+        where.
+        """
+        for origin, search in list(self._searches.items()):
             applied = frontier.sequence(origin)
-            floors = {peer: floor for peer, floor in gaps.floors.items() if floor > applied}
-            if not floors:
-                del self._gaps[origin]
-                continue
             ahead = [peer for peer in peers.values() if peer.status is None or peer.has(origin) > applied]
-            if ahead and all(peer.origin in floors for peer in ahead) and now - gaps.since > self._patience_s:
-                return origin, max(floors.values())
+            if not ahead:
+                del self._searches[origin]
+                continue
+            if not all(search.floors.get(peer.origin, 0) > applied for peer in ahead):
+                search.hopeless_since = None
+            elif search.hopeless_since is None:
+                search.hopeless_since = now
+            elif now - search.hopeless_since > self._patience_s:
+                return origin, max(search.floors.values())
         return None

@@ -36,7 +36,7 @@ from p2psgd.core.run_spec import RunSpec
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, link_limits, pack_frame
-from p2psgd.wire.messages import ORIGINS_MAX, Gap, Need, Status, pack_message
+from p2psgd.wire.messages import ORIGINS_MAX, Gap, Status, pack_message
 from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
 
 STATUS_PER_PATIENCE: Final = (
@@ -94,6 +94,7 @@ class Replica:
                 self._open_link(event, now)
             case LinkClosed():
                 self.peers.pop(event.peer, None)
+                self._repair.forget(event.peer)
             case TimePassed():
                 self._pass_time(now)
             case _:
@@ -114,7 +115,7 @@ class Replica:
                 case NeedReceived():
                     self._serve(peer, event)
                 case GapReceived():
-                    self._repair.gap(event.origin, peer.origin, event.floor, now)
+                    self._repair.gap(event.origin, peer.origin, event.floor)
                 case LinkDrained():
                     peer.credit, peer.draining = CREDIT_BYTES, False
                     self._push(peer)
@@ -131,12 +132,17 @@ class Replica:
         return self.sequence - peer.has(self.me)
 
     def congested(self, now: float) -> bool:
-        """Every lively peer is far behind our own updates: the network or the peers carry less than we make.
+        """Every peer that follows us is far behind: the network or the peers carry less than we make.
 
-        Making more would only make it staler, and stale enough updates diverge. One slow peer is not enough.
+        Making more would only make it staler, and stale enough updates diverge. One slow peer is not enough,
+        and a peer that has yet to be told the past, or has stopped acknowledging, does not count.
         """
-        lively = [peer for peer in self.peers.values() if now - peer.heard < self.patience_s]
-        return bool(lively) and min(map(self.lag, lively)) > OWN_LAG_MAX
+        following = [
+            peer
+            for peer in self.peers.values()
+            if peer.caught_up and now - peer.acknowledged < self.patience_s
+        ]
+        return bool(following) and min(map(self.lag, following)) > OWN_LAG_MAX
 
     # -- own updates
 
@@ -188,9 +194,10 @@ class Replica:
                 f"update {header.sequence} bears this node's own id, but it has made only {applied}",
             )
         if header.sequence > applied + 1:
-            self._ask(self._repair.missing(origin, applied, header.sequence - 1, peer, now))
+            self._ask(origin, header.sequence - 1, peer, now)
             return
-        if origin not in self.frontier and len(self.frontier) >= ORIGINS_MAX:
+        room = ORIGINS_MAX - (self.me not in self.frontier)  # one row is this node's own
+        if origin not in self.frontier and len(self.frontier) >= room:
             raise PeerError("origins", f"a run has at most {ORIGINS_MAX} origins, this would be one more")
         words = codec.decode(payload, header.count, self.spec.weights)
         if self._digest_after(origin, words, header.step) != header.digest:
@@ -210,7 +217,7 @@ class Replica:
             self._send_status(peer, now)
 
     def _receive_status(self, peer: Peer, event: StatusReceived, now: float) -> None:
-        first = peer.status is None
+        first, acknowledged = peer.status is None, peer.has(self.me)
         peer.status = {Origin(row.node, row.incarnation): row.sequence for row in event.rows}
         peer.loop_lag_ms = event.loop_lag_ms
         for row in event.rows:
@@ -227,20 +234,30 @@ class Replica:
                     f"{peer.name} has {row.sequence} updates of this node, which made only {applied}",
                 )
             if row.sequence > applied and not self._expected_from_origin(origin, now):
-                self._ask(self._repair.missing(origin, applied, row.sequence, peer, now))
+                self._ask(origin, row.sequence, peer, now)
+        if first or peer.has(self.me) > acknowledged:
+            peer.acknowledged = now
+        peer.caught_up |= self.lag(peer) <= OWN_LAG_MAX
         if first:
             peer.cursors[self.me] = Cursor(next=peer.has(self.me) + 1, last=None)
-            self._push(peer)
+        own = peer.cursors[self.me]
+        if own.parked and peer.has(self.me) >= self.log.floor(self.me):
+            own.next, own.parked = peer.has(self.me) + 1, False
+        self._push(peer)
 
     def _expected_from_origin(self, origin: Origin, now: float) -> bool:
-        """The origin itself is linked and lively: it sends what we lack without being asked."""
+        """The origin itself is linked, lively and holds it: it sends what we lack without being asked."""
         direct = self.peers.get(origin)
-        return direct is not None and now - direct.heard < self.patience_s
+        if direct is None or now - direct.heard >= self.patience_s:
+            return False
+        return not self._repair.has_gap(origin, origin, self.frontier.sequence(origin))
 
-    def _ask(self, asked: tuple[Peer, Need] | None) -> None:
-        if asked is not None:
-            peer, need = asked
-            self._send(peer, pack_message(need))
+    def _ask(self, origin: Origin, last: int, peer: Peer, now: float) -> None:
+        """Ask `peer` for the updates of `origin` up to `last`, if it is the one to ask and has room."""
+        if peer.credit > 0:
+            need = self._repair.missing(origin, last, peer, frontier=self.frontier, peers=self.peers, now=now)
+            if need is not None:
+                self._send(peer, pack_message(need))
 
     # -- links
 
@@ -262,15 +279,18 @@ class Replica:
     def _push(self, peer: Peer) -> None:
         """Send along every cursor while there is credit."""
         for origin, cursor in list(peer.cursors.items()):
+            if cursor.parked:
+                continue
             end = self.frontier.sequence(origin) if cursor.last is None else cursor.last
             while cursor.next <= end and peer.credit > 0:
                 frame = self.log.frame(origin, cursor.next)
                 if frame is None:
                     floor = self.log.floor(origin)
-                    self._send(
-                        peer, pack_message(Gap(node=origin.node, incarnation=origin.incarnation, floor=floor))
-                    )
-                    del peer.cursors[origin]
+                    gap = Gap(node=origin.node, incarnation=origin.incarnation, floor=floor)
+                    self._send(peer, pack_message(gap))
+                    cursor.parked = True
+                    if cursor.last is not None:
+                        del peer.cursors[origin]
                     break
                 self._send(peer, frame)
                 cursor.next += 1

@@ -66,6 +66,7 @@ class Cluster:
         self.replicas: list[Replica | None] = [None] * size
         self.queues: dict[tuple[int, int], deque[bytes]] = {}
         self.stuck: set[tuple[int, int]] = set()  # directions whose bytes do not leave the sender's memory
+        self.reports: set[tuple[int, int]] = set()  # directions whose draining is to be reported
         self.drops: list[tuple[int, Drop]] = []
         self.halts: list[tuple[int, str]] = []
         self.alarms: list[str] = []
@@ -110,6 +111,7 @@ class Cluster:
 
     def cut(self, a: int, b: int) -> None:
         del self.queues[a, b], self.queues[b, a]
+        self.reports -= {(a, b), (b, a)}
         for here, there in ((a, b), (b, a)):
             self.give(here, LinkClosed(self.replica(there).me))
 
@@ -120,7 +122,7 @@ class Cluster:
                 case Send():
                     self.queues[number, effect.peer.node - 1].append(effect.frame)
                 case ReportDrained():
-                    pass  # `deliver` says LinkDrained when the queue is empty
+                    self.reports.add((number, effect.peer.node - 1))
                 case Deliver():
                     self.delivered[number] += 1
                 case Drop():
@@ -137,7 +139,8 @@ class Cluster:
         if not queue or (source, target) in self.stuck:
             return False
         self.give(target, event_of(self.replica(source).me, queue.popleft()))
-        if not queue:
+        if not queue and (source, target) in self.reports:
+            self.reports.remove((source, target))
             self.give(source, LinkDrained(self.replica(target).me))
         return True
 

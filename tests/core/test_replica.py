@@ -9,10 +9,12 @@ from collections.abc import Callable
 import pytest
 
 from p2psgd.core.effects import Drop
-from p2psgd.core.events import LinkDrained, UpdateReceived
+from p2psgd.core.events import GapReceived, StatusReceived, TimePassed, UpdateReceived
+from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import CREDIT_BYTES
 from p2psgd.core.replica import OWN_LAG_MAX
 from p2psgd.wire import codec
+from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow
 from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
 from tests.core.cluster import WEIGHTS, Cluster, make_words, own_update
 
@@ -161,6 +163,119 @@ def test_past_the_logs_budget_a_laggard_is_told_and_stops(clusters: Clusters) ->
     assert cluster.replica(1).updates_applied == 0
 
 
+def test_a_late_node_is_told_by_another_holder_what_the_origin_has_dropped(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link(0, 2)
+    cluster.settle()
+    cluster.replica(0).log.budget_bytes = 1000
+    for index in range(100):
+        cluster.give(0, own_update([index]))
+    cluster.settle()
+    cluster.link(0, 1)  # node 1 hears GAP from the origin before it knows of node 2
+    cluster.settle()
+    cluster.pass_time(2.0)
+    cluster.link(1, 2)
+    cluster.pass_time(8.0)
+    cluster.assert_converged()
+    for index in range(20):
+        cluster.give(0, own_update([200 + index]))
+    cluster.pass_time(2.0)
+    cluster.assert_converged()
+    assert not cluster.halts
+
+
+def test_hope_is_given_up_only_after_a_patience_without_any_other_holder(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link(0, 2)
+    cluster.settle()
+    cluster.replica(0).log.budget_bytes = 1000
+    for index in range(100):
+        cluster.give(0, own_update([index]))
+    cluster.settle()
+    cluster.stuck = {(2, 1)}  # node 2 is linked with node 1, but brings nothing
+    cluster.link(0, 1)
+    cluster.link(1, 2)
+    cluster.pass_time(12.0)
+    assert not cluster.halts
+    cluster.cut(1, 2)
+    cluster.pass_time(4.0)
+    assert not cluster.halts
+    cluster.stuck = set()
+    cluster.link(1, 2)
+    cluster.pass_time(3.0)
+    cluster.assert_converged()
+    assert not cluster.halts
+
+
+def test_a_holder_that_brings_nothing_is_passed_over_for_another(
+    clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = clusters(4)
+    for holder in (1, 2):
+        cluster.link(0, holder)
+    cluster.settle()
+    for index in range(5):
+        cluster.give(0, own_update([index]))
+    cluster.settle()
+    cluster.kill(0)
+    monkeypatch.setattr(
+        cluster.replica(1), "_serve", lambda peer, event: None
+    )  # node 1 has them but sends none
+    cluster.link(1, 3)
+    cluster.pass_time(1.0)
+    cluster.link(2, 3)
+    cluster.pass_time(20.0)
+    assert cluster.replica(3).updates_applied == 5
+
+
+def test_a_gap_that_nobody_asked_about_is_not_believed(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    liar = cluster.replica(0).me
+    unknown = Origin(99, 1)
+    cluster.give(1, GapReceived(liar, unknown, 5))
+    rows = [FrontierRow(*unknown, 5, 1)]
+    for _ in range(20):
+        cluster.now += 1.0
+        cluster.give(1, StatusReceived(liar, rows, 0))
+        cluster.give(1, TimePassed())
+    assert not cluster.halts
+
+
+def test_a_run_has_a_last_origin_and_a_place_is_kept_for_the_own_one(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    header, payload = sample_update(cluster)
+    for number in range(ORIGINS_MAX):
+        body = pack_update(dataclasses.replace(header, node=1000 + number), payload)
+        cluster.give(1, UpdateReceived(cluster.replica(0).me, body))
+    assert [drop.reason for _, drop in cluster.drops] == ["origins"]
+    cluster.give(1, own_update([1]))
+    assert len(cluster.replica(1).frontier) == ORIGINS_MAX
+
+
+def test_searches_are_bounded_however_many_origins_a_peer_invents(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    sent = 0
+    for turn in range(5):
+        rows = [FrontierRow(2000 + turn * ORIGINS_MAX + number, 1, 5, 1) for number in range(ORIGINS_MAX)]
+        sent += len(cluster.give(1, StatusReceived(cluster.replica(0).me, rows, 0)))
+    assert sent <= ORIGINS_MAX
+
+
+def test_a_peer_that_has_more_of_our_updates_than_we_made_is_dropped(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    rows = [FrontierRow(*cluster.replica(1).me, 3, 1)]
+    cluster.give(1, StatusReceived(cluster.replica(0).me, rows, 0))
+    assert [drop.reason for _, drop in cluster.drops] == ["identity"]
+
+
 def test_what_is_under_way_on_a_link_is_bounded_by_its_credit(clusters: Clusters) -> None:
     cluster = clusters(2, log_budget_bytes=1 << 26)
     cluster.link_all()
@@ -168,7 +283,7 @@ def test_what_is_under_way_on_a_link_is_bounded_by_its_credit(clusters: Clusters
     cluster.stuck = {(0, 1)}
     dense = list(range(1250))
     frame_bytes = 0
-    while cluster.replica(0).log.bytes_held < 2 * CREDIT_BYTES:
+    while cluster.replica(0).log.bytes_held < 5 * CREDIT_BYTES:
         cluster.give(0, own_update(dense))
         frame_bytes = max(frame_bytes, cluster.replica(0).update_bytes_sent // cluster.replica(0).sequence)
     waiting = sum(map(len, cluster.queues[0, 1]))
@@ -178,15 +293,16 @@ def test_what_is_under_way_on_a_link_is_bounded_by_its_credit(clusters: Clusters
     cluster.assert_converged()
 
 
-def test_credit_comes_back_only_when_the_link_has_drained(clusters: Clusters) -> None:
+def test_what_is_not_the_log_waits_for_credit_too(clusters: Clusters) -> None:
     cluster = clusters(2)
     cluster.link_all()
     cluster.settle()
-    peer = next(iter(cluster.replica(0).peers.values()))
-    cluster.give(0, own_update([1]))
-    assert peer.credit < CREDIT_BYTES
-    cluster.give(0, LinkDrained(peer.origin))
-    assert peer.credit == CREDIT_BYTES
+    cluster.stuck = {(0, 1)}
+    next(iter(cluster.replica(0).peers.values())).credit = 0
+    for _ in range(20):
+        cluster.now += 1.0
+        cluster.give(0, TimePassed())
+    assert not cluster.queues[0, 1]  # nineteen STATUS were due
 
 
 def test_a_node_is_congested_only_when_its_fastest_lively_peer_is_far_behind(clusters: Clusters) -> None:
@@ -202,7 +318,7 @@ def test_a_node_is_congested_only_when_its_fastest_lively_peer_is_far_behind(clu
     for index in range(OWN_LAG_MAX + 200):
         cluster.give(0, own_update([index]))
     assert cluster.replica(0).congested(cluster.now)
-    assert not cluster.replica(0).congested(cluster.now + 6.0)  # nobody is lively: nobody is waited for
+    assert not cluster.replica(0).congested(cluster.now + 6.0)  # nobody acknowledges: nobody is waited for
     cluster.stuck = set()
     cluster.settle()
     assert not cluster.replica(0).congested(cluster.now)
