@@ -28,6 +28,7 @@ from p2psgd.core.events import (
     LinkDrained,
     LinkOpened,
     NeedReceived,
+    NodeStopping,
     OwnUpdateMade,
     StatusReceived,
     TimePassed,
@@ -55,7 +56,6 @@ from p2psgd.wire.messages import (
     Goodbye,
     Need,
     Status,
-    pack_message,
     parse_frontier,
     parse_message,
 )
@@ -96,11 +96,13 @@ class Node:
         self._stopped_nodes: set[int] = set()
         self._loop_lag_s = 0.0
         self._congested = False
+        self._trainer_ended = False
+        self._late_failure: tuple[str, ExitCode] | None = None
         self._run: RunProposal | None = None
         self._hosts = Hosts((), None)
         self._listening: socket.socket | None = None
         self._listen = options.listen
-        self._refusals = Refusals(options.patience_s, self._fail)
+        self._refusals = Refusals(options.patience_s, linked_now=self._is_linked, fail=self._fail)
         self._stop: asyncio.Future[tuple[str, ExitCode]] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._control = ControlServer(self, options.state / SOCKET_NAME)
@@ -129,9 +131,11 @@ class Node:
             self._spawn(self._tick())
             self._warn_of_plaintext()
             words, code = await self._stop
+            if code is ExitCode.OK:
+                await self._drain()
+                words, code = self._late_failure or (words, code)
             if code is not ExitCode.OK:
                 raise UsageError(words, code)
-            await self._drain()
             return code
         finally:
             await self._close()
@@ -145,9 +149,18 @@ class Node:
             environment={"P2PSGD_CONTROL": str(self.options.state.absolute())},
             patience_s=self.options.patience_s,
             progress=lambda: int(self._control.trainer_status()["mini_batches"]),
+            ended=self._on_trainer_ended,
             failed=self._fail,
         )
         self._supervisor.start()
+
+    def _on_trainer_ended(self) -> None:
+        if self._replica is None and self._state != "draining":
+            words = f"the trainer ended without attaching to this node: {self.options.trainer}"
+            self._fail(words, ExitCode.CONFIGURATION)
+        elif self._state != "draining":
+            self._state = "serving"
+            self._trainer_ended = True
 
     async def _close(self) -> None:
         if self._supervisor is not None:
@@ -184,9 +197,14 @@ class Node:
         if error is not None and not isinstance(error, OSError):
             self._fail(f"internal error, please report it with the log: {error!r}", ExitCode.INTERNAL)
 
+    def _is_linked(self) -> bool:
+        return self._mesh is not None and bool(self._mesh.links)
+
     def _fail(self, words: str, code: ExitCode) -> None:
         if self._stop is not None and not self._stop.done():
             self._stop.set_result((words, code))
+        elif self._late_failure is None:  # while draining: it ends as planned, but not as if all were well
+            self._late_failure = (words, code)
 
     async def _drain(self) -> None:
         """Stop the trainer, send what it made, wait until every linked peer has acknowledged it."""
@@ -203,15 +221,27 @@ class Node:
         if self._replica is None or self._mesh is None:
             return
         deadline = time.monotonic() + DRAIN_TIMEOUT_S
-        while behind := [peer.name for peer in self._replica.peers.values() if self._replica.lag(peer)]:
+        while self._undelivered():
             if time.monotonic() > deadline:
-                log.warning(
-                    "not acknowledged within %.0f s by %s", DRAIN_TIMEOUT_S, ", ".join(map(ascii, behind))
-                )
                 break
             await asyncio.sleep(DRAIN_POLL_S)
-        for peer in list(self._replica.peers):
-            self._mesh.send(peer, pack_message(Goodbye(sequence=self._replica.sequence)))
+        for peer in self._replica.peers.values():
+            if lag := self._replica.lag(peer):
+                log.warning("%s has not acknowledged %d updates", ascii(peer.name)[1:-1], lag)
+        lost = self._replica.sequence - self._replica.acknowledged_max
+        if lost and self._hosts.peers:
+            words = f"stopped, but no peer has acknowledged this node's last {lost} updates: they are lost"
+            self._fail(words, ExitCode.TEMPORARY)
+        self._handle(NodeStopping())
+
+    def _undelivered(self) -> bool:
+        """A linked peer lacks updates of ours; or all do, and one that has not stopped may come back."""
+        assert self._replica is not None
+        assert self._mesh is not None
+        if any(map(self._replica.lag, self._replica.peers.values())):
+            return True
+        expected = any(dialler.node not in self._stopped_nodes for dialler in self._mesh.diallers)
+        return expected and self._replica.acknowledged_max < self._replica.sequence
 
     async def _until_detached(self) -> None:
         """Give a trainer that somebody else started the time to end its mini-batch and leave."""
@@ -278,6 +308,7 @@ class Node:
 
     def link_closed(self, peer: Origin, words: str) -> None:
         self._handle(LinkClosed(peer))
+        self._regulate()
 
     def link_drained(self, peer: Origin) -> None:
         self._handle(LinkDrained(peer))
@@ -382,10 +413,11 @@ class Node:
             self._state = "serving" if finished else "waiting for a trainer"
 
     def status(self) -> dict[str, Any]:
-        supervisor = self._supervisor
+        supervisor, figures = self._supervisor, self._control.trainer_status()
         trainer = {
-            **self._control.trainer_status(),
+            **figures,
             "supervised": supervisor is not None,
+            "finished": figures["finished"] or self._trainer_ended,
             "restarts": 0 if supervisor is None else supervisor.restarts,
             "crash": "" if supervisor is None else supervisor.words,
         }

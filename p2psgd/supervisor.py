@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import logging
 import os
 import shlex
@@ -37,10 +38,11 @@ class Supervisor:
         environment: dict[str, str],
         patience_s: float,
         progress: Callable[[], int],
+        ended: Callable[[], None],
         failed: Callable[[str, ExitCode], None],
     ) -> None:
-        """`progress` counts mini-batches; `failed` is called once with a sentence if it is not worth
-        another try.
+        """`progress` counts mini-batches; `ended` is called when the trainer is done, `failed` with a
+        sentence when it is not worth another try.
         """
         try:
             self._arguments = shlex.split(command)
@@ -57,6 +59,7 @@ class Supervisor:
         self._environment = {**os.environ, **environment}
         self._patience_s = patience_s
         self._progress = progress
+        self._ended = ended
         self._failed = failed
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
@@ -102,6 +105,7 @@ class Supervisor:
                 self._failed(words, ExitCode.CONFIGURATION)
                 return
             if code == 0 or self._stopping:
+                self._ended()
                 return
             if code in FINAL:
                 self._failed(last_line or f"the trainer ended with exit code {code}", ExitCode(code))
@@ -138,6 +142,8 @@ class Supervisor:
         lines = collections.deque[str](maxlen=1)
         reader = asyncio.get_running_loop().create_task(_pass_on(self._process.stdout, lines))
         code = await self._process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # what it has started and left behind
         done, _ = await asyncio.wait([reader], timeout=1.0)  # a grandchild may still hold the pipe
         if not done:
             reader.cancel()

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from p2psgd.discovery.hosts import Address
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.node import Node, NodeOptions
 from p2psgd.wire.frames import FrameType, pack_frame
 from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, trainer, until
 from tests.ports import free_ports
@@ -66,6 +69,24 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         code, words = ended(daemons[0])
     assert code == 78
     assert f"cannot listen on 127.0.0.1:{place.ports[0]}: address already in use" in words
+
+
+def test_a_port_is_taken_before_any_trainer_attaches(tmp_path: Path) -> None:
+    place = Place(tmp_path, 1)
+    with all_stopped([place.start(0)]) as daemons:
+        until(daemons[0].status, "the first daemon answers")
+        daemons.append(place.start(0, state="other"))
+        code, words = ended(daemons[1])
+    assert code == 78
+    assert "address already in use" in words
+
+
+def test_a_trainer_that_never_attaches_is_named(tmp_path: Path) -> None:
+    place = Place(tmp_path, 1)
+    with all_stopped([place.start(0, "--trainer", "true")]) as daemons:
+        code, words = ended(daemons[0])
+    assert code == 78
+    assert "the trainer ended without attaching to this node: true" in words
 
 
 def test_a_state_directory_in_use_is_named(tmp_path: Path) -> None:
@@ -185,7 +206,7 @@ def test_a_bug_in_a_task_ends_the_daemon_instead_of_half_of_it(tmp_path: Path) -
         node._spawn(broken())
         await serving
 
-    with pytest.raises(UsageError, match="internal error.*a bug") as caught:
+    with pytest.raises(UsageError, match=r"internal error.*a bug") as caught:
         asyncio.run(scenario())
     assert caught.value.exit_code is ExitCode.INTERNAL
 

@@ -26,6 +26,7 @@ class Watched:
             environment={"MARK": "set"},
             patience_s=0.2,
             progress=progress,
+            ended=lambda: None,
             failed=lambda words, code: self.failures.append((words, code)),
         )
 
@@ -100,6 +101,7 @@ def test_a_command_that_does_not_exist_is_named(loop_factory: LoopFactory) -> No
             environment={},
             patience_s=1,
             progress=lambda: 0,
+            ended=lambda: None,
             failed=lambda words, code: failures.append(words),
         )
         supervisor.start()
@@ -143,7 +145,14 @@ def alive(pid: int) -> bool:
 @pytest.mark.parametrize(("command", "words"), [("", "empty"), ("'open", "not a command line")])
 def test_a_command_line_that_is_none_is_refused(command: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        Supervisor(command, environment={}, patience_s=1, progress=lambda: 0, failed=lambda *_: None)
+        Supervisor(
+            command,
+            environment={},
+            patience_s=1,
+            progress=lambda: 0,
+            ended=lambda: None,
+            failed=lambda *_: None,
+        )
 
 
 def test_the_environment_reaches_the_trainer(loop_factory: LoopFactory) -> None:

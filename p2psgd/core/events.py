@@ -84,5 +84,10 @@ class TimePassed:
     """Nothing happened, but `now` has moved: several times a second."""
 
 
+@dataclass(frozen=True, slots=True)
+class NodeStopping:
+    """This node is about to close its links for good."""
+
+
 LinkEvent = LinkDrained | UpdateReceived | StatusReceived | NeedReceived | GapReceived
-Event = OwnUpdateMade | LinkOpened | LinkClosed | LinkEvent | TimePassed
+Event = OwnUpdateMade | LinkOpened | LinkClosed | LinkEvent | TimePassed | NodeStopping

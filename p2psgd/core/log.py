@@ -9,8 +9,11 @@ replayed the whole run while that still fits.
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from p2psgd.core.frontier import Origin
+
+ENTRY_BYTES: Final = 250  # of memory that a frame costs beside its own bytes: objects, dict and queue entries
 
 
 class UpdateLog:
@@ -34,7 +37,7 @@ class UpdateLog:
         assert sequence == self._floors.get(origin, 0) + len(frames) + 1, (origin, sequence)
         frames[sequence] = frame
         self._arrival.append(origin)
-        self.bytes_held += len(frame)
+        self.bytes_held += len(frame) + ENTRY_BYTES
         while self.bytes_held > self.budget_bytes and len(self._arrival) > 1:
             self._drop_oldest()
 
@@ -49,5 +52,5 @@ class UpdateLog:
     def _drop_oldest(self) -> None:
         origin = self._arrival.popleft()
         sequence = self.floor(origin) + 1
-        self.bytes_held -= len(self._frames[origin].pop(sequence))
+        self.bytes_held -= len(self._frames[origin].pop(sequence)) + ENTRY_BYTES
         self._floors[origin] = sequence

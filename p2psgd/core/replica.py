@@ -22,6 +22,7 @@ from p2psgd.core.events import (
     LinkEvent,
     LinkOpened,
     NeedReceived,
+    NodeStopping,
     OwnUpdateMade,
     StatusReceived,
     TimePassed,
@@ -36,7 +37,7 @@ from p2psgd.core.run_spec import RunSpec
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, link_limits, pack_frame
-from p2psgd.wire.messages import ORIGINS_MAX, Gap, Status, pack_message
+from p2psgd.wire.messages import ORIGINS_MAX, Gap, Goodbye, Status, pack_message
 from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
 
 STATUS_PER_PATIENCE: Final = (
@@ -80,6 +81,7 @@ class Replica:
         self.duplicates = 0
         self.indices_sent = 0
         self.update_bytes_sent = 0
+        self.acknowledged_max = 0  # own updates that at least one peer has acknowledged
         self.loop_lag_ms = 0
         self._repair = Repair(patience_s=patience_s)
         self._effects: list[Effect] = []
@@ -97,6 +99,8 @@ class Replica:
                 self._repair.forget(event.peer)
             case TimePassed():
                 self._pass_time(now)
+            case NodeStopping():
+                self._say_goodbye()
             case _:
                 peer = self.peers.get(event.peer)
                 if peer is not None:  # else it arrived after its link was closed
@@ -237,6 +241,7 @@ class Replica:
                 self._ask(origin, row.sequence, peer, now)
         if first or peer.has(self.me) > acknowledged:
             peer.acknowledged = now
+        self.acknowledged_max = max(self.acknowledged_max, peer.has(self.me))
         peer.caught_up |= self.lag(peer) <= OWN_LAG_MAX
         if first:
             peer.cursors[self.me] = Cursor(next=peer.has(self.me) + 1, last=None)
@@ -311,6 +316,13 @@ class Replica:
             self._send(peer, pack_message(status))
             peer.status_due = now + self.patience_s / STATUS_PER_PATIENCE
             peer.applied_bytes = peer.applied_updates = 0
+
+    def _say_goodbye(self) -> None:
+        """The last acknowledgement, so that no peer waits for it, and the farewell."""
+        status = Status(frontier=self.frontier.packed(), loop_lag_ms=self.loop_lag_ms)
+        for peer in self.peers.values():
+            self._send(peer, pack_message(status))
+            self._send(peer, pack_message(Goodbye(sequence=self.sequence)))
 
     def _pass_time(self, now: float) -> None:
         for peer in self.peers.values():

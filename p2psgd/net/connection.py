@@ -108,6 +108,16 @@ class Connection(asyncio.BufferedProtocol):
             if self._transport is not None:
                 self._transport.close()
 
+    def finish(self, words: str) -> None:
+        """Send no more; the peer, once it has read everything, closes.
+
+        Closing at once would reset the connection if the peer has something under way to us, and the reset
+        would destroy what it has not read yet.
+        """
+        if not self.closing and self._transport is not None:
+            self.close_words = words
+            self._transport.write_eof()
+
     def abort(self, words: str) -> None:
         """Close at once; what was not sent yet is lost."""
         if not self.close_words:

@@ -32,6 +32,7 @@ class Dialler:
         self.since = now()
         self.ourselves = False
         self._patience_s = patience_s
+        self._now = now
         self._dial = dial
         self._linked = linked
 
@@ -41,8 +42,10 @@ class Dialler:
         while not self.ourselves:
             closed = None if self.node is None else self._linked(self.node)
             if closed is not None:
+                linked_at = self._now()
                 await asyncio.wait([closed])
-                delay_s = FIRST_DELAY_S
+                if self._now() - linked_at > self._patience_s:  # else it may fail at once every time
+                    delay_s = FIRST_DELAY_S
             else:
                 await self._dial(self)
                 if self.node is not None and self._linked(self.node) is not None:

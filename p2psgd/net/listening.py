@@ -1,19 +1,25 @@
-"""Binding the address that peers dial, before there is anything to tell them.
+"""Listening on the address that peers dial, before there is anything to tell them.
 
-A port in use is found at the start; until the socket listens, peers are refused at once and try again.
+A port in use is found at the start: two sockets may be bound to one port, but only one can listen. Peers
+that connect before this node knows its run wait in the backlog, and are greeted when it does, or try again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Final
 
 from p2psgd.discovery.hosts import Address
 from p2psgd.errors import ExitCode, UsageError
 
+BACKLOG: Final = 128
+
 
 async def bind(listen: Address) -> tuple[socket.socket, Address]:
-    """A bound socket that does not listen yet, and its numeric address; UsageError if it cannot be had."""
+    """A listening socket on which nobody accepts yet, and its numeric address; UsageError if it cannot be
+    had.
+    """
     loop = asyncio.get_running_loop()
     bound: socket.socket | None = None
     try:
@@ -22,6 +28,7 @@ async def bind(listen: Address) -> tuple[socket.socket, Address]:
         bound.setblocking(False)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(info[4])
+        bound.listen(BACKLOG)
     except OSError as error:
         if bound is not None:
             bound.close()

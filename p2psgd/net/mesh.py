@@ -21,6 +21,7 @@ from p2psgd.errors import PeerError
 from p2psgd.net.connection import Connection
 from p2psgd.net.dialler import Dialler
 from p2psgd.net.greeting import check_greeting, newer_stays
+from p2psgd.net.listening import BACKLOG
 from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import Hello, Reject, Welcome, pack_message, parse_message
 
@@ -97,7 +98,7 @@ class Mesh:
         """Accept on a bound socket and dial every peer."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: self._connection(dialled=False), sock=listening, backlog=128
+            lambda: self._connection(dialled=False), sock=listening, backlog=BACKLOG
         )
         for address in peers:
             dialler = Dialler(
@@ -117,8 +118,10 @@ class Mesh:
         if self._server is not None:
             self._server.close()
         links = list(self.links.values())
-        for connection in [*self._greetings, *self._by_connection]:
+        for connection in self._greetings:
             connection.close("this node stopped")
+        for connection in self._by_connection:
+            connection.finish("this node stopped")
         if links:
             await asyncio.wait([link.closed for link in links], timeout=self.patience_s)
         for connection in [*self._greetings, *self._by_connection]:
@@ -165,7 +168,8 @@ class Mesh:
     def connection_made(self, connection: Connection) -> None:
         if connection.dialled:
             return  # _dial greets
-        if len(self._greetings) >= GREETINGS_MAX or self._closing:
+        waiting = sum(not other.dialled for other in self._greetings)
+        if waiting >= GREETINGS_MAX or self._closing:
             self._count("too many greetings")
             connection.abort("too many connections that have not said hello")
             return
@@ -315,7 +319,7 @@ class Mesh:
 
     def _note_refusal(self, dialler: Dialler, node: int, code: str, words: str) -> None:
         dialler.words = words
-        if code == "self":
+        if code == "self" and node == self.greeting.node:
             dialler.ourselves = True
             log.info("%s is this node itself, skipped", dialler.address)
         elif code == "duplicate":

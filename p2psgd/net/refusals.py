@@ -1,8 +1,9 @@
 """Peers do not want this node: is it the one that is wrong?
 
-One peer that trains another run is that peer's trouble, or ours: nobody can tell. But when nobody accepts
-this node for one patience after the first refusal, it is this node that a person must mend. A newer life of
-the same node always wins.
+One peer that refuses may be wrong itself, or lie. But when nobody has accepted this node for one patience
+after a refusal, it is this node that a person must mend: another run, a copied state directory, another
+protocol. A node that has been started again elsewhere is refused by everybody; its old life ends the same
+way, also when it was linked before.
 """
 
 from __future__ import annotations
@@ -17,10 +18,16 @@ OUR_FAULT: Final = frozenset({"run", "identity", "protocol"})  # codes of REJECT
 
 
 class Refusals:
-    """Counts on links to prove refusals wrong; `fail` is called with a sentence if none comes up."""
+    """Counts on links to prove refusals wrong; `fail` is called with a sentence if none does.
 
-    def __init__(self, patience_s: float, fail: Callable[[str, ExitCode], None]) -> None:
+    `linked_now` tells whether any peer is linked.
+    """
+
+    def __init__(
+        self, patience_s: float, *, linked_now: Callable[[], bool], fail: Callable[[str, ExitCode], None]
+    ) -> None:
         self._patience_s = patience_s
+        self._linked_now = linked_now
         self._fail = fail
         self._ever_linked = False
         self._timer: asyncio.TimerHandle | None = None
@@ -31,18 +38,22 @@ class Refusals:
 
     def refused(self, code: str, words: str) -> None:
         """A peer that this node dialled has sent REJECT, or this node has refused it."""
-        if code == "superseded":
-            sentence = f"this node has been started again elsewhere, so this life of it ends ({words})"
-            self._fail(sentence, ExitCode.CONFIGURATION)
-        elif code in OUR_FAULT and not self._ever_linked and self._timer is None:
+        counts = code == "superseded" or (code in OUR_FAULT and not self._ever_linked)
+        if counts and self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._patience_s, self._give_up, words)
+            self._timer = loop.call_later(self._patience_s, self._judge, code, words)
 
     def close(self) -> None:
         """Stop waiting."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _give_up(self, words: str) -> None:
-        if not self._ever_linked:
+    def _judge(self, code: str, words: str) -> None:
+        self._timer = None
+        if self._linked_now():
+            return
+        if code == "superseded":
+            sentence = f"this node has been started again elsewhere, so this life of it ends ({words})"
+            self._fail(sentence, ExitCode.CONFIGURATION)
+        elif not self._ever_linked:
             self._fail(f"no peer accepts this node: {words}", ExitCode.CONFIGURATION)

@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 from p2psgd.core.replica import Replica
 from p2psgd.identity import Identity
 from p2psgd.net.mesh import Mesh
+
+ROWS_MAX: Final = 256  # peers and origins listed one by one: a status must fit into one datagram
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ def describe_node(
         },
         "loop_lag_ms": round(vitals.loop_lag_ms, 1),
         "trainer": vitals.trainer,
-        "peers": peers,
+        "peers": peers[:ROWS_MAX],
+        "peers_total": len(peers),
         "dropped": {} if mesh is None else dict(mesh.dropped),
         "alarms": vitals.alarms,
     }
@@ -82,6 +85,7 @@ def _describe_replica(replica: Replica | None) -> dict[str, Any]:
         },
         "digest": f"{replica.lattice.digest:016x}",
         "coordinate_max": replica.lattice.magnitude_max,
+        "origins_total": len(replica.frontier),
         "frontier": [
             {
                 "node": replica.names.get(row.node, f"{row.node:016x}"),
@@ -90,7 +94,7 @@ def _describe_replica(replica: Replica | None) -> dict[str, Any]:
                 "sequence": row.sequence,
                 "digest": f"{row.digest:016x}",
             }
-            for row in replica.frontier.rows()
+            for row in replica.frontier.rows()[:ROWS_MAX]
         ],
         "updates": {
             "sent": replica.sequence,
@@ -160,7 +164,7 @@ def _waits(vitals: Vitals, peers: list[dict[str, Any]]) -> str:
         behind = [f"{peer['node']} to acknowledge {peer['lag']} updates" for peer in peers if peer["lag"]]
         return f"waiting for {', '.join(behind)}" if behind else ""
     if vitals.congested:
-        least = min(peer["lag"] for peer in peers if peer["lag"] is not None)
+        least = min((peer["lag"] for peer in peers if peer["lag"] is not None), default=0)
         return (
             f"the trainer waits: even the fastest peer has yet to acknowledge {least} updates, "
             "so the network or the peers carry less than this node makes"
@@ -168,7 +172,7 @@ def _waits(vitals: Vitals, peers: list[dict[str, Any]]) -> str:
     if vitals.trainer["waits"]:
         return str(vitals.trainer["waits"])
     away = [peer for peer in peers if peer["state"] in ("dialling", "lost", "suspect")]
-    if peers and len(away) == len(peers):
+    if away and not any(peer["state"] == "connected" for peer in peers):
         each = [
             f"{peer['node']} ({peer['error'] or peer['state']}, {peer['since_s']:.0f} s)" for peer in away[:3]
         ]

@@ -30,7 +30,7 @@ from p2psgd.core.replica import Replica
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType
-from p2psgd.wire.messages import Gap, Need, Status, parse_frontier, parse_message
+from p2psgd.wire.messages import Gap, Goodbye, Need, Status, parse_frontier, parse_message
 
 WEIGHTS = 5000
 
@@ -183,6 +183,8 @@ def event_of(peer: Origin, frame: bytes) -> Event:
             return StatusReceived(peer, parse_frontier(message.frontier), message.loop_lag_ms)
         case Need():
             return NeedReceived(peer, Origin(message.node, message.incarnation), message.first, message.last)
+        case Goodbye():
+            return TimePassed()  # the daemon keeps it for its status; the replica decides nothing on it
         case Gap():
             return GapReceived(peer, Origin(message.node, message.incarnation), message.floor)
     raise AssertionError(message)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from p2psgd.core.effects import Drop
-from p2psgd.core.events import GapReceived, StatusReceived, TimePassed, UpdateReceived
+from p2psgd.core.events import GapReceived, NodeStopping, StatusReceived, TimePassed, UpdateReceived
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import CREDIT_BYTES
 from p2psgd.core.replica import OWN_LAG_MAX
@@ -122,6 +122,18 @@ def test_a_silent_origin_is_repaired_by_another_holder(clusters: Clusters) -> No
     cluster.settle()
     cluster.pass_time(9.0)  # past patience, before the silent link is closed
     assert cluster.replica(2).frontier.sequence(cluster.replica(0).me) == 1
+
+
+def test_a_node_that_stops_acknowledges_all_it_has_first(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    cluster.give(0, own_update([5]))
+    cluster.settle()
+    assert cluster.replica(0).acknowledged_max == 0  # not yet due
+    cluster.give(1, NodeStopping())
+    cluster.settle()
+    assert cluster.replica(0).acknowledged_max == 1
 
 
 def test_a_link_on_which_nothing_comes_is_dropped(clusters: Clusters) -> None:

@@ -16,7 +16,7 @@ from p2psgd.discovery.hosts import Address
 from p2psgd.net import mesh as mesh_module
 from p2psgd.net.mesh import Mesh
 from p2psgd.wire.frames import FrameType, pack_frame
-from p2psgd.wire.messages import Goodbye, Hello, pack_message
+from p2psgd.wire.messages import Goodbye, Hello, Reject, pack_message
 from tests.conftest import LoopFactory
 
 PATIENCE_S = 0.5
@@ -196,6 +196,43 @@ def test_a_superseded_life_is_told(loop_factory: LoopFactory) -> None:
         assert old.host.refusals[0][0] == "superseded"
         for party in (hub, old, new):
             await party.mesh.close()
+
+    run(loop_factory, scenario)
+
+
+@pytest.mark.parametrize("code", ["self", "superseded"])
+def test_a_liar_at_a_known_address_ends_nothing(loop_factory: LoopFactory, code: str) -> None:
+    async def scenario() -> None:
+        party, friend = Party(1), Party(2)
+
+        async def lie(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(pack_message(Reject(node=77, code=code, words="a lie")))
+            writer.close()
+
+        liar = await asyncio.start_server(lie, "127.0.0.1", 0)
+        await party.start(Address("127.0.0.1", liar.sockets[0].getsockname()[1]), friend.address)
+        await friend.start()
+        await until(lambda: 2 in party.host.open and party.mesh.diallers[0].words == "a lie")
+        assert not party.mesh.diallers[0].ourselves
+        liar.close()
+        await party.mesh.close()
+        await friend.mesh.close()
+
+    run(loop_factory, scenario)
+
+
+def test_silent_addresses_do_not_use_up_the_room_for_peers(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        silent = [socket.create_server(("127.0.0.1", 0)) for _ in range(mesh_module.GREETINGS_MAX + 4)]
+        party, friend = Party(1), Party(2)
+        await party.start(*[Address("127.0.0.1", end.getsockname()[1]) for end in silent])
+        await until(lambda: len(party.mesh._greetings) == len(silent))
+        await friend.start(party.address)
+        await until(lambda: 2 in party.host.open)
+        await party.mesh.close()
+        await friend.mesh.close()
+        for end in silent:
+            end.close()
 
     run(loop_factory, scenario)
 
