@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn, cast
 import typer
 from rich.console import Console
 
+import p2psgd
 from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, TrainerError, UsageError
 
 # What Typer raises for a command line it does not understand; it exports only this subclass of it.
@@ -24,8 +25,16 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Train one neural network on many ordinary machines over an ordinary network.",
 )
+
+
+@app.callback(invoke_without_command=True)
+def common(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Train one neural network on many ordinary machines over an ordinary network."""
+    if version:
+        sys.stdout.write(f"p2psgd {p2psgd.__version__}\n")
+        raise typer.Exit
+
 
 StateOption = Annotated[
     Path | None,
@@ -123,6 +132,7 @@ def local(
     steps: StepsOption = None,
     seconds: SecondsOption = None,
     report: Annotated[Path | None, typer.Option(help="Write a JSON report here.")] = None,
+    weights: Annotated[Path | None, typer.Option(help="Write the trained weights here, as .npz.")] = None,
     state: Annotated[
         Path | None,
         typer.Option(help="Keep the nodes' state and logs here (default: a temporary directory)."),
@@ -141,11 +151,29 @@ def local(
         steps=steps,
         seconds=seconds,
         report=report,
+        weights=weights,
         state=state,
         trainer=trainer,
         console=Console(),
     )
     raise typer.Exit(code)
+
+
+@app.command()
+def export(
+    file: Annotated[Path, typer.Argument(help="The .npz file to write: one float32 array for each tensor.")],
+    node: Annotated[
+        Path | None, typer.Option(help="State directory of the node (default: as for `p2psgd node`).")
+    ] = None,
+) -> None:
+    """Write the weights of a running node of this machine to a file."""
+    from p2psgd.ipc.control_client import ControlClient
+    from p2psgd.ipc.paths import control_path
+    from p2psgd.ops.weights import export_weights
+
+    with ControlClient(control_path(node)) as client:
+        weights, digest = export_weights(client, file)
+    sys.stdout.write(f"{weights} weights with digest {digest} written to {file}\n")
 
 
 @app.command()

@@ -126,6 +126,12 @@ class Node:
                 self._hosts = await split_own(addresses, self._listen, timeout_s=self.options.patience_s)
                 if self._hosts.share is not None:
                     log.info("%s names this node itself: that line is skipped", self.options.peers)
+                for address in self._hosts.near_misses:
+                    log.warning(
+                        "%s names this machine as %s, but this node listens on port %d: if that line is "
+                        "meant for it, start it with --listen HOST:%d",
+                        *(self.options.peers, address, self._listen.port, address.port),
+                    )
             self._control.start(loop)
             self._start_trainer()
             self._spawn(self._tick())
@@ -401,6 +407,10 @@ class Node:
         return {
             node: count for node, count in self._replica.mini_batches.items() if node != self._replica.me.node
         }
+
+    def asked_to_finish(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.finish()
 
     def trainer_attached(self, pid: int) -> None:
         log.info("trainer %d attached", pid)

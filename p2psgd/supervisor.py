@@ -20,7 +20,7 @@ from typing import Final
 from p2psgd.errors import ExitCode, UsageError
 
 FIRST_DELAY_S: Final = 0.1
-CRASHES_MAX: Final = 10  # in a row without a mini-batch in between: then it is not worth another try
+CRASHES_MAX: Final = 10  # in a row, of the same kind or without a mini-batch in between
 STOP_TIMEOUT_S: Final = 10.0
 LINE_BYTES_MAX: Final = 64 * 1024
 FINAL: Final = frozenset({ExitCode.USAGE, ExitCode.DATA, ExitCode.PERMISSION, ExitCode.CONFIGURATION})
@@ -64,10 +64,15 @@ class Supervisor:
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        self._finishing = False
 
     def start(self) -> None:
         """Start the trainer; returns at once."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="trainer")
+
+    def finish(self) -> None:
+        """The trainer was asked to end: it is not started again, however it does."""
+        self._finishing = True
 
     async def stop(self) -> None:
         """SIGTERM, then SIGKILL to whatever is left of its process group."""
@@ -110,15 +115,17 @@ class Supervisor:
             if code in FINAL:
                 self._failed(last_line or f"the trainer ended with exit code {code}", ExitCode(code))
                 return
-            if self._progress() > before:
+            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            words = f"the trainer crashed ({how}){': ' + last_line if last_line else ''}"
+            if self._progress() > before and (code < 0 or words != self.words):
                 crashes, delay_s = 0, FIRST_DELAY_S
             crashes += 1
-            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-            self.words = f"the trainer crashed ({how}){': ' + last_line if last_line else ''}"
+            self.words = words
+            if self._finishing:
+                self._ended()
+                return
             if crashes >= CRASHES_MAX:
-                self._failed(
-                    f"{self.words}; {crashes} times in a row without a mini-batch", ExitCode.INTERNAL
-                )
+                self._failed(f"{words}; {crashes} times in a row", ExitCode.INTERNAL)
                 return
             self.restarts += 1
             log.warning("%s; started again in %.1f s", self.words, delay_s)

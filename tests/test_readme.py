@@ -27,7 +27,7 @@ def test_the_script_trains_on_two_nodes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(report.read_text())
     assert result["replicas_identical"]
-    assert [node["steps"] for node in result["per_node"]] == [2000, 2000]
+    assert [node["steps"] for node in result["per_node"]] == [3000, 3000]
 
 
 def test_every_file_it_names_is_there() -> None:

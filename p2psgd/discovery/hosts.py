@@ -41,6 +41,9 @@ class Hosts:
 
     peers: tuple[Address, ...]
     share: tuple[int, int] | None
+    near_misses: tuple[
+        Address, ...
+    ] = ()  # this machine, but another port than the node's, if no line is its own
 
 
 def parse_address(text: str, *, port_default: int | None = PORT_DEFAULT) -> Address:
@@ -104,18 +107,20 @@ async def split_own(addresses: tuple[Address, ...], listening: Address, *, timeo
     Names are looked up together, for at most `timeout_s`; one that does not resolve is a peer that may
     resolve later.
     """
-    own = await asyncio.gather(
+    here = await asyncio.gather(
         *(_leads_here(address, listening, timeout_s=timeout_s) for address in addresses)
     )
-    peers = tuple(address for address, here in zip(addresses, own, strict=True) if not here)
+    own = [local and address.port == listening.port for address, local in zip(addresses, here, strict=True)]
+    peers = tuple(address for address, ours in zip(addresses, own, strict=True) if not ours)
+    if True not in own:
+        return Hosts(
+            peers, None, tuple(address for address, local in zip(addresses, here, strict=True) if local)
+        )
     # Two lines may both be ours (a name and its address): the node counts once.
-    position = own.index(True) if True in own else None
-    return Hosts(peers, None if position is None else (position, len(peers) + 1))
+    return Hosts(peers, (own.index(True), len(peers) + 1))
 
 
 async def _leads_here(address: Address, listening: Address, *, timeout_s: float) -> bool:
-    if address.port != listening.port:
-        return False
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(timeout_s):

@@ -30,6 +30,7 @@ class ReplicaAnswer(Strict):
 
     weights: Count
     quantum_log2: int
+    tensors: tuple[tuple[str, tuple[Count, ...]], ...]
     digest: U64
 
 

@@ -136,6 +136,7 @@ class ControlServer:
                 self._send_replica(connection)
             case FinishRequest():
                 self.finish()
+                self._host.asked_to_finish()
                 self._send(connection, pack_answer({}))
             case AttachRequest() as request:
                 self._attach(connection, request, datagram.descriptors)
@@ -169,7 +170,12 @@ class ControlServer:
     def _send_replica(self, connection: Connection) -> None:
         run = self._known_run()
         digest = self._host.replica_digest()
-        answer = {"weights": run.weights, "quantum_log2": run.quantum_log2, "digest": digest}
+        answer = {
+            "weights": run.weights,
+            "quantum_log2": run.quantum_log2,
+            "tensors": run.tensors,
+            "digest": digest,
+        }
         self._send_with_copy(connection, answer, [])
 
     def _attach(self, connection: Connection, request: AttachRequest, descriptors: list[int]) -> None:

@@ -59,6 +59,9 @@ class ControlHost(Protocol):
     def peer_mini_batches(self) -> dict[int, int]:
         """The largest mini-batch number seen of each peer, by node id."""
 
+    def asked_to_finish(self) -> None:
+        """Somebody wants the training to end; the trainer has been told."""
+
     def trainer_attached(self, pid: int) -> None:
         """A trainer has attached."""
 

@@ -93,6 +93,6 @@ def _round_tensor(name: str, values: NDArray[Any], coordinates: NDArray[np.int32
             raise TrainerError(
                 f"weight {start + place} of tensor {name!r} is {piece[place]:g}; initial weights are finite"
                 f" and within +-{codec.COORDINATE_WARN * 2.0**quantum_log2:g}, 2**23 quanta of"
-                f" 2**{quantum_log2}"
+                f" 2**{quantum_log2}: take a larger quantum, or smaller initial weights"
             )
         coordinates[start : start + piece.size] = rounded

@@ -14,6 +14,8 @@ from pathlib import Path
 from rich.console import Console
 
 from p2psgd.errors import ExitCode, P2psgdError, UsageError
+from p2psgd.ipc.control_client import ControlClient
+from p2psgd.ipc.paths import control_path
 from p2psgd.local.cluster import Cluster
 from p2psgd.local.convergence import Convergence, who_lacks_what
 from p2psgd.local.display import Display
@@ -25,6 +27,7 @@ from p2psgd.local.report import Outcome, build_report, write_report
 from p2psgd.local.summary import lost_sentence, summary_text
 from p2psgd.local.watch import TURN_S, Watch
 from p2psgd.ops import numerals
+from p2psgd.ops.weights import export_weights
 from p2psgd.trainer.evaluation import evaluate
 
 CONVERGENCE_LIMIT_S = 60.0  # without any progress of any frontier
@@ -44,6 +47,7 @@ def run_local(
     steps: int | None,
     seconds: float | None,
     report: Path | None,
+    weights: Path | None = None,
     state: Path | None,
     trainer: str | None,
     console: Console,
@@ -64,7 +68,7 @@ def run_local(
     code = ExitCode.FAILED
     try:
         with Interruption() as interruption, Cluster(plan) as cluster:
-            code = LocalRun(plan, cluster, interruption, console).execute()
+            code = LocalRun(plan, cluster, interruption, console, weights).execute()
     except KeyboardInterrupt:
         _print(console, "killed: all daemons and trainers were ended at once, and nothing was compared")
     finally:
@@ -78,8 +82,16 @@ def run_local(
 class LocalRun:
     """One run of a plan, from the first process to the summary."""
 
-    def __init__(self, plan: Plan, cluster: Cluster, interruption: Interruption, console: Console) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        cluster: Cluster,
+        interruption: Interruption,
+        console: Console,
+        weights: Path | None = None,
+    ) -> None:
         self._plan = plan
+        self._weights = weights
         self._cluster = cluster
         self._interruption = interruption
         self._console = console
@@ -100,6 +112,7 @@ class LocalRun:
             wall_s = time.monotonic() - began
             proof = self._prove()
         outcome = self._outcome(proof, wall_s, converged=not troubles)
+        troubles += self._export()
         late = self._cluster.stop(STOP_LIMIT_S)
         report = build_report(outcome)
         _print(self._console, summary_text(report))
@@ -163,6 +176,16 @@ class LocalRun:
         proof = prove(self._replicas(), key)
         self._watch.turn(COMPARING)
         return proof if proof.groups else None
+
+    def _export(self) -> list[str]:
+        """Write the weights of the first live node, if they are wanted; return what went wrong."""
+        if self._weights is not None and self._watch.live:
+            try:
+                with ControlClient(control_path(self._watch.live[0].directory)) as client:
+                    export_weights(client, self._weights)
+            except P2psgdError as error:
+                return [str(error)]
+        return []
 
     def _replicas(self) -> Iterator[NodeReplica]:
         for daemon in self._watch.live:

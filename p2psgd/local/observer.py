@@ -18,6 +18,7 @@ from p2psgd.ipc.answers import ReplicaAnswer, check_answer
 from p2psgd.ipc.control_client import ControlClient
 from p2psgd.ipc.datagrams import close_descriptors
 from p2psgd.ipc.paths import control_path
+from p2psgd.ipc.requests import ReplicaRequest
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.local.cluster import LocalDaemon
 from p2psgd.local.proof import NodeReplica
@@ -84,7 +85,7 @@ def ask_to_finish(daemon: LocalDaemon) -> None:
 def fetch_replica(daemon: LocalDaemon) -> NodeReplica:
     """Get a copy of a node's replica; raises P2psgdError when the daemon is gone or gives something else."""
     with ControlClient(control_path(daemon.directory)) as client:
-        fields, descriptors = client.request_with_fds("replica")
+        fields, descriptors = client.exchange(ReplicaRequest())
     try:
         answer = check_answer(ReplicaAnswer, fields)
         if len(descriptors) != 1:

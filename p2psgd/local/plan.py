@@ -75,7 +75,7 @@ def make_plan(
 
     `state` None: a new temporary directory, made here, which is to be removed when the run ends well.
     """
-    _check_amounts(nodes, steps, seconds)
+    _check_amounts(nodes, steps, seconds, trainer)
     loaded = None
     if trainer is None:
         loaded = load_recipe(recipe)
@@ -97,11 +97,13 @@ def make_plan(
     )
 
 
-def _check_amounts(nodes: int, steps: int | None, seconds: float | None) -> None:
+def _check_amounts(nodes: int, steps: int | None, seconds: float | None, trainer: str | None) -> None:
     if not 1 <= nodes <= NODES_MAX:
         raise UsageError(f"cannot run {nodes} nodes on one machine: give a number from 1 to {NODES_MAX}")
     if steps is not None and seconds is not None:
         raise UsageError("--steps and --seconds both say when to stop: give one of them")
+    if trainer is not None and (steps is not None or seconds is not None):
+        raise UsageError("--steps and --seconds are for the built-in trainer: leave them out with --trainer")
     if steps is not None and steps < 1:
         raise UsageError(f"--steps {steps} trains nothing: give at least 1 mini-batch per node")
     if seconds is not None and not (math.isfinite(seconds) and seconds > 0):

@@ -88,7 +88,7 @@ class Watch:
                 continue
             words = f": {daemon.last_words}" if code > 0 and daemon.last_words else ""
             if code >= 0 and not node_figures(self._status(daemon)).mini_batches:
-                raise UsageError(f"{daemon.name} {daemon.ending} before it trained{words}", _exit_code(code))
+                raise UsageError(f"{daemon.name} {daemon.ending} at the start{words}", _exit_code(code))
             self.lose(daemon, f"{daemon.ending}{words}", phase)
 
     def lose(self, daemon: LocalDaemon, why: str, phase: str) -> None:

@@ -54,17 +54,17 @@ def check_greeting(ours: Hello, theirs: Hello, newest_incarnation: int) -> None:
 
 
 def describe_difference(ours: Hello, theirs: Hello) -> str:
-    """One sentence with both fingerprints and whatever is known to differ."""
+    """One sentence with both fingerprints, and whatever is known to differ; theirs first."""
     fields = ("weights", "quantum_log2", "mode", "label")
     differing = [
-        f"{name} {getattr(theirs, name)} there, {getattr(ours, name)} here"
+        f"{name} {getattr(theirs, name)} and {getattr(ours, name)}"
         for name in fields
         if getattr(theirs, name) != getattr(ours, name)
     ]
     what = "; ".join(differing) or "the tensors' shapes or the initial weights (seed) differ"
     return (
-        f"{theirs.name} trains another run: fingerprint {theirs.run.hex()[:16]} there, "
-        f"{ours.run.hex()[:16]} here ({what})"
+        f"{theirs.name} and {ours.name} train different runs: fingerprints {theirs.run.hex()[:16]} and "
+        f"{ours.run.hex()[:16]} ({what}); start all nodes with the same recipe or script"
     )
 
 

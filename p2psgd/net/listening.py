@@ -7,6 +7,7 @@ that connect before this node knows its run wait in the backlog, and are greeted
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from typing import Final
 
@@ -33,6 +34,8 @@ async def bind(listen: Address) -> tuple[socket.socket, Address]:
         if bound is not None:
             bound.close()
         words = (error.strerror or str(error)).lower()
+        if error.errno == errno.EADDRINUSE:
+            words += "; is another node running here? --listen takes another address or port"
         raise UsageError(f"cannot listen on {listen}: {words}", ExitCode.CONFIGURATION) from None
     name = bound.getsockname()
     return bound, Address(str(name[0]), int(name[1]))

@@ -30,6 +30,8 @@ GREETINGS_MAX: Final = 32  # inbound connections that have not said HELLO yet
 LINKS_MAX: Final = 1023
 REASONS_MAX: Final = 64  # kinds of refusal that are counted apart; there are far fewer
 
+ONE_IS_ENOUGH: Final = "another connection between these two nodes is in use"
+
 log = logging.getLogger("p2psgd.net")
 
 
@@ -276,12 +278,12 @@ class Mesh:
                 self._refuse_duplicate(connection, greeting, theirs)
                 return
         if held is not None:
-            held.connection.close("replaced by a newer connection")
-            self._forget(held.connection, "replaced by a newer connection")
+            held.connection.close(ONE_IS_ENOUGH)
+            self._forget(held.connection, ONE_IS_ENOUGH)
         self._link_up(connection, greeting, theirs)
 
     def _refuse_duplicate(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
-        words = "another connection between these two nodes is in use"
+        words = ONE_IS_ENOUGH
         if greeting.dialler is not None:
             greeting.dialler.node = theirs.node
         connection.send(pack_message(Reject(node=self.greeting.node, code="duplicate", words=words)))
@@ -345,7 +347,8 @@ class Mesh:
             news.since, news.words = self.now(), words
             if self.links.get(link.peer.node) is link:
                 del self.links[link.peer.node]
-            log.info("lost the link to %s: %s", ascii(link.name)[1:-1], ascii(words)[1:-1])
+            level = logging.DEBUG if words == ONE_IS_ENOUGH else logging.INFO
+            log.log(level, "lost the link to %s: %s", ascii(link.name)[1:-1], ascii(words)[1:-1])
             self.host.link_closed(link.peer, words)
             if not link.closed.done():
                 link.closed.set_result(None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import math
 import time
 from collections.abc import Callable
 from typing import Protocol
 
 REPORT_EVERY_S = 0.5
+RATE_REPORTS = 10  # the rate looks back over so many reports, some 5 s
 LOSS_MEMORY = 50  # mini-batches that the running mean of the loss looks back over
 
 
@@ -31,6 +33,7 @@ class Progress:
         self._test_accuracy: float | None = None
         self._training_s = 0.0  # time from mini-batch to mini-batch, waits left out
         self._trained = 0  # samples of this life
+        self._marks = collections.deque([(0.0, 0)], maxlen=RATE_REPORTS)  # both, at the last reports
         self._mark: float | None = None
         self._due = -math.inf
 
@@ -58,11 +61,17 @@ class Progress:
         self._test_accuracy = test_accuracy
         self._report("")
 
+    def _samples_per_s(self) -> float:
+        """Over the time in training between the last few reports."""
+        self._marks.append((self._training_s, self._trained))
+        (begin_s, before), (end_s, after) = self._marks[0], self._marks[-1]
+        return (after - before) / (end_s - begin_s) if end_s > begin_s else 0.0
+
     def _report(self, waits: str) -> None:
         self._due = self._clock() + REPORT_EVERY_S
         self._link.report(
             samples=self._samples,
-            samples_per_s=self._trained / self._training_s if self._training_s else 0.0,
+            samples_per_s=self._samples_per_s(),
             loss=self._loss,
             test_accuracy=self._test_accuracy,
             waits=waits,

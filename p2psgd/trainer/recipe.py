@@ -147,7 +147,7 @@ def parse_recipe(keys: dict[str, Any], *, where: str) -> Recipe:
 def _check_step(recipe: Recipe, where: str) -> None:
     """Refuse a recipe that does not say how large its updates are, or says it out of range."""
     if (recipe.tau is None) == (recipe.density is None):
-        _refuse(f"{where}: give either tau or density, not {'both' if recipe.tau else 'neither'}")
+        _refuse(f"{where}: give one of tau and density, {'not both' if recipe.tau else 'such as tau = 0.05'}")
     if recipe.tau is None:
         return
     step = round(recipe.learning_rate * recipe.tau / recipe.quantum)

@@ -88,7 +88,7 @@ def test_the_nodes_own_line_is_told_from_its_peers() -> None:
     one, two, three = (Address("127.0.0.1", port) for port in (7001, 7002, 7003))
     assert split(two, one, two, three) == Hosts((one, three), (1, 3))
     assert split(Address("0.0.0.0", 7003), one, two, three) == Hosts((one, two), (2, 3))
-    assert split(Address("127.0.0.1", 9), one, two) == Hosts((one, two), None)
+    assert split(Address("127.0.0.1", 9), one, two) == Hosts((one, two), None, (one, two))
 
 
 def test_another_machine_with_the_same_port_is_a_peer() -> None:

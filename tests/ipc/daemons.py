@@ -89,6 +89,7 @@ class NumpyHost:
         self.mini_batches: dict[int, int] = {}
         self.share_value: tuple[int, int] | None = (1, 4)
         self.status_value: dict[str, Any] = {"node": f"node-{node}"}
+        self.finish_requests = 0
         self._initial = b""
 
     def status(self) -> dict[str, Any]:
@@ -133,6 +134,9 @@ class NumpyHost:
 
     def peer_mini_batches(self) -> dict[int, int]:
         return self.mini_batches
+
+    def asked_to_finish(self) -> None:
+        self.finish_requests += 1
 
     def trainer_attached(self, pid: int) -> None:
         self.attached.append(pid)

@@ -73,7 +73,9 @@ def test_a_replica_comes_as_bytes_that_nobody_can_change(daemon: Daemon) -> None
         os.close(copy)
     np.testing.assert_array_equal(coordinates, daemon.host.coordinates)
     digest = daemon.call(daemon.host.replica_digest)
-    assert answer == {"weights": 2000, "quantum_log2": -20, "digest": digest}
+    assert daemon.host.proposal is not None
+    tensors = [[name, list(shape)] for name, shape in daemon.host.proposal.tensors]
+    assert answer == {"weights": 2000, "quantum_log2": -20, "tensors": tensors, "digest": digest}
 
 
 def test_the_socket_is_for_user_and_group_and_goes_with_the_daemon(daemon: Daemon) -> None:

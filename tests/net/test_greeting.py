@@ -41,7 +41,7 @@ def test_two_nodes_of_one_run_may_be_linked() -> None:
         ({"node": 1, "incarnation": 11}, "identity", "state directory"),
         ({"incarnation": 4}, "superseded", "started again"),
         ({"run": b"b" * 32}, "run", "seed"),
-        ({"run": b"b" * 32, "weights": 99}, "run", "weights 99 there, 100 here"),
+        ({"run": b"b" * 32, "weights": 99}, "run", "weights 99 and 100"),
     ],
 )
 def test_who_may_not_be_linked_is_told_why(changes: dict[str, object], reason: str, words: str) -> None:
@@ -51,7 +51,7 @@ def test_who_may_not_be_linked_is_told_why(changes: dict[str, object], reason: s
 
 
 def test_another_run_is_refused_with_both_fingerprints() -> None:
-    with pytest.raises(PeerError, match=f"{b'b'.hex() * 8} there, {b'a'.hex() * 8} here"):
+    with pytest.raises(PeerError, match=f"{b'b'.hex() * 8} and {b'a'.hex() * 8}"):
         check_greeting(hello(), hello(**THEIRS, run=b"b" * 32), newest_incarnation=0)
 
 

@@ -126,9 +126,9 @@ def test_a_missing_key_is_named() -> None:
 
 
 def test_either_tau_or_density_must_be_given() -> None:
-    with pytest.raises(UsageError, match="give either tau or density, not both"):
+    with pytest.raises(UsageError, match="one of tau and density, not both"):
         recipe(density=0.1)
-    with pytest.raises(UsageError, match="give either tau or density, not neither"):
+    with pytest.raises(UsageError, match="one of tau and density, such as"):
         recipe(tau=None)
 
 
