@@ -44,8 +44,9 @@ from p2psgd.ipc.control_server import ControlServer
 from p2psgd.ipc.host import OwnUpdate
 from p2psgd.ipc.paths import SOCKET_NAME
 from p2psgd.ipc.proposal import RunProposal
+from p2psgd.net.drain import DRAIN_POLL_S, deliver_rest
 from p2psgd.net.greeting import make_greeting
-from p2psgd.net.listening import bind
+from p2psgd.net.listening import bind, warn_of_plaintext
 from p2psgd.net.mesh import Mesh, raise_failure
 from p2psgd.net.refusals import Refusals
 from p2psgd.ops.status import Vitals, describe_node
@@ -61,8 +62,6 @@ from p2psgd.wire.messages import (
 )
 
 TICKS_PER_PATIENCE: Final = 25
-DRAIN_TIMEOUT_S: Final = 30.0
-DRAIN_POLL_S: Final = 0.02
 ALARMS_MAX: Final = 20  # the latest; all are in the log
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -135,7 +134,7 @@ class Node:
             self._control.start(loop)
             self._start_trainer()
             self._spawn(self._tick())
-            self._warn_of_plaintext()
+            warn_of_plaintext(self._listen)
             words, code = await self._stop
             if code is ExitCode.OK:
                 await self._drain()
@@ -226,28 +225,11 @@ class Node:
         self._control.outbox_closed = True
         if self._replica is None or self._mesh is None:
             return
-        deadline = time.monotonic() + DRAIN_TIMEOUT_S
-        while self._undelivered():
-            if time.monotonic() > deadline:
-                break
-            await asyncio.sleep(DRAIN_POLL_S)
-        for peer in self._replica.peers.values():
-            if lag := self._replica.lag(peer):
-                log.warning("%s has not acknowledged %d updates", ascii(peer.name)[1:-1], lag)
-        lost = self._replica.sequence - self._replica.acknowledged_max
+        lost = await deliver_rest(self._replica, self._mesh, self._stopped_nodes)
         if lost and self._hosts.peers:
             words = f"stopped, but no peer has acknowledged this node's last {lost} updates: they are lost"
             self._fail(words, ExitCode.TEMPORARY)
         self._handle(NodeStopping())
-
-    def _undelivered(self) -> bool:
-        """A linked peer lacks updates of ours; or all do, and one that has not stopped may come back."""
-        assert self._replica is not None
-        assert self._mesh is not None
-        if any(map(self._replica.lag, self._replica.peers.values())):
-            return True
-        expected = any(dialler.node not in self._stopped_nodes for dialler in self._mesh.diallers)
-        return expected and self._replica.acknowledged_max < self._replica.sequence
 
     async def _until_detached(self) -> None:
         """Give a trainer that somebody else started the time to end its mini-batch and leave."""
@@ -266,14 +248,6 @@ class Node:
                 self._replica.loop_lag_ms = int(self._loop_lag_s * 1000)
                 self._handle(TimePassed())
                 self._regulate()
-
-    def _warn_of_plaintext(self) -> None:
-        if not self._listen.host.startswith("127.") and self._listen.host != "::1":
-            log.warning(
-                "listening on %s without encryption: whoever reaches this port can read and alter the run, "
-                "so keep it inside a closed network",
-                self._listen,
-            )
 
     # -- the replica's orders
 

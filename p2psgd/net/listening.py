@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
+import logging
 import socket
 from typing import Final
 
@@ -15,6 +17,8 @@ from p2psgd.discovery.hosts import Address
 from p2psgd.errors import ExitCode, UsageError
 
 BACKLOG: Final = 128
+
+log = logging.getLogger("p2psgd.net")
 
 
 async def bind(listen: Address) -> tuple[socket.socket, Address]:
@@ -39,3 +43,13 @@ async def bind(listen: Address) -> tuple[socket.socket, Address]:
         raise UsageError(f"cannot listen on {listen}: {words}", ExitCode.CONFIGURATION) from None
     name = bound.getsockname()
     return bound, Address(str(name[0]), int(name[1]))
+
+
+def warn_of_plaintext(listening: Address) -> None:
+    """Say what listening beyond this machine without encryption means."""
+    if not ipaddress.ip_address(listening.host).is_loopback:
+        log.warning(
+            "listening on %s without encryption: whoever reaches this port can read and alter the run, "
+            "so keep it inside a closed network",
+            listening,
+        )

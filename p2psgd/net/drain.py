@@ -1,0 +1,45 @@
+"""The end of a clean stop: nobody leaves while a peer may still take what this node has made.
+
+Linked peers are waited for until they have acknowledged everything. When none has, one that may come back
+is waited for as well: what only this node holds is lost when it goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Set
+from typing import Final
+
+from p2psgd.core.replica import Replica
+from p2psgd.net.mesh import Mesh
+
+DRAIN_TIMEOUT_S: Final = 30.0
+DRAIN_POLL_S: Final = 0.02
+
+log = logging.getLogger("p2psgd.net")
+
+
+async def deliver_rest(replica: Replica, mesh: Mesh, stopped_nodes: Set[int]) -> int:
+    """Wait, for 30 s at most, until peers have acknowledged the own updates; return how many nobody has.
+
+    `stopped_nodes` have said goodbye: they are not expected back.
+    """
+    deadline = time.monotonic() + DRAIN_TIMEOUT_S
+    while _is_undelivered(replica, mesh, stopped_nodes):
+        if time.monotonic() > deadline:
+            break
+        await asyncio.sleep(DRAIN_POLL_S)
+    for peer in replica.peers.values():
+        if lag := replica.lag(peer):
+            log.warning("%s has not acknowledged %d updates", ascii(peer.name)[1:-1], lag)
+    return replica.sequence - replica.acknowledged_max
+
+
+def _is_undelivered(replica: Replica, mesh: Mesh, stopped_nodes: Set[int]) -> bool:
+    """A linked peer lacks updates of ours; or all do, and one that has not stopped may come back."""
+    if any(map(replica.lag, replica.peers.values())):
+        return True
+    expected = any(dialler.node not in stopped_nodes for dialler in mesh.diallers)
+    return expected and replica.acknowledged_max < replica.sequence
