@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check
-NATIVE := CMakeLists.txt pyproject.toml $(wildcard p2psgd/wire/native/*)
+NATIVE := CMakeLists.txt pyproject.toml $(wildcard p2psgd/wire/native/*.?pp p2psgd/wire/native/kernels/*)
 
 .PHONY: demo test lint bench clean
 

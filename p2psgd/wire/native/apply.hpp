@@ -18,13 +18,13 @@ struct Largest {
 // *largest. Indices in words must be distinct for *largest to hold; arrays are the caller's, aligned to 4
 // bytes, and must not overlap. Faults, each with nothing changed: step_out_of_range (not 1..step_max),
 // index_out_of_range (where = the position of the word).
-Outcome apply_coordinates(std::int32_t* coordinates, std::size_t weights, const std::uint32_t* words,
-                          std::size_t count, std::uint32_t step, Largest* largest) noexcept;
+using ApplyCoordinates = Outcome(std::int32_t* coordinates, std::size_t weights, const std::uint32_t* words,
+                                 std::size_t count, std::uint32_t step, Largest* largest) noexcept;
 
 // values[index] += or -= amount for every word, in float32. Exact while all values are multiples of one power
 // of two and under 2^24 of it. Faults, each with nothing changed: amount_not_positive (or not finite),
 // index_out_of_range (where = the position of the word).
-Outcome apply_weights(float* values, std::size_t weights, const std::uint32_t* words, std::size_t count,
-                      float amount) noexcept;
+using ApplyWeights = Outcome(float* values, std::size_t weights, const std::uint32_t* words,
+                             std::size_t count, float amount) noexcept;
 
 }  // namespace p2psgd

@@ -32,12 +32,12 @@ inline constexpr std::uint64_t encode_slack = 8;
 // Needs capacity >= payload_bytes_max(count) + encode_slack. Words must ascend strictly by index and lie
 // below `weights`. Faults: weights_out_of_range, count_out_of_range (not 1..indices_max), output_too_small,
 // index_out_of_range, not_sorted (where = block).
-Outcome encode(const std::uint32_t* words, std::size_t count, std::uint64_t weights, std::uint8_t* payload,
-               std::size_t capacity, std::size_t* bytes) noexcept;
+using Encode = Outcome(const std::uint32_t* words, std::size_t count, std::uint64_t weights,
+                       std::uint8_t* payload, std::size_t capacity, std::size_t* bytes) noexcept;
 
 // Writes the `count` words of payload[0..bytes) to words[0..count); after a fault their content is undefined.
 // Faults: weights_out_of_range, count_out_of_range, and those of a payload's bytes (where = block).
-Outcome decode(const std::uint8_t* payload, std::size_t bytes, std::size_t count, std::uint64_t weights,
-               std::uint32_t* words) noexcept;
+using Decode = Outcome(const std::uint8_t* payload, std::size_t bytes, std::size_t count,
+                       std::uint64_t weights, std::uint32_t* words) noexcept;
 
 }  // namespace p2psgd

@@ -7,6 +7,6 @@
 namespace p2psgd {
 
 // The CRC of data[0..size), continuing from the CRC of what came before it (0 at the beginning).
-std::uint32_t crc32c(const std::uint8_t* data, std::size_t size, std::uint32_t crc) noexcept;
+using Crc32c = std::uint32_t(const std::uint8_t* data, std::size_t size, std::uint32_t crc) noexcept;
 
 }  // namespace p2psgd

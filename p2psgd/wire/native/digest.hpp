@@ -18,12 +18,12 @@ constexpr std::uint64_t index_hash(std::uint64_t index, std::uint64_t key) noexc
 
 // What an update adds to the digest: sum(+-step * h(index)) mod 2^64. Takes any words; words must be aligned
 // to 4 bytes.
-std::uint64_t digest_words(const std::uint32_t* words, std::size_t count, std::uint32_t step,
-                           std::uint64_t key) noexcept;
+using DigestWords = std::uint64_t(const std::uint32_t* words, std::size_t count, std::uint32_t step,
+                                  std::uint64_t key) noexcept;
 
 // The contribution of coordinates[0..count), which are those of the weights start, start + 1, ...; slices add
 // up mod 2^64.
-std::uint64_t digest_coordinates(const std::int32_t* coordinates, std::size_t count, std::uint64_t start,
-                                 std::uint64_t key) noexcept;
+using DigestCoordinates = std::uint64_t(const std::int32_t* coordinates, std::size_t count,
+                                        std::uint64_t start, std::uint64_t key) noexcept;
 
 }  // namespace p2psgd

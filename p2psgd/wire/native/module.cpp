@@ -4,6 +4,7 @@
 // What each function means stands in p2psgd/wire/codec.py, their types in p2psgd/wire/_native.pyi.
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "digest.hpp"
 #include "limits.hpp"
 #include "residual.hpp"
+#include "select.hpp"
 
 namespace nb = nanobind;
 
@@ -80,7 +82,7 @@ nb::bytes encode_words(nb::handle words_object, std::uint64_t weights) {
     Outcome outcome;
     {
         const nb::gil_scoped_release release;
-        outcome = encode(words.data(), words.size(), weights, out, capacity, &bytes);
+        outcome = kernels().encode(words.data(), words.size(), weights, out, capacity, &bytes);
     }
     if (outcome.status != Status::ok) Py_DECREF(payload);
     check(outcome);
@@ -96,7 +98,7 @@ std::optional<std::pair<Status, std::uint64_t>> decode_words(nb::handle payload_
     Outcome outcome;
     {
         const nb::gil_scoped_release release;
-        outcome = decode(payload.data(), payload.size(), words.size(), weights, words.data());
+        outcome = kernels().decode(payload.data(), payload.size(), words.size(), weights, words.data());
     }
     if (outcome.status == Status::ok) return std::nullopt;
     return std::pair(outcome.status, outcome.where);
@@ -117,7 +119,7 @@ std::pair<std::size_t, std::size_t> sweep_residual(nb::handle residual_object, n
     Outcome outcome;
     {
         const nb::gil_scoped_release release;
-        outcome = residual_pass(residual.data(), delta.data(), residual.size(), limit, start, words.data(),
+        outcome = kernels().residual_pass(residual.data(), delta.data(), residual.size(), limit, start, words.data(),
                                 words.size(), &swept);
     }
     check(outcome);
@@ -132,7 +134,7 @@ std::pair<std::uint32_t, std::uint32_t> add_to_coordinates(nb::handle coordinate
     Outcome outcome;
     {
         const nb::gil_scoped_release release;
-        outcome = apply_coordinates(coordinates.data(), coordinates.size(), words.data(), words.size(), step,
+        outcome = kernels().apply_coordinates(coordinates.data(), coordinates.size(), words.data(), words.size(), step,
                                     &largest);
     }
     check(outcome);
@@ -146,7 +148,7 @@ void add_to_weights(nb::handle weights_object, nb::handle words_object, double a
     Outcome outcome;
     {
         const nb::gil_scoped_release release;
-        outcome = apply_weights(weights.data(), weights.size(), words.data(), words.size(), change);
+        outcome = kernels().apply_weights(weights.data(), weights.size(), words.data(), words.size(), change);
     }
     check(outcome);
 }
@@ -155,7 +157,7 @@ std::uint64_t digest_of_words(nb::handle words_object, std::uint32_t step, std::
     const Buffer<const std::uint32_t> words(words_object, "words");
     if (step < 1 || step > step_max) check({Status::step_out_of_range, step});
     const nb::gil_scoped_release release;
-    return digest_words(words.data(), words.size(), step, key);
+    return kernels().digest_words(words.data(), words.size(), step, key);
 }
 
 std::uint64_t digest_of_coordinates(nb::handle coordinates_object, std::uint64_t key, std::uint64_t start) {
@@ -163,13 +165,40 @@ std::uint64_t digest_of_coordinates(nb::handle coordinates_object, std::uint64_t
     if (start > weights_max || coordinates.size() > weights_max - start)
         check({Status::start_out_of_range, start});
     const nb::gil_scoped_release release;
-    return digest_coordinates(coordinates.data(), coordinates.size(), start, key);
+    return kernels().digest_coordinates(coordinates.data(), coordinates.size(), start, key);
 }
 
 std::uint32_t crc32c_of(nb::handle data_object, std::uint32_t crc) {
     const Buffer<const std::uint8_t> data(data_object, "data");
     const nb::gil_scoped_release release;
-    return crc32c(data.data(), data.size(), crc);
+    return kernels().crc32c(data.data(), data.size(), crc);
+}
+
+// Every path: its name, what it demands of a processor, whether it runs here.
+nb::list all_paths() {
+    nb::list list;
+    for (std::size_t i = 0; i < paths_count(); ++i) {
+        const Kernels& path = paths()[i];
+        list.append(nb::make_tuple(path.name, path.demand, runs_here(path)));
+    }
+    return list;
+}
+
+// Raises ValueError for a name that is no path's, or whose path does not run here.
+void take_path(const char* name) {
+    if (use_path(name)) return;
+    std::string known;
+    for (std::size_t i = 0; i < paths_count(); ++i) {
+        if (runs_here(paths()[i])) known += (known.empty() ? "" : ", ") + std::string(paths()[i].name);
+    }
+    raise_value_error("there is no path \"" + std::string(name) + "\" of the kernels on this processor; there are: " +
+                      known);
+}
+
+// $P2PSGD_CPU names the path to use; empty or not set: the best that runs here.
+void take_path_of_environment() {
+    const char* name = std::getenv("P2PSGD_CPU");
+    if (name != nullptr && *name != 0) take_path(name);
 }
 
 template <typename T>
@@ -194,6 +223,7 @@ void store_counter_of(nb::handle counters_object, std::size_t index, std::uint64
 }  // namespace
 
 NB_MODULE(_native, m) {
+    take_path_of_environment();
     nb::enum_<Status>(m, "Status")
         .value("COUNT_OUT_OF_RANGE", Status::count_out_of_range)
         .value("WEIGHTS_OUT_OF_RANGE", Status::weights_out_of_range)
@@ -225,6 +255,9 @@ NB_MODULE(_native, m) {
     m.def("digest_words", &digest_of_words, nb::arg("words"), nb::arg("step"), nb::arg("key"));
     m.def("digest_coordinates", &digest_of_coordinates, nb::arg("coordinates"), nb::arg("key"),
           nb::arg("start"));
+    m.def("paths", &all_paths);
+    m.def("path", [] { return kernels().name; });
+    m.def("use_path", &take_path, nb::arg("name"));
     m.def("crc32c", &crc32c_of, nb::arg("data"), nb::arg("crc"));
     m.def("load_counter", &load_counter_of, nb::arg("counters"), nb::arg("index"));
     m.def("store_counter", &store_counter_of, nb::arg("counters"), nb::arg("index"), nb::arg("value"));

@@ -23,7 +23,8 @@ struct Swept {
 // Every delta is examined before anything is changed. Faults, each with nothing changed: not_finite (where =
 // the first such index), weights_out_of_range (not 1..weights_max), start_out_of_range (not below weights),
 // amount_not_positive (threshold not finite or <= 0).
-Outcome residual_pass(float* residual, const float* delta, std::size_t weights, float threshold,
-                      std::size_t start, std::uint32_t* words, std::size_t capacity, Swept* swept) noexcept;
+using ResidualPass = Outcome(float* residual, const float* delta, std::size_t weights, float threshold,
+                             std::size_t start, std::uint32_t* words, std::size_t capacity,
+                             Swept* swept) noexcept;
 
 }  // namespace p2psgd

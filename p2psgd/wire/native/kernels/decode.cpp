@@ -7,8 +7,9 @@
 
 #include "bitpack.hpp"
 #include "codec.hpp"
+#include "paths.hpp"
 
-namespace p2psgd {
+namespace p2psgd::P2PSGD_PATH {
 namespace {
 
 struct UnaryByte {
@@ -144,4 +145,4 @@ Outcome decode(const std::uint8_t* payload, std::size_t bytes, std::size_t count
     return {Status::ok, 0};
 }
 
-}  // namespace p2psgd
+}  // namespace p2psgd::P2PSGD_PATH

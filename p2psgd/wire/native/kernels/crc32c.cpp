@@ -4,8 +4,9 @@
 #include <array>
 
 #include "bytes.hpp"
+#include "paths.hpp"
 
-namespace p2psgd {
+namespace p2psgd::P2PSGD_PATH {
 namespace {
 
 using Table = std::array<std::uint32_t, 256>;
@@ -42,4 +43,4 @@ std::uint32_t crc32c(const std::uint8_t* data, std::size_t size, std::uint32_t c
     return ~crc;
 }
 
-}  // namespace p2psgd
+}  // namespace p2psgd::P2PSGD_PATH

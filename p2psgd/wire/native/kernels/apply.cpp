@@ -6,8 +6,9 @@
 #include <cmath>
 
 #include "limits.hpp"
+#include "paths.hpp"
 
-namespace p2psgd {
+namespace p2psgd::P2PSGD_PATH {
 namespace {
 
 constexpr std::size_t ahead = 32;  // words between a prefetch and its use: nearly every index is a cache miss
@@ -59,4 +60,4 @@ Outcome apply_weights(float* values, std::size_t weights, const std::uint32_t* w
     return {Status::ok, 0};
 }
 
-}  // namespace p2psgd
+}  // namespace p2psgd::P2PSGD_PATH

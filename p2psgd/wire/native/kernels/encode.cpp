@@ -5,8 +5,9 @@
 #include "bitpack.hpp"
 #include "bytes.hpp"
 #include "codec.hpp"
+#include "paths.hpp"
 
-namespace p2psgd {
+namespace p2psgd::P2PSGD_PATH {
 namespace {
 
 // Fills gaps[0..count); false when the indices do not ascend strictly from `lowest` on.
@@ -139,4 +140,4 @@ Outcome encode(const std::uint32_t* words, std::size_t count, std::uint64_t weig
     return {Status::ok, 0};
 }
 
-}  // namespace p2psgd
+}  // namespace p2psgd::P2PSGD_PATH

@@ -1,6 +1,7 @@
 #include "digest.hpp"
+#include "paths.hpp"
 
-namespace p2psgd {
+namespace p2psgd::P2PSGD_PATH {
 
 std::uint64_t digest_words(const std::uint32_t* words, std::size_t count, std::uint32_t step,
                            std::uint64_t key) noexcept {
@@ -21,4 +22,4 @@ std::uint64_t digest_coordinates(const std::int32_t* coordinates, std::size_t co
     return sum;
 }
 
-}  // namespace p2psgd
+}  // namespace p2psgd::P2PSGD_PATH

@@ -7,8 +7,9 @@
 #include <cmath>
 
 #include "limits.hpp"
+#include "paths.hpp"
 
-namespace p2psgd {
+namespace p2psgd::P2PSGD_PATH {
 namespace {
 
 constexpr std::size_t strip = 32;            // at 1/850 sent, one strip in 27 is looked at
@@ -112,4 +113,4 @@ Outcome residual_pass(float* residual, const float* delta, std::size_t weights, 
     return {Status::ok, 0};
 }
 
-}  // namespace p2psgd
+}  // namespace p2psgd::P2PSGD_PATH

@@ -13,7 +13,7 @@
 #include "bytes.hpp"
 #include "limits.hpp"
 
-namespace p2psgd {
+namespace p2psgd::P2PSGD_PATH {
 
 inline constexpr std::size_t group_values = 8;
 
@@ -73,4 +73,4 @@ constexpr std::array<UnpackGroups, sizeof...(K)> unpackers(std::index_sequence<K
 inline constexpr auto pack_by_parameter = detail::packers(std::make_index_sequence<rice_max + 1>{});
 inline constexpr auto unpack_by_parameter = detail::unpackers(std::make_index_sequence<rice_max + 1>{});
 
-}  // namespace p2psgd
+}  // namespace p2psgd::P2PSGD_PATH

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace p2psgd {
+namespace p2psgd::P2PSGD_PATH {
 
 static_assert(std::endian::native == std::endian::little,
               "the wire and the shared segments are little-endian, and so must be the machine");
@@ -24,4 +24,4 @@ inline std::uint64_t load64(const std::uint8_t* from) noexcept {
 
 inline void store64(std::uint8_t* to, std::uint64_t value) noexcept { std::memcpy(to, &value, sizeof value); }
 
-}  // namespace p2psgd
+}  // namespace p2psgd::P2PSGD_PATH
