@@ -6,13 +6,13 @@
 // it is held, its memory cannot be resized or freed.
 #pragma once
 
+#include <nanobind/nanobind.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
-
-#include <nanobind/nanobind.h>
 
 namespace p2psgd {
 

@@ -27,10 +27,12 @@ bool saves_vector_registers() noexcept {
 
 bool amd_before_zen_3() noexcept {
     const Registers vendor = cpuid(0);
-    const bool amd = vendor.b == 0x68747541 && vendor.d == 0x69746e65 && vendor.c == 0x444d4163;  // AuthenticAMD
-    const bool hygon = vendor.b == 0x6f677948;  // HygonGenuine, a Zen 1
+    const bool amd =
+        vendor.b == 0x68747541 && vendor.d == 0x69746e65 && vendor.c == 0x444d4163;  // AuthenticAMD
+    const bool hygon = vendor.b == 0x6f677948;                                       // HygonGenuine, a Zen 1
     const unsigned signature = cpuid(1).a;
-    const unsigned family = (signature >> 8 & 0xF) + ((signature >> 8 & 0xF) == 0xF ? signature >> 20 & 0xFF : 0);
+    const unsigned family =
+        (signature >> 8 & 0xF) + ((signature >> 8 & 0xF) == 0xF ? signature >> 20 & 0xFF : 0);
     return hygon || (amd && family < 0x19);
 }
 

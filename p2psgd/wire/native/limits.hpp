@@ -11,16 +11,15 @@ namespace p2psgd {
 inline constexpr std::uint64_t weights_max = std::uint64_t{1} << 31;
 inline constexpr std::size_t block_gaps = 512;  // gaps per payload block
 inline constexpr unsigned rice_max = 24;        // a (24 + 1)-bit value at any bit offset fits a 32-bit load
-inline constexpr std::uint32_t step_max = std::uint32_t{1} << 20;  // quanta per update
-// A small net may send the first many indices at once, if it has them; the second bounds an update's work.
-inline constexpr std::uint64_t update_indices_floor = 1024;
-inline constexpr std::uint64_t update_indices_ceiling = std::uint64_t{1} << 18;
+inline constexpr unsigned sign_rice_max = 7;    // the sign mode of a block header has three bits, 0 is plain
+inline constexpr std::uint8_t dense_header = 0x1F;                           // as the first byte of a payload
+inline constexpr unsigned dense_digits = 5;                                  // of base 3 in a byte: 3^5 = 243
+inline constexpr std::uint32_t step_max = std::uint32_t{1} << 20;            // quanta per update
+inline constexpr std::uint64_t update_indices_max = std::uint64_t{1} << 18;  // bounds an update's work
 
 // Most indices that one update may hold, for a net of `weights` weights (1..weights_max).
 constexpr std::uint64_t indices_max(std::uint64_t weights) noexcept {
-    std::uint64_t cap = weights / 4 > update_indices_floor ? weights / 4 : update_indices_floor;
-    cap = cap < update_indices_ceiling ? cap : update_indices_ceiling;
-    return cap < weights ? cap : weights;
+    return weights < update_indices_max ? weights : update_indices_max;
 }
 
 }  // namespace p2psgd

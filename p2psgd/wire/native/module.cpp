@@ -2,16 +2,16 @@
 // exception. Nothing else.
 //
 // What each function means stands in p2psgd/wire/codec.py, their types in p2psgd/wire/_native.pyi.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
-
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 
 #include "apply.hpp"
 #include "buffer.hpp"
@@ -34,7 +34,8 @@ namespace {
 void check(Outcome outcome) {
     const std::string where = std::to_string(outcome.where);
     switch (outcome.status) {
-        case Status::ok: return;
+        case Status::ok:
+            return;
         case Status::weights_out_of_range:
             raise_value_error("the number of weights is not within 1 to 2**31");
         case Status::count_out_of_range:
@@ -51,7 +52,8 @@ void check(Outcome outcome) {
             raise_value_error("a threshold or amount must be positive and finite");
         case Status::start_out_of_range:
             raise_value_error("start " + where + " is not below the number of weights");
-        case Status::not_finite: raise_value_error("delta[" + where + "] is NaN or infinite");
+        case Status::not_finite:
+            raise_value_error("delta[" + where + "] is NaN or infinite");
         default:
             raise_value_error("status " + std::to_string(static_cast<int>(outcome.status)) + " at " + where);
     }
@@ -90,9 +92,10 @@ nb::bytes encode_words(nb::handle words_object, std::uint64_t weights) {
     return nb::steal<nb::bytes>(payload);
 }
 
-// None, or what is wrong with the payload and where.
-std::optional<std::pair<Status, std::uint64_t>> decode_words(nb::handle payload_object, std::uint64_t weights,
-                                                             nb::handle words_object) {
+// What is wrong with a payload and where.
+using Fault = std::pair<Status, std::uint64_t>;
+
+std::optional<Fault> decode_words(nb::handle payload_object, std::uint64_t weights, nb::handle words_object) {
     const Buffer<const std::uint8_t> payload(payload_object, "payload");
     const Buffer<std::uint32_t> words(words_object, "words");
     Outcome outcome;
@@ -102,6 +105,20 @@ std::optional<std::pair<Status, std::uint64_t>> decode_words(nb::handle payload_
     }
     if (outcome.status == Status::ok) return std::nullopt;
     return std::pair(outcome.status, outcome.where);
+}
+
+// The seven numbers of PayloadBits, or a fault.
+nb::tuple measure_payload(nb::handle payload_object, std::uint64_t weights, std::size_t count) {
+    const Buffer<const std::uint8_t> payload(payload_object, "payload");
+    PayloadBits bits{};
+    Outcome outcome;
+    {
+        const nb::gil_scoped_release release;
+        outcome = kernels().measure(payload.data(), payload.size(), count, weights, &bits, nullptr);
+    }
+    if (outcome.status != Status::ok) return nb::make_tuple(outcome.status, outcome.where);
+    return nb::make_tuple(bits.header, bits.remainder, bits.quotient, bits.sign, bits.dense, bits.blocks,
+                          bits.sign_coded_blocks);
 }
 
 std::pair<std::size_t, std::size_t> sweep_residual(nb::handle residual_object, nb::handle delta_object,
@@ -119,8 +136,8 @@ std::pair<std::size_t, std::size_t> sweep_residual(nb::handle residual_object, n
     Outcome outcome;
     {
         const nb::gil_scoped_release release;
-        outcome = kernels().residual_pass(residual.data(), delta.data(), residual.size(), limit, start, words.data(),
-                                words.size(), &swept);
+        outcome = kernels().residual_pass(residual.data(), delta.data(), residual.size(), limit, start,
+                                          words.data(), words.size(), &swept);
     }
     check(outcome);
     return {swept.count, swept.next};
@@ -134,8 +151,8 @@ std::pair<std::uint32_t, std::uint32_t> add_to_coordinates(nb::handle coordinate
     Outcome outcome;
     {
         const nb::gil_scoped_release release;
-        outcome = kernels().apply_coordinates(coordinates.data(), coordinates.size(), words.data(), words.size(), step,
-                                    &largest);
+        outcome = kernels().apply_coordinates(coordinates.data(), coordinates.size(), words.data(),
+                                              words.size(), step, &largest);
     }
     check(outcome);
     return {largest.magnitude, largest.index};
@@ -191,8 +208,8 @@ void take_path(const char* name) {
     for (std::size_t i = 0; i < paths_count(); ++i) {
         if (runs_here(paths()[i])) known += (known.empty() ? "" : ", ") + std::string(paths()[i].name);
     }
-    raise_value_error("there is no path \"" + std::string(name) + "\" of the kernels on this processor; there are: " +
-                      known);
+    raise_value_error("there is no path \"" + std::string(name) +
+                      "\" of the kernels on this processor; there are: " + known);
 }
 
 // $P2PSGD_CPU names the path to use; empty or not set: the best that runs here.
@@ -231,7 +248,10 @@ NB_MODULE(_native, m) {
         .value("TRUNCATED", Status::truncated)
         .value("TRAILING_BYTES", Status::trailing_bytes)
         .value("PARAMETER_OUT_OF_RANGE", Status::parameter_out_of_range)
-        .value("PADDING_NOT_ZERO", Status::padding_not_zero);
+        .value("PADDING_NOT_ZERO", Status::padding_not_zero)
+        .value("RUN_OUT_OF_RANGE", Status::run_out_of_range)
+        .value("DIGITS_OUT_OF_RANGE", Status::digits_out_of_range)
+        .value("COUNT_MISMATCH", Status::count_mismatch);
     m.attr("WEIGHTS_MAX") = weights_max;
     m.attr("BLOCK_GAPS") = block_gaps;
     m.attr("RICE_MAX") = rice_max;
@@ -247,6 +267,7 @@ NB_MODULE(_native, m) {
         "payload_bytes_max", [](std::uint32_t count) { return payload_bytes_max(count); }, nb::arg("count"));
     m.def("encode", &encode_words, nb::arg("words"), nb::arg("weights"));
     m.def("decode", &decode_words, nb::arg("payload"), nb::arg("weights"), nb::arg("words"));
+    m.def("measure", &measure_payload, nb::arg("payload"), nb::arg("weights"), nb::arg("count"));
     m.def("residual_pass", &sweep_residual, nb::arg("residual"), nb::arg("delta"), nb::arg("words"),
           nb::arg("threshold"), nb::arg("start"));
     m.def("apply_coordinates", &add_to_coordinates, nb::arg("coordinates"), nb::arg("words"),

@@ -1,10 +1,10 @@
-// The instruction-set paths: every source in kernels/ is compiled once for each, into a namespace of the path's name,
-// with P2PSGD_PATH defined as that name. Same contracts, same bytes.
+// The instruction-set paths: every source in kernels/ is compiled once for each, into a namespace of the
+// path's name, with P2PSGD_PATH defined as that name. Same contracts, same bytes.
 //
-// `portable` is plain C++. `avx2` and `avx2_bmi2` are the same with those instructions allowed, and with code of their own
-// where __AVX2__ or __BMI2__ is defined. They are two because AMD families before 0x19 (Zen 3) run pext and pdep in
-// microcode, slower than plain code. Another path, such as NEON's, is a namespace here, one more compilation in
-// CMakeLists.txt and a line in select.cpp.
+// `portable` is plain C++. `avx2` and `avx2_bmi2` are the same with those instructions allowed, and with code
+// of their own where __AVX2__ or __BMI2__ is defined. They are two because AMD families before 0x19 (Zen 3)
+// run pext and pdep in microcode, slower than plain code. Another path, such as NEON's, is a namespace here,
+// one more compilation in CMakeLists.txt and a line in select.cpp.
 #pragma once
 
 #include "apply.hpp"
@@ -15,13 +15,15 @@
 
 namespace p2psgd {
 
-#define P2PSGD_DECLARE_PATH             \
-    Encode encode;                      \
-    Decode decode;                      \
-    ResidualPass residual_pass;         \
-    ApplyCoordinates apply_coordinates; \
-    ApplyWeights apply_weights;         \
-    DigestWords digest_words;           \
+#define P2PSGD_DECLARE_PATH               \
+    Encode encode;                        \
+    EncodeAs encode_as;                   \
+    Measure measure;                      \
+    Decode decode;                        \
+    ResidualPass residual_pass;           \
+    ApplyCoordinates apply_coordinates;   \
+    ApplyWeights apply_weights;           \
+    DigestWords digest_words;             \
     DigestCoordinates digest_coordinates; \
     Crc32c crc32c;
 

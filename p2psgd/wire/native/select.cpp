@@ -9,10 +9,19 @@
 namespace p2psgd {
 namespace {
 
-#define P2PSGD_TABLE(path, name, demand)                                                                     \
-    {name,                 demand,                    path::encode,       path::decode,                      \
-     path::residual_pass,  path::apply_coordinates,   path::apply_weights, path::digest_words,               \
-     path::digest_coordinates, path::crc32c}
+#define P2PSGD_TABLE(path, name, demand) \
+    {name,                               \
+     demand,                             \
+     path::encode,                       \
+     path::encode_as,                    \
+     path::decode,                       \
+     path::measure,                      \
+     path::residual_pass,                \
+     path::apply_coordinates,            \
+     path::apply_weights,                \
+     path::digest_words,                 \
+     path::digest_coordinates,           \
+     path::crc32c}
 
 constexpr Kernels tables[] = {
     P2PSGD_TABLE(portable, "portable", "nothing"),
@@ -47,9 +56,12 @@ std::size_t paths_count() noexcept { return tables_count; }
 bool runs_here(const Kernels& path) noexcept {
     static const Cpu cpu = detect_cpu();
     switch (&path - tables) {
-        case 0: return true;
-        case 1: return cpu.avx2;
-        default: return cpu.fast_pext;
+        case 0:
+            return true;
+        case 1:
+            return cpu.avx2;
+        default:
+            return cpu.fast_pext;
     }
 }
 

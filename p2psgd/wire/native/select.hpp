@@ -1,7 +1,7 @@
 // The kernels of one instruction-set path, and which path this process uses.
 //
-// A table of function pointers, filled by hand: no ifunc and no target_clones, which not every linker and sanitizer
-// knows. Callers take kernels() once and call through it.
+// A table of function pointers, filled by hand: no ifunc and no target_clones, which not every linker and
+// sanitizer knows. Callers take kernels() once and call through it.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,9 @@ struct Kernels {
     const char* name;    // what $P2PSGD_CPU and `p2psgd bench cpu` call it
     const char* demand;  // what a processor needs for it
     Encode* encode;
+    EncodeAs* encode_as;
     Decode* decode;
+    Measure* measure;
     ResidualPass* residual_pass;
     ApplyCoordinates* apply_coordinates;
     ApplyWeights* apply_weights;
@@ -37,7 +39,8 @@ bool runs_here(const Kernels& path) noexcept;
 // The path in use: at first the last that runs here.
 const Kernels& kernels() noexcept;
 
-// Uses the path of this name from now on; false, with nothing changed, if there is none or it does not run here.
+// Uses the path of this name from now on; false, with nothing changed, if there is none or it does not run
+// here.
 bool use_path(const char* name) noexcept;
 
 }  // namespace p2psgd

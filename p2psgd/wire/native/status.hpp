@@ -22,6 +22,9 @@ enum class Status : int {
     trailing_bytes,
     parameter_out_of_range,
     padding_not_zero,
+    run_out_of_range,
+    digits_out_of_range,
+    count_mismatch,
 };
 
 // `where` is the place of the first fault: a block of a payload, a position in words, or an index; 0 when

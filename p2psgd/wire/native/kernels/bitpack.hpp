@@ -57,20 +57,21 @@ using UnpackGroups = void (*)(const std::uint8_t*, std::size_t, std::uint32_t*) 
 
 namespace detail {
 
-template <std::size_t... K>
-constexpr std::array<PackGroups, sizeof...(K)> packers(std::index_sequence<K...>) noexcept {
-    return {&pack_groups<K + 1>...};
+template <std::size_t... W>
+constexpr std::array<PackGroups, sizeof...(W)> packers(std::index_sequence<W...>) noexcept {
+    return {&pack_groups<W + 1>...};
 }
 
-template <std::size_t... K>
-constexpr std::array<UnpackGroups, sizeof...(K)> unpackers(std::index_sequence<K...>) noexcept {
-    return {&unpack_groups<K + 1>...};
+template <std::size_t... W>
+constexpr std::array<UnpackGroups, sizeof...(W)> unpackers(std::index_sequence<W...>) noexcept {
+    return {&unpack_groups<W + 1>...};
 }
 
 }  // namespace detail
 
-// By Rice parameter k: a value is the k-bit remainder and its sign, k + 1 bits.
-inline constexpr auto pack_by_parameter = detail::packers(std::make_index_sequence<rice_max + 1>{});
-inline constexpr auto unpack_by_parameter = detail::unpackers(std::make_index_sequence<rice_max + 1>{});
+inline constexpr unsigned width_max = rice_max + 1;  // a remainder and its sign
+inline constexpr auto pack_by_width = detail::packers(std::make_index_sequence<width_max>{});  // [width - 1]
+inline constexpr auto unpack_by_width =
+    detail::unpackers(std::make_index_sequence<width_max>{});  // [width - 1]
 
 }  // namespace p2psgd::P2PSGD_PATH

@@ -1,4 +1,5 @@
 #include "digest.hpp"
+
 #include "paths.hpp"
 
 namespace p2psgd::P2PSGD_PATH {
