@@ -5,3 +5,7 @@
 `native/`: the update payload, the residual pass, applying, digests and checksums. Pure: no sockets, clocks,
 threads or random numbers.
 """
+
+from p2psgd.wire.cpu_paths import obey_environment
+
+obey_environment()

@@ -1,6 +1,6 @@
 // Drives the core with random and with damaged input, in buffers of exactly the promised sizes; built with
-// the address and undefined-behaviour sanitizers by test_sanitized.py. Usage: hostile_bytes SEED ROUNDS. Exit
-// code 1 and a line for a wrong result.
+// the address and undefined-behaviour sanitizers by test_sanitized.py. Usage: hostile_bytes PATH SEED ROUNDS,
+// where PATH is the name of an instruction-set path. Exit code 1 and a line for a wrong result.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -9,11 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "apply.hpp"
-#include "codec.hpp"
-#include "crc32c.hpp"
-#include "digest.hpp"
-#include "residual.hpp"
+#include "limits.hpp"
+#include "select.hpp"
 
 namespace {
 
@@ -57,7 +54,7 @@ std::vector<std::uint8_t> encoded(const Update& update) {
     std::vector<std::uint8_t> payload(payload_bytes_max(count) + encode_slack);
     std::size_t bytes = 0;
     const Outcome outcome =
-        encode(update.words.data(), count, update.weights, payload.data(), payload.size(), &bytes);
+        kernels().encode(update.words.data(), count, update.weights, payload.data(), payload.size(), &bytes);
     require(outcome.status == Status::ok, "encode");
     require(bytes <= payload_bytes_max(count), "payload_bytes_max");
     return {payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(bytes)};
@@ -69,7 +66,8 @@ bool decoded(const std::vector<std::uint8_t>& payload, std::size_t count, std::u
     const std::vector<std::uint8_t> exact(payload.begin(), payload.end());
     words.assign(count, 0);
     words.shrink_to_fit();
-    if (decode(exact.data(), exact.size(), count, weights, words.data()).status != Status::ok) return false;
+    if (kernels().decode(exact.data(), exact.size(), count, weights, words.data()).status != Status::ok)
+        return false;
     for (std::size_t i = 0; i < count; ++i) {
         require(words[i] >> 1 < weights, "an index outside");
         require(i == 0 || words[i - 1] >> 1 < words[i] >> 1, "unsorted words");
@@ -79,9 +77,15 @@ bool decoded(const std::vector<std::uint8_t>& payload, std::size_t count, std::u
 
 void damage(std::vector<std::uint8_t>& payload) {
     switch (below(5)) {
-        case 0: payload.resize(below(payload.size() + 1)); break;
-        case 1: payload.push_back(static_cast<std::uint8_t>(below(256))); break;
-        case 2: payload[0] = static_cast<std::uint8_t>(below(32)); break;
+        case 0:
+            payload.resize(below(payload.size() + 1));
+            break;
+        case 1:
+            payload.push_back(static_cast<std::uint8_t>(below(256)));
+            break;
+        case 2:
+            payload[0] = static_cast<std::uint8_t>(below(32));
+            break;
         case 3:
             std::fill(payload.begin() + static_cast<std::ptrdiff_t>(below(payload.size())), payload.end(), 0);
             break;
@@ -112,8 +116,9 @@ void try_payloads() {
     std::vector<std::uint8_t> out(payload_bytes_max(unsorted.size()) + encode_slack);
     std::size_t bytes = 0;
     const bool taken =
-        encode(unsorted.data(), unsorted.size(), update.weights, out.data(), out.size(), &bytes).status ==
-        Status::ok;
+        kernels()
+            .encode(unsorted.data(), unsorted.size(), update.weights, out.data(), out.size(), &bytes)
+            .status == Status::ok;
     require(taken == (unsorted == update.words), "encode takes exactly sorted words");
 }
 
@@ -126,8 +131,8 @@ void try_arrays() {
     if (below(8) == 0) delta[below(weights)] = std::numeric_limits<float>::infinity();
     std::vector<std::uint32_t> room(below(weights + 1));
     Swept swept{0, 0};
-    const Outcome outcome = residual_pass(residual.data(), delta.data(), weights, 1.0f, below(weights),
-                                          room.data(), room.size(), &swept);
+    const Outcome outcome = kernels().residual_pass(residual.data(), delta.data(), weights, 1.0f,
+                                                    below(weights), room.data(), room.size(), &swept);
     require(outcome.status == Status::ok || outcome.status == Status::not_finite, "residual_pass");
     require(swept.count <= room.size() &&
                 std::is_sorted(room.begin(), room.begin() + static_cast<std::ptrdiff_t>(swept.count)),
@@ -136,30 +141,32 @@ void try_arrays() {
     std::vector<std::uint32_t> words(below(20));
     for (std::uint32_t& word : words) word = static_cast<std::uint32_t>(below(2 * weights + (below(4) == 0)));
     std::vector<std::int32_t> coordinates(weights, static_cast<std::int32_t>(chance()));
-    const std::uint64_t before = digest_coordinates(coordinates.data(), weights, 0, 7);
+    const std::uint64_t before = kernels().digest_coordinates(coordinates.data(), weights, 0, 7);
     const std::uint32_t step = static_cast<std::uint32_t>(1 + below(step_max));
     Largest largest{};
     const bool applied =
-        apply_coordinates(coordinates.data(), weights, words.data(), words.size(), step, &largest).status ==
-        Status::ok;
+        kernels()
+            .apply_coordinates(coordinates.data(), weights, words.data(), words.size(), step, &largest)
+            .status == Status::ok;
     const bool inside =
         std::all_of(words.begin(), words.end(), [=](std::uint32_t word) { return word >> 1 < weights; });
     require(applied == inside, "apply_coordinates takes exactly indices inside");
-    if (!applied) require(before == digest_coordinates(coordinates.data(), weights, 0, 7), "nothing changed");
-    require((apply_weights(residual.data(), weights, words.data(), words.size(), 0.5f).status ==
+    if (!applied)
+        require(before == kernels().digest_coordinates(coordinates.data(), weights, 0, 7), "nothing changed");
+    require((kernels().apply_weights(residual.data(), weights, words.data(), words.size(), 0.5f).status ==
              Status::ok) == inside,
             "apply_weights");
-    digest_words(words.data(), words.size(), step, chance());
+    kernels().digest_words(words.data(), words.size(), step, chance());
     const std::vector<std::uint8_t> data(below(40), 1);
-    crc32c(data.data(), data.size(), 0);
+    kernels().crc32c(data.data(), data.size(), 0);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 3) return 2;
-    chance.seed(std::stoull(argv[1]));
-    for (std::uint64_t round = std::stoull(argv[2]); round > 0; --round) {
+    if (argc != 4 || !use_path(argv[1])) return 2;
+    chance.seed(std::stoull(argv[2]));
+    for (std::uint64_t round = std::stoull(argv[3]); round > 0; --round) {
         try_payloads();
         try_arrays();
     }

@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-CORE = HERE.parents[1] / "p2psgd" / "wire" / "native"
-COMPILER = os.environ.get("CXX", "c++")
-FLAGS = [
-    "-std=c++20",
-    "-O1",
-    "-g",
-    "-Wall",
-    "-Wextra",
-    "-fsanitize=address,undefined",
-    "-fno-sanitize-recover=all",
-]
+from p2psgd.wire.cpu_paths import cpu_paths
+from tests.wire.native_build import SANITIZERS, build_program, why_no_compiler
+
+DRIVER = Path(__file__).parent / "hostile_bytes.cpp"
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """hostile_bytes.cpp and the core, built with sanitizers."""
-    if shutil.which(COMPILER) is None:
-        pytest.skip(f"needs the C++ compiler {COMPILER}")
+    """hostile_bytes.cpp and the core with all paths, built with sanitizers."""
     folder = tmp_path_factory.mktemp("sanitized")
-    probe = folder / "probe.cpp"
-    probe.write_text("int main() {}\n")
-    if subprocess.run(
-        [COMPILER, *FLAGS, probe, "-o", folder / "probe"], capture_output=True, check=False
-    ).returncode:
-        pytest.skip(f"{COMPILER} has no sanitizers here")
-    sources = [HERE / "hostile_bytes.cpp", *(path for path in CORE.glob("*.cpp") if path.stem != "module")]
-    program = folder / "hostile_bytes"
-    command: list[str | Path] = [COMPILER, *FLAGS, f"-I{CORE}", *sources, "-o", program]
-    subprocess.run(command, check=True)
+    if missing := why_no_compiler(folder, SANITIZERS):
+        pytest.skip(missing)
+    (program,) = build_program(folder, [DRIVER], ["-O1", "-g", *SANITIZERS])
     return program
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_core_stays_inside_its_buffers_whatever_it_is_given(driver: Path, seed: int) -> None:
+@pytest.mark.parametrize("path", [path.name for path in cpu_paths() if path.runs_here])
+def test_the_core_stays_inside_its_buffers_whatever_it_is_given(driver: Path, path: str, seed: int) -> None:
     run = subprocess.run(
-        [driver, str(seed), "3000"], capture_output=True, text=True, check=False, timeout=100
+        [driver, path, str(seed), "2000"], capture_output=True, text=True, check=False, timeout=100
     )
-    assert run.returncode == 0, f"seed {seed}: {run.stdout}{run.stderr}"
+    assert run.returncode == 0, f"{path}, seed {seed}: {run.stdout}{run.stderr}"

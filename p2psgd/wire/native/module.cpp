@@ -8,7 +8,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
@@ -212,12 +211,6 @@ void take_path(const char* name) {
                       "\" of the kernels on this processor; there are: " + known);
 }
 
-// $P2PSGD_CPU names the path to use; empty or not set: the best that runs here.
-void take_path_of_environment() {
-    const char* name = std::getenv("P2PSGD_CPU");
-    if (name != nullptr && *name != 0) take_path(name);
-}
-
 template <typename T>
 T* counter_at(const Buffer<T>& counters, std::size_t index) {
     if (index >= counters.size()) {
@@ -240,7 +233,6 @@ void store_counter_of(nb::handle counters_object, std::size_t index, std::uint64
 }  // namespace
 
 NB_MODULE(_native, m) {
-    take_path_of_environment();
     nb::enum_<Status>(m, "Status")
         .value("COUNT_OUT_OF_RANGE", Status::count_out_of_range)
         .value("WEIGHTS_OUT_OF_RANGE", Status::weights_out_of_range)
