@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard p2psgd/wire/native/*.?pp p2psgd/wire/native/kernels/*)
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench wheel clean
 
 demo: $(VENV)/.ready
 	$(BIN)/p2psgd local -n 4 --recipe speech
@@ -20,11 +20,20 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.test
+bench: $(VENV)/.test $(VENV)/.bench
 	$(BIN)/python -m tests.bench
 
+# An sdist, and out of it a wheel that needs no compiler and no libstdc++ where it is installed. auditwheel names the
+# oldest glibc it runs with; where it cannot (musl, say) the wheel keeps the tag of this machine.
+wheel: $(VENV)/.wheel
+	rm -rf build/dist dist
+	$(BIN)/python -m build --quiet --outdir build/dist --config-setting cmake.define.P2PSGD_STATIC_LIBSTDCXX=ON
+	PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --wheel-dir dist build/dist/*.whl \
+	  || { mkdir -p dist && cp build/dist/*.whl dist; }
+	cp build/dist/*.tar.gz dist
+
 clean:
-	rm -rf $(VENV) build
+	rm -rf $(VENV) build dist
 
 # --without-pip and `pip --python`: works also where Python ships without ensurepip (Debian without python3-venv).
 $(BIN)/python:
