@@ -26,7 +26,7 @@ BRIEF = {  # a few operations whatever their arguments: giving up the GIL would 
     "store_counter",
 }
 WEIGHTS = 2**22
-WORDS = np.arange(2**18, dtype=np.uint32) * 16 << 1
+WORDS = (np.arange(2**18) << 5).astype(np.uint32)
 PAYLOAD = _native.encode(WORDS, WEIGHTS)
 COORDINATES = np.zeros(WEIGHTS, np.int32)
 FLOATS = np.zeros(WEIGHTS, np.float32)
