@@ -5,6 +5,10 @@ link holds and what an update's indices count through. The gradient is written i
 vector, and every array that a mini-batch needs is made once, so that a step allocates nothing worth naming.
 The net keeps no weights of its own: whoever calls it says which.
 
+A layer's weights are (out, in), a row being the weights into one unit. In an update neighbours are then
+weights into the same unit, which share the sign of that unit's error where the inputs are never negative, and
+equal signs in a row are what the coding of signs makes short.
+
 It does not choose samples, learning rates or what is sent.
 """
 
@@ -45,10 +49,10 @@ class Shape:
 
     @property
     def tensors(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Names and shapes in their order in the flat vector; a layer computes `x @ weight + bias`."""
+        """Names and shapes in their order in the flat vector; a layer computes `x @ weight.T + bias`."""
         named: list[tuple[str, tuple[int, ...]]] = []
         for number, (width_in, width_out) in enumerate(self.layers, start=1):
-            named.append((f"layer{number}.weight", (width_in, width_out)))
+            named.append((f"layer{number}.weight", (width_out, width_in)))
             named.append((f"layer{number}.bias", (width_out,)))
         return named
 
@@ -80,7 +84,7 @@ def initial_weights(shape: Shape, seed: int) -> dict[str, Vector]:
         raw = stream.random_raw(width_in * width_out)
         unit = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53  # in [0, 1), 53 random bits
         tensors[f"layer{number}.weight"] = (
-            ((2.0 * unit - 1.0) * bound).astype(np.float32).reshape(width_in, width_out)
+            ((2.0 * unit - 1.0) * bound).astype(np.float32).reshape(width_out, width_in)
         )
         tensors[f"layer{number}.bias"] = np.zeros(width_out, np.float32)
     return tensors
@@ -127,21 +131,21 @@ class Net:
             for layer in range(len(slots) - 1, -1, -1):
                 below = inputs if layer == 0 else self._sums[layer - 1][:rows]
                 weight_slot, bias_slot = slots[layer]
-                np.matmul(below.T, error, out=weight_slot)  # (in, rows) @ (rows, out)
+                np.matmul(error.T, below, out=weight_slot)  # (out, rows) @ (rows, in)
                 np.sum(error, axis=0, out=bias_slot)
                 if layer:
                     passed = self._errors[layer - 1][:rows]
-                    np.matmul(error, parameters[layer][0].T, out=passed)  # (rows, out) @ (out, in)
+                    np.matmul(error, parameters[layer][0], out=passed)  # (rows, out) @ (out, in)
                     self._times_slope(passed, below, layer - 1)
                     error = passed
         return loss
 
     def _layers(self, flat: Vector) -> Iterator[tuple[Vector, Vector]]:
-        """Views (weight (in, out), bias (out,)) of each layer into a flat vector (P,)."""
+        """Views (weight (out, in), bias (out,)) of each layer into a flat vector (P,)."""
         start = 0
         for width_in, width_out in self.shape.layers:
             middle = start + width_in * width_out
-            yield flat[start:middle].reshape(width_in, width_out), flat[middle : middle + width_out]
+            yield flat[start:middle].reshape(width_out, width_in), flat[middle : middle + width_out]
             start = middle + width_out
 
     def _forward(self, weights: Vector, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -152,7 +156,7 @@ class Net:
         with np.errstate(over="ignore", invalid="ignore"):
             for layer, (weight, bias) in enumerate(self._layers(weights)):
                 sums = self._sums[layer][:rows]
-                np.matmul(values, weight, out=sums)
+                np.matmul(values, weight.T, out=sums)  # (rows, in) @ (in, out)
                 sums += bias
                 if layer < last:
                     self._activate(sums)

@@ -17,11 +17,11 @@ def flat(shape: Shape, seed: int = 1) -> NDArray[np.float32]:
 
 def test_tensors_follow_each_other_in_the_flat_vector() -> None:
     assert SHAPE.tensors == [
-        ("layer1.weight", (5, 7)),
+        ("layer1.weight", (7, 5)),
         ("layer1.bias", (7,)),
-        ("layer2.weight", (7, 6)),
+        ("layer2.weight", (6, 7)),
         ("layer2.bias", (6,)),
-        ("layer3.weight", (6, 4)),
+        ("layer3.weight", (4, 6)),
         ("layer3.bias", (4,)),
     ]
     assert SHAPE.weights == 5 * 7 + 7 + 7 * 6 + 6 + 6 * 4 + 4 == len(flat(SHAPE))
@@ -45,7 +45,7 @@ def test_a_net_without_hidden_layers_is_a_softmax_regression() -> None:
         np.zeros(shape.weights, np.float32), inputs, np.array([1], np.int32), gradient=gradient
     )
     assert loss == pytest.approx(np.log(2))
-    assert gradient.tolist() == pytest.approx([0.5, -0.5, 1, -1, 1.5, -1.5, 0.5, -0.5])
+    assert gradient.tolist() == pytest.approx([0.5, 1, 1.5, -0.5, -1, -1.5, 0.5, -0.5])
 
 
 @pytest.mark.parametrize("activation", list(Activation))
@@ -77,9 +77,8 @@ def reference_loss(
     values, start = inputs.astype(np.float64), 0
     for number, (width_in, width_out) in enumerate(shape.layers, start=1):
         middle = start + width_in * width_out
-        values = (
-            values @ weights[start:middle].reshape(width_in, width_out) + weights[middle : middle + width_out]
-        )
+        into_unit = weights[start:middle].reshape(width_out, width_in)
+        values = values @ into_unit.T + weights[middle : middle + width_out]
         start = middle + width_out
         if number < len(shape.layers):
             relu = shape.activation is Activation.RELU
