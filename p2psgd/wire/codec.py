@@ -8,6 +8,7 @@ of ours would be is a ValueError; what a peer did wrong is a PeerError. Limits a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -24,18 +25,40 @@ STEP_MAX: Final = _native.STEP_MAX  # 2**20 quanta in one update
 COORDINATE_MAX: Final = 2**24  # float32 holds every integer up to here; past it replicas would differ
 COORDINATE_WARN: Final = 2**23  # half of the way there
 
+_DENSE: Final = b"\x1f"  # the first byte of a dense payload
 _FAULTS: Final = {
     Status.TRUNCATED: "ends before its last index",
-    Status.PARAMETER_OUT_OF_RANGE: f"has a block header above {RICE_MAX}",
+    Status.PARAMETER_OUT_OF_RANGE: f"has a block with a Rice parameter above {RICE_MAX}",
     Status.PADDING_NOT_ZERO: "has padding bits that are not zero",
+    Status.RUN_OUT_OF_RANGE: "has a run of signs that is longer than its block",
+    Status.DIGITS_OUT_OF_RANGE: "has a byte above 242, which is not five digits",
+    Status.COUNT_MISMATCH: "holds another number of indices",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadBits:
+    """Where the bits of a payload go: the first five add up to 8 * len(payload).
+
+    `header`: of the blocks, or the first byte of a dense payload. `remainder`: low bits of gaps, with those
+    that fill up the last group. `quotient`: unary, with its padding. `sign`: of a block with plain signs one
+    for each value, filling included; of one with coded signs its sign section with the padding. `dense`: all
+    of a dense payload but its first byte. `blocks`: their number, 0 for a dense payload.
+    """
+
+    header: int
+    remainder: int
+    quotient: int
+    sign: int
+    dense: int
+    blocks: int
+    sign_coded_blocks: int
 
 
 def indices_max(weights: int) -> int:
     """Most indices that one update for `weights` (1 to 2**31) weights may hold.
 
-    min(weights, max(1024, weights // 4), 2**18): above a quarter, a dense update would be smaller; 2**18
-    bounds the work that a single frame can ask of its receiver.
+    min(weights, 2**18): the ceiling bounds the work that a single frame can ask of its receiver.
     """
     return _native.indices_max(weights)
 
@@ -46,10 +69,11 @@ def payload_bytes_max(count: int) -> int:
 
 
 def encode(words: NDArray[np.uint32], weights: int) -> bytes:
-    """The payload of an update's words: encoding 1, blocked split-stream Golomb-Rice ([Strom 2015], SPEC.md).
+    """The payload of an update's words: encoding 1, the shorter of its two forms (SPEC.md, section 7).
 
-    `words`: 1 to `indices_max(weights)` of them, in ascending order of distinct indices below `weights`;
-    ValueError if not.
+    Blocks of split-stream Golomb-Rice ([Strom 2015]), with coded signs where that is shorter, or five weights
+    to a byte for an update of most weights. `words`: 1 to `indices_max(weights)` of them, in ascending order
+    of distinct indices below `weights`; ValueError if not.
     """
     return _native.encode(words, weights)
 
@@ -60,24 +84,41 @@ def decode(payload: bytes | bytearray | memoryview, count: int, weights: int) ->
     PeerError (reason "payload") unless the payload is whole, holds exactly `count` indices below `weights`,
     and nothing more.
     """
+    _check_count(count, weights)
+    words = np.empty(count, np.uint32)
+    fault = _native.decode(payload, weights, words)
+    if fault is not None:
+        raise _refusal(*fault, payload, count, weights)
+    return words
+
+
+def measure(payload: bytes | bytearray | memoryview, count: int, weights: int) -> PayloadBits:
+    """Where the bits of a payload of `count` words go; PeerError for exactly those that `decode` refuses."""
+    _check_count(count, weights)
+    measured = _native.measure(payload, weights, count)
+    if len(measured) == 2:
+        raise _refusal(*measured, payload, count, weights)
+    return PayloadBits(*measured)
+
+
+def _check_count(count: int, weights: int) -> None:
     count_max = indices_max(weights)
     if not 1 <= count <= count_max:
         raise PeerError(
             "payload", f"a payload of {count} indices, allowed are 1 to {count_max} for {weights} weights"
         )
-    words = np.empty(count, np.uint32)
-    fault = _native.decode(payload, weights, words)
-    if fault is None:
-        return words
-    status, where = fault
+
+
+def _refusal(
+    status: Status, where: int, payload: bytes | bytearray | memoryview, count: int, weights: int
+) -> PeerError:
+    """What is wrong with a payload."""
+    length = len(payload)
     if status is Status.TRAILING_BYTES:
-        raise PeerError(
-            "payload", f"{where} of the payload's {len(payload)} bytes follow its {count} indices"
-        )
+        return PeerError("payload", f"{where} of the payload's {length} bytes follow its {count} indices")
     what = _FAULTS.get(status, f"holds an index that is not below the {weights} weights")
-    raise PeerError(
-        "payload", f"the payload of {count} indices in {len(payload)} bytes {what} (block {where})"
-    )
+    place = "dense" if payload[:1] == _DENSE else f"block {where}"
+    return PeerError("payload", f"the payload of {count} indices in {length} bytes {what} ({place})")
 
 
 def residual_pass(

@@ -1,8 +1,8 @@
 """Makes the golden vectors in this folder with the Python reference: `python -m tests.vectors.make`.
 
 For whoever writes a codec, in whatever language: `payloads.json` holds words and their payload, its checksum,
-and the digest with a step and a key; where `encoders_give` is false, the payload is only for decoders.
-`refused.json` holds payloads that a decoder must refuse.
+and the digest with a step and a key; where `encoders_give` is false, the payload shows choices that an
+encoder must not make, and is only for decoders. `refused.json` holds payloads that a decoder must refuse.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import random
 from pathlib import Path
 from typing import Any
 
+from tests.vectors import refused
 from tests.wire import reference
+from tests.wire.reference import DENSE, BlockChoice, Choices
 
 FOLDER = Path(__file__).parent
 P_MAX = 2**31
@@ -20,6 +22,16 @@ P_MAX = 2**31
 
 def words_of(indices: list[int], chance: random.Random) -> list[int]:
     return [index << 1 | chance.getrandbits(1) for index in sorted(indices)]
+
+
+def words_in_runs(indices: list[int], chance: random.Random, *, mean: float) -> list[int]:
+    """Signs that stay the same for `mean` words on average."""
+    words: list[int] = []
+    negative = 0
+    for index in sorted(indices):
+        negative ^= chance.random() < 1 / mean
+        words.append(index << 1 | negative)
+    return words
 
 
 def clustered(chance: random.Random, weights: int, count: int) -> list[int]:
@@ -57,34 +69,70 @@ def word_lists() -> dict[str, tuple[int, list[int]]]:
     }
 
 
-def remainders(parameter: int, *, count: int, last_gap: int | None = None) -> bytes:
-    """A block of gaps, each as long as it can be without a quotient, or the last as given."""
-    longest = 2**parameter - 1
-    gaps = [longest] * (count - 1) + [longest if last_gap is None else last_gap]
-    return reference.encode_block(gaps, [0] * count, parameter)
-
-
-def foreign_payloads() -> dict[str, tuple[int, list[int], list[int]]]:
-    """name -> (weights, words, parameters): valid, but with parameters that our encoder would not choose."""
-    chance = random.Random(24)
+def sign_word_lists() -> dict[str, tuple[int, list[int]]]:
+    """Signs worth coding, and updates of most weights; name -> (weights, words)"""
+    chance = random.Random(1994)
+    tenth = [index for index in range(0, 1300, 2) if chance.random() < 0.2]
     return {
-        "parameter 0, one long quotient": (100_000, [70_000 << 1 | 1], [0]),
-        "parameter 24 for dense indices": (100, words_of(list(range(30, 41)), chance), [24]),
-        "parameters 3 and 9 for one in 850": (
-            850 * 600,
-            words_of(chance.sample(range(850 * 600), 600), chance),
-            [3, 9],
+        "the worked example of coded signs": (
+            40,
+            [3 << 1, 4 << 1, 6 << 1, 7 << 1, 9 << 1 | 1, 10 << 1 | 1, 30 << 1, 31 << 1, 33 << 1],
         ),
+        **{
+            f"signs in runs of {mean}": (1300, words_in_runs(tenth, chance, mean=mean))
+            for mean in (3, 5, 9, 17, 33)
+        },
+        "512 of one sign": (20_000, [index << 1 for index in chance.sample(range(20_000), 512)]),
+        "513 indices with signs in runs": (
+            20_000,
+            words_in_runs(chance.sample(range(20_000), 513), chance, mean=30),
+        ),
+        "a row of plus, a row of minus, far apart": (
+            P_MAX,
+            [*(index << 1 for index in range(70)), *((2**30 + index) << 1 | 1 for index in range(70))],
+        ),
+        "the worked example of the dense form": (
+            12,
+            [index << 1 | (sign == "-") for index, sign in enumerate("+- ++-- +-+-") if sign != " "],
+        ),
+        "dense: one weight of five": (5, [4 << 1 | 1]),
+        "dense: all of five, minus": (5, [index << 1 | 1 for index in range(5)]),
+        "dense: all of 242, signs at random": (242, words_of(list(range(242)), chance)),
+        "dense: the last byte with four weights": (34, words_of(chance.sample(range(34), 30), chance)),
+        "dense: 600 of 800": (800, words_of(chance.sample(range(800), 600), chance)),
+        "blocks, as short as the dense form would be": (7, words_of(list(range(7)), chance)),
+    }
+
+
+def foreign_payloads() -> dict[str, tuple[int, list[int], Choices]]:
+    """name -> (weights, words, choices): valid, but with choices that our encoder would not make."""
+    chance = random.Random(24)
+    few = words_of(list(range(30, 41)), chance)
+    some = words_of(chance.sample(range(850 * 600), 600), chance)
+    fives = words_of(list(range(5, 200, 6)), chance)  # every gap is 5
+    row = [index << 1 for index in range(20, 60)]
+    return {
+        "parameter 0, one long quotient": (100_000, [70_000 << 1 | 1], (BlockChoice(0, 0),)),
+        "parameter 24 for dense indices": (100, few, (BlockChoice(24, 0),)),
+        "parameters 3 and 9 for one in 850": (850 * 600, some, (BlockChoice(3, 0), BlockChoice(9, 0))),
+        "coded signs at random, modes 1 and 4": (850 * 600, some, (BlockChoice(9, 1), BlockChoice(9, 4))),
+        "plain signs, all of them plus": (100, row, (BlockChoice(0, 0),)),
+        **{f"one run of 39 in mode {m}": (100, row, (BlockChoice(m % 3, m),)) for m in range(1, 8)},
+        "coded signs without a near word": (210, fives, (BlockChoice(2, 3),)),
+        "coded signs, parameter 24": (100, few, (BlockChoice(24, 7),)),
+        "the dense form for one weight of 100": (100, [50 << 1 | 1], DENSE),
+        "the dense form for a row": (63, row, DENSE),
     }
 
 
 def payload_vectors() -> list[dict[str, Any]]:
     chance = random.Random(846)
     vectors = []
-    ours = [(name, weights, words, None) for name, (weights, words) in word_lists().items()]
+    lists = {**word_lists(), **sign_word_lists()}
+    ours = [(name, weights, sorted(words), None) for name, (weights, words) in lists.items()]
     foreign = [(name, *rest) for name, rest in foreign_payloads().items()]
-    for name, weights, words, parameters in [*ours, *foreign]:
-        payload = reference.encode(words, parameters=parameters)
+    for name, weights, words, choices in [*ours, *foreign]:
+        payload = reference.encode(words, weights, choices)
         key, step = chance.getrandbits(64), chance.choice([1, 32, 2**20])
         vectors.append(
             {
@@ -92,7 +140,7 @@ def payload_vectors() -> list[dict[str, Any]]:
                 "weights": weights,
                 "indices": [word >> 1 for word in words],
                 "signs": "".join("+-"[word & 1] for word in words),
-                "encoders_give": parameters is None,
+                "encoders_give": choices is None,
                 "payload": payload.hex(),
                 "crc32c": f"{reference.crc32c(payload):08x}",
                 "step": step,
@@ -104,39 +152,9 @@ def payload_vectors() -> list[dict[str, Any]]:
 
 
 def refused_vectors() -> list[dict[str, Any]]:
-    """Each is one fault away from a payload that is right."""
-    dense = [index << 1 for index in range(9)]
-    whole = reference.encode(dense)  # header, two groups of one byte, nine ones: 00 00 00 ff 01
-    cases = [
-        ("no bytes at all", 1, 100, b""),
-        ("a header alone", 1, 100, b"\x00"),
-        ("values cut off", 9, 100, whole[:2]),
-        ("quotients missing", 9, 100, whole[:3]),
-        ("quotients cut off", 9, 100, whole[:4]),
-        ("a byte too many", 9, 100, whole + b"\x00"),
-        ("parameter 25", 1, 100, bytes([25]) + bytes(26) + b"\x01"),
-        ("bit 5 of a header set", 9, 100, b"\x20" + whole[1:]),
-        ("bit 7 of a header set", 9, 100, b"\x80" + whole[1:]),
-        ("padding value not zero", 9, 100, whole[:2] + b"\x80" + whole[3:]),
-        ("a one in the padding of the quotients", 9, 100, whole[:-1] + b"\x03"),
-        ("an index equal to weights", 2, 9, reference.encode([0, 9 << 1])),
-        ("an index of 2**31", 1, P_MAX, reference.encode([P_MAX << 1])),
-        ("an index far beyond 2**32", 2, P_MAX, reference.encode([0, 2**33 << 1])),
-        ("remainders that add up beyond 2**32", 512, P_MAX, remainders(24, count=512)),
-        ("quotients that wrap around 2**32", 1, P_MAX, reference.encode_block([2**32], [0], 21)),
-        ("remainders that wrap around 2**32", 257, P_MAX, remainders(24, count=257)),
-        (
-            "remainders of parameter 21, one index too far",
-            512,
-            2**30,
-            remainders(21, count=512, last_gap=2**21),
-        ),
-        ("no indices", 0, 100, b""),
-        ("more indices than weights", 9, 8, whole),
-    ]
     return [
         {"name": name, "count": count, "weights": weights, "payload": payload.hex()}
-        for name, count, weights, payload in cases
+        for name, count, weights, payload in refused.cases()
     ]
 
 

@@ -7,20 +7,35 @@ negative`; bit streams are lists of 0 and 1 in the order in which they are sent.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import accumulate, pairwise
+from operator import xor
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCK_GAPS = 512
-GROUP_VALUES = 8
-RICE_MAX = 24
-U64 = 2**64
+BLOCK_GAPS: Final = 512
+GROUP_VALUES: Final = 8
+RICE_MAX: Final = 24
+SIGN_MODE_MAX: Final = 7
+DENSE_MARK: Final = 0x1F
+DENSE_DIGITS: Final = 5  # weights in a byte of a dense payload
+U64: Final = 2**64
 
 
 class PayloadRefused(Exception):
     """A payload that SPEC.md forbids."""
+
+
+class BlockChoice(NamedTuple):
+    """What an encoder chooses for a block."""
+
+    parameter: int  # k
+    sign_mode: int  # m, 0 for plain signs
+
+
+Choices = tuple[BlockChoice, ...]
+DENSE: Final[Choices] = ()  # a dense payload has no blocks
 
 
 def bits_of(value: int, width: int) -> list[int]:
@@ -33,97 +48,211 @@ def bytes_of(bits: Sequence[int]) -> bytes:
     return sum(bit << place for place, bit in enumerate(bits)).to_bytes((len(bits) + 7) // 8, "little")
 
 
-def best_parameter(gaps: Sequence[int]) -> int:
-    """The smallest Rice parameter of the least cost; what all parameters have in common is left out."""
-    return min(range(RICE_MAX + 1), key=lambda k: k * len(gaps) + sum(gap >> k for gap in gaps))
+def filled(size: int) -> int:
+    """Values of a block of `size` gaps, with those that fill up its last group."""
+    return -(-size // GROUP_VALUES) * GROUP_VALUES
 
 
-def encode_block(gaps: Sequence[int], signs: Sequence[int], parameter: int) -> bytes:
-    values = [gap % 2**parameter << 1 | sign for gap, sign in zip(gaps, signs, strict=True)]
-    values += [0] * (-len(values) % GROUP_VALUES)
-    packed = [bit for value in values for bit in bits_of(value, parameter + 1)]
-    unary = [bit for gap in gaps for bit in [0] * (gap >> parameter) + [1]]
-    return bytes([parameter]) + bytes_of(packed) + bytes_of(unary)
-
-
-def encode(words: Sequence[int], *, parameters: Sequence[int] | None = None) -> bytes:
-    """The payload of sorted words; `parameters` forces each block's, for payloads valid but not ours."""
+def gaps_of(words: Sequence[int]) -> list[int]:
     indices = [-1] + [word >> 1 for word in words]
-    gaps = [after - before - 1 for before, after in pairwise(indices)]
-    signs = [word & 1 for word in words]
-    blocks = []
+    return [after - before - 1 for before, after in pairwise(indices)]
+
+
+class SignChanges(NamedTuple):
+    """The signs of a block as its coded form sees them."""
+
+    runs: list[int]  # zeros before each change of a near word, and before the end
+    far: list[int]  # the changes of the far words
+
+    def cost(self, m: int) -> int:
+        return sum(m + 1 + (run >> m) for run in self.runs) + len(self.far)
+
+    def bits(self, m: int) -> list[int]:
+        return [bit for run in self.runs for bit in [0] * (run >> m) + [1] + bits_of(run, m)] + self.far
+
+
+def sign_changes(gaps: Sequence[int], signs: Sequence[int], k: int) -> SignChanges:
+    changes = [before ^ sign for before, sign in pairwise([0, *signs])]
+    near = [change for gap, change in zip(gaps, changes, strict=True) if gap >> k == 0]
+    far = [change for gap, change in zip(gaps, changes, strict=True) if gap >> k > 0]
+    positions = [position for position, change in enumerate([*near, 1]) if change]
+    return SignChanges([after - before - 1 for before, after in pairwise([-1, *positions])], far)
+
+
+def best_choice(gaps: Sequence[int], signs: Sequence[int]) -> BlockChoice:
+    """The smallest k of the least cost (what every k costs is left out); then the same for m, if it pays."""
+    k = min(range(RICE_MAX + 1), key=lambda k: k * len(gaps) + sum(gap >> k for gap in gaps))
+    changes = sign_changes(gaps, signs, k)
+    m = min(range(1, SIGN_MODE_MAX + 1), key=changes.cost)
+    return BlockChoice(k, m if changes.cost(m) < len(gaps) else 0)
+
+
+def encode_block(gaps: Sequence[int], signs: Sequence[int], choice: BlockChoice) -> bytes:
+    k, m = choice
+    if m == 0:
+        width, values = k + 1, [gap % 2**k << 1 | sign for gap, sign in zip(gaps, signs, strict=True)]
+        coded = []
+    else:
+        width, values = k, [gap % 2**k for gap in gaps]
+        coded = sign_changes(gaps, signs, k).bits(m)
+    values += [0] * (filled(len(gaps)) - len(gaps))
+    packed = [bit for value in values for bit in bits_of(value, width)]
+    unary = [bit for gap in gaps for bit in [0] * (gap >> k) + [1]]
+    return bytes([m << 5 | k]) + bytes_of(packed) + bytes_of(unary) + bytes_of(coded)
+
+
+def encode_dense(words: Sequence[int], weights: int) -> bytes:
+    digits = [0] * (-(-weights // DENSE_DIGITS) * DENSE_DIGITS)
+    for word in words:
+        digits[word >> 1] = 1 + (word & 1)
+    fives = range(0, len(digits), DENSE_DIGITS)
+    return bytes([DENSE_MARK, *(sum(digits[five + j] * 3**j for j in range(DENSE_DIGITS)) for five in fives)])
+
+
+def encode(words: Sequence[int], weights: int, choices: Choices | None = None) -> bytes:
+    """The payload of sorted words; `choices` forces its form and blocks, for payloads valid but not ours."""
+    if choices == DENSE:
+        return encode_dense(words, weights)
+    gaps, signs = gaps_of(words), [word & 1 for word in words]
+    payload = b""
     for number, begin in enumerate(range(0, len(words), BLOCK_GAPS)):
         part = slice(begin, begin + BLOCK_GAPS)
-        parameter = best_parameter(gaps[part]) if parameters is None else parameters[number]
-        blocks.append(encode_block(gaps[part], signs[part], parameter))
-    return b"".join(blocks)
+        choice = best_choice(gaps[part], signs[part]) if choices is None else choices[number]
+        payload += encode_block(gaps[part], signs[part], choice)
+    if choices is None and 1 + -(-weights // DENSE_DIGITS) < len(payload):
+        return encode_dense(words, weights)
+    return payload
+
+
+def measure(payload: bytes, count: int, weights: int) -> tuple[int, int, int, int, int, int, int]:
+    """Bits of headers, remainders, quotients, signs, dense body; blocks; blocks with coded signs."""
+    words, choices = decode(payload, count, weights)
+    if choices == DENSE:
+        return 8, 0, 0, 0, 8 * (len(payload) - 1), 0, 0
+    gaps, signs = gaps_of(words), [word & 1 for word in words]
+    remainder = quotient = sign = 0
+    for number, choice in enumerate(choices):
+        part = slice(number * BLOCK_GAPS, (number + 1) * BLOCK_GAPS)
+        values = filled(len(gaps[part]))
+        k, m = choice
+        remainder += values * k
+        quotient += 8 * -(-sum(1 + (gap >> k) for gap in gaps[part]) // 8)
+        sign += values if m == 0 else 8 * -(-sign_changes(gaps[part], signs[part], k).cost(m) // 8)
+    coded = sum(choice.sign_mode > 0 for choice in choices)
+    return 8 * len(choices), remainder, quotient, sign, 0, len(choices), coded
 
 
 class Decoded(NamedTuple):
     words: list[int]
-    parameters: list[int]
+    choices: Choices
 
 
 def indices_max(weights: int) -> int:
-    return min(weights, max(1024, weights // 4), 2**18)
+    return min(weights, 2**18)
 
 
 def decode(payload: bytes, count: int, weights: int) -> Decoded:
-    """The words of a payload and its blocks' parameters; PayloadRefused if SPEC.md forbids it."""
+    """The words of a payload and what its encoder chose; PayloadRefused if SPEC.md forbids it."""
     if not 1 <= count <= indices_max(weights):
         raise PayloadRefused(f"{count} indices")
+    if payload[:1] == bytes([DENSE_MARK]):
+        return Decoded(_decode_dense(payload, count, weights), DENSE)
+    reader = _Reader(payload)
     words: list[int] = []
-    parameters: list[int] = []
-    at = 0  # in bytes
+    choices: list[BlockChoice] = []
     lowest = 0  # the index that a gap of 0 means
     while len(words) < count:
-        size = min(BLOCK_GAPS, count - len(words))
-        parameter, at = _take(payload, at, 1)[0], at + 1
-        if parameter > RICE_MAX:
-            raise PayloadRefused(f"block header {parameter}")
-        width = parameter + 1
-        groups = -(-size // GROUP_VALUES)
-        packed = int.from_bytes(_take(payload, at, groups * width), "little")
-        at += groups * width
-        values = [packed >> place * width & (1 << width) - 1 for place in range(groups * GROUP_VALUES)]
-        if any(values[size:]):
-            raise PayloadRefused("padding of the last group")
-        quotients, at = _unary(payload, at, size)
-        for value, quotient in zip(values, quotients, strict=False):
-            index = lowest + (quotient << parameter) + (value >> 1)
+        choice, gaps, signs = _decode_block(reader, min(BLOCK_GAPS, count - len(words)))
+        choices.append(choice)
+        for gap, sign in zip(gaps, signs, strict=True):
+            index = lowest + gap
             if index >= weights:
                 raise PayloadRefused(f"index {index} of {weights}")
-            words.append(index << 1 | value & 1)
+            words.append(index << 1 | sign)
             lowest = index + 1
-        parameters.append(parameter)
-    if at != len(payload):
+    if reader.at != 8 * len(payload):
         raise PayloadRefused("trailing bytes")
-    return Decoded(words, parameters)
+    return Decoded(words, tuple(choices))
 
 
-def _take(payload: bytes, at: int, size: int) -> bytes:
-    if at + size > len(payload):
-        raise PayloadRefused("truncated")
-    return payload[at : at + size]
+class _Reader:
+    """Takes bits off a payload, least significant first."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.at = 0  # in bits
+        self._size = 8 * len(payload)
+        self._bits = int.from_bytes(payload, "little")
+
+    def number(self, width: int) -> int:
+        if self.at + width > self._size:
+            raise PayloadRefused("truncated")
+        self.at += width
+        return self._bits >> self.at - width & (1 << width) - 1
+
+    def unary(self) -> int:
+        """The zeros before the next one."""
+        rest = self._bits >> self.at
+        if rest == 0:
+            raise PayloadRefused("truncated")
+        zeros = (rest & -rest).bit_length() - 1
+        self.at += zeros + 1
+        return zeros
+
+    def pad(self) -> None:
+        if self.number(-self.at % 8):
+            raise PayloadRefused("padding")
 
 
-def _unary(payload: bytes, at: int, count: int) -> tuple[list[int], int]:
-    """`count` quotients from the bytes at `at`, and where the bytes after them begin."""
-    quotients: list[int] = []
-    zeros = 0
-    while len(quotients) < count:
-        for place, bit in enumerate(bits_of(_take(payload, at, 1)[0], 8)):
-            if len(quotients) == count:
-                if payload[at] >> place:
-                    raise PayloadRefused("padding of the quotients")
-                break
-            if bit:
-                quotients.append(zeros)
-                zeros = 0
-            else:
-                zeros += 1
-        at += 1
-    return quotients, at
+def _decode_block(reader: _Reader, size: int) -> tuple[BlockChoice, list[int], list[int]]:
+    """The next block's choice, gaps and signs."""
+    k, m = reader.number(5), reader.number(3)
+    if k > RICE_MAX:
+        raise PayloadRefused(f"Rice parameter {k}")
+    values = [reader.number(k + 1 if m == 0 else k) for _ in range(filled(size))]
+    if any(values[size:]):
+        raise PayloadRefused("filling of the last group")
+    quotients = [reader.unary() for _ in range(size)]
+    reader.pad()
+    if m == 0:
+        signs = [value & 1 for value in values[:size]]
+        values = [value >> 1 for value in values]
+    else:
+        signs = _decode_signs(reader, quotients, m)
+    gaps = [(quotient << k) + value for quotient, value in zip(quotients, values, strict=False)]
+    return BlockChoice(k, m), gaps, signs
+
+
+def _decode_signs(reader: _Reader, quotients: Sequence[int], m: int) -> list[int]:
+    """The signs of a block that codes them, from its sign section."""
+    near = [place for place, quotient in enumerate(quotients) if quotient == 0]
+    far = [place for place, quotient in enumerate(quotients) if quotient > 0]
+    changes = [0] * len(quotients)
+    position = -1
+    while position < len(near):
+        position += 1 + (reader.unary() << m) + reader.number(m)  # left to right: the order of sending
+        if position > len(near):
+            raise PayloadRefused("a run beyond the last near word")
+        if position < len(near):
+            changes[near[position]] = 1
+    for place in far:
+        changes[place] = reader.number(1)
+    reader.pad()
+    return list(accumulate(changes, xor))
+
+
+def _decode_dense(payload: bytes, count: int, weights: int) -> list[int]:
+    body = payload[1:]
+    if len(body) != -(-weights // DENSE_DIGITS):
+        raise PayloadRefused("truncated or trailing bytes")
+    if any(byte >= 3**DENSE_DIGITS for byte in body):
+        raise PayloadRefused("a byte that is not five digits")
+    digits = [byte // 3**j % 3 for byte in body for j in range(DENSE_DIGITS)]
+    if any(digits[weights:]):
+        raise PayloadRefused("filling of the last byte")
+    words = [index << 1 | digit - 1 for index, digit in enumerate(digits) if digit]
+    if len(words) != count:
+        raise PayloadRefused(f"{len(words)} indices")
+    return words
 
 
 class Swept(NamedTuple):

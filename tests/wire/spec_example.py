@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.wire import codec
@@ -28,6 +29,12 @@ from p2psgd.wire.messages import (
 from p2psgd.wire.update import UpdateHeader, pack_update
 from tests.wire.arrays import uint32
 
+
+def signed_words(signs: str) -> NDArray[np.uint32]:
+    """The words of an update drawn as one character a weight: +, - or a space."""
+    return uint32([index << 1 | (sign == "-") for index, sign in enumerate(signs) if sign != " "])
+
+
 COORDINATES: Final = (np.arange(30) % 7 - 3).astype(np.int32)
 RUN: Final = RunSpec(
     tensors=(("hidden.weight", (5, 5)), ("hidden.bias", (5,))),
@@ -37,6 +44,8 @@ RUN: Final = RunSpec(
     initial=hash_coordinates(COORDINATES),
 )
 WORDS: Final = uint32([2 << 1, 3 << 1 | 1, 17 << 1, 29 << 1])
+CODED_SIGNS: Final = 40, signed_words("   ++ ++ --                   ++ +")  # weights, words
+DENSE: Final = 12, signed_words("+- ++-- +-+-")
 STEP: Final = 32
 ANNA: Final = (0xA1, 1000)  # node, incarnation
 BERT: Final = (0xB2, 2000)
@@ -70,6 +79,8 @@ def blocks() -> dict[str, bytes]:
         "digest-before": codec.digest_coordinates(COORDINATES, RUN.key).to_bytes(8, "big"),
         "digest-of-update": digest.to_bytes(8, "big"),
         "payload": payload,
+        "payload-coded": codec.encode(CODED_SIGNS[1], CODED_SIGNS[0]),
+        "payload-dense": codec.encode(DENSE[1], DENSE[0]),
         "hello": pack_message(greeting(*ANNA, "anna")),
         "welcome": pack_message(Welcome(**greeting(*BERT, "bert").model_dump())),
         "status-empty": pack_message(Status(frontier=b"", loop_lag_ms=0)),
