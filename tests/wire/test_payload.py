@@ -1,4 +1,7 @@
-"""Payloads: the core against the reference, the golden vectors, and bytes that nobody should have sent."""
+"""Payloads: the core against the reference, the golden vectors, and bytes that nobody should have sent.
+
+test_signs.py and test_dense.py have what concerns only coded signs and only the dense form.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,22 @@ from tests.vectors import PayloadVector, RefusedVector, payload_vectors, refused
 from tests.wire import reference
 from tests.wire.arrays import uint32
 from tests.wire.guarded import guarded, guarded_bytes
-from tests.wire.strategies import P_MAX, hostile_payloads, words_and_weights
+from tests.wire.judging import check_encoding, check_judgement, decoded_or_none
+from tests.wire.reference import BlockChoice
+from tests.wire.strategies import (
+    P_MAX,
+    damaged_payloads,
+    foreign_payloads,
+    hostile_payloads,
+    words_and_weights,
+)
 
 VECTORS = payload_vectors()
 every_vector = pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.name)
 
 
-def decoded_or_none(payload: bytes | bytearray | memoryview, count: int, weights: int) -> list[int] | None:
-    try:
-        words: list[int] = codec.decode(payload, count, weights).tolist()
-    except PeerError:
-        return None
-    return words
+def choices_of(vector: PayloadVector, payload: bytes) -> reference.Choices:
+    return reference.decode(payload, len(vector.words), vector.weights).choices
 
 
 @every_vector
@@ -45,7 +52,7 @@ def test_the_words_of_a_vector_need_all_its_weights_and_no_more_than_its_last_in
     vector: PayloadVector,
 ) -> None:
     last = vector.words[-1] >> 1
-    if len(vector.words) <= codec.indices_max(last + 1):
+    if vector.payload[0] != reference.DENSE_MARK:  # whose length is that of all weights
         assert decoded_or_none(vector.payload, len(vector.words), last + 1) == list(vector.words)
     if last:
         assert decoded_or_none(vector.payload, len(vector.words), last) is None
@@ -78,11 +85,13 @@ def test_every_flipped_bit_is_refused_or_gives_other_valid_words(vector: Payload
     step = 1 if len(payload) < 1200 else 7  # all bits of the short ones, every seventh of the long ones
     for place in range(0, 8 * len(payload), step):
         payload[place // 8] ^= 1 << place % 8
-        words = decoded_or_none(payload, len(vector.words), vector.weights)
+        flipped = bytes(payload)
+        words = decoded_or_none(flipped, len(vector.words), vector.weights)
         payload[place // 8] ^= 1 << place % 8
         if words is None:
             continue
-        assert tuple(words) != vector.words
+        if tuple(words) == vector.words:  # the same in another way
+            assert choices_of(vector, flipped) != choices_of(vector, vector.payload)
         indices = np.array(words, np.int64) >> 1
         assert (np.diff(indices) > 0).all()
         assert indices[-1] < vector.weights
@@ -93,19 +102,31 @@ def test_a_refused_vector_is_refused(vector: RefusedVector) -> None:
     assert decoded_or_none(guarded_bytes(vector.payload), vector.count, vector.weights) is None
 
 
+@every_vector
+def test_a_vector_is_measured_as_by_the_reference(vector: PayloadVector) -> None:
+    bits = codec.measure(guarded_bytes(vector.payload), len(vector.words), vector.weights)
+    assert bits == codec.PayloadBits(*reference.measure(vector.payload, len(vector.words), vector.weights))
+    assert bits.header + bits.remainder + bits.quotient + bits.sign + bits.dense == 8 * len(vector.payload)
+
+
+@pytest.mark.parametrize("vector", refused_vectors(), ids=lambda vector: vector.name)
+def test_measuring_refuses_with_the_words_of_decoding(vector: RefusedVector) -> None:
+    with pytest.raises(PeerError) as of_decoding:
+        codec.decode(vector.payload, vector.count, vector.weights)
+    with pytest.raises(PeerError) as of_measuring:
+        codec.measure(guarded_bytes(vector.payload), vector.count, vector.weights)
+    assert str(of_measuring.value) == str(of_decoding.value)
+
+
 @given(words_and_weights())
 def test_the_core_writes_what_the_reference_writes_and_reads_it_back(
     case: tuple[NDArray[np.uint32], int],
 ) -> None:
-    words, weights = case
-    payload = codec.encode(words, weights)
-    assert payload == reference.encode(words.tolist())
-    assert len(payload) <= codec.payload_bytes_max(len(words))
-    np.testing.assert_array_equal(codec.decode(payload, len(words), weights), words)
+    check_encoding(*case)
 
 
-def words_of_gaps(gaps: list[int]) -> list[int]:
-    return [int(index) << 1 for index in np.cumsum(np.array(gaps) + 1) - 1]
+def words_of_gaps(gaps: list[int], *, alternating: bool = False) -> list[int]:
+    return [int(at) << 1 | (alternating and i % 2) for i, at in enumerate(np.cumsum(np.array(gaps) + 1) - 1)]
 
 
 def test_the_smallest_of_the_best_parameters_is_chosen() -> None:
@@ -113,44 +134,35 @@ def test_the_smallest_of_the_best_parameters_is_chosen() -> None:
     pairs = itertools.product(range(40), range(40), ([], [0], [100], [0, 0, 3000]))
     for gaps in [*([first, second, *rest] for first, second, rest in pairs), *([gap] for gap in range(800))]:
         words = words_of_gaps(gaps)
-        assert codec.encode(uint32(words), 2**20) == reference.encode(words)
+        assert codec.encode(uint32(words), 2**20) == reference.encode(words, 2**20)
 
 
 def test_quotients_of_every_length_stand_at_every_bit() -> None:
     """Among many gaps of 0, which keep the parameter at 0, four or one that are longer than a store."""
     for place, length in itertools.product(range(16), [*range(8, 20), 46, 47, 48, 49, 95, 96, 97, 200]):
         for few in ([length] * 4, [0, length, 0, 0], [length]):
-            words = words_of_gaps([0] * place + few + [0] * 440)
+            words = words_of_gaps([0] * place + few + [0] * 440, alternating=place % 2 == 0)
             payload = codec.encode(uint32(words), 2**20)
-            assert payload == reference.encode(words)
+            assert payload == reference.encode(words, 2**20)
             assert codec.decode(payload, len(words), 2**20).tolist() == words
 
 
-@given(words_and_weights(), st.data())
-def test_any_parameters_are_read(case: tuple[NDArray[np.uint32], int], data: st.DataObject) -> None:
-    words, weights = case
-    words = words[:600]
-    span = (int(words[-1]) >> 1) + 1
-    least = max(0, span.bit_length() - 14)  # keeps the quotients of the reference within some thousand bits
-    blocks = -(-len(words) // codec.BLOCK_GAPS)
-    parameters = data.draw(st.lists(st.integers(least, 24), min_size=blocks, max_size=blocks))
-    payload = reference.encode(words.tolist(), parameters=parameters)
-    np.testing.assert_array_equal(codec.decode(guarded_bytes(payload), len(words), weights), words)
+@given(foreign_payloads())
+def test_any_choices_are_read(case: tuple[bytes, list[int], int, reference.Choices]) -> None:
+    payload, words, weights, _ = case
+    assert decoded_or_none(guarded_bytes(payload), len(words), weights) == words
+
+
+@given(damaged_payloads())
+@settings(max_examples=300)
+def test_damaged_payloads_are_judged_as_by_the_reference(case: tuple[bytes, int, int]) -> None:
+    check_judgement(*case)
 
 
 @given(hostile_payloads())
 @settings(max_examples=300)
 def test_hostile_bytes_are_judged_as_by_the_reference(case: tuple[bytes, int, int]) -> None:
-    payload, count, weights = case
-    words = decoded_or_none(guarded_bytes(payload), count, weights)
-    try:
-        expected = reference.decode(payload, count, weights)
-    except reference.PayloadRefused:
-        assert words is None
-        return
-    assert words == expected.words
-    again = codec.encode(uint32(words), weights)
-    assert (again == payload) == (reference.decode(again, count, weights).parameters == expected.parameters)
+    check_judgement(*case)
 
 
 @given(st.binary(max_size=200), st.integers(-1, 2**32), st.integers(1, P_MAX))
@@ -168,7 +180,7 @@ def test_indices_up_to_the_last_of_2_to_the_31_are_exact(parameter: int) -> None
     indices = np.cumsum(np.array([first, *([0] * 511), *gaps], np.int64) + 1) - 1
     assert indices[-1] == P_MAX - 1
     words = (indices << 1).tolist()
-    payload = reference.encode(words, parameters=[24, parameter])
+    payload = reference.encode(words, P_MAX, (BlockChoice(24, 0), BlockChoice(parameter, 0)))
     assert decoded_or_none(payload, 512 + size, P_MAX) == words
     assert decoded_or_none(payload, 512 + size, P_MAX - 1) is None
 
@@ -176,17 +188,20 @@ def test_indices_up_to_the_last_of_2_to_the_31_are_exact(parameter: int) -> None
 def test_the_unary_stream_may_be_longer_than_the_quick_path_takes() -> None:
     for gap in (65_022, 65_023, 65_024, 65_535, 65_536, 70_000):
         words = [*(index << 1 for index in range(511)), 511 + gap << 1 | 1]
-        payload = reference.encode(words, parameters=[0])
+        payload = reference.encode(words, 100_000, (BlockChoice(0, 0),))
         assert decoded_or_none(guarded_bytes(payload), 512, 100_000) == words
         assert decoded_or_none(payload[:-1], 512, 100_000) is None
         assert decoded_or_none(payload, 512, 511 + gap) is None
 
 
-def test_a_payload_may_lie_anywhere_in_memory() -> None:
-    vector = next(vector for vector in VECTORS if vector.name == "513 indices")
+@pytest.mark.parametrize("name", ["513 indices", "513 indices with signs in runs", "dense: 600 of 800"])
+def test_a_payload_may_lie_anywhere_in_memory(name: str) -> None:
+    vector = next(vector for vector in VECTORS if vector.name == name)
+    measured = codec.measure(vector.payload, len(vector.words), vector.weights)
     for offset in range(9):
-        memory = memoryview(bytes(offset) + vector.payload)
-        assert tuple(codec.decode(memory[offset:], 513, vector.weights).tolist()) == vector.words
+        moved = memoryview(bytes(offset) + vector.payload)[offset:]
+        assert tuple(codec.decode(moved, len(vector.words), vector.weights).tolist()) == vector.words
+        assert codec.measure(moved, len(vector.words), vector.weights) == measured
 
 
 @pytest.mark.parametrize(
@@ -201,7 +216,7 @@ def test_a_payload_may_lie_anywhere_in_memory() -> None:
         ([0], 0, "number of weights"),
         ([0], 2**31 + 1, "number of weights"),
         ([0, 2, 4], 2, "number of indices"),
-        ([*range(0, 2050, 2)], 2000, "number of indices"),
+        ([*range(0, 4002, 2)], 2000, "number of indices"),
         ([*range(0, 1026, 2), 1022], 2000, "block 1"),
     ],
 )
@@ -222,26 +237,41 @@ def test_encode_refuses_other_types_and_shapes() -> None:
     with pytest.raises(ValueError, match="aligned"):
         codec.encode(np.zeros(9, np.uint8)[1:].view(np.uint32), 100)
     with pytest.raises(TypeError):
+        codec.measure("text", 1, 100)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
         codec.decode("text", 1, 100)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="payload must be of bytes"):
         codec.decode(memoryview(bytes(24)).cast("d"), 1, 100)  # type: ignore[arg-type]
 
 
-def test_the_refusal_says_what_was_wrong_with_the_numbers() -> None:
-    with pytest.raises(
-        PeerError, match=r"the payload of 9 indices in 4 bytes ends before its last index \(block 0\)"
-    ):
-        codec.decode(bytes.fromhex("000000ff"), 9, 100)
-    with pytest.raises(PeerError, match=r"5000 indices, allowed are 1 to 1024 for 2000 weights"):
-        codec.decode(b"", 5000, 2000)
+@pytest.mark.parametrize(
+    ("payload", "count", "weights", "sentence"),
+    [
+        ("000000ff", 9, 100, r"the payload of 9 indices in 4 bytes ends before its last index \(block 0\)"),
+        ("40ff01", 9, 100, r"3 bytes ends before its last index \(block 0\)"),
+        ("40ff010c00", 9, 100, "1 of the payload's 5 bytes follow its 9 indices"),
+        ("f9", 9, 100, r"a block with a Rice parameter above 24 \(block 0\)"),
+        ("40ff0114", 9, 100, r"a run of signs that is longer than its block \(block 0\)"),
+        ("40ff018c", 9, 100, r"padding bits that are not zero \(block 0\)"),
+        ("40ff010c", 9, 8, "9 indices, allowed are 1 to 8 for 8 weights"),
+        ("01000021", 2, 9, r"an index that is not below the 9 weights \(block 0\)"),
+        ("1f79", 12, 12, r"ends before its last index \(dense\)"),
+        ("1f79790400", 12, 12, "1 of the payload's 5 bytes follow its 12 indices"),
+        ("1f79f304", 12, 12, r"a byte above 242, which is not five digits \(dense\)"),
+        ("1f79790d", 12, 12, r"padding bits that are not zero \(dense\)"),
+        ("1f797903", 12, 12, r"another number of indices \(dense\)"),
+    ],
+)
+def test_the_refusal_says_what_was_wrong_with_the_numbers(
+    payload: str, count: int, weights: int, sentence: str
+) -> None:
+    with pytest.raises(PeerError, match=sentence):
+        codec.decode(bytes.fromhex(payload), count, weights)
 
 
 def test_the_cap_follows_the_weights() -> None:
-    assert [codec.indices_max(weights) for weights in (1, 1023, 1025, 4096, 4104, 2**20, 2**31)] == [
-        *(1, 1023, 1024, 1024, 1026, 2**18, 2**18)
-    ]
-    for weights in (1, 5000, 2**31):
-        assert codec.indices_max(weights) == reference.indices_max(weights)
+    for weights, cap in ((1, 1), (1025, 1025), (2**18, 2**18), (2**18 + 1, 2**18), (2**31, 2**18)):
+        assert codec.indices_max(weights) == reference.indices_max(weights) == cap
     for weights in (0, 2**31 + 1):
         with pytest.raises(ValueError, match="number of weights"):
             codec.indices_max(weights)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
-from hypothesis import given
-from numpy import uint32
-from numpy.typing import NDArray
+from hypothesis import given, settings
 
 from tests.vectors import FOLDER, PayloadVector, RefusedVector, make, payload_vectors, refused_vectors
 from tests.wire import reference
-from tests.wire.strategies import words_and_weights
+from tests.wire.strategies import damaged_payloads, foreign_payloads
 
 
 def test_the_vector_files_are_what_their_generator_makes() -> None:
@@ -21,8 +21,17 @@ def test_the_vector_files_are_what_their_generator_makes() -> None:
 def test_the_reference_reads_a_vector(vector: PayloadVector) -> None:
     decoded = reference.decode(vector.payload, len(vector.words), vector.weights)
     assert tuple(decoded.words) == vector.words
-    minimal = reference.decode(reference.encode(vector.words), len(vector.words), vector.weights).parameters
-    assert (decoded.parameters == minimal) == vector.encoders_give
+    assert reference.encode(vector.words, vector.weights, decoded.choices) == vector.payload
+    assert (reference.encode(vector.words, vector.weights) == vector.payload) == vector.encoders_give
+
+
+def test_the_vectors_show_every_sign_mode_and_the_dense_form() -> None:
+    choices = [
+        reference.decode(vector.payload, len(vector.words), vector.weights).choices
+        for vector in payload_vectors()
+    ]
+    assert {choice.sign_mode for blocks in choices for choice in blocks} == set(range(8))
+    assert reference.DENSE in choices
 
 
 @pytest.mark.parametrize("vector", refused_vectors(), ids=lambda vector: vector.name)
@@ -31,10 +40,22 @@ def test_the_reference_refuses_a_vector(vector: RefusedVector) -> None:
         reference.decode(vector.payload, vector.count, vector.weights)
 
 
-@given(words_and_weights())
-def test_the_reference_reads_what_it_writes(case: tuple[NDArray[uint32], int]) -> None:
-    words = case[0].tolist()
-    assert reference.decode(reference.encode(words), len(words), case[1]).words == words
+@given(foreign_payloads())
+def test_the_reference_reads_what_it_writes_and_shows_the_choices(
+    case: tuple[bytes, list[int], int, reference.Choices],
+) -> None:
+    payload, words, weights, choices = case
+    assert reference.decode(payload, len(words), weights) == (words, choices)
+    assert sum(reference.measure(payload, len(words), weights)[:5]) == 8 * len(payload)
+
+
+@given(damaged_payloads())
+@settings(max_examples=300)
+def test_what_the_reference_reads_it_writes_with_the_same_choices(case: tuple[bytes, int, int]) -> None:
+    payload, count, weights = case
+    with suppress(reference.PayloadRefused):
+        words, choices = reference.decode(payload, count, weights)
+        assert reference.encode(words, weights, choices) == payload
 
 
 def test_the_checksum_is_the_published_one() -> None:
