@@ -15,7 +15,7 @@ from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 
-ENCODING_RICE: Final = 1  # blocked split-stream Golomb-Rice; APPEND ONLY
+ENCODING_RICE: Final = 1  # both forms of SPEC.md, section 7; APPEND ONLY
 _CHECKED: Final = struct.Struct(
     "<QQQQQIIIB7s"
 )  # the first 60 bytes, which the checksum covers with the payload

@@ -299,7 +299,7 @@ def test_what_is_under_way_on_a_link_is_bounded_by_its_credit(clusters: Clusters
         cluster.give(0, own_update(dense))
         frame_bytes = max(frame_bytes, cluster.replica(0).update_bytes_sent // cluster.replica(0).sequence)
     waiting = sum(map(len, cluster.queues[0, 1]))
-    assert CREDIT_BYTES <= waiting < CREDIT_BYTES + frame_bytes + 1
+    assert abs(waiting - CREDIT_BYTES) <= frame_bytes  # the first STATUS has taken some of the credit
     cluster.stuck = set()
     cluster.settle()
     cluster.assert_converged()

@@ -96,10 +96,10 @@ def test_a_step_out_of_range_is_refused(trainer: Trainer, step: int) -> None:
         trainer.take()
 
 
-@pytest.mark.parametrize("count", [0, 1025, 2**32 - 1])
+@pytest.mark.parametrize("count", [0, WEIGHTS + 1, 2**32 - 1])
 def test_a_count_out_of_range_is_refused(trainer: Trainer, count: int) -> None:
     trainer.write_update(11, [1], count=count)
-    with pytest.raises(TrainerError, match=f"{count} indices, possible are 1 to 1024"):
+    with pytest.raises(TrainerError, match=f"{count} indices, possible are 1 to {WEIGHTS}"):
         trainer.take()
 
 

@@ -81,6 +81,7 @@ def test_a_delta_may_be_read_only_and_strided(daemon: Daemon, link: Link) -> Non
 
 
 def test_more_indices_than_an_update_may_hold_go_with_the_next_ones(daemon: Daemon, link: Link) -> None:
+    link._words = link._words[:1024]  # as if an update could not name every weight
     delta = np.full(WEIGHTS, 1.5 * QUANTUM, dtype=np.float32)
     assert [link.send(delta * (n == 0), 1) for n in range(4)] == [1024, 1024, WEIGHTS - 2048, 0]
     daemon.take_all()
@@ -254,7 +255,7 @@ def test_three_nodes_in_any_interleaving_end_with_equal_bits(start_daemon: Start
     random = np.random.default_rng(3)
     for number in range(300):
         link = links[random.integers(3)]
-        if random.random() < 0.3:
+        if random.random() < 0.1:
             link.receive()
         link.send(delta_of(number, WEIGHTS) * np.float32(0.3), int(random.integers(1, 9)))
     for daemon in daemons:

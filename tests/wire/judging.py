@@ -46,7 +46,7 @@ def check_judgement(payload: bytes, count: int, weights: int) -> None:
 
 
 def check_encoding(words: NDArray[np.uint32], weights: int) -> None:
-    """The core writes what the reference writes, no longer than plain signs or the dense form, and reads it back."""
+    """The core writes what the reference writes, at most as long as plain or dense, and reads it."""
     payload = codec.encode(words, weights)
     assert payload == reference.encode(words.tolist(), weights)
     assert len(payload) <= min(plain_bytes(words), 1 + -(-weights // 5), codec.payload_bytes_max(len(words)))
@@ -58,7 +58,7 @@ def check_encoding(words: NDArray[np.uint32], weights: int) -> None:
 
 def plain_bytes(words: NDArray[np.uint32]) -> int:
     """Length of the payload in blocks with plain signs."""
-    gaps = np.diff((words >> 1).astype(np.int64), prepend=-1) - 1
+    gaps = np.array(reference.gaps_of(words.tolist()))
     return sum(plain_block_bytes(gaps[begin : begin + 512]) for begin in range(0, len(gaps), 512))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.vectors import FOLDER, PayloadVector, RefusedVector, make, payload_vectors, refused_vectors
 from tests.wire import reference
@@ -50,7 +50,6 @@ def test_the_reference_reads_what_it_writes_and_shows_the_choices(
 
 
 @given(damaged_payloads())
-@settings(max_examples=300)
 def test_what_the_reference_reads_it_writes_with_the_same_choices(case: tuple[bytes, int, int]) -> None:
     payload, count, weights = case
     with suppress(reference.PayloadRefused):
