@@ -157,8 +157,47 @@ void try_arrays() {
              Status::ok) == inside,
             "apply_weights");
     kernels().digest_words(words.data(), words.size(), step, chance());
-    const std::vector<std::uint8_t> data(below(40), 1);
+    const std::vector<std::uint8_t> data(below(400), 1);
     kernels().crc32c(data.data(), data.size(), 0);
+}
+
+// Some updates over one to three ranges of weights, some with an index outside.
+void try_together() {
+    const std::size_t weights = 1 + below(below(8) == 0 ? 90'000 : 300);
+    std::vector<std::vector<std::uint32_t>> words(below(6));
+    std::vector<CoordinateUpdate> steps;
+    std::vector<WeightUpdate> amounts;
+    bool inside = true;
+    for (std::vector<std::uint32_t>& own : words) {
+        own.resize(below(below(8) == 0 ? 3000 : 20));
+        for (std::uint32_t& word : own)
+            word = static_cast<std::uint32_t>(below(2 * weights + (below(200) == 0)));
+        if (below(2) == 0) std::sort(own.begin(), own.end());
+        inside &=
+            std::all_of(own.begin(), own.end(), [=](std::uint32_t word) { return word >> 1 < weights; });
+        steps.push_back({own.data(), own.size(), static_cast<std::uint32_t>(1 + below(1000))});
+        amounts.push_back({own.data(), own.size(), static_cast<float>(steps.back().step)});
+    }
+    std::vector<std::int32_t> coordinates(weights);
+    std::vector<std::int32_t> expected(weights);
+    std::vector<float> values(weights);
+    Largest largest{};
+    const bool applied =
+        kernels()
+            .apply_coordinates_together(coordinates.data(), weights, steps.data(), steps.size(), &largest)
+            .status == Status::ok;
+    require(applied == inside, "apply_coordinates_together takes exactly indices inside");
+    require(
+        (kernels().apply_weights_together(values.data(), weights, amounts.data(), amounts.size()).status ==
+         Status::ok) == inside,
+        "apply_weights_together");
+    if (inside) {
+        for (const CoordinateUpdate& update : steps)
+            kernels().apply_coordinates(expected.data(), weights, update.words, update.count, update.step,
+                                        &largest);
+    }
+    require(coordinates == expected, "together is one after the other");
+    require(std::equal(values.begin(), values.end(), expected.begin()), "also in floats");
 }
 
 }  // namespace
@@ -169,6 +208,7 @@ int main(int argc, char** argv) {
     for (std::uint64_t round = std::stoull(argv[3]); round > 0; --round) {
         try_payloads();
         try_arrays();
+        try_together();
     }
     return 0;
 }

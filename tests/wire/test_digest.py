@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from p2psgd.wire import codec
 from tests.vectors import PayloadVector, payload_vectors
 from tests.wire import reference
 from tests.wire.arrays import random_words
+from tests.wire.guarded import guarded, guarded_bytes
 
 keys = st.integers(0, 2**64 - 1)
 coordinate_lists = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=50)
@@ -52,6 +54,19 @@ def test_an_update_changes_the_digest_by_its_contribution(seed: int, key: int, s
     assert codec.digest_words(words, step, key) == reference.digest_words(words.tolist(), step, key)
 
 
+def test_arrays_of_every_small_length_and_alignment_have_the_references_digests() -> None:
+    """Not a word is read beyond them."""
+    chance = np.random.default_rng(6)
+    for count in range(33):
+        words: NDArray[np.uint32] = guarded(count, np.uint32)
+        words[:] = chance.integers(0, 2**32, count)
+        coordinates = words.view(np.int32)
+        assert codec.digest_words(words, 3, 5) == reference.digest_words(words.tolist(), 3, 5)
+        assert codec.digest_coordinates(coordinates, 5, 9) == reference.digest_coordinates(
+            coordinates.tolist(), 5, 9
+        )
+
+
 def test_digests_refuse_what_has_no_place_in_a_replica() -> None:
     words, coordinates = np.zeros(1, np.uint32), np.zeros(4, np.int32)
     for step in (0, codec.STEP_MAX + 1):
@@ -70,3 +85,20 @@ def test_the_checksum_is_the_references_in_one_go_or_in_two(data: bytes, cut: in
     moved = memoryview(bytes(offset) + data)[offset:]
     assert codec.crc32c(moved) == reference.crc32c(data)
     assert codec.crc32c(data[cut:], codec.crc32c(data[:cut])) == reference.crc32c(data)
+
+
+def test_the_checksum_of_every_small_length_at_every_offset_is_the_references() -> None:
+    data = np.random.default_rng(5).bytes(300)
+    for length in range(301):
+        expected = reference.crc32c(data[:length])
+        for offset in range(16):
+            moved = memoryview(bytes(offset) + data[:length])[offset:]
+            assert codec.crc32c(moved) == expected
+        assert codec.crc32c(guarded_bytes(data[:length])) == expected
+
+
+@pytest.mark.parametrize("length", [3071, 3072, 3073, 3 * 3072 + 192 + 15])
+def test_the_checksum_of_many_bytes_is_the_references(length: int) -> None:
+    data = np.random.default_rng(length).bytes(length)
+    assert codec.crc32c(guarded_bytes(data)) == reference.crc32c(data)
+    assert codec.crc32c(data[1000:], codec.crc32c(data[:1000])) == reference.crc32c(data)

@@ -19,7 +19,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sanitized")
     if missing := why_no_compiler(folder, SANITIZERS):
         pytest.skip(missing)
-    (program,) = build_program(folder, [DRIVER], ["-O1", "-g", *SANITIZERS])
+    (program,) = build_program(folder, [DRIVER], ["-O1", "-g1", *SANITIZERS])
     return program
 
 

@@ -7,10 +7,12 @@
 
 namespace p2psgd {
 
+inline constexpr std::uint64_t index_golden = 0x9E3779B97F4A7C15u;
+
 // h(i): the splitmix64 finalizer (Steele, Lea and Flood, OOPSLA 2014, as published by Vigna) over key + (i +
 // 1) * golden, made odd.
 constexpr std::uint64_t index_hash(std::uint64_t index, std::uint64_t key) noexcept {
-    std::uint64_t z = key + (index + 1) * 0x9E3779B97F4A7C15u;
+    std::uint64_t z = key + (index + 1) * index_golden;
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
     z = (z ^ z >> 27) * 0x94D049BB133111EBu;
     return (z ^ z >> 31) | 1;

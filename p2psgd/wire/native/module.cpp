@@ -8,9 +8,11 @@
 
 #include <cmath>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "apply.hpp"
 #include "buffer.hpp"
@@ -33,8 +35,7 @@ namespace {
 void check(Outcome outcome) {
     const std::string where = std::to_string(outcome.where);
     switch (outcome.status) {
-        case Status::ok:
-            return;
+        case Status::ok: return;
         case Status::weights_out_of_range:
             raise_value_error("the number of weights is not within 1 to 2**31");
         case Status::count_out_of_range:
@@ -51,8 +52,7 @@ void check(Outcome outcome) {
             raise_value_error("a threshold or amount must be positive and finite");
         case Status::start_out_of_range:
             raise_value_error("start " + where + " is not below the number of weights");
-        case Status::not_finite:
-            raise_value_error("delta[" + where + "] is NaN or infinite");
+        case Status::not_finite: raise_value_error("delta[" + where + "] is NaN or infinite");
         default:
             raise_value_error("status " + std::to_string(static_cast<int>(outcome.status)) + " at " + where);
     }
@@ -169,6 +169,86 @@ void add_to_weights(nb::handle weights_object, nb::handle words_object, double a
     check(outcome);
 }
 
+template <typename T>
+T number_of(nb::handle object, const char* what) {
+    T value;
+    if (!nb::try_cast(object, value)) throw nb::type_error((std::string(what) + " does not fit").c_str());
+    return value;
+}
+
+// The updates of a call that applies many together, their words held as buffers until it ends.
+template <typename Update>
+class Batch {
+  public:
+    // make(words, count, number) gives the Update of a pair's words and number.
+    template <typename Make>
+    Batch(nb::sequence pairs, const Make& make) {
+        for (nb::handle pair : pairs) {
+            if (!nb::isinstance<nb::tuple>(pair) || nb::len(pair) != 2)
+                throw nb::type_error("every update must be a tuple of its words and a number");
+            if (updates_.size() == together_max)
+                raise_value_error("more than " + std::to_string(together_max) + " updates in one call");
+            const auto& words = words_.emplace_back(pair[0], "words");
+            updates_.push_back(make(words.data(), words.size(), pair[1]));
+        }
+    }
+
+    const Update* data() const noexcept { return updates_.data(); }
+    std::size_t size() const noexcept { return updates_.size(); }
+
+    // An outcome names an update, by its position in the batch.
+    static void check(Outcome outcome) {
+        if (outcome.status == Status::ok) return;
+        const std::string update = "update " + std::to_string(outcome.where);
+        switch (outcome.status) {
+            case Status::index_out_of_range:
+                raise_value_error(update + " has an index that is not below the number of weights");
+            case Status::step_out_of_range:
+                raise_value_error(update + " has a step that is not within 1 to 2**20 quanta");
+            case Status::amount_not_positive:
+                raise_value_error(update + " has an amount that is not positive and finite");
+            default: p2psgd::check(outcome);
+        }
+    }
+
+  private:
+    std::deque<Buffer<const std::uint32_t>> words_;  // a deque: a Buffer stays where it is made
+    std::vector<Update> updates_;
+};
+
+std::pair<std::uint32_t, std::uint32_t> add_all_to_coordinates(nb::handle coordinates_object,
+                                                               nb::sequence updates_object) {
+    const Buffer<std::int32_t> coordinates(coordinates_object, "coordinates");
+    const Batch<CoordinateUpdate> updates(
+        updates_object, [](const std::uint32_t* words, std::size_t count, nb::handle step) {
+            return CoordinateUpdate{words, count, number_of<std::uint32_t>(step, "a step")};
+        });
+    Largest largest{};
+    Outcome outcome;
+    {
+        const nb::gil_scoped_release release;
+        outcome = kernels().apply_coordinates_together(coordinates.data(), coordinates.size(), updates.data(),
+                                                       updates.size(), &largest);
+    }
+    updates.check(outcome);
+    return {largest.magnitude, largest.index};
+}
+
+void add_all_to_weights(nb::handle weights_object, nb::sequence updates_object) {
+    const Buffer<float> weights(weights_object, "weights");
+    const Batch<WeightUpdate> updates(
+        updates_object, [](const std::uint32_t* words, std::size_t count, nb::handle amount) {
+            return WeightUpdate{words, count, exact(number_of<double>(amount, "an amount"), "the amount")};
+        });
+    Outcome outcome;
+    {
+        const nb::gil_scoped_release release;
+        outcome =
+            kernels().apply_weights_together(weights.data(), weights.size(), updates.data(), updates.size());
+    }
+    updates.check(outcome);
+}
+
 std::uint64_t digest_of_words(nb::handle words_object, std::uint32_t step, std::uint64_t key) {
     const Buffer<const std::uint32_t> words(words_object, "words");
     if (step < 1 || step > step_max) check({Status::step_out_of_range, step});
@@ -248,6 +328,7 @@ NB_MODULE(_native, m) {
     m.attr("BLOCK_GAPS") = block_gaps;
     m.attr("RICE_MAX") = rice_max;
     m.attr("STEP_MAX") = step_max;
+    m.attr("TOGETHER_MAX") = together_max;
     m.def(
         "indices_max",
         [](std::uint64_t weights) {
@@ -265,6 +346,8 @@ NB_MODULE(_native, m) {
     m.def("apply_coordinates", &add_to_coordinates, nb::arg("coordinates"), nb::arg("words"),
           nb::arg("step"));
     m.def("apply_weights", &add_to_weights, nb::arg("weights"), nb::arg("words"), nb::arg("amount"));
+    m.def("apply_coordinates_together", &add_all_to_coordinates, nb::arg("coordinates"), nb::arg("updates"));
+    m.def("apply_weights_together", &add_all_to_weights, nb::arg("weights"), nb::arg("updates"));
     m.def("digest_words", &digest_of_words, nb::arg("words"), nb::arg("step"), nb::arg("key"));
     m.def("digest_coordinates", &digest_of_coordinates, nb::arg("coordinates"), nb::arg("key"),
           nb::arg("start"));

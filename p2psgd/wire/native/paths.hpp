@@ -15,16 +15,18 @@
 
 namespace p2psgd {
 
-#define P2PSGD_DECLARE_PATH               \
-    Encode encode;                        \
-    EncodeAs encode_as;                   \
-    Measure measure;                      \
-    Decode decode;                        \
-    ResidualPass residual_pass;           \
-    ApplyCoordinates apply_coordinates;   \
-    ApplyWeights apply_weights;           \
-    DigestWords digest_words;             \
-    DigestCoordinates digest_coordinates; \
+#define P2PSGD_DECLARE_PATH                              \
+    Encode encode;                                       \
+    EncodeAs encode_as;                                  \
+    Measure measure;                                     \
+    Decode decode;                                       \
+    ResidualPass residual_pass;                          \
+    ApplyCoordinates apply_coordinates;                  \
+    ApplyWeights apply_weights;                          \
+    ApplyCoordinatesTogether apply_coordinates_together; \
+    ApplyWeightsTogether apply_weights_together;         \
+    DigestWords digest_words;                            \
+    DigestCoordinates digest_coordinates;                \
     Crc32c crc32c;
 
 namespace portable {

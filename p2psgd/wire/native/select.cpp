@@ -19,6 +19,8 @@ namespace {
      path::residual_pass,                \
      path::apply_coordinates,            \
      path::apply_weights,                \
+     path::apply_coordinates_together,   \
+     path::apply_weights_together,       \
      path::digest_words,                 \
      path::digest_coordinates,           \
      path::crc32c}
@@ -56,12 +58,9 @@ std::size_t paths_count() noexcept { return tables_count; }
 bool runs_here(const Kernels& path) noexcept {
     static const Cpu cpu = detect_cpu();
     switch (&path - tables) {
-        case 0:
-            return true;
-        case 1:
-            return cpu.avx2;
-        default:
-            return cpu.fast_pext;
+        case 0: return true;
+        case 1: return cpu.avx2;
+        default: return cpu.fast_pext;
     }
 }
 

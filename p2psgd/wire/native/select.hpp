@@ -24,6 +24,8 @@ struct Kernels {
     ResidualPass* residual_pass;
     ApplyCoordinates* apply_coordinates;
     ApplyWeights* apply_weights;
+    ApplyCoordinatesTogether* apply_coordinates_together;
+    ApplyWeightsTogether* apply_weights_together;
     DigestWords* digest_words;
     DigestCoordinates* digest_coordinates;
     Crc32c* crc32c;
