@@ -42,10 +42,12 @@ from p2psgd.ipc.segments import Access, map_segment, sealed_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.ipc.wakeup import Wakeup
 from p2psgd.wire import codec
-from p2psgd.wire.update import parse_update
+from p2psgd.wire.update import UpdateHeader, parse_update
 
 RETRY_S = 0.05  # between looks for a daemon that is just starting
 DETACH_TIMEOUT_S = 10.0
+BATCH_UPDATES_MAX = 64  # received updates applied at a time: more gain little
+BATCH_WORDS_MAX = 2**20  # of all of them: 4 MB, so that they stay in the last cache until they are applied
 
 
 def attach(
@@ -132,6 +134,8 @@ class Link:
         self._says_it_waits = False  # in the daemon's status, until a report that it does not gets through
         self._start = 0  # where the next residual pass begins, so that none is cut off for ever
         self._words = np.empty(answer.indices_max, dtype=np.uint32)
+        words_max = max(answer.indices_max, min(BATCH_WORDS_MAX, BATCH_UPDATES_MAX * answer.indices_max))
+        self._batch_words = np.empty(words_max, dtype=np.uint32)
         self.node = answer.node
         self.share = answer.share
         self.mini_batches = answer.mini_batches
@@ -166,11 +170,8 @@ class Link:
         self._client.check_daemon()
         if self._memory.reload_wanted or not self._exact:
             self._reload()
-        applied = 0
         self._exact = False
-        for body in self._memory.updates():
-            self._apply(body)
-            applied += 1
+        applied = self._apply_pending()
         self._exact = True
         return applied
 
@@ -273,14 +274,36 @@ class Link:
             )
         return np.ascontiguousarray(delta), int(step)
 
-    def _apply(self, body: bytes) -> None:
-        try:
-            header, payload = parse_update(body, self._weights.size)
-            words = codec.decode(payload, header.count, self._weights.size)
-        except PeerError as error:
-            raise TrainerError(f"the daemon's inbox holds an update that does not check: {error}") from None
-        codec.apply_weights(self._weights, words, header.step * self.quantum)
-        self._note_peer(header.node, header.mini_batch)
+    def _apply_pending(self) -> int:
+        """Apply what lies in the inbox, many updates at a time; return how many they were.
+
+        The inbox gets its room back before they are applied: should that fail, the link is not exact, and
+        everything comes anew from the replica.
+        """
+        applied = 0
+        batch: list[tuple[UpdateHeader, NDArray[np.uint32]]] = []
+        room = self._batch_words
+        for body in self._memory.updates():
+            try:
+                header, payload = parse_update(body, self._weights.size)
+                if header.count > room.size or len(batch) == BATCH_UPDATES_MAX:
+                    applied += self._apply(batch)
+                    batch, room = [], self._batch_words
+                words, room = room[: header.count], room[header.count :]
+                batch.append((header, codec.decode_into(payload, words, self._weights.size)))
+            except PeerError as error:
+                raise TrainerError(
+                    f"the daemon's inbox holds an update that does not check: {error}"
+                ) from None
+        return applied + self._apply(batch)
+
+    def _apply(self, batch: list[tuple[UpdateHeader, NDArray[np.uint32]]]) -> int:
+        codec.apply_weights_together(
+            self._weights, [(words, header.step * self.quantum) for header, words in batch]
+        )
+        for header, _ in batch:
+            self._note_peer(header.node, header.mini_batch)
+        return len(batch)
 
     def _note_peer(self, node: int, mini_batch: int) -> None:
         self.peer_mini_batches[node] = max(mini_batch, self.peer_mini_batches.get(node, 0))

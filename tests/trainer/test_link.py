@@ -184,6 +184,24 @@ def test_receive_applies_peers_updates_and_remembers_their_mini_batches(daemon: 
     np.testing.assert_array_equal(link.weights, daemon.weights())
 
 
+@pytest.mark.parametrize(("updates_max", "words_max"), [(64, 2**20), (7, 2**20), (64, WEIGHTS), (1, 1)])
+def test_receive_applies_any_number_of_updates_in_batches(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, updates_max: int, words_max: int
+) -> None:
+    monkeypatch.setattr("p2psgd.trainer.link.BATCH_UPDATES_MAX", updates_max)
+    monkeypatch.setattr("p2psgd.trainer.link.BATCH_WORDS_MAX", words_max)
+    random = np.random.default_rng(2)
+    with attach(ZEROS, control=daemon.path) as link:
+        for number in range(150):
+            indices = np.sort(random.choice(WEIGHTS, random.integers(1, 500), replace=False))
+            words = make_words(indices, random.integers(0, 2, len(indices)))
+            daemon.peer_update(make_update(words, WEIGHTS, mini_batch=number + 1, step=number + 1))
+        assert link.receive() == 150
+        assert link.peer_mini_batches == {7: 150}
+        np.testing.assert_array_equal(link.weights, daemon.weights())
+        assert link.weights.any()
+
+
 def test_what_peers_sent_before_the_first_receive_is_there(daemon: Daemon, link: Link) -> None:
     link.close()
     words = make_words(np.array([1]), np.array([0]))
@@ -277,7 +295,7 @@ def test_three_nodes_in_any_interleaving_end_with_equal_bits(start_daemon: Start
         assert sum(daemon.trainer_status()["reloads"] for daemon in daemons) > 0
 
 
-@pytest.mark.parametrize("where", ["encode", "apply_weights", "decode"])
+@pytest.mark.parametrize("where", ["encode", "apply_weights", "decode_into", "apply_weights_together"])
 def test_after_an_interruption_the_next_call_makes_the_weights_whole_again(
     daemon: Daemon, link: Link, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

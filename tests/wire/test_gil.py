@@ -35,9 +35,12 @@ ROOM = np.empty(2**18, np.uint32)
 LONG: dict[str, Callable[[], object]] = {
     "encode": lambda: _native.encode(WORDS, WEIGHTS),
     "decode": lambda: _native.decode(PAYLOAD, WEIGHTS, ROOM),
+    "measure": lambda: _native.measure(PAYLOAD, WEIGHTS, len(WORDS)),
     "residual_pass": lambda: _native.residual_pass(FLOATS, FLOATS, ROOM, 1.0, 0),
     "apply_coordinates": lambda: _native.apply_coordinates(COORDINATES, WORDS, 1),
     "apply_weights": lambda: _native.apply_weights(FLOATS, WORDS, 0.5),
+    "apply_coordinates_together": lambda: _native.apply_coordinates_together(COORDINATES, [(WORDS, 1)]),
+    "apply_weights_together": lambda: _native.apply_weights_together(FLOATS, [(WORDS, 0.5)]),
     "digest_words": lambda: _native.digest_words(WORDS, 1, 1),
     "digest_coordinates": lambda: _native.digest_coordinates(COORDINATES, 1, 0),
     "crc32c": lambda: _native.crc32c(PAYLOAD, 0),
