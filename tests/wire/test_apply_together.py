@@ -84,10 +84,11 @@ def test_ranges_leave_no_word_out(weights: int, densities: list[float]) -> None:
 
 
 def test_the_first_and_the_last_weight_of_every_range_are_reached() -> None:
-    edges = np.array([0, RANGE - 1, RANGE, 2 * RANGE - 1, 2 * RANGE, 2 * RANGE + 4], np.uint32)
+    edges = [0, RANGE - 1, RANGE, 2 * RANGE - 1, 2 * RANGE, 2 * RANGE + 4]
     weights = 2 * RANGE + 5
-    everywhere = np.arange(weights, dtype=np.uint32) << 1 | 1
-    check_against_one_after_the_other(weights, [(edges << 1, 5), (everywhere, 1), (edges[1:3] << 1, 7)])
+    plus = uint32([index << 1 for index in edges])
+    everywhere_minus = uint32([index << 1 | 1 for index in range(weights)])
+    check_against_one_after_the_other(weights, [(plus, 5), (everywhere_minus, 1), (plus[1:3], 7)])
 
 
 def test_words_in_any_order_are_all_applied() -> None:
@@ -103,8 +104,8 @@ def test_words_in_any_order_are_all_applied() -> None:
 
 def test_the_largest_is_what_a_coordinate_had_after_any_update() -> None:
     coordinates = np.array([-9, 2**30, 4, 3], np.int32)
-    words = uint32([0 << 1 | 1, 2 << 1])
-    assert codec.apply_coordinates_together(coordinates, [(words, 5), (words ^ 1, 5)]) == (14, 0)
+    forth, back = uint32([0 << 1 | 1, 2 << 1]), uint32([0 << 1, 2 << 1 | 1])
+    assert codec.apply_coordinates_together(coordinates, [(forth, 5), (back, 5)]) == (14, 0)
     assert coordinates.tolist() == [-9, 2**30, 4, 3]
     tie = [(uint32([3 << 1]), 2), (uint32([2 << 1]), 1)]
     assert codec.apply_coordinates_together(coordinates, tie) == (5, 2)
@@ -160,7 +161,7 @@ def test_other_types_and_shapes_are_refused() -> None:
     with pytest.raises(TypeError, match="a tuple of its words and a number"):
         codec.apply_weights_together(values, [(words, 1.0, 1.0)])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="words must be of uint32"):
-        codec.apply_weights_together(values, [(words.astype(np.int64), 1.0)])  # type: ignore[list-item]
+        codec.apply_weights_together(values, [(words.astype(np.int64), 1.0)])
     with pytest.raises(ValueError, match="words must be contiguous"):
         codec.apply_weights_together(values, [(uint32([2, 4, 6])[::2], 1.0)])
     with pytest.raises(ValueError, match="words must be aligned"):
