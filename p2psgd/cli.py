@@ -26,6 +26,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+bench = typer.Typer(help="Measure this machine.", rich_markup_mode=None)
+app.add_typer(bench, name="bench")
 
 
 @app.callback(invoke_without_command=True)
@@ -192,6 +194,14 @@ def status(
         answer: dict[str, Any] = client.request("status")["status"]
     sys.stdout.write((json.dumps(answer, indent=2) if as_json else render_status(answer)) + "\n")
     sys.stdout.flush()
+
+
+@bench.command()
+def cpu() -> None:
+    """Print which instructions the native core uses here and why, and how fast each choice is."""
+    from p2psgd.ops.cpu_bench import report
+
+    sys.stdout.write(report() + "\n")
 
 
 def parse_share(text: str) -> tuple[int, int]:
