@@ -12,7 +12,7 @@ import msgpack
 from pydantic import Field, ValidationError
 
 from p2psgd.errors import TrainerError
-from p2psgd.ipc.requests import COUNT_MAX, Strict, unpack_map
+from p2psgd.ipc.requests import COUNT_MAX, Strict, unpack_datagram
 
 ANSWER_BYTES_MAX = (
     160 * 1024
@@ -76,7 +76,7 @@ def pack_refusal(words: str) -> bytes:
 
 def parse_answer(datagram: bytes, *, lists: bool = False) -> tuple[dict[str, Any], str | None]:
     """The fields of a good answer and None, or {} and the daemon's sentence; TrainerError if neither."""
-    fields = unpack_map(datagram, bytes_max=ANSWER_BYTES_MAX, lists=lists)
+    fields = unpack_datagram(datagram, bytes_max=ANSWER_BYTES_MAX, lists=lists)
     ok, error = fields.pop("ok", None), fields.get("error")
     if ok is True:
         return fields, None

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from p2psgd.errors import TrainerError
 from p2psgd.ipc.proposal import QUANTUM_LOG2_MIN, RunProposal, count_weights
 from p2psgd.wire import codec
+from p2psgd.wire.maps import unpack_map
 
 VERSION = 1  # of the control protocol and of the memory's layout
 REQUEST_BYTES_MAX = 64 * 1024
@@ -132,7 +133,7 @@ def pack_request(request: Request) -> bytes:
 
 def parse_request(datagram: bytes) -> Request:
     """The request in a datagram; TrainerError with a sentence if it is not exactly one."""
-    return parse_fields(unpack_map(datagram, bytes_max=REQUEST_BYTES_MAX))
+    return parse_fields(unpack_datagram(datagram, bytes_max=REQUEST_BYTES_MAX))
 
 
 def parse_fields(fields: dict[str, Any]) -> Request:
@@ -150,36 +151,11 @@ def describe_fault(error: ValidationError) -> str:
     return f"{place!r:.100}: {fault['msg']:.200}" if place else f"{fault['msg']:.200}"
 
 
-def unpack_map(datagram: bytes, *, bytes_max: int, lists: bool = False) -> dict[str, Any]:
-    """The MessagePack map in a datagram: text keys, none twice, no extension types."""
+def unpack_datagram(datagram: bytes, *, bytes_max: int, lists: bool = False) -> dict[str, Any]:
+    """The MessagePack map in a datagram; TrainerError if it is longer than `bytes_max` or none."""
     if len(datagram) > bytes_max:
         raise TrainerError(f"a datagram of more than {bytes_max} bytes")
     try:
-        fields = msgpack.unpackb(
-            datagram,
-            use_list=lists,
-            object_pairs_hook=_unique_keys,
-            ext_hook=_refuse_extension,
-            strict_map_key=True,
-            max_array_len=2 * TENSORS_MAX,
-            max_map_len=256,
-            max_ext_len=0,
-        )
-    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
-        raise TrainerError(f"a datagram that is no MessagePack map: {error!s:.100}") from None
-    if not isinstance(fields, dict):
-        raise TrainerError("a datagram that is no MessagePack map")
-    return fields
-
-
-def _unique_keys(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a key stands twice")
-    if not all(isinstance(key, str) for key in fields):
-        raise ValueError("a key is not text")
-    return fields
-
-
-def _refuse_extension(code: int, _: bytes) -> Any:
-    raise ValueError(f"extension type {code}")
+        return unpack_map(datagram, array_max=2 * TENSORS_MAX, lists=lists)
+    except ValueError as error:
+        raise TrainerError(f"a datagram that is no MessagePack map: {error}") from None

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 import struct
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import FrameType, pack_frame
+from p2psgd.wire.maps import unpack_map
 
 PROTOCOL_VERSION: Final = 1
 ORIGINS_MAX: Final = 1024  # origins a run may see; 32 bytes each keeps a STATUS within its 64 KiB
@@ -119,37 +120,14 @@ def parse_message(frame_type: FrameType, body: bytes | bytearray) -> Message:
     """The message in a control frame's body; PeerError if it is not exactly that."""
     model = MESSAGES[frame_type]
     try:
-        fields = msgpack.unpackb(
-            body,
-            object_pairs_hook=_unique_keys,
-            ext_hook=_no_extensions,
-            strict_map_key=True,
-            max_array_len=0,  # no control message of version 1 holds an array
-            max_map_len=32,
-            max_ext_len=0,
-        )
-        if not isinstance(fields, dict):
-            raise ValueError("not a map")
+        fields = unpack_map(body, array_max=0)  # no control message of version 1 holds an array
         return model.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise PeerError("message", f"{frame_type.name} field {where!r:.40}: {first['msg']}") from None
-    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
-        raise PeerError(
-            "message", f"the body of a {frame_type.name} is not a valid map: {error!s:.100}"
-        ) from None
-
-
-def _unique_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a key stands twice")
-    return fields
-
-
-def _no_extensions(code: int, data: bytes) -> Any:
-    raise ValueError(f"extension type {code}")
+    except ValueError as error:
+        raise PeerError("message", f"the body of a {frame_type.name} is not a valid map: {error}") from None
 
 
 class FrontierRow(NamedTuple):
