@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 import p2psgd
-from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, TrainerError, UsageError
+from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, RecordingError, TrainerError, UsageError
 
 # What Typer raises for a command line it does not understand; it exports only this subclass of it.
 CommandLineError = cast(type[Exception], typer.BadParameter.__base__)
@@ -47,6 +47,13 @@ StepsOption = Annotated[
     int | None, typer.Option(min=1, help="Mini-batches of each node; default: as the recipe says.")
 ]
 SecondsOption = Annotated[float | None, typer.Option(min=1.0, help="Train for so long instead.")]
+RecordOption = Annotated[
+    Path | None,
+    typer.Option(help="Write every update applied to this new file, for `p2psgd recording`."),
+]
+RecordBytesOption = Annotated[
+    int, typer.Option(min=1, help="Limit of that file in bytes; there the recording ends, the run goes on.")
+]
 
 
 @app.command()
@@ -72,6 +79,8 @@ def node(
         int,
         typer.Option(min=1, max=1024 * 1024, help="MiB of updates kept for peers that lag or start late."),
     ] = 256,
+    record: RecordOption = None,
+    record_bytes: RecordBytesOption = 4 * 1024**3,
 ) -> None:
     """Run one node's daemon until SIGTERM or Ctrl+C."""
     from p2psgd.discovery.hosts import parse_address
@@ -93,6 +102,8 @@ def node(
         trainer=trainer,
         patience_s=patience,
         log_budget_bytes=log_budget * 1024 * 1024,
+        record=record,
+        record_bytes_max=record_bytes,
     )
     raise typer.Exit(run_node(options))
 
@@ -142,6 +153,8 @@ def local(
     trainer: Annotated[
         str | None, typer.Option(help="Your own training command instead of the built-in trainer.")
     ] = None,
+    record: RecordOption = None,
+    record_bytes: RecordBytesOption = 4 * 1024**3,
 ) -> None:
     """Run a whole cluster of real daemons and trainers on this machine, and prove its replicas equal."""
     from p2psgd.local import run_local
@@ -156,6 +169,8 @@ def local(
         weights=weights,
         state=state,
         trainer=trainer,
+        record=record,
+        record_bytes=record_bytes,
         console=Console(),
     )
     raise typer.Exit(code)
@@ -183,16 +198,43 @@ def status(
     node: Annotated[
         Path | None, typer.Argument(help="State directory of the node (default: as for `p2psgd node`).")
     ] = None,
+    compression: Annotated[
+        bool, typer.Option("--compression", help="Print what to look at to choose tau instead.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
 ) -> None:
     """Print the status of a node of this machine."""
     from p2psgd.ipc.control_client import ControlClient
     from p2psgd.ipc.paths import control_path
+    from p2psgd.ops.compression_text import render_compression
     from p2psgd.ops.status_text import render_status
 
     with ControlClient(control_path(node)) as client:
         answer: dict[str, Any] = client.request("status")["status"]
-    sys.stdout.write((json.dumps(answer, indent=2) if as_json else render_status(answer)) + "\n")
+        if compression or as_json:
+            answer["compression"] = client.request("compression")["compression"]
+    if as_json:
+        _print(json.dumps(answer, indent=2))
+    else:
+        _print(render_compression(answer["compression"]) if compression else render_status(answer))
+
+
+@app.command()
+def recording(
+    file: Annotated[Path, typer.Argument(help="A file that `--record` wrote.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
+) -> None:
+    """Print how the updates of a recorded run compress: as a whole, over time, and by tensor."""
+    from p2psgd.ops.recording import describe_recording, render_recording
+
+    description = describe_recording(file)
+    _print(json.dumps(description, indent=2) if as_json else render_recording(description))
+    if description["fault"]:
+        raise RecordingError(description["fault"])
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 

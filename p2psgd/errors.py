@@ -3,6 +3,7 @@
 P2psgdError
  +-- PeerError      a peer broke the protocol: drop that connection, count the reason, go on
  +-- UsageError     configuration, command line, data or recipe: one sentence and an exit code
+ |    +-- RecordingError    a file that is no recording, or from some place on is none
  +-- TrainerError   the training script used its link wrongly, or the daemon refused what it sent
       +-- DaemonLost    the daemon that the link led to is gone
 
@@ -47,6 +48,13 @@ class UsageError(P2psgdError):
     def __init__(self, words: str, exit_code: ExitCode = ExitCode.USAGE) -> None:
         super().__init__(words)
         self.exit_code = exit_code
+
+
+class RecordingError(UsageError):
+    """A recording cannot be read, or not to its end; what was read of it before holds."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words, ExitCode.DATA)
 
 
 class TrainerError(P2psgdError):

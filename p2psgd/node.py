@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.effects import Alarm, Deliver, Drop, Halt, ReportDrained, Send
+from p2psgd.core.effects import Alarm, Deliver, Drop, Halt, Record, ReportDrained, Send
 from p2psgd.core.events import (
     Event,
     GapReceived,
@@ -37,7 +37,7 @@ from p2psgd.core.events import (
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates
-from p2psgd.discovery.hosts import Address, Hosts, read_hosts, split_own
+from p2psgd.discovery.hosts import Address, Hosts, find_hosts
 from p2psgd.errors import ExitCode, TrainerError, UsageError
 from p2psgd.identity import claim_identity
 from p2psgd.ipc.control_server import ControlServer
@@ -49,17 +49,12 @@ from p2psgd.net.greeting import make_greeting
 from p2psgd.net.listening import bind, warn_of_plaintext
 from p2psgd.net.mesh import Mesh, raise_failure
 from p2psgd.net.refusals import Refusals
+from p2psgd.ops.accounts import Accounts
+from p2psgd.ops.recorder import RECORD_BYTES_MAX
 from p2psgd.ops.status import Vitals, describe_node
 from p2psgd.supervisor import STOP_TIMEOUT_S, Supervisor
 from p2psgd.wire.frames import FrameType
-from p2psgd.wire.messages import (
-    Gap,
-    Goodbye,
-    Need,
-    Status,
-    parse_frontier,
-    parse_message,
-)
+from p2psgd.wire.messages import Gap, Goodbye, Need, Status, parse_frontier, parse_message
 
 TICKS_PER_PATIENCE: Final = 25
 ALARMS_MAX: Final = 20  # the latest; all are in the log
@@ -79,6 +74,8 @@ class NodeOptions:
     trainer: str | None = None
     patience_s: float = 5.0
     log_budget_bytes: int = 256 * 1024 * 1024
+    record: Path | None = None
+    record_bytes_max: int = RECORD_BYTES_MAX
 
 
 class Node:
@@ -89,6 +86,7 @@ class Node:
         self._replica: Replica | None = None
         self._mesh: Mesh | None = None
         self._identity = claim_identity(options.state, name=options.name)
+        self._accounts = Accounts(options.record, record_bytes_max=options.record_bytes_max)
         self._state = "waiting for a trainer"
         self._started = time.monotonic()
         self._alarms: list[str] = []
@@ -121,16 +119,9 @@ class Node:
         try:
             self._listening, self._listen = await bind(self.options.listen)
             if self.options.peers is not None:
-                addresses = read_hosts(self.options.peers)
-                self._hosts = await split_own(addresses, self._listen, timeout_s=self.options.patience_s)
-                if self._hosts.share is not None:
-                    log.info("%s names this node itself: that line is skipped", self.options.peers)
-                for address in self._hosts.near_misses:
-                    log.warning(
-                        "%s names this machine as %s, but this node listens on port %d: if that line is "
-                        "meant for it, start it with --listen HOST:%d",
-                        *(self.options.peers, address, self._listen.port, address.port),
-                    )
+                self._hosts = await find_hosts(
+                    self.options.peers, self._listen, timeout_s=self.options.patience_s
+                )
             self._control.start(loop)
             self._start_trainer()
             self._spawn(self._tick())
@@ -179,6 +170,7 @@ class Node:
             await self._mesh.close()
         if self._listening is not None:
             self._listening.close()
+        await self._accounts.close()
         self._identity.release()
 
     def _on_signal(self) -> None:
@@ -258,6 +250,8 @@ class Node:
             match effect:
                 case Send():
                     self._mesh.send(effect.peer, effect.frame)
+                case Record():
+                    self._accounts.record(effect.frame)
                 case Deliver():
                     self._control.deliver(effect.body)
                 case ReportDrained():
@@ -325,13 +319,8 @@ class Node:
         return self._run
 
     def define_run(self, proposal: RunProposal, coordinates: NDArray[np.int32]) -> None:
-        spec = RunSpec(
-            proposal.tensors,
-            proposal.quantum_log2,
-            proposal.mode,
-            proposal.label,
-            hash_coordinates(coordinates),
-        )
+        fields = (proposal.tensors, proposal.quantum_log2, proposal.mode, proposal.label)
+        spec = RunSpec(*fields, hash_coordinates(coordinates))
         if self._replica is not None:
             if spec.fingerprint != self._replica.spec.fingerprint:
                 here, there = self._replica.spec.fingerprint.hex()[:16], spec.fingerprint.hex()[:16]
@@ -352,7 +341,9 @@ class Node:
             coordinates=coordinates,
             patience_s=self.options.patience_s,
             log_budget_bytes=self.options.log_budget_bytes,
+            recorded=self._accounts.recording,
         )
+        self._accounts.begin(spec, me)
         self._replica.names[me.node] = self._identity.name
         greeting = make_greeting(spec, me, self._identity.name)
         self._mesh = Mesh(self, greeting, self.options.patience_s, time.monotonic)
@@ -372,6 +363,7 @@ class Node:
 
     def own_updates(self, updates: list[OwnUpdate]) -> None:
         for update in updates:
+            self._accounts.count(update)
             self._handle(OwnUpdateMade(update.mini_batch, update.step, update.payload, update.words))
         self._regulate()
 
@@ -396,6 +388,9 @@ class Node:
         if self._state != "draining":
             self._state = "serving" if finished else "waiting for a trainer"
 
+    def compression(self) -> dict[str, Any]:
+        return self._accounts.compression()
+
     def status(self) -> dict[str, Any]:
         supervisor, figures = self._supervisor, self._control.trainer_status()
         trainer = {
@@ -416,6 +411,7 @@ class Node:
             alarms=self._alarms,
             stopped_nodes=self._stopped_nodes,
             trainer=trainer,
+            accounts=self._accounts.status(),
         )
         return describe_node(self._identity, vitals, self._replica, self._mesh)
 

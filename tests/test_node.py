@@ -81,6 +81,28 @@ def test_a_port_is_taken_before_any_trainer_attaches(tmp_path: Path) -> None:
     assert "address already in use" in words
 
 
+def test_a_recording_that_exists_is_named_and_left_alone(tmp_path: Path) -> None:
+    place = Place(tmp_path, 1)
+    (tmp_path / "run.rec").write_text("precious")
+    with all_stopped([place.start(0, "--record", str(tmp_path / "run.rec"))]) as daemons:
+        code, words = ended(daemons[0])
+    assert code == 64
+    assert "run.rec exists already" in words
+    assert (tmp_path / "run.rec").read_text() == "precious"
+
+
+def test_at_its_limit_a_recording_ends_and_the_node_goes_on(tmp_path: Path) -> None:
+    place = Place(tmp_path, 1)
+    record = ("--record", str(tmp_path / "run.rec"), "--record-bytes", "10000")
+    with all_stopped([place.start(0, *endless(calm(tmp_path)), *record)]) as daemons:
+        until(lambda: ((daemons[0].status() or {}).get("recording") or {}).get("note"), "it has ended")
+        count = mini_batches(daemons[0])
+        until(lambda: mini_batches(daemons[0]) > count + 20, "training goes on")
+        assert daemons[0].stop() == 0
+    assert 0 < (tmp_path / "run.rec").stat().st_size <= 10_000
+    assert daemons[0].words().count("reached its limit of 10.0 kB") == 1
+
+
 def test_a_trainer_that_never_attaches_is_named(tmp_path: Path) -> None:
     place = Place(tmp_path, 1)
     with all_stopped([place.start(0, "--trainer", "true")]) as daemons:

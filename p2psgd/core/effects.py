@@ -25,6 +25,13 @@ class ReportDrained:
 
 
 @dataclass(frozen=True, slots=True)
+class Record:
+    """Write this UPDATE frame, just applied, to the recording; only where there is one."""
+
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Deliver:
     """Pass a peer's update, header and payload, to this node's trainer."""
 
@@ -54,4 +61,4 @@ class Halt:
     words: str
 
 
-Effect = Send | ReportDrained | Deliver | Drop | Alarm | Halt
+Effect = Send | ReportDrained | Record | Deliver | Drop | Alarm | Halt

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.effects import Alarm, Deliver, Drop, Effect, Halt, ReportDrained, Send
+from p2psgd.core.effects import Alarm, Deliver, Drop, Effect, Halt, Record, ReportDrained, Send
 from p2psgd.core.events import (
     Event,
     GapReceived,
@@ -63,9 +63,10 @@ class Replica:
         coordinates: NDArray[np.int32],
         patience_s: float = 5.0,
         log_budget_bytes: int = 256 * 1024 * 1024,
+        recorded: bool = False,
     ) -> None:
         """Take over `coordinates` int32 (P,), the run's initial ones; nobody else may write them from now
-        on.
+        on. `recorded`: order Record for every update applied, own and peers'.
         """
         frame_bytes_max = link_limits(spec.weights)[FrameType.UPDATE]
         self.spec = spec
@@ -83,6 +84,7 @@ class Replica:
         self.update_bytes_sent = 0
         self.acknowledged_max = 0  # own updates that at least one peer has acknowledged
         self.loop_lag_ms = 0
+        self._recorded = recorded
         self._repair = Repair(patience_s=patience_s)
         self._effects: list[Effect] = []
 
@@ -174,6 +176,8 @@ class Replica:
         """Log, weights, frontier: the whole of an update that has passed every check."""
         origin = Origin(header.node, header.incarnation)
         self.log.append(origin, header.sequence, frame)
+        if self._recorded:
+            self._effects.append(Record(frame))
         contribution = header.digest - self.frontier.digest(origin)  # checked: what the header says is so
         warning = self.lattice.apply(words, header.step, contribution)
         self.frontier.advance(origin, header.sequence, header.digest)

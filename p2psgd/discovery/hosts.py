@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import re
 import socket
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ PORT_DEFAULT: Final = 7315
 HOSTS_MAX: Final = 1023  # peers of one node; the frontier holds 1,024 origins
 FILE_BYTES_MAX: Final = 1024 * 1024
 _LABEL: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
+
+log = logging.getLogger("p2psgd.discovery")
 
 
 @dataclass(frozen=True, order=True)
@@ -99,6 +102,20 @@ def read_hosts(path: Path) -> tuple[Address, ...]:
         if len(addresses) > HOSTS_MAX:
             raise UsageError(f"{path} line {number}: more than {HOSTS_MAX} hosts", ExitCode.CONFIGURATION)
     return tuple(addresses)
+
+
+async def find_hosts(path: Path, listening: Address, *, timeout_s: float) -> Hosts:
+    """What the file says to the node that listens on `listening`, and says in the log about itself."""
+    hosts = await split_own(read_hosts(path), listening, timeout_s=timeout_s)
+    if hosts.share is not None:
+        log.info("%s names this node itself: that line is skipped", path)
+    for address in hosts.near_misses:
+        log.warning(
+            "%s names this machine as %s, but this node listens on port %d: if that line is meant for it, "
+            "start it with --listen HOST:%d",
+            *(path, address, listening.port, address.port),
+        )
+    return hosts
 
 
 async def split_own(addresses: tuple[Address, ...], listening: Address, *, timeout_s: float) -> Hosts:

@@ -22,6 +22,7 @@ from p2psgd.ipc.proposal import RunProposal
 from p2psgd.ipc.requests import (
     VERSION,
     AttachRequest,
+    CompressionRequest,
     DetachRequest,
     FinishRequest,
     ReloadRequest,
@@ -132,6 +133,8 @@ class ControlServer:
         match parse_request(datagram.data):
             case StatusRequest():
                 self._send(connection, pack_answer({"status": self._host.status()}))
+            case CompressionRequest():
+                self._send(connection, pack_answer({"compression": self._host.compression()}))
             case ReplicaRequest():
                 self._send_replica(connection)
             case FinishRequest():

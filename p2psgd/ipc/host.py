@@ -35,6 +35,9 @@ class ControlHost(Protocol):
     def status(self) -> dict[str, Any]:
         """What `p2psgd status` shows, in types that MessagePack knows."""
 
+    def compression(self) -> dict[str, Any]:
+        """How the own updates compress, tensor by tensor, in types that MessagePack knows."""
+
     def share(self) -> tuple[int, int] | None:
         """The part i of n of the data that this node's trainer takes, if it was told."""
 

@@ -40,6 +40,12 @@ class StatusRequest(Strict):
     op: Literal["status"] = "status"
 
 
+class CompressionRequest(Strict):
+    """How the daemon's own updates compress, tensor by tensor: a datagram beside the status's."""
+
+    op: Literal["compression"] = "compression"
+
+
 class ReplicaRequest(Strict):
     """A copy of the replica, in a memfd."""
 
@@ -109,6 +115,7 @@ class AttachRequest(Strict):
 
 Request = (
     StatusRequest
+    | CompressionRequest
     | ReplicaRequest
     | FinishRequest
     | ReloadRequest

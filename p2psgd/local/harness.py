@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -20,13 +21,14 @@ from p2psgd.local.cluster import Cluster
 from p2psgd.local.convergence import Convergence, who_lacks_what
 from p2psgd.local.display import Display
 from p2psgd.local.interruption import Interruption
-from p2psgd.local.observer import ask_to_finish, fetch_replica
+from p2psgd.local.observer import ask_to_finish, fetch_compression, fetch_replica
 from p2psgd.local.plan import Plan, make_plan
 from p2psgd.local.proof import NodeReplica, Proof, prove
 from p2psgd.local.report import Outcome, build_report, write_report
 from p2psgd.local.summary import lost_sentence, summary_text
 from p2psgd.local.watch import TURN_S, Watch
 from p2psgd.ops import numerals
+from p2psgd.ops.recorder import RECORD_BYTES_MAX
 from p2psgd.ops.weights import export_weights
 from p2psgd.trainer.evaluation import evaluate
 
@@ -50,12 +52,15 @@ def run_local(
     weights: Path | None = None,
     state: Path | None,
     trainer: str | None,
+    record: Path | None = None,
+    record_bytes: int = RECORD_BYTES_MAX,
     console: Console,
 ) -> ExitCode:
     """Run `nodes` daemons with trainers on this machine until they have trained, and compare their replicas.
 
     `steps`: mini-batches per node; `seconds`: time to train; neither: as long as the recipe says. `trainer`:
-    a command that attaches by itself, in the place of the built-in trainer. `state`: a directory for the
+    a command that attaches by itself, in the place of the built-in trainer. `record`: a new file for every
+    update of the run, of at most `record_bytes`. `state`: a directory for the
     nodes' state and logs, kept; None: a temporary one, kept only when something went wrong. Signals: see
     interruption.py; for the main thread.
 
@@ -63,7 +68,15 @@ def run_local(
     started, or with a daemon's own sentence and exit code when it could not start.
     """
     plan = make_plan(
-        nodes, recipe=recipe, steps=steps, seconds=seconds, report=report, state=state, trainer=trainer
+        nodes,
+        recipe=recipe,
+        steps=steps,
+        seconds=seconds,
+        report=report,
+        state=state,
+        trainer=trainer,
+        record=record,
+        record_bytes=record_bytes,
     )
     code = ExitCode.FAILED
     try:
@@ -116,6 +129,7 @@ class LocalRun:
         late = self._cluster.stop(STOP_LIMIT_S)
         report = build_report(outcome)
         _print(self._console, summary_text(report))
+        self._check_recording(report["recording"])
         if self._plan.report is not None:
             try:
                 write_report(self._plan.report, report)
@@ -187,6 +201,14 @@ class LocalRun:
                 return [str(error)]
         return []
 
+    def _check_recording(self, recording: Mapping[str, Any] | None) -> None:
+        """Say if the file is not what its daemon last said it is; known only once the daemon has stopped."""
+        path = self._plan.record
+        size = path.stat().st_size if path is not None and path.exists() else 0
+        if path is not None and (recording is None or size != recording["bytes"]):
+            words = f"the recording {path} is not whole: `p2psgd recording` says how far it goes"
+            _print(self._console, words, style="yellow")
+
     def _replicas(self) -> Iterator[NodeReplica]:
         for daemon in self._watch.live:
             try:
@@ -214,6 +236,7 @@ class LocalRun:
             digests={replica.node: replica.digest for group in groups for replica in group},
             accuracies=accuracies,
             lost=self._watch.lost,
+            compression={daemon.name: fetch_compression(daemon) for daemon in self._watch.live},
         )
 
 

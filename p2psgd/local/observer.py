@@ -82,6 +82,14 @@ def ask_to_finish(daemon: LocalDaemon) -> None:
         client.request("finish")
 
 
+def fetch_compression(daemon: LocalDaemon) -> dict[str, Any]:
+    """Get how a node's own updates compress, tensor by tensor; nothing when the daemon does not answer."""
+    with suppress(P2psgdError), _client(daemon, ANSWER_LIMIT_S) as client:
+        compression: dict[str, Any] = client.request("compression")["compression"]
+        return compression
+    return {}
+
+
 def fetch_replica(daemon: LocalDaemon) -> NodeReplica:
     """Get a copy of a node's replica; raises P2psgdError when the daemon is gone or gives something else."""
     with ControlClient(control_path(daemon.directory)) as client:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p2psgd.errors import UsageError
+from p2psgd.ops.recorder import RECORD_BYTES_MAX
 from p2psgd.trainer.data import load_dataset
 from p2psgd.trainer.recipe import Recipe, load_recipe
 
@@ -38,6 +39,8 @@ class Plan:
     state: Path
     keep_state: bool
     trainer: str | None
+    record: Path | None = None
+    record_bytes: int = RECORD_BYTES_MAX
 
     @property
     def names(self) -> list[str]:
@@ -47,6 +50,12 @@ class Plan:
     def directory(self, index: int) -> Path:
         """The state directory of one node."""
         return self.state / f"node-{index}"
+
+    def record_options(self, index: int) -> list[str]:
+        """The first node's daemon records: like all it applies every update of the run once."""
+        if self.record is None or index:
+            return []
+        return ["--record", str(self.record), "--record-bytes", str(self.record_bytes)]
 
     def trainer_command(self, index: int) -> str:
         """The command that a node's daemon starts and restarts, as one line with a shell's quoting."""
@@ -70,6 +79,8 @@ def make_plan(
     report: Path | None,
     state: Path | None,
     trainer: str | None,
+    record: Path | None = None,
+    record_bytes: int = RECORD_BYTES_MAX,
 ) -> Plan:
     """Check everything that can be checked without starting a process; raises UsageError.
 
@@ -83,7 +94,11 @@ def make_plan(
     elif not trainer.strip():
         raise UsageError("the trainer's command is empty: give a command line, or leave --trainer out")
     if report is not None:
-        _check_report(report)
+        _check_output(report, "report")
+    if record is not None:
+        _check_output(record, "recording")
+        if record.exists():
+            raise UsageError(f"{record} exists already: a recording never replaces a file; name another one")
     return Plan(
         nodes=nodes,
         recipe_name=str(Path(recipe).absolute()) if Path(recipe).is_file() else recipe,
@@ -94,6 +109,8 @@ def make_plan(
         state=_state_directory(state),
         keep_state=state is not None,
         trainer=trainer,
+        record=None if record is None else record.absolute(),
+        record_bytes=record_bytes,
     )
 
 
@@ -110,11 +127,11 @@ def _check_amounts(nodes: int, steps: int | None, seconds: float | None, trainer
         raise UsageError(f"--seconds {seconds:g} is no time to train for: give a number above 0")
 
 
-def _check_report(report: Path) -> None:
-    if report.is_dir():
-        raise UsageError(f"the report cannot be written to {report}: it is a directory; give a file name")
-    with _sentences(f"the report cannot be written to {report}"):
-        descriptor, trial = tempfile.mkstemp(prefix=f".{report.name}.", dir=report.absolute().parent)
+def _check_output(path: Path, what: str) -> None:
+    if path.is_dir():
+        raise UsageError(f"the {what} cannot be written to {path}: it is a directory; give a file name")
+    with _sentences(f"the {what} cannot be written to {path}"):
+        descriptor, trial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
         os.close(descriptor)
         os.unlink(trial)
 

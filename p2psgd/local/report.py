@@ -2,7 +2,8 @@
 
 Sums are over all nodes, those that were lost included as far as they were heard; `replicas_identical` speaks
 of the nodes that were alive at the end. `compression_ratio` is 32 bits x weights per mini-batch / bits sent
-per mini-batch and peer, headers and frames included.
+per mini-batch and peer, headers and frames included. `compression` (see ops/compression.py) is of the own
+updates of all nodes; its rows of tensors are of those that could be asked at the end.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from p2psgd.ops.compression import describe_nodes
 from p2psgd.ops.figures import (
     Status,
     node_figures,
@@ -42,6 +44,7 @@ class Outcome:
         default_factory=dict
     )  # of these replicas, on the recipe's test samples
     lost: Mapping[str, str] = field(default_factory=dict)  # node -> what became of it
+    compression: Mapping[str, Status] = field(default_factory=dict)  # of the nodes that could still be asked
 
 
 def build_report(outcome: Outcome) -> dict[str, Any]:
@@ -56,6 +59,16 @@ def build_report(outcome: Outcome) -> dict[str, Any]:
         "wall_s": round(outcome.wall_s, 3),
         "bits_per_index": total_bits_per_index(nodes),
         "compression_ratio": total_compression_ratio(nodes),
+        "compression": describe_nodes(
+            [
+                outcome.compression.get(node.node) or section(status, "compression")
+                for node, status in zip(nodes, outcome.statuses, strict=True)
+            ],
+            whole(run, "weights"),
+        ),
+        "recording": next(
+            (dict(part) for status in outcome.statuses if (part := section(status, "recording"))), None
+        ),
         "replicas_identical": outcome.identical,
         "digest": _hexadecimal(outcome.digest),
         "test_accuracy": next(iter(outcome.accuracies.values()), None) if outcome.identical else None,

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2psgd.ops import numerals
+from p2psgd.ops.compression_text import bits_of, fraction
+from p2psgd.ops.status_text import recording_words
 
 Report = Mapping[str, Any]
 
@@ -32,6 +34,12 @@ def summary_text(report: Report) -> str:
             f"compression    {numerals.times(report['compression_ratio'])} against float32 gradients, "
             f"{numerals.decimals(report['bits_per_index'], 2)} bits per index, headers included"
         )
+    if report["compression"] is not None:
+        total = report["compression"]["total"]
+        lines.append(f"{'':<15}= {bits_of(total)}")
+        lines.append(f"density        {fraction(total['density'])} of the weights changed by a mini-batch")
+    if report["recording"] is not None:
+        lines.append(f"recording      {recording_words(report['recording'])}")
     return "\n".join(lines)
 
 

@@ -31,6 +31,7 @@ class Vitals:
     alarms: list[str]
     stopped_nodes: set[int]
     trainer: dict[str, Any]
+    accounts: dict[str, Any]  # "compression" and "recording"
 
 
 def describe_node(
@@ -58,6 +59,7 @@ def describe_node(
         "trainer": vitals.trainer,
         "peers": peers[:ROWS_MAX],
         "peers_total": len(peers),
+        **vitals.accounts,
         "dropped": {} if mesh is None else dict(mesh.dropped),
         "alarms": vitals.alarms,
     }

@@ -36,6 +36,7 @@ def render_status(status: Status) -> str:
         *_line("updates", _updates(status, node)),
         *_line("traffic", _traffic(status)),
         *_line("log", _log(status)),
+        *_line("recording", recording_words(section(status, "recording"))),
         *_line("replica", _replica(status)),
         *_line("dropped", _dropped(status)),
         *_peers(node),
@@ -131,6 +132,15 @@ def _log(status: Status) -> str:
     budget = f" of at most {numerals.size(whole(log, 'budget_bytes'))}" if whole(log, "budget_bytes") else ""
     kept = numerals.counted(whole(log, "updates"), "update")
     return f"{kept} kept, {numerals.size(whole(log, 'bytes'))}{budget}"
+
+
+def recording_words(recording: Status) -> str:
+    """What a node has recorded so far, and why no more if it has ended."""
+    if not recording:
+        return ""
+    updates, size = numerals.counted(whole(recording, "updates"), "update"), whole(recording, "bytes")
+    note = f"; {printable(recording['note'])}" if recording.get("note") else ""
+    return f"{updates} in {numerals.size(size)} in {printable(recording.get('file', '?'))}{note}"
 
 
 def _replica(status: Status) -> str:

@@ -8,15 +8,22 @@ from collections.abc import Callable
 
 import pytest
 
-from p2psgd.core.effects import Drop
-from p2psgd.core.events import GapReceived, NodeStopping, StatusReceived, TimePassed, UpdateReceived
+from p2psgd.core.effects import Drop, Record
+from p2psgd.core.events import (
+    GapReceived,
+    LinkOpened,
+    NodeStopping,
+    StatusReceived,
+    TimePassed,
+    UpdateReceived,
+)
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import CREDIT_BYTES
-from p2psgd.core.replica import OWN_LAG_MAX
+from p2psgd.core.replica import OWN_LAG_MAX, Replica
 from p2psgd.wire import codec
 from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow
 from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
-from tests.core.cluster import WEIGHTS, Cluster, make_words, own_update
+from tests.core.cluster import WEIGHTS, Cluster, initial_coordinates, make_words, own_update
 
 Clusters = Callable[..., Cluster]
 
@@ -32,6 +39,20 @@ def test_an_own_update_reaches_every_linked_peer_and_its_trainer(clusters: Clust
     before = cluster.replica(1).spec
     assert cluster.replica(1).lattice.coordinates[7] == -WEIGHTS // 2 + 7 + 3
     assert before.weights == WEIGHTS
+
+
+def test_a_recorded_replica_orders_every_update_applied_to_be_recorded_once(clusters: Clusters) -> None:
+    cluster = clusters(1)
+    cluster.give(0, own_update([1, 7]))
+    frame = cluster.replica(0).log.frame(cluster.replica(0).me, 1)
+    assert frame is not None
+    me, peer = Origin(9, 1), cluster.replica(0).me
+    recorded = Replica(cluster.spec, me=me, coordinates=initial_coordinates(), recorded=True)
+    recorded.handle(LinkOpened(peer, "node-0"), 0.0)
+    own = recorded.handle(own_update([2, 3]), 0.0)
+    theirs = [recorded.handle(UpdateReceived(peer, frame[5:]), 0.0) for _ in range(2)]
+    records = [[effect for effect in effects if isinstance(effect, Record)] for effects in (own, *theirs)]
+    assert records == [[Record(recorded.log.frame(me, 1) or b"")], [Record(frame)], []]
 
 
 def test_updates_that_cross_leave_equal_bits_in_any_order(clusters: Clusters) -> None:

@@ -95,6 +95,9 @@ class NumpyHost:
     def status(self) -> dict[str, Any]:
         return self.status_value
 
+    def compression(self) -> dict[str, Any]:
+        return {"total": {"updates": len(self.updates)}}
+
     def share(self) -> tuple[int, int] | None:
         return self.share_value
 

@@ -54,9 +54,10 @@ def ask(end: socket.socket, fields: Any, descriptors: list[int] | None = None) -
     return answer
 
 
-def test_status_and_finish_are_answered(daemon: Daemon) -> None:
+def test_status_compression_and_finish_are_answered(daemon: Daemon) -> None:
     with ControlClient(daemon.path) as client:
         assert client.request("status") == {"status": {"node": "node-1"}}
+        assert client.request("compression") == {"compression": {"total": {"updates": 0}}}
         assert client.request("finish") == {}
         assert client.request("status")["status"] == {"node": "node-1"}
 

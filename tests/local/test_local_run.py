@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,9 +12,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from p2psgd.core.run_spec import hash_coordinates
 from p2psgd.errors import ExitCode
+from p2psgd.ipc.proposal import propose
 from p2psgd.local import run_local
-from p2psgd.trainer.recipe import RECIPES
+from p2psgd.trainer.data import load_dataset
+from p2psgd.trainer.evaluation import net_shape
+from p2psgd.trainer.net import initial_weights
+from p2psgd.trainer.recipe import RECIPES, load_recipe
+from p2psgd.wire import codec
+from p2psgd.wire.recording import read_start, read_updates
+from tests.daemons import P2PSGD
 from tests.local.conditions import wait_until
 from tests.local.run import Run
 
@@ -61,6 +70,38 @@ def test_replicas_end_identical_and_the_net_has_learned(start: Start, nodes: int
     applied = [node["updates_applied"] for node in report["per_node"]]
     assert applied == [sum(sent) - own for own in sent]
     assert f"digest {report['digest']}" in run.output
+
+
+def test_a_recorded_run_replayed_gives_the_same_replica(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "run.rec"
+    run = start("-n", "2", "--steps", "300", "--record", str(path))
+    assert run.ends() == ExitCode.OK, run.output
+    report = run.report()
+    recipe = load_recipe("digits")
+    shape = net_shape(recipe, load_dataset(recipe.data))
+    _, coordinates = propose(initial_weights(shape, recipe.seed), quantum=recipe.quantum, label=recipe.label)
+    frontier: dict[tuple[int, int], int] = {}
+    with path.open("rb") as file:
+        header = read_start(file)
+        assert header.initial == hash_coordinates(coordinates)
+        for update in read_updates(file, header.weights):
+            origin = (update.header.node, update.header.incarnation)
+            assert update.header.sequence == frontier.get(origin, 0) + 1
+            frontier[origin] = update.header.sequence
+            codec.apply_coordinates(coordinates, update.words, update.header.step)
+    key = int.from_bytes(header.fingerprint[:8], "little")
+    assert f"{codec.digest_coordinates(coordinates, key):016x}" == report["digest"]
+    sent = [node["updates_sent"] for node in report["per_node"]]
+    assert sorted(frontier.values()) == sorted(sent)
+    assert report["compression"]["total"]["updates"] == report["recording"]["updates"] == sum(sent)
+    assert report["recording"]["bytes"] == path.stat().st_size
+    assert f"{sum(sent)} updates in " in run.output
+
+    shown = subprocess.run([*P2PSGD, "recording", str(path)], capture_output=True, text=True, check=True)
+    assert f"{sum(sent)} updates of 2 nodes" in shown.stdout
+    again = start("-n", "2", "--steps", "300", "--record", str(path))
+    assert again.ends() == ExitCode.USAGE, again.output
+    assert "exists already" in again.output
 
 
 def test_a_temporary_state_directory_is_gone_after_a_good_run(

@@ -56,6 +56,20 @@ def test_a_trainer_of_ones_own_is_taken_as_it_is(tmp_path: Path) -> None:
     assert own.recipe is None
 
 
+def test_the_first_node_records_and_a_file_is_never_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recorded = plan(tmp_path, record=Path("run.rec"), record_bytes=10**6)
+    assert recorded.record_options(0) == ["--record", str(tmp_path / "run.rec"), "--record-bytes", "1000000"]
+    assert recorded.record_options(1) == plan(tmp_path).record_options(0) == []
+    Path("run.rec").touch()
+    with pytest.raises(UsageError, match=r"run\.rec exists already: a recording never replaces a file"):
+        plan(tmp_path, record=Path("run.rec"))
+    with pytest.raises(UsageError, match="the recording cannot be written to"):
+        plan(tmp_path, record=Path("absent/run.rec"))
+
+
 def test_a_given_state_directory_is_kept_and_a_temporary_one_is_not(tmp_path: Path) -> None:
     given, temporary = plan(tmp_path), plan(tmp_path, state=None)
     try:

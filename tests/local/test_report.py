@@ -9,11 +9,12 @@ import pytest
 
 from p2psgd.local.report import Outcome, build_report, write_report
 from p2psgd.local.summary import lost_sentence, summary_text
+from tests.ops.compressions import description
 from tests.ops.statuses import status, trainer
 
 KEYS = (
-    "nodes mode weights quantum wall_s bits_per_index compression_ratio replicas_identical digest "
-    "test_accuracy per_node lost recipe"
+    "nodes mode weights quantum wall_s bits_per_index compression_ratio compression recording "
+    "replicas_identical digest test_accuracy per_node lost recipe"
 )
 NODE_KEYS = (
     "node steps samples samples_per_s updates_sent updates_applied indices_sent bytes_sent bytes_received "
@@ -57,6 +58,32 @@ def test_every_node_has_its_own_figures() -> None:
     assert (first["samples_per_s"], second["samples_per_s"]) == (6_400.0, None)
     assert first["frontier"][0]["sequence"] == 1_000
     assert (first["duplicates"], first["dropped"], first["torn"]) == (2, {}, 0)
+
+
+def test_compression_is_of_all_nodes_and_its_tensors_of_those_that_could_be_asked() -> None:
+    own = description(updates=100)
+    short = {name: own[name] for name in ("total", "recent")}
+    report = build_report(
+        outcome(
+            statuses=[status("node-0", compression=short), status("node-1", compression=short)],
+            compression={"node-0": own, "node-1": {}},
+        )
+    )
+    assert report["compression"]["total"]["updates"] == 200
+    assert [row["indices"] for row in report["compression"]["tensors"]] == [
+        row["indices"] for row in own["tensors"]
+    ]
+    bits, density = summary_text(report).splitlines()[-2:]
+    assert bits.startswith("               = ")
+    assert " remainder + " in bits
+    assert density == "density        0.0625 % of the weights changed by a mini-batch"
+
+
+def test_the_recording_is_in_the_summary() -> None:
+    recording = {"file": "/tmp/run.rec", "updates": 1_800, "bytes": 2_500_000, "note": ""}
+    report = build_report(outcome(statuses=[status("node-0", recording=recording), status("node-1")]))
+    assert report["recording"] == recording
+    assert summary_text(report).splitlines()[-1] == ("recording      1,800 updates in 2.5 MB in /tmp/run.rec")
 
 
 def test_a_lost_node_is_named_and_has_no_digest() -> None:
