@@ -4,25 +4,48 @@ from __future__ import annotations
 
 import argparse
 import importlib
+from pathlib import Path
+from typing import Any
 
 from tests.bench import BENCHES, Figure
 
 
-def run_bench(name: str, *, large: bool) -> list[Figure]:
-    figures: list[Figure] = importlib.import_module(f"tests.bench.{name}").run(large=large)
+def run_bench(name: str, *, large: bool, **options: Any) -> list[Figure]:
+    figures: list[Figure] = importlib.import_module(f"tests.bench.{name}").run(large=large, **options)
     return figures
+
+
+def named_file(text: str) -> tuple[str, Path]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE")
+    return name, Path(path)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHES)}; all by default")
     parser.add_argument("--large", action="store_true", help="the sizes that DESIGN's targets are stated for")
+    codec = parser.add_argument_group("codec", "Only for the bench codec, and what it makes of docs/codec.md")
+    codec.add_argument(
+        "--recording",
+        action="append",
+        default=[],
+        type=named_file,
+        metavar="NAME=FILE",
+        help="also measure the updates of a recording, under this name; may be given several times",
+    )
+    codec.add_argument("--plot", type=Path, metavar="FILE", help="draw bits per index against speed")
+    codec.add_argument("--page", type=Path, metavar="FILE", help="put the tables into this page of docs/")
     arguments = parser.parse_args()
+    options = {
+        "codec": {"recordings": arguments.recording, "plot": arguments.plot, "page": arguments.page},
+    }
     if unknown := set(arguments.names) - set(BENCHES):
         parser.error(f"unknown bench {', '.join(sorted(unknown))}: there are {', '.join(BENCHES)}")
     for name in arguments.names or BENCHES:
         print(name, flush=True)
-        for figure in run_bench(name, large=arguments.large):
+        for figure in run_bench(name, large=arguments.large, **options.get(name, {})):
             print(
                 f"  {figure.name:<44} {figure.value:>10.4g} {figure.unit:<16} {figure.note}".rstrip(),
                 flush=True,
