@@ -50,16 +50,20 @@ class Shape:
     @property
     def tensors(self) -> list[tuple[str, tuple[int, ...]]]:
         """Names and shapes in their order in the flat vector; a layer computes `x @ weight.T + bias`."""
-        named: list[tuple[str, tuple[int, ...]]] = []
-        for number, (width_in, width_out) in enumerate(self.layers, start=1):
-            named.append((f"layer{number}.weight", (width_out, width_in)))
-            named.append((f"layer{number}.bias", (width_out,)))
-        return named
+        shapes: list[tuple[int, ...]] = []
+        for width_in, width_out in self.layers:
+            shapes += [(width_out, width_in), (width_out,)]
+        return list(zip(tensor_names(len(self.layers)), shapes, strict=True))
 
     @property
     def weights(self) -> int:
         """P, the length of the flat vector."""
         return sum((width_in + 1) * width_out for width_in, width_out in self.layers)
+
+
+def tensor_names(layers: int) -> list[str]:
+    """Names of the tensors of a net with so many layers, in their order in the flat vector."""
+    return [f"layer{number}.{kind}" for number in range(1, layers + 1) for kind in ("weight", "bias")]
 
 
 def initial_weights(shape: Shape, seed: int) -> dict[str, Vector]:

@@ -1,4 +1,4 @@
-"""A recipe: what to train, on what, and how, as a small TOML file of flat keys.
+"""A recipe: what to train, on what, and how, as a small TOML file.
 
 Two recipes ship with the package, `speech` and `digits`. A recipe is strict: a key that nobody knows, a
 missing one or a value out of its range is refused with one sentence, before anything is started. All nodes of
@@ -18,7 +18,8 @@ from typing import Annotated, Any, NoReturn
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from p2psgd.errors import ExitCode, UsageError
-from p2psgd.trainer.net import Activation
+from p2psgd.trainer.net import Activation, tensor_names
+from p2psgd.trainer.step_rules import StepRule, assign
 from p2psgd.wire.codec import STEP_MAX
 
 BUILT_IN_DATA = ("speech-small", "digits")
@@ -30,8 +31,20 @@ def _tuple(widths: object) -> object:
     return tuple(widths) if isinstance(widths, list) else widths
 
 
+def _pairs(table: object) -> object:
+    """Keep the order of a table: which of its patterns counts depends on it."""
+    return tuple(table.items()) if isinstance(table, dict) else table
+
+
 Width = Annotated[int, Field(ge=1, le=65_536)]
 Widths = Annotated[tuple[Width, ...], BeforeValidator(_tuple), Field(max_length=16)]
+Pattern = Annotated[str, Field(min_length=1, max_length=80)]
+Tau = Annotated[float, Field(gt=0, le=1e6)]
+Density = Annotated[float, Field(gt=0, le=0.25)]
+TAU_RANGE = "a number above 0 and at most 1000000 (in units of the mean gradient)"
+DENSITY_RANGE = "a number above 0 and at most 0.25 (the part of the weights sent per mini-batch)"
+PATTERNS_MAX = 64  # the deepest net has 34 tensors
+TABLE = f"a table of at most {PATTERNS_MAX} tensor names or patterns, in quotes, each with {{}}"
 
 
 class Recipe(BaseModel):
@@ -64,17 +77,13 @@ class Recipe(BaseModel):
         le=0.5,
         description="a number from 0 to 0.5 (the part of all samples that share 0 trains alone)",
     )
-    tau: float | None = Field(
-        default=None,
-        gt=0,
-        le=1e6,
-        description="a number above 0 and at most 1000000 (in units of the mean gradient)",
+    tau: Tau | None = Field(default=None, description=TAU_RANGE)
+    density: Density | None = Field(default=None, description=DENSITY_RANGE)
+    tau_of: Annotated[tuple[tuple[Pattern, Tau], ...], BeforeValidator(_pairs)] = Field(
+        default=(), max_length=PATTERNS_MAX, description=TABLE.format(TAU_RANGE)
     )
-    density: float | None = Field(
-        default=None,
-        gt=0,
-        le=0.25,
-        description="a number above 0 and at most 0.25 (the part of all weights sent per mini-batch)",
+    density_of: Annotated[tuple[tuple[Pattern, Density], ...], BeforeValidator(_pairs)] = Field(
+        default=(), max_length=PATTERNS_MAX, description=TABLE.format(DENSITY_RANGE)
     )
     quantum_log2: int = Field(default=-20, ge=-30, le=0, description="a whole number from -30 to 0")
 
@@ -84,12 +93,25 @@ class Recipe(BaseModel):
         return 2.0**self.quantum_log2
 
     @property
+    def step_rules(self) -> list[StepRule]:
+        """How each tensor of the net gets its step; ValueError with a sentence if the tables do not fit."""
+        return assign(
+            tensor_names(len(self.hidden) + 1),
+            tau=self.tau,
+            density=self.density,
+            tau_of=self.tau_of,
+            density_of=self.density_of,
+        )
+
+    @property
     def label(self) -> str:
         """The name and a hash of all that must be equal on every node.
 
-        The data's place is left out: every machine may keep them somewhere else.
+        The data's place is left out: every machine may keep them somewhere else. So are tables that are not
+        there, so that a key that is new to recipes leaves the labels of older ones as they are.
         """
-        agreed = self.model_dump(mode="json", exclude={"data"})
+        absent = {key for key in ("tau_of", "density_of") if not getattr(self, key)}
+        agreed = self.model_dump(mode="json", exclude={"data", *absent})
         if self.data in BUILT_IN_DATA:
             agreed["data"] = self.data
         text = json.dumps(agreed, sort_keys=True)
@@ -148,13 +170,22 @@ def _check_step(recipe: Recipe, where: str) -> None:
     """Refuse a recipe that does not say how large its updates are, or says it out of range."""
     if (recipe.tau is None) == (recipe.density is None):
         _refuse(f"{where}: give one of tau and density, {'not both' if recipe.tau else 'such as tau = 0.05'}")
-    if recipe.tau is None:
-        return
-    step = round(recipe.learning_rate * recipe.tau / recipe.quantum)
+    try:
+        _ = recipe.step_rules
+    except ValueError as error:
+        _refuse(f"{where}: {error}")
+    if recipe.tau is not None:
+        _check_tau(recipe, recipe.tau, f"{where}: tau")
+    for pattern, tau in recipe.tau_of:
+        _check_tau(recipe, tau, f'{where}: tau_of "{pattern}"')
+
+
+def _check_tau(recipe: Recipe, tau: float, which: str) -> None:
+    step = round(recipe.learning_rate * tau / recipe.quantum)
     if not 1 <= step <= STEP_MAX:
         change = "lower" if step < 1 else "raise"
         _refuse(
-            f"{where}: tau = {recipe.tau:g} at learning_rate = {recipe.learning_rate:g} moves a weight by "
+            f"{which} = {tau:g} at learning_rate = {recipe.learning_rate:g} moves a weight by "
             f"{step} quanta of 2^{recipe.quantum_log2}, which must be 1 to {STEP_MAX}: "
             f"{change} quantum_log2, or change tau"
         )

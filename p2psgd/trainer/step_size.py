@@ -1,4 +1,4 @@
-"""How large an update's step is: from a fixed tau, or steered towards a density.
+"""How large an update's steps are: from a fixed tau, or steered towards a density.
 
 tau is in units of the mean gradient of a mini-batch, so a weight moves by learning rate x tau, rounded to
 quanta [Strom 2015, section 3; there the gradient is summed]. As the learning rate falls the step falls with
@@ -6,11 +6,17 @@ it, to no less than one quantum. With a target density instead, tau follows what
 target raises it, less lowers it. The rule is a power law with a small exponent and a bounded factor, so one
 odd mini-batch moves tau little and no sequence of them makes it swing; it depends on the counts alone and is
 thus the same in every replay.
+
+Tensors may follow rules of their own (step_rules.py); every rule has a tau and counts its own tensors only.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 from p2psgd.trainer.recipe import Recipe
+from p2psgd.trainer.step_rules import StepRule
 from p2psgd.wire.codec import STEP_MAX
 
 TAU_START = (
@@ -22,12 +28,13 @@ TAU_MIN, TAU_MAX = 1e-9, 1e6
 
 
 class StepSize:
-    """The step in quanta for each mini-batch of one trainer."""
+    """The step in quanta for each mini-batch of one trainer, for the tensors of one rule."""
 
-    def __init__(self, recipe: Recipe, weights: int) -> None:
-        self._quantum = recipe.quantum
-        self._target = None if recipe.density is None else max(1.0, recipe.density * weights)
-        self._tau = TAU_START if recipe.tau is None else recipe.tau
+    def __init__(self, rule: StepRule, weights: int, quantum: float) -> None:
+        """`weights`: how many the rule's tensors hold together."""
+        self._quantum = quantum
+        self._target = None if rule.density is None else max(1.0, rule.density * weights)
+        self._tau = TAU_START if rule.tau is None else rule.tau
 
     @property
     def tau(self) -> float:
@@ -39,9 +46,38 @@ class StepSize:
         return min(STEP_MAX, max(1, round(learning_rate * self._tau / self._quantum)))
 
     def sent(self, count: int) -> None:
-        """Learn how many indices the last mini-batch sent."""
+        """Learn how many indices of the rule's tensors the last mini-batch sent."""
         if self._target is None:
             return
         factor = ((count + 1) / (self._target + 1)) ** EXPONENT
         factor = min(FACTOR_MAX, max(1 / FACTOR_MAX, factor))
         self._tau = min(TAU_MAX, max(TAU_MIN, self._tau * factor))
+
+
+class StepSizes:
+    """The steps of all tensors of one trainer, rule by rule."""
+
+    def __init__(self, recipe: Recipe, tensors: list[tuple[str, tuple[int, ...]]]) -> None:
+        """`tensors`: name and shape of each, as the recipe's net has them."""
+        sizes = {name: math.prod(shape) for name, shape in tensors}
+        self._rules = [
+            (rule, StepSize(rule, sum(sizes[name] for name in rule.tensors), recipe.quantum))
+            for rule in recipe.step_rules
+        ]
+
+    @property
+    def taus(self) -> list[float]:
+        """The thresholds, one for each rule, in units of the mean gradient."""
+        return [size.tau for _, size in self._rules]
+
+    def step(self, learning_rate: float) -> int | dict[str, int]:
+        """What a link's send() takes: one step if all tensors have the same, else each tensor's by name."""
+        steps = [(rule, size.step(learning_rate)) for rule, size in self._rules]
+        if len({step for _, step in steps}) == 1:
+            return steps[0][1]
+        return {name: step for rule, step in steps for name in rule.tensors}
+
+    def sent(self, counts: Mapping[str, int]) -> None:
+        """Learn how many indices of each tensor the last mini-batch sent."""
+        for rule, size in self._rules:
+            size.sent(sum(counts[name] for name in rule.tensors))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -25,7 +25,7 @@ from p2psgd.trainer.plan import Plan
 from p2psgd.trainer.progress import Progress, Reports
 from p2psgd.trainer.recipe import Recipe
 from p2psgd.trainer.schedule import Order, learning_rate
-from p2psgd.trainer.step_size import StepSize
+from p2psgd.trainer.step_size import StepSizes
 
 QUIET_S = 30.0  # so long a trainer waits without hearing anything before it starts all the same
 LOOK_EVERY_S = 0.25  # how soon a wait notices a signal
@@ -53,8 +53,15 @@ class TrainingLink(Reports, Protocol):
     def receive(self) -> int:
         """Apply what has arrived; returns how many updates."""
 
-    def send(self, delta: Vector, step: int) -> int:
-        """Propose a change of all weights; returns how many indices were sent."""
+    @property
+    def sent(self) -> Mapping[str, int]:
+        """How many indices of each tensor the last send() sent."""
+
+    def send(self, delta: Vector, step: int | Mapping[str, int]) -> int:
+        """Propose a change of all weights; returns how many indices were sent.
+
+        step: in quanta, for all tensors or by tensor name.
+        """
 
     def wait(self, timeout_s: float) -> object:
         """Wait until something arrives."""
@@ -82,7 +89,7 @@ class Training:
         shape = net_shape(recipe, dataset)
         self._net = Net(shape, recipe.batch)
         self._order = Order(len(dataset.train.labels), recipe.seed)
-        self._step_size = StepSize(recipe, shape.weights)
+        self._step_sizes = StepSizes(recipe, shape.tensors)
         self._inputs = np.empty((recipe.batch, shape.inputs), np.float32)
         self._gradient = np.empty(shape.weights, np.float32)
         self._progress = Progress(link, plan.walk.samples_before(link.mini_batches), clock)
@@ -162,16 +169,17 @@ class Training:
         self._check_loss(loss)
         delta = self._gradient
         delta *= np.float32(-rate)
-        sent = link.send(delta, step=self._step_size.step(rate))
-        self._step_size.sent(sent)
+        link.send(delta, step=self._step_sizes.step(rate))
+        self._step_sizes.sent(link.sent)
         self._progress.trained(len(rows), loss, float(positions[0] / plan.walk.samples))
 
     def _check_loss(self, loss: float) -> None:
         if math.isfinite(loss):
             return
+        taus = ", ".join(f"{tau:g}" for tau in self._step_sizes.taus)
         raise UsageError(
             f"training diverged: the loss is {loss} after {self._link.mini_batches} mini-batches "
-            f"with learning_rate = {self._recipe.learning_rate:g} and tau = {self._step_size.tau:g}: "
+            f"with learning_rate = {self._recipe.learning_rate:g} and tau = {taus}: "
             "try a lower learning_rate or tau, or a longer gentle_start",
             ExitCode.FAILED,
         )

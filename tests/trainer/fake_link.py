@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -26,6 +27,7 @@ class FakeNet:
     def __init__(self, initial: dict[str, Vector], quantum: float, nodes: int) -> None:
         self.quantum = quantum
         flat = np.concatenate([tensor.ravel() for tensor in initial.values()])
+        self.sizes = {name: tensor.size for name, tensor in initial.items()}
         self.initial: Vector = (np.rint(flat / quantum) * quantum).astype(np.float32)
         self.arrived = threading.Condition()
         self.links = [FakeLink(self, node) for node in range(nodes)]
@@ -45,8 +47,9 @@ class FakeLink:
         self.stopping = False
         self.inbox: deque[Update] = deque()
         self.reports: list[dict[str, object]] = []
-        self.steps: list[int] = []
-        self.sent: list[int] = []
+        self.steps: list[int | Mapping[str, int]] = []
+        self.counts: list[int] = []
+        self.sent: dict[str, int] = dict.fromkeys(net.sizes, 0)
         self.waits = 0
         self.finished: bool | None = None
 
@@ -59,17 +62,25 @@ class FakeLink:
             self.peer_mini_batches[node] = mini_batch
         return len(updates)
 
-    def send(self, delta: Vector, step: int) -> int:
+    def send(self, delta: Vector, step: int | Mapping[str, int]) -> int:
         assert np.isfinite(delta).all()
+        sizes = self.net.sizes
+        steps = dict.fromkeys(sizes, step) if isinstance(step, int) else step
+        assert steps.keys() == sizes.keys()
         self.residual += delta
-        threshold = np.float32(step * self.net.quantum)
-        indices = np.flatnonzero(np.abs(self.residual) > threshold)
-        amounts = np.copysign(threshold, self.residual[indices])
+        threshold = np.repeat(
+            np.array([steps[name] * self.net.quantum for name in sizes], np.float32), list(sizes.values())
+        )
+        over = np.abs(self.residual) > threshold
+        indices = np.flatnonzero(over)
+        amounts = np.copysign(threshold, self.residual)[indices]
         self.residual[indices] -= amounts
         self.weights[indices] += amounts
         self.mini_batches += 1
         self.steps.append(step)
-        self.sent.append(len(indices))
+        self.counts.append(len(indices))
+        parts = np.split(over, np.cumsum(list(sizes.values()))[:-1])
+        self.sent = {name: int(np.count_nonzero(part)) for name, part in zip(sizes, parts, strict=True)}
         with self.net.arrived:
             for link in self.net.links:
                 if link is not self:

@@ -98,6 +98,13 @@ def test_an_unknown_key_is_refused_with_the_nearest_and_all_known_ones() -> None
         ("gentle_start", 0.6),
         ("tau", 0.0),
         ("tau", -1.0),
+        ("tau_of", 0.1),
+        ("tau_of", [["*", 0.1]]),
+        ("tau_of", {"*": 0.0}),
+        ("tau_of", {"": 0.1}),
+        ("tau_of", {"layer1": {"weight": 0.1}}),  # the name was not in quotes
+        ("tau_of", {f"layer{number}.*": 0.1 for number in range(65)}),
+        ("density_of", {"*": 0.3}),
         ("quantum_log2", 1),
         ("quantum_log2", -31),
     ],
@@ -141,6 +148,47 @@ def test_a_step_that_is_no_number_of_quanta_is_refused() -> None:
         UsageError, match=r"by 10737418240 quanta of 2\^-30.+: raise quantum_log2, or change tau"
     ):
         recipe(tau=100.0, quantum_log2=-30)
+
+
+def test_a_pattern_that_matches_no_tensor_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UsageError) as caught:
+        recipe(tau_of={"layer3.*": 0.1})
+    assert str(caught.value) == (
+        'recipe mine.toml: tau_of "layer3.*" matches no tensor: '
+        "there are layer1.weight, layer1.bias, layer2.weight, layer2.bias"
+    )
+    assert recipe(hidden=[8, 8], tau_of={"layer3.*": 0.1}).tau_of == (("layer3.*", 0.1),)
+
+
+def test_a_pattern_that_comes_too_late_is_refused() -> None:
+    with pytest.raises(UsageError, match=r'density_of "layer1\.bias" has no effect: patterns before it'):
+        recipe(density_of={"*.bias": 0.1, "layer1.bias": 0.2})
+    assert recipe(density_of={"layer1.bias": 0.2, "*.bias": 0.1})
+
+
+def test_a_tensor_with_a_tau_and_a_density_is_refused() -> None:
+    with pytest.raises(
+        UsageError, match=r'layer1\.bias has both a tau \(tau_of "layer1\.\*"\) and a density \(density_of'
+    ):
+        recipe(tau_of={"layer1.*": 0.1}, density_of={"*.bias": 0.1})
+
+
+def test_a_tensors_own_step_that_is_no_number_of_quanta_is_refused() -> None:
+    with pytest.raises(
+        UsageError, match=r'mine\.toml: tau_of "\*\.bias" = 1e-08 at .+ by 0 quanta of .+: lower quantum_log2'
+    ):
+        recipe(tau_of={"*.bias": 1e-8})
+
+
+def test_tables_change_the_label_and_so_does_their_order() -> None:
+    one = recipe(tau_of={"*.bias": 0.2, "layer1.*": 0.3})
+    other = recipe(tau_of={"layer1.*": 0.3, "*.bias": 0.2})
+    assert len({recipe().label, one.label, other.label, recipe(density_of={"*.bias": 0.2}).label}) == 4
+    assert recipe(tau_of={}).label == recipe().label
+
+
+def test_labels_stay_as_they_are_when_recipes_get_new_keys() -> None:
+    assert recipe().label == "mine-fc97ae4d"
 
 
 def test_a_recipe_that_is_not_there_is_refused_with_the_built_in_ones() -> None:

@@ -2,26 +2,43 @@
 
 import pytest
 
+from p2psgd.trainer.net import Activation, Shape
 from p2psgd.trainer.recipe import Recipe, parse_recipe
-from p2psgd.trainer.step_size import FACTOR_MAX, TAU_START, StepSize
+from p2psgd.trainer.step_rules import StepRule
+from p2psgd.trainer.step_size import FACTOR_MAX, TAU_START, StepSize, StepSizes
 from p2psgd.wire.codec import STEP_MAX
 
-COMMON = {"name": "x", "data": "digits", "hidden": [], "batch": 1, "epochs": 1, "learning_rate": 0.5}
+QUANTUM = 2.0**-10
+COMMON = {"name": "x", "data": "digits", "hidden": [8], "batch": 1, "epochs": 1, "learning_rate": 0.5}
+TENSORS = Shape(inputs=20, hidden=(8,), classes=3, activation=Activation.RELU).tensors
+NAMES = [name for name, _ in TENSORS]
 
 
-def recipe(**keys: float) -> Recipe:
-    return parse_recipe({**COMMON, **keys}, where="recipe")
+def by_tau(tau: float, *, weights: int) -> StepSize:
+    return StepSize(StepRule(("all",), tau=tau), weights, QUANTUM)
+
+
+def by_density(density: float, *, weights: int) -> StepSize:
+    return StepSize(StepRule(("all",), density=density), weights, QUANTUM)
+
+
+def recipe(**keys: object) -> Recipe:
+    return parse_recipe({**COMMON, "quantum_log2": -10, **keys}, where="recipe")
+
+
+def counts(**by_name: int) -> dict[str, int]:
+    return dict.fromkeys(NAMES, 0) | {name.replace("_", "."): count for name, count in by_name.items()}
 
 
 def test_a_weight_moves_by_learning_rate_times_tau_rounded_to_quanta() -> None:
-    size = StepSize(recipe(tau=0.1, quantum_log2=-10), weights=100)
+    size = by_tau(0.1, weights=100)
     assert size.step(0.5) == round(0.5 * 0.1 * 1024) == 51
     size.sent(90)
     assert size.step(0.5) == 51
 
 
 def test_the_step_stays_between_one_and_the_limit() -> None:
-    size = StepSize(recipe(tau=0.1, quantum_log2=-10), weights=100)
+    size = by_tau(0.1, weights=100)
     assert size.step(1e-12) == 1
     assert size.step(0.0) == 1
     assert size.step(1e12) == STEP_MAX
@@ -29,7 +46,7 @@ def test_the_step_stays_between_one_and_the_limit() -> None:
 
 def test_the_controller_reaches_the_density_from_both_sides() -> None:
     for truth in (0.0005, 3.0):  # the tau at which the made-up net sends the target
-        size = StepSize(recipe(density=0.01), weights=100_000)
+        size = by_density(0.01, weights=100_000)
         assert size.tau == TAU_START
         for _ in range(200):
             size.sent(min(100_000, round(1000 * truth / size.tau)))
@@ -37,7 +54,7 @@ def test_the_controller_reaches_the_density_from_both_sides() -> None:
 
 
 def test_the_controller_moves_by_bounded_factors_and_the_same_in_every_replay() -> None:
-    size, replay = (StepSize(recipe(density=0.01), weights=100_000) for _ in range(2))
+    size, replay = (by_density(0.01, weights=100_000) for _ in range(2))
     for count in (0, 100_000, 0, 0, 1000, 7, 100_000):
         before = size.tau
         size.sent(count)
@@ -50,6 +67,41 @@ def test_the_controller_moves_by_bounded_factors_and_the_same_in_every_replay() 
 
 
 def test_a_tiny_net_has_a_target_of_at_least_one_index() -> None:
-    size = StepSize(recipe(density=0.001), weights=10)
+    size = by_density(0.001, weights=10)
     size.sent(1)
     assert size.tau == TAU_START
+
+
+def test_one_step_for_all_tensors_is_a_number() -> None:
+    assert StepSizes(recipe(tau=0.1), TENSORS).step(0.5) == 51
+    assert StepSizes(recipe(tau=0.1, tau_of={"*.bias": 0.1}), TENSORS).step(0.5) == 51
+
+
+def test_different_steps_are_named_for_every_tensor() -> None:
+    sizes = StepSizes(recipe(tau=0.1, tau_of={"*.bias": 0.2, "layer2.*": 0.4}), TENSORS)
+    assert sizes.step(0.5) == {
+        "layer1.weight": 51,
+        "layer1.bias": 102,
+        "layer2.weight": 205,
+        "layer2.bias": 102,
+    }
+    assert sizes.taus == [0.1, 0.2, 0.4]
+    assert sizes.step(1e-9) == 1  # where all have come down to one quantum
+
+
+def test_a_density_counts_the_tensors_of_its_rule_only() -> None:
+    sizes = StepSizes(recipe(tau=0.1, density_of={"layer1.*": 0.25}), TENSORS)
+    target = (20 * 8 + 8) // 4
+    sizes.sent(counts(layer1_weight=target - 2, layer1_bias=2, layer2_weight=1000))
+    assert sizes.taus == [0.1, TAU_START]
+    sizes.sent(counts(layer1_weight=2 * target))
+    fixed, steered = sizes.taus
+    assert fixed == 0.1
+    assert steered == pytest.approx(TAU_START * 2**0.05, rel=0.01)
+
+
+def test_two_patterns_are_steered_apart_even_with_one_density() -> None:
+    sizes = StepSizes(recipe(tau=0.1, density_of={"layer1.weight": 0.1, "layer2.weight": 0.1}), TENSORS)
+    sizes.sent(counts(layer1_weight=160))
+    _, first, second = sizes.taus
+    assert first > TAU_START > second

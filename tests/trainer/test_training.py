@@ -2,6 +2,8 @@
 
 import math
 import threading
+from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -96,7 +98,7 @@ def test_a_target_density_is_met(digits: Dataset) -> None:
     recipe = quick(tau=None, density=0.02)
     (link,) = links(recipe, digits, 1)
     run_together(trainings(recipe, digits, [link]))
-    held = link.sent[len(link.sent) // 4 : len(link.sent) // 2]  # before the rate's first halving
+    held = link.counts[len(link.counts) // 4 : len(link.counts) // 2]  # before the rate's first halving
     assert np.mean(held) == pytest.approx(0.02 * len(link.weights), rel=0.2)
 
 
@@ -105,13 +107,34 @@ def test_the_step_halves_with_the_learning_rate(digits: Dataset) -> None:
     (link,) = links(recipe, digits, 1)
     run_together(trainings(recipe, digits, [link]))
     first = round(recipe.learning_rate * 0.03 / recipe.quantum)
-    assert sorted(set(link.steps), reverse=True) == [
+    assert [step for step, _ in groupby(link.steps)] == [
         first,
         round(first / 2),
         round(first / 4),
         round(first / 8),
     ]
-    assert link.steps == sorted(link.steps, reverse=True)
+
+
+def test_a_tensors_own_tau_and_density_reach_the_link(digits: Dataset) -> None:
+    recipe = quick(tau_of=(("*.bias", 0.06),), density_of=(("layer2.weight", 0.02),))
+    (link,) = links(recipe, digits, 1)
+    counts: list[int] = []
+    send = link.send
+
+    def noting(delta: Any, step: int | Mapping[str, int]) -> int:
+        count = send(delta, step)
+        counts.append(link.sent["layer2.weight"])
+        return count
+
+    link.send = noting  # type: ignore[method-assign]
+    run_together(trainings(recipe, digits, [link]))
+    step = link.steps[0]
+    assert isinstance(step, Mapping)
+    assert step["layer1.weight"] == round(recipe.learning_rate * 0.03 / recipe.quantum)
+    assert step["layer1.bias"] == step["layer2.bias"] == round(recipe.learning_rate * 0.06 / recipe.quantum)
+    held = counts[len(counts) // 4 : len(counts) // 2]  # before the rate's first halving
+    assert np.mean(held) == pytest.approx(0.02 * 64 * 10, rel=0.2)
+    assert accuracy(link) > 0.9
 
 
 def test_the_others_wait_for_the_gentle_start_and_say_so(digits: Dataset) -> None:
@@ -154,7 +177,7 @@ def test_a_trainer_that_was_at_work_before_goes_on_from_its_count(digits: Datase
     first_life = trainings(recipe, digits, [parted], steps=40)[0]
     send = parted.send
 
-    def dying(delta: Any, step: int) -> int:
+    def dying(delta: Any, step: int | Mapping[str, int]) -> int:
         if parted.mini_batches == 17:
             raise ConnectionError
         return send(delta, step)
