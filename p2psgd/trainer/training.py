@@ -2,9 +2,10 @@
 section 3].
 
 receive() brings the peers' updates, the gradient is taken at the weights as they then are, send() adds minus
-the learning rate times the gradient to the residual and sends what has grown beyond the step. Where it goes
-on after a crash follows from the link's count of mini-batches. This file knows no signals, files or command
-lines.
+the learning rate times the gradient to the residual and sends what has grown beyond the step. When the rate
+changes the residual changes with it: what waits is a sum of gradients, as in [Strom 2015], and none of it is
+sent for the sole reason that the step is smaller now. Where it goes on after a crash follows from the link's
+count of mini-batches. This file knows no signals, files or command lines.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ class TrainingLink(Reports, Protocol):
     @property
     def weights(self) -> Vector:
         """(P,) as of the last receive() and send()."""
+
+    @property
+    def residual(self) -> Vector:
+        """(P,) what was proposed and not yet sent."""
 
     @property
     def mini_batches(self) -> int:
@@ -92,6 +97,7 @@ class Training:
         self._step_sizes = StepSizes(recipe, shape.tensors)
         self._inputs = np.empty((recipe.batch, shape.inputs), np.float32)
         self._gradient = np.empty(shape.weights, np.float32)
+        self._rate: float | None = None  # of the last mini-batch, also of an earlier life's
         self._progress = Progress(link, plan.walk.samples_before(link.mini_batches), clock)
 
     def run(self) -> None:
@@ -160,18 +166,27 @@ class Training:
         self._dataset.train.fill(rows, inputs)
         labels = self._dataset.train.labels[rows]
         loss = self._net.gradient(link.weights, inputs, labels, gradient=self._gradient)
-        rate = learning_rate(
-            recipe.learning_rate,
-            plan.epoch(int(positions[0]), elapsed_s=elapsed_s),
-            hold_epochs=recipe.hold_epochs,
-            halve_every_epochs=recipe.halve_every_epochs,
-        )
         self._check_loss(loss)
+        rate = self._learning_rate(link.mini_batches, elapsed_s)
+        if self._rate is None:
+            self._rate = self._learning_rate(link.mini_batches - 1, elapsed_s) if link.mini_batches else rate
         delta = self._gradient
         delta *= np.float32(-rate)
+        if rate != self._rate:
+            delta += np.float32(rate / self._rate - 1) * link.residual
+        self._rate = rate
         link.send(delta, step=self._step_sizes.step(rate))
         self._step_sizes.sent(link.sent)
         self._progress.trained(len(rows), loss, float(positions[0] / plan.walk.samples))
+
+    def _learning_rate(self, mini_batch: int, elapsed_s: float) -> float:
+        position = int(self._plan.walk.at(mini_batch)[0])
+        return learning_rate(
+            self._recipe.learning_rate,
+            self._plan.epoch(position, elapsed_s=elapsed_s),
+            hold_epochs=self._recipe.hold_epochs,
+            halve_every_epochs=self._recipe.halve_every_epochs,
+        )
 
     def _check_loss(self, loss: float) -> None:
         if math.isfinite(loss):

@@ -137,6 +137,18 @@ def test_a_tensors_own_tau_and_density_reach_the_link(digits: Dataset) -> None:
     assert accuracy(link) > 0.9
 
 
+def test_what_waits_is_a_sum_of_gradients_whatever_the_learning_rate(digits: Dataset) -> None:
+    tiny = {"learning_rate": 1e-4, "tau": 1e4}  # nothing is ever sent
+    constant, halved = quick(hold_epochs=100.0, **tiny), quick(**tiny)
+    sums = []
+    for recipe, final in ((constant, 1e-4), (halved, 1e-4 / 8)):
+        (link,) = links(recipe, digits, 1)
+        run_together(trainings(recipe, digits, [link]))
+        assert not any(link.counts)
+        sums.append(link.residual / final)
+    assert np.allclose(sums[0], sums[1], rtol=1e-3, atol=1e-3 * np.abs(sums[0]).max())
+
+
 def test_the_others_wait_for_the_gentle_start_and_say_so(digits: Dataset) -> None:
     recipe = quick(gentle_start=0.5)
     first, second = links(recipe, digits, 2)
@@ -170,7 +182,8 @@ def test_a_trainer_that_hears_nothing_starts_after_a_while(
     assert "without an update: the gentle start is cut short" in capsys.readouterr().err
 
 
-def test_a_trainer_that_was_at_work_before_goes_on_from_its_count(digits: Dataset) -> None:
+@pytest.mark.parametrize("died_at", [17, 20])  # at 20 the rate is halved
+def test_a_trainer_that_was_at_work_before_goes_on_from_its_count(digits: Dataset, died_at: int) -> None:
     recipe = quick()
     whole, parted = links(recipe, digits, 1)[0], links(recipe, digits, 1)[0]
     trainings(recipe, digits, [whole], steps=40)[0].run()
@@ -178,7 +191,7 @@ def test_a_trainer_that_was_at_work_before_goes_on_from_its_count(digits: Datase
     send = parted.send
 
     def dying(delta: Any, step: int | Mapping[str, int]) -> int:
-        if parted.mini_batches == 17:
+        if parted.mini_batches == died_at:
             raise ConnectionError
         return send(delta, step)
 
