@@ -182,7 +182,7 @@ def test_a_trainer_that_hears_nothing_starts_after_a_while(
     assert "without an update: the gentle start is cut short" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("died_at", [17, 20])  # at 20 the rate is halved
+@pytest.mark.parametrize("died_at", [17, 22])  # at 22 the rate is halved
 def test_a_trainer_that_was_at_work_before_goes_on_from_its_count(digits: Dataset, died_at: int) -> None:
     recipe = quick()
     whole, parted = links(recipe, digits, 1)[0], links(recipe, digits, 1)[0]
