@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Sequence
 
-from numpy import float32, int32, uint32, uint64
+from numpy import float32, int32, uint16, uint32, uint64
 from numpy.typing import NDArray
 
 class Status(enum.Enum):
@@ -17,6 +17,11 @@ class Status(enum.Enum):
     RUN_OUT_OF_RANGE = ...
     DIGITS_OUT_OF_RANGE = ...
     COUNT_MISMATCH = ...
+
+class Precision(enum.Enum):
+    FLOAT32 = ...
+    FLOAT16 = ...
+    BFLOAT16 = ...
 
 WEIGHTS_MAX: int
 BLOCK_GAPS: int
@@ -34,12 +39,14 @@ def measure(
     payload: bytes | bytearray | memoryview, weights: int, count: int
 ) -> tuple[int, int, int, int, int, int, int] | tuple[Status, int]: ...
 def residual_pass(
-    residual: NDArray[float32],
-    delta: NDArray[float32],
+    source: NDArray[float32],
+    delta: NDArray[float32] | NDArray[uint16],
+    target: NDArray[float32],
     words: NDArray[uint32],
+    precision: Precision,
     threshold: float,
-    start: int,
-) -> tuple[int, int]: ...
+    first: int,
+) -> tuple[int, int | None]: ...
 def apply_coordinates(coordinates: NDArray[int32], words: NDArray[uint32], step: int) -> tuple[int, int]: ...
 def apply_weights(weights: NDArray[float32], words: NDArray[uint32], amount: float) -> None: ...
 def apply_coordinates_together(

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.errors import PeerError
 from p2psgd.wire import _native
-from p2psgd.wire._native import Status
+from p2psgd.wire._native import Precision, Status
 
 WEIGHTS_MAX: Final = _native.WEIGHTS_MAX  # 2**31: an index has 31 bits
 BLOCK_GAPS: Final = _native.BLOCK_GAPS  # 512 gaps in a block of a payload
@@ -26,6 +26,11 @@ STEP_MAX: Final = _native.STEP_MAX  # 2**20 quanta in one update
 TOGETHER_MAX: Final = _native.TOGETHER_MAX  # 4096 updates in one call that applies many together
 COORDINATE_MAX: Final = 2**24  # float32 holds every integer up to here; past it replicas would differ
 COORDINATE_WARN: Final = 2**23  # half of the way there
+DELTA_TYPES: Final = {  # what a delta may hold; all widen to float32 exactly
+    "float32": Precision.FLOAT32,
+    "float16": Precision.FLOAT16,
+    "bfloat16": Precision.BFLOAT16,
+}
 
 _DENSE: Final = b"\x1f"  # the first byte of a dense payload
 _FAULTS: Final = {
@@ -135,22 +140,34 @@ def _refusal(
 
 
 def residual_pass(
-    residual: NDArray[np.float32],
-    delta: NDArray[np.float32],
+    source: NDArray[np.float32],
+    delta: NDArray[Any],
+    target: NDArray[np.float32],
     words: NDArray[np.uint32],
     *,
     threshold: float,
-    start: int = 0,
-) -> tuple[int, int]:
-    """Accumulate, threshold, emit, subtract ([Strom 2015], lines 4 to 7); returns (count, next start).
+    first: int = 0,
+) -> tuple[int, int | None]:
+    """Accumulate, threshold, emit, subtract ([Strom 2015], lines 4 to 7); returns (count, missed).
 
-    Every weight: r = residual + delta; r > threshold: emit + and subtract the threshold; r < -threshold: emit
-    - and add it. `residual`, `delta`: float32 of one length; `words`: room for the words, which come out
-    sorted in words[:count]. The sweep begins at `start` and wraps; what exceeds the room stays in the
-    residual, and the next start is the first weight that missed its turn, else 0. `threshold` must be exact
-    in float32. NaN or infinity in `delta`: ValueError, nothing changed.
+    Every weight i: r = source + delta in float32; r > threshold: emit `first` + i with a plus and subtract
+    the threshold; r < -threshold: emit it with a minus and add it; target = r. Arrays of one length,
+    `delta` of any of `DELTA_TYPES` (bfloat16 is an array whose dtype has that name), `target` apart from the
+    others. The words come out sorted in words[:count]; what finds no room there stays in the target, and
+    `missed` is the first such i, else None. `threshold` must be exact in float32. ValueError for a sum that
+    is NaN or infinite: `target` and `words` are then undefined, `source` is never written.
     """
-    return _native.residual_pass(residual, delta, words, threshold, start)
+    precision, values = _bits(delta)
+    return _native.residual_pass(source, values, target, words, precision, threshold, first)
+
+
+def _bits(delta: NDArray[Any]) -> tuple[Precision, NDArray[Any]]:
+    """What a delta's elements are, and the array as the core takes it: 16-bit floats by their bits."""
+    dtype = getattr(delta, "dtype", None)
+    precision = Precision.FLOAT32 if dtype is None else DELTA_TYPES.get(dtype.name)
+    if precision is None or (dtype is not None and not dtype.isnative):
+        raise TypeError(f"delta must be of {', '.join(DELTA_TYPES)}; it is of {dtype}")
+    return precision, delta if precision is Precision.FLOAT32 else delta.view(np.uint16)
 
 
 def apply_coordinates(

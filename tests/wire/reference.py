@@ -258,26 +258,25 @@ def _decode_dense(payload: bytes, count: int, weights: int) -> list[int]:
 class Swept(NamedTuple):
     residual: NDArray[np.float32]
     words: list[int]
-    next_start: int
+    missed: int | None
 
 
 def residual_pass(
-    residual: NDArray[np.float32], delta: NDArray[np.float32], *, threshold: float, room: int, start: int = 0
+    source: NDArray[np.float32], delta: NDArray[np.float32], *, threshold: float, room: int, first: int = 0
 ) -> Swept:
-    """[Strom 2015] lines 4 to 7, weight by weight in float32, beginning at `start` and wrapping."""
+    """[Strom 2015] lines 4 to 7, weight by weight in float32; words of the indices `first` + i."""
     limit = np.float32(threshold)
-    after = residual + delta
+    after = source + delta
     words: list[int] = []
-    missed: list[int] = []
-    for index in [*range(start, len(after)), *range(start)]:
-        r = after[index]
+    missed = None
+    for i, r in enumerate(after):
         if abs(r) > limit:
             if len(words) == room:
-                missed.append(index)
+                missed = i if missed is None else missed
                 continue
-            words.append(index << 1 | int(r < 0))
-            after[index] = r - limit if r > 0 else r + limit
-    return Swept(after, sorted(words), missed[0] if missed else 0)
+            words.append(first + i << 1 | int(r < 0))
+            after[i] = r - limit if r > 0 else r + limit
+    return Swept(after, words, missed)
 
 
 def index_hash(index: int, key: int) -> int:

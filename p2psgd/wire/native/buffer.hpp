@@ -31,6 +31,10 @@ struct Element<std::uint32_t> {
     static constexpr const char *codes = "IL", *name = "uint32";
 };
 template <>
+struct Element<std::uint16_t> {
+    static constexpr const char *codes = "H", *name = "uint16";
+};
+template <>
 struct Element<std::uint64_t> {
     static constexpr const char *codes = "LQ", *name = "uint64";
 };

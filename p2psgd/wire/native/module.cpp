@@ -51,8 +51,9 @@ void check(Outcome outcome) {
         case Status::amount_not_positive:
             raise_value_error("a threshold or amount must be positive and finite");
         case Status::start_out_of_range:
-            raise_value_error("start " + where + " is not below the number of weights");
-        case Status::not_finite: raise_value_error("delta[" + where + "] is NaN or infinite");
+            raise_value_error("the weights from start " + where + " on do not all lie below 2**31");
+        case Status::not_finite:
+            raise_value_error("at weight " + where + " the residual and delta add up to NaN or infinity");
         default:
             raise_value_error("status " + std::to_string(static_cast<int>(outcome.status)) + " at " + where);
     }
@@ -120,26 +121,51 @@ nb::tuple measure_payload(nb::handle payload_object, std::uint64_t weights, std:
                           bits.sign_coded_blocks);
 }
 
-std::pair<std::size_t, std::size_t> sweep_residual(nb::handle residual_object, nb::handle delta_object,
-                                                   nb::handle words_object, double threshold,
-                                                   std::size_t start) {
-    const Buffer<float> residual(residual_object, "residual");
-    const Buffer<const float> delta(delta_object, "delta");
+void check_apart(const float* target, std::size_t weights, const void* values, std::size_t bytes,
+                 const char* what) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(target);
+    const auto other = reinterpret_cast<std::uintptr_t>(values);
+    if (begin < other + bytes && other < begin + weights * sizeof(float))
+        raise_value_error(std::string("target overlaps ") + what + ", which must stay as it is");
+}
+
+// The number of words, and the first weight that missed its turn.
+template <typename Element>
+std::pair<std::size_t, std::optional<std::size_t>> sweep(nb::handle source_object, nb::handle delta_object,
+                                                         nb::handle target_object, nb::handle words_object,
+                                                         Precision precision, double threshold,
+                                                         std::size_t first) {
+    const Buffer<const float> source(source_object, "source");
+    const Buffer<const Element> delta(delta_object, "delta");
+    const Buffer<float> target(target_object, "target");
     const Buffer<std::uint32_t> words(words_object, "words");
-    if (residual.size() != delta.size()) {
-        raise_value_error("residual has " + std::to_string(residual.size()) + " weights and delta " +
-                          std::to_string(delta.size()));
+    const std::size_t weights = source.size();
+    if (delta.size() != weights || target.size() != weights) {
+        raise_value_error("source has " + std::to_string(weights) + " weights, delta " +
+                          std::to_string(delta.size()) + " and target " + std::to_string(target.size()));
     }
+    check_apart(target.data(), weights, source.data(), weights * sizeof(float), "source");
+    check_apart(target.data(), weights, delta.data(), weights * sizeof(Element), "delta");
     const float limit = exact(threshold, "the threshold");
     Swept swept{};
     Outcome outcome;
     {
         const nb::gil_scoped_release release;
-        outcome = kernels().residual_pass(residual.data(), delta.data(), residual.size(), limit, start,
-                                          words.data(), words.size(), &swept);
+        outcome = kernels().residual_pass(source.data(), {delta.data(), precision}, target.data(), weights, limit,
+                                          first, words.data(), words.size(), &swept);
     }
     check(outcome);
-    return {swept.count, swept.next};
+    return {swept.count, swept.missed == weights ? std::nullopt : std::optional(swept.missed)};
+}
+
+std::pair<std::size_t, std::optional<std::size_t>> sweep_residual(nb::handle source, nb::handle delta,
+                                                                  nb::handle target, nb::handle words,
+                                                                  Precision precision, double threshold,
+                                                                  std::size_t first) {
+    // float16 and bfloat16 come as their bits
+    return precision == Precision::float32
+               ? sweep<float>(source, delta, target, words, precision, threshold, first)
+               : sweep<std::uint16_t>(source, delta, target, words, precision, threshold, first);
 }
 
 std::pair<std::uint32_t, std::uint32_t> add_to_coordinates(nb::handle coordinates_object,
@@ -324,6 +350,10 @@ NB_MODULE(_native, m) {
         .value("RUN_OUT_OF_RANGE", Status::run_out_of_range)
         .value("DIGITS_OUT_OF_RANGE", Status::digits_out_of_range)
         .value("COUNT_MISMATCH", Status::count_mismatch);
+    nb::enum_<Precision>(m, "Precision")
+        .value("FLOAT32", Precision::float32)
+        .value("FLOAT16", Precision::float16)
+        .value("BFLOAT16", Precision::bfloat16);
     m.attr("WEIGHTS_MAX") = weights_max;
     m.attr("BLOCK_GAPS") = block_gaps;
     m.attr("RICE_MAX") = rice_max;
@@ -341,8 +371,8 @@ NB_MODULE(_native, m) {
     m.def("encode", &encode_words, nb::arg("words"), nb::arg("weights"));
     m.def("decode", &decode_words, nb::arg("payload"), nb::arg("weights"), nb::arg("words"));
     m.def("measure", &measure_payload, nb::arg("payload"), nb::arg("weights"), nb::arg("count"));
-    m.def("residual_pass", &sweep_residual, nb::arg("residual"), nb::arg("delta"), nb::arg("words"),
-          nb::arg("threshold"), nb::arg("start"));
+    m.def("residual_pass", &sweep_residual, nb::arg("source"), nb::arg("delta"), nb::arg("target"),
+          nb::arg("words"), nb::arg("precision"), nb::arg("threshold"), nb::arg("first"));
     m.def("apply_coordinates", &add_to_coordinates, nb::arg("coordinates"), nb::arg("words"),
           nb::arg("step"));
     m.def("apply_weights", &add_to_weights, nb::arg("weights"), nb::arg("words"), nb::arg("amount"));
