@@ -19,12 +19,13 @@ from p2psgd.ipc import layout
 from p2psgd.ipc.counters import COUNTERS_BYTES, COUNTERS_WORDS, Counter, Counters
 from p2psgd.ipc.datagrams import close_descriptors
 from p2psgd.ipc.host import OwnUpdate
+from p2psgd.ipc.publication import half_after, pack_head, published, unpack_head
 from p2psgd.ipc.ring import RingReader, RingWriter, entry_bytes
 from p2psgd.ipc.segments import Access, create_segment, map_segment
 from p2psgd.ipc.wakeup import Wakeup
 from p2psgd.wire import codec
 
-MINI_BATCH_LEAP_MAX = 2**32  # passes without an index between two entries; keeps a liar from using up 64 bits
+MINI_BATCH_LEAP_MAX = 2**32  # between two entries, without an index; keeps a liar from using up 64 bits
 
 
 class Attachment:
@@ -44,6 +45,7 @@ class Attachment:
         stopping: bool,
     ) -> None:
         self.mini_batches = mini_batches  # of the last entry taken; at first, where the trainer goes on
+        self._mini_batch_min = mini_batches + 1  # of the next entry; one mini-batch may send several updates
         self._weights = weights
         self._reload_wanted = False
         with contextlib.ExitStack() as undo:
@@ -74,8 +76,8 @@ class Attachment:
         self._counters = Counters(words)
         self._counters.store(Counter.GENERATION, generation)
         self._counters.store(Counter.STOPPING, int(stopping))
-        self._counters.store(Counter.PASS_BEGUN, mini_batches)
-        self._counters.store(Counter.PASS_DONE, mini_batches)
+        self._counters.store(Counter.MINI_BATCH, mini_batches)
+        self._counters.store(Counter.OUTBOX_HEAD, pack_head(0, mini_batches))
 
     @property
     def descriptors(self) -> list[int]:
@@ -111,9 +113,9 @@ class Attachment:
 
     def published_bytes(self) -> int:
         """How far the outbox has been written by now, as a position."""
-        head = self._counters.load(Counter.OUTBOX_HEAD)
-        self._outbox.accept_head(head)
-        return head
+        position, _ = unpack_head(self._counters.load(Counter.OUTBOX_HEAD))
+        self._outbox.accept_head(position)
+        return position
 
     def take(self, entries_max: int, indices_max: int) -> list[OwnUpdate]:
         """The next checked updates of the outbox, as many as fit a turn of the loop; none: it is empty.
@@ -136,7 +138,7 @@ class Attachment:
                     raise
                 break
             indices += updates[-1].count
-            self.mini_batches = updates[-1].mini_batch
+            self.mini_batches = self._mini_batch_min = updates[-1].mini_batch
         if updates:
             self._counters.store(Counter.OUTBOX_TAIL, self._outbox.tail)
             self._wake_trainer.signal()
@@ -147,15 +149,17 @@ class Attachment:
         self._counters.store(Counter.STOPPING, 1)
         self._wake_trainer.signal()
 
-    def progress(self) -> tuple[int, bool]:
-        """The mini-batches begun, and whether one was begun whose update never came.
+    def progress(self) -> int:
+        """The mini-batches published; exact once the trainer is gone.
 
-        A count that cannot be is not believed.
+        A count that cannot be is not believed: then it is the least that fits the residual's current half.
         """
-        begun = self._counters.load(Counter.PASS_BEGUN)
-        if not self.mini_batches <= begun <= self.mini_batches + MINI_BATCH_LEAP_MAX:
-            return self.mini_batches, True
-        return begun, begun != self._counters.load(Counter.PASS_DONE) and self.mini_batches < begun
+        mini_batch = self._counters.load(Counter.MINI_BATCH)  # before the head: never too many of a live one
+        _, half = unpack_head(self._counters.load(Counter.OUTBOX_HEAD))
+        count = published(mini_batch, half)
+        if self.mini_batches <= count <= self.mini_batches + MINI_BATCH_LEAP_MAX:
+            return count
+        return self.mini_batches + (half_after(self.mini_batches) ^ half)
 
     def close_memories(self) -> None:
         """Close what only the trainer needs, once it has been handed over."""
@@ -171,7 +175,7 @@ class Attachment:
     def _check(self, entry: bytes) -> OwnUpdate:
         mini_batch, step, count = layout.OUTBOX_ENTRY.unpack_from(entry)
         payload = entry[layout.OUTBOX_ENTRY.size :]
-        if not self.mini_batches < mini_batch <= self.mini_batches + MINI_BATCH_LEAP_MAX:
+        if not self._mini_batch_min <= mini_batch <= self.mini_batches + MINI_BATCH_LEAP_MAX:
             raise TrainerError(f"mini-batch {mini_batch} cannot follow mini-batch {self.mini_batches}")
         if not 1 <= step <= codec.STEP_MAX:
             raise TrainerError(f"step {step} is not within 1 to {codec.STEP_MAX} quanta")

@@ -23,15 +23,14 @@ LINE_WORDS = 8  # 64 bytes
 class Counter(enum.IntEnum):
     """The line of each counter; APPEND ONLY."""
 
-    OUTBOX_HEAD = 0  # trainer writes: bytes published
+    OUTBOX_HEAD = 0  # trainer writes: bytes published, and the current half of the residual (publication.py)
     INBOX_TAIL = 1  # trainer writes: bytes consumed
-    PASS_BEGUN = 2  # trainer writes: the mini-batch whose residual pass was begun last
-    PASS_DONE = 3  # trainer writes: the mini-batch whose send was done last
-    INBOX_HEAD = 4  # daemon writes: bytes published
-    OUTBOX_TAIL = 5  # daemon writes: bytes consumed
-    RELOAD_WANTED = 6  # daemon writes: 1 while the inbox lacks updates and the trainer must reload
-    STOPPING = 7  # daemon writes: 1 once the trainer should stop after its mini-batch
-    GENERATION = 8  # daemon writes once: which attachment this page belongs to
+    MINI_BATCH = 2  # trainer writes: the mini-batch that it publishes with its next store of OUTBOX_HEAD
+    INBOX_HEAD = 3  # daemon writes: bytes published
+    OUTBOX_TAIL = 4  # daemon writes: bytes consumed
+    RELOAD_WANTED = 5  # daemon writes: 1 while the inbox lacks updates and the trainer must reload
+    STOPPING = 6  # daemon writes: 1 once the trainer should stop after its mini-batch
+    GENERATION = 7  # daemon writes once: which attachment this page belongs to
 
 
 class Counters:

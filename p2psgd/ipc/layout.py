@@ -1,4 +1,4 @@
-"""How large the rings between daemon and trainer are, and what an outbox entry holds.
+"""How large the memory between daemon and trainer is, and what an outbox entry holds.
 
 Both sides compute entry sizes from P alone, with the codec's own bounds.
 """
@@ -13,6 +13,7 @@ from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 
 OUTBOX_ENTRY = struct.Struct("<QII")  # mini_batch, step, count; the payload follows
 
+RESIDUAL_HALVES = 2  # float32[P] each: a send reads one and writes the other, 8 bytes a weight in all
 INBOX_ENTRIES = 8  # of the largest size; of usual updates, a thousandth of the weights, it is hundreds
 OUTBOX_ENTRIES = 4
 

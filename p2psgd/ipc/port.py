@@ -1,7 +1,8 @@
 """The daemon's side of one run's trainers: what is kept while they come and go.
 
-The residual outlives every trainer, and so does the count of mini-batches; everything else is an
-`Attachment`, made for one trainer and thrown away with it. Only one trainer is attached at a time.
+The residual outlives every trainer, and so does the count of mini-batches, which also says which half of the
+residual is current (publication.py); everything else is an `Attachment`, made for one trainer and thrown away
+with it. Only one trainer is attached at a time.
 """
 
 from __future__ import annotations
@@ -36,17 +37,16 @@ class TrainerPort:
         assert self.inbox_bytes >= entry_bytes(layout.inbox_entry_bytes_max(weights)), inbox_bytes
         assert self.outbox_bytes >= entry_bytes(layout.outbox_entry_bytes_max(weights)), outbox_bytes
         self.generation = 0
-        self.torn_passes = 0
         self.reloads = 0
         self.attachment: Attachment | None = None
         self._mini_batches = 0
         self._stopping = False
-        self._residual = create_segment("p2psgd-residual", 4 * weights)
+        self._residual = create_segment("p2psgd-residual", layout.RESIDUAL_HALVES * 4 * weights)
 
     @property
     def mini_batches(self) -> int:
-        """Mini-batches that this node's trainers have begun, over all their lives."""
-        return self.attachment.progress()[0] if self.attachment else self._mini_batches
+        """Mini-batches that this node's trainers have published, over all their lives."""
+        return self.attachment.progress() if self.attachment else self._mini_batches
 
     @contextlib.contextmanager
     def attach(self) -> Iterator[list[int]]:
@@ -102,10 +102,9 @@ class TrainerPort:
             self.attachment.request_stop()
 
     def detach(self, *, finished: bool) -> None:
-        """The trainer is gone, and what it had published was taken: count a torn pass and drop its memory."""
+        """The trainer is gone, and what it had published was taken: keep its count and drop its memory."""
         assert self.attachment is not None
-        self._mini_batches, torn = self.attachment.progress()
-        self.torn_passes += torn
+        self._mini_batches = self.attachment.progress()
         if finished:
             self._stopping = False
         self.attachment.close()

@@ -14,7 +14,8 @@ from p2psgd.errors import TrainerError
 from p2psgd.ipc import layout
 from p2psgd.ipc.answers import AttachAnswer
 from p2psgd.ipc.counters import COUNTERS_WORDS, Counter, Counters
-from p2psgd.ipc.ring import RingReader, RingWriter, entry_bytes
+from p2psgd.ipc.publication import half_after, pack_head, published, unpack_head
+from p2psgd.ipc.ring import RingReader, RingWriter
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.ipc.wakeup import Wakeup
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
@@ -24,14 +25,15 @@ class TrainerMemory:
     """Residual, rings, counters and wake-ups as `answer` describes them.
 
     `memories` are descriptors [residual, inbox, outbox, counters], needed only by this call; `wake_trainer`
-    and `wake_daemon` belong to this object. `residual` is float32 (P,).
+    and `wake_daemon` belong to this object. `mini_batches` is the last one published.
     """
 
     def __init__(
         self, answer: AttachAnswer, memories: Sequence[int], wake_trainer: Wakeup, wake_daemon: Wakeup
     ) -> None:
         residual, inbox, outbox, counters = memories
-        self.residual: NDArray[np.float32] = map_segment(residual, np.float32, answer.weights, Access.WRITE)
+        halves = map_segment(residual, np.float32, layout.RESIDUAL_HALVES * answer.weights, Access.WRITE)
+        self._halves = halves[: answer.weights], halves[answer.weights :]
         self._counters = Counters(map_segment(counters, np.uint64, COUNTERS_WORDS, Access.WRITE))
         generation = self._counters.load(Counter.GENERATION)
         if generation != answer.generation:
@@ -45,7 +47,7 @@ class TrainerMemory:
         self._outbox = RingWriter(
             map_segment(outbox, np.uint8, answer.outbox_bytes, Access.WRITE), answer.generation
         )
-        self._room_wanted = entry_bytes(layout.outbox_entry_bytes_max(answer.weights))
+        self.mini_batches = answer.mini_batches
         self.wake_trainer = wake_trainer
         self._wake_daemon = wake_daemon
 
@@ -76,28 +78,44 @@ class TrainerMemory:
         self._inbox.skip_to(position)
         self._counters.store(Counter.INBOX_TAIL, position)
 
-    def has_room(self) -> bool:
-        """Whether the outbox has room for any update there can be."""
+    @property
+    def residual(self) -> NDArray[np.float32]:
+        """The current half: the residual after the last published mini-batch, float32 (P,)."""
+        return self._halves[half_after(self.mini_batches)]
+
+    @property
+    def next_residual(self) -> NDArray[np.float32]:
+        """The other half, which becomes the residual when the next mini-batch is published."""
+        return self._halves[half_after(self.mini_batches + 1)]
+
+    @property
+    def outbox_bytes(self) -> int:
+        """What the outbox can hold when it is empty."""
+        return self._outbox.capacity
+
+    def has_room(self, room: int) -> bool:
+        """Whether the outbox has room for entries that take so many bytes (`ring.entry_bytes`)."""
         self._outbox.accept_tail(self._counters.load(Counter.OUTBOX_TAIL))
-        return self._outbox.room >= self._room_wanted
+        return self._outbox.room >= room
 
-    def begin_pass(self, mini_batch: int) -> None:
-        """Publish that the residual is about to change for this mini-batch."""
-        self._counters.store(Counter.PASS_BEGUN, mini_batch)
+    def publish(self, entries: Sequence[bytes]) -> None:
+        """Write a mini-batch's entries, then publish them and the residual after it with one store.
 
-    def end_pass(self, mini_batch: int) -> None:
-        """Publish that this mini-batch's send is done."""
-        self._counters.store(Counter.PASS_DONE, mini_batch)
+        The caller has seen to the room. Interrupted anywhere, it has done all or nothing: `settle` tells.
+        """
+        for entry in entries:
+            self._outbox.put(entry)
+        mini_batch = self.mini_batches + 1
+        self._counters.store(Counter.MINI_BATCH, mini_batch)
+        self._counters.store(Counter.OUTBOX_HEAD, pack_head(self._outbox.head, mini_batch))
+        self.mini_batches = mini_batch
+        if entries:
+            self._wake_daemon.signal()
 
-    def put_update(self, mini_batch: int, step: int, count: int, payload: bytes) -> None:
-        """Write and publish one update; the caller has seen to the room."""
-        self._outbox.put(layout.OUTBOX_ENTRY.pack(mini_batch, step, count), payload)
-        self.publish()
-
-    def publish(self) -> None:
-        """Let the daemon see all that was written into the outbox."""
-        self._counters.store(Counter.OUTBOX_HEAD, self._outbox.head)
-        self._wake_daemon.signal()
+    def settle(self) -> None:
+        """Go on from what is published, whatever an interruption has left half done."""
+        self._outbox.head, half = unpack_head(self._counters.load(Counter.OUTBOX_HEAD))
+        self.mini_batches = published(self._counters.load(Counter.MINI_BATCH), half)
 
     def close(self) -> None:
         """Close the wake-ups; the maps go with this object."""

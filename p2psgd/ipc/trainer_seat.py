@@ -163,7 +163,6 @@ class TrainerSeat:
             "finished": self._finished,
             "mini_batches": port.mini_batches if port else 0,
             **self._figures.as_dict(),
-            "torn_passes": port.torn_passes if port else 0,
             "reloads": port.reloads if port else 0,
             "refused_trainers": self._refused,
         }

@@ -116,7 +116,6 @@ def _node(status: Status, outcome: Outcome) -> dict[str, Any]:
         "compression_ratio": figures.compression_ratio,
         "duplicates": whole(updates, "duplicates"),
         "dropped": dict(section(status, "dropped")),
-        "torn": whole(trainer, "torn_passes"),
         "reloads": whole(trainer, "reloads"),
         "restarts": whole(trainer, "restarts"),
     }

@@ -97,7 +97,6 @@ def _notes(report: Report) -> list[str]:
     for node in report["per_node"]:
         facts = [f"lost ({lost[node['node']]})"] if node["node"] in lost else []
         facts += [numerals.counted(node["restarts"], "trainer restart")] if node["restarts"] else []
-        facts += [numerals.counted(node["torn"], "torn pass", "torn passes")] if node["torn"] else []
         facts += [
             f"dropped {count:,} x {reason}" for reason, count in sorted(node["dropped"].items()) if count
         ]

@@ -90,13 +90,12 @@ def _trainer(status: Status, node: NodeFigures) -> str:
         (node.test_accuracy, f"test accuracy {numerals.percent(node.test_accuracy)}"),
     ):
         facts += [text] if value is not None else []
-    for key, one, many in (
-        ("restarts", "restart", None),
-        ("torn_passes", "torn pass", "torn passes"),
-        ("reloads", "reload", None),
-        ("refused_requests", "refused request", None),
+    for key, one in (
+        ("restarts", "restart"),
+        ("reloads", "reload"),
+        ("refused_requests", "refused request"),
     ):
-        facts += [numerals.counted(whole(trainer, key), one, many)] if whole(trainer, key) else []
+        facts += [numerals.counted(whole(trainer, key), one)] if whole(trainer, key) else []
     return ", ".join(facts)
 
 

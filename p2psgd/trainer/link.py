@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import ValidationError
 
 from p2psgd.errors import DaemonLost, P2psgdError, PeerError, TrainerError, UsageError
+from p2psgd.ipc import layout
 from p2psgd.ipc.answers import AttachAnswer, ReloadAnswer, check_answer
 from p2psgd.ipc.control_client import ControlClient, NoDaemon
 from p2psgd.ipc.datagrams import close_descriptors
@@ -38,9 +39,11 @@ from p2psgd.ipc.requests import (
     ReportRequest,
     describe_fault,
 )
+from p2psgd.ipc.ring import entry_bytes
 from p2psgd.ipc.segments import Access, map_segment, sealed_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.ipc.wakeup import Wakeup
+from p2psgd.trainer.sweep import Sweep
 from p2psgd.wire import codec
 from p2psgd.wire.update import UpdateHeader, parse_update
 
@@ -108,9 +111,9 @@ class Link:
     """An attached trainer; made by `attach`, closed by `close` or at the end of its with block.
 
     `weights` is the working copy, float32 (P,), read-only; `tensors` are views of it by name, in their
-    shapes; `residual` is what was proposed and not yet sent, float32 (P,), read-only. `mini_batches` counts
-    the `send` calls of all this node's trainers so far, `peer_mini_batches` the same of each peer as far as
-    its updates told, by node id. `share` is (i, n): take the i-th of n parts of the data.
+    shapes. `mini_batches` counts the `send` calls of all this node's trainers so far, `peer_mini_batches` the
+    same of each peer as far as its updates told, by node id. `sent` says how many indices the last `send` of
+    this trainer sent of each tensor, by name. `share` is (i, n): take the i-th of n parts of the data.
     """
 
     def __init__(self, client: ControlClient, fields: dict[str, Any], descriptors: list[int]) -> None:
@@ -130,19 +133,17 @@ class Link:
         client.timeout_s = None  # a stopped daemon that goes on later is no reason to end
         self._client = client
         self._closed = False
-        self._exact = True  # not while weights or residual are being changed, nor after an interruption then
+        self._exact = True  # not while weights are being changed or published, nor after an interruption then
         self._says_it_waits = False  # in the daemon's status, until a report that it does not gets through
-        self._start = 0  # where the next residual pass begins, so that none is cut off for ever
-        self._words = np.empty(answer.indices_max, dtype=np.uint32)
         words_max = max(answer.indices_max, min(BATCH_WORDS_MAX, BATCH_UPDATES_MAX * answer.indices_max))
         self._batch_words = np.empty(words_max, dtype=np.uint32)
+        self._sweep = Sweep(answer.tensors, indices_max=answer.indices_max, quantum=self.quantum)
+        self.sent: Mapping[str, int] = dict.fromkeys((name for name, _ in answer.tensors), 0)
         self.node = answer.node
         self.share = answer.share
-        self.mini_batches = answer.mini_batches
         self.peer_mini_batches = dict(answer.peer_mini_batches)
         self.weights = _read_only(self._weights)
         self.tensors = _cut(self.weights, answer.tensors)
-        self.residual = _read_only(self._memory.residual)
         self._poll = select.poll()
         self._poll.register(self._client, select.POLLIN)
         self._poll.register(self._memory.wake_trainer, select.POLLIN)
@@ -154,6 +155,16 @@ class Link:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(finished=kind is None)
+
+    @property
+    def mini_batches(self) -> int:
+        """How often this node's trainers have sent, over all their lives."""
+        return self._memory.mini_batches
+
+    @property
+    def residual(self) -> NDArray[np.float32]:
+        """What was proposed and not yet sent, float32 (P,), read-only; the next `send` puts another there."""
+        return _read_only(self._memory.residual)
 
     @property
     def stopping(self) -> bool:
@@ -175,41 +186,39 @@ class Link:
         self._exact = True
         return applied
 
-    def send(self, delta: NDArray[np.float32], step: int) -> int:
-        """Propose a change of all weights, float32 (P,); return how many indices of it were sent.
+    def send(self, delta: NDArray[Any], step: int | Mapping[str, int]) -> int:
+        """Propose a change of all weights, (P,); return how many indices of it were sent.
 
-        residual += delta; each weight whose residual exceeds `step` quanta (1 to 2**20) in magnitude is sent
+        `delta` is float32, float16 or bfloat16. residual += delta, in float32; each weight whose residual
+        exceeds `step` quanta (1 to 2**20; a mapping gives every tensor its own, by name) in magnitude is sent
         and changed by that much here and everywhere, and its residual reduced by it ([Strom 2015], steps 4 to
-        9); the rest waits in the residual. TrainerError, with nothing changed, for another dtype or shape, a
-        NaN or infinite value, a step out of range. Waits while the daemon's outbox is full.
+        9); the rest waits in the residual. Waits while the daemon's outbox is full. TrainerError, with
+        nothing changed, for another dtype or shape, a NaN or infinite value, a step out of range or a tensor
+        without one, and for more distinct steps than the outbox has room for.
         """
         self._check_open()
         self._client.check_daemon()
         if not self._exact:
             self._reload()
-        delta, step = self._check(delta, step)
-        self._wait_for_room()
-        self._exact = False
-        self.mini_batches += 1
-        self._memory.begin_pass(self.mini_batches)
+        memory = self._memory
+        groups = self._sweep.groups(step)
         try:
-            count, start = codec.residual_pass(
-                self._memory.residual, delta, self._words, threshold=step * self.quantum, start=self._start
-            )
+            parts = self._sweep.run(memory.residual, self._checked(delta), memory.next_residual, groups)
         except ValueError as error:
-            self.mini_batches -= 1
-            self._memory.begin_pass(self.mini_batches)
-            self._exact = True
             raise TrainerError(f"delta is refused: {error}") from None
-        self._start = start
-        if count:
-            words = self._words[:count]
-            payload = codec.encode(words, self._weights.size)
-            self._memory.put_update(self.mini_batches, step, count, payload)
-            codec.apply_weights(self._weights, words, step * self.quantum)
-        self._memory.end_pass(self.mini_batches)
+        entries = [
+            layout.OUTBOX_ENTRY.pack(self.mini_batches + 1, group.step, len(words))
+            + codec.encode(words, self._weights.size)
+            for group, words in parts
+        ]
+        self._wait_for_room(entries)
+        self._exact = False
+        memory.publish(entries)
+        for group, words in parts:
+            codec.apply_weights(self._weights, words, group.step * self.quantum)
         self._exact = True
-        return count
+        self.sent = self._sweep.count(parts)
+        return sum(len(words) for _, words in parts)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until there is something to `receive` or `stopping` is set; False if neither came in time."""
@@ -256,23 +265,19 @@ class Link:
         if self._closed:
             raise TrainerError("this link is closed; attach again")
 
-    def _check(self, delta: NDArray[np.float32], step: int) -> tuple[NDArray[np.float32], int]:
+    def _checked(self, delta: NDArray[Any]) -> NDArray[Any]:
         if (
             not isinstance(delta, np.ndarray)
-            or delta.dtype != np.float32
+            or delta.dtype.name not in codec.DELTA_TYPES
+            or not delta.dtype.isnative
             or delta.shape != self._weights.shape
         ):
             found = f"{delta.dtype} {delta.shape}" if isinstance(delta, np.ndarray) else type(delta).__name__
-            raise TrainerError(f"delta must be a numpy array float32 {self._weights.shape}, it is {found}")
-        if (
-            isinstance(step, bool)
-            or not isinstance(step, int | np.integer)
-            or not 1 <= step <= codec.STEP_MAX
-        ):
             raise TrainerError(
-                f"step must be a whole number of quanta from 1 to {codec.STEP_MAX}, it is {step!r}"
+                f"delta must be a numpy array {self._weights.shape} of {', '.join(codec.DELTA_TYPES)};"
+                f" it is {found}"
             )
-        return np.ascontiguousarray(delta), int(step)
+        return np.ascontiguousarray(delta)
 
     def _apply_pending(self) -> int:
         """Apply what lies in the inbox, many updates at a time; return how many they were.
@@ -311,7 +316,7 @@ class Link:
     def _reload(self) -> None:
         """Fetch the weights from the replica, after an inbox overflow or an interrupted send or receive."""
         self._exact = False
-        self._memory.publish()
+        self._memory.settle()
         try:
             fields, descriptors = self._client.exchange(ReloadRequest())
         except UsageError as error:
@@ -332,11 +337,17 @@ class Link:
         coordinates = map_segment(copy, np.int32, self._weights.size, Access.SEALED)
         np.multiply(coordinates, self.quantum, out=self._weights, casting="same_kind")
 
-    def _wait_for_room(self) -> None:
-        if not self._memory.has_room():
+    def _wait_for_room(self, entries: list[bytes]) -> None:
+        room = sum(entry_bytes(len(entry)) for entry in entries)
+        if room > self._memory.outbox_bytes:
+            raise TrainerError(
+                f"the {len(entries)} updates of this send take {room} bytes and the daemon's outbox holds"
+                f" {self._memory.outbox_bytes}: give more tensors the same step"
+            )
+        if not self._memory.has_room(room):
             words = "the daemon's outbox is full: it takes updates more slowly than this trainer makes them"
             self._says_it_waits |= self._client.tell(ReportRequest(waits=words))
-            while not self._memory.has_room():
+            while not self._memory.has_room(room):
                 self._sleep(None)
         if self._says_it_waits:
             self._says_it_waits = not self._client.tell(ReportRequest(waits=""))

@@ -1,8 +1,9 @@
 """A trainer process that a test lets die: `python -m tests.ipc.doomed_trainer CONTROL WEIGHTS ENDING`.
 
-Prints one line of JSON when it is where it should die. Endings:
-  pass     kills itself inside a send, after the residual pass and before anything is published
-  publish  kills itself inside a send, after publishing and before the pass is marked as done
+Its two tensors have a step each, so every send makes two updates. Prints one line of JSON when it is where it
+should die. Endings:
+  sweep, encode, write, count, publish, apply
+           kills itself inside its fourth send, in the middle or at the end of what the word says
   wait     sends until the outbox is full and waits for room; to be killed from outside
   orphan   forks a child that keeps the connection open and kills itself between two sends
 """
@@ -17,10 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from p2psgd.ipc.counters import Counter, Counters
 from p2psgd.ipc.requests import Request
-from p2psgd.ipc.trainer_memory import TrainerMemory
+from p2psgd.ipc.ring import RingWriter
 from p2psgd.trainer.link import Link, attach
 from p2psgd.wire import codec
+
+STEPS = {"low": 8, "high": 5}
+residual_pass = codec.residual_pass
 
 
 def delta_of(mini_batch: int, weights: int) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -49,27 +54,66 @@ def announce_waiting(link: Link) -> None:
     link._client.tell = tell_and_announce  # type: ignore[method-assign]
 
 
+def die_in_sweep(source: Any, delta: Any, target: Any, words: Any, *, threshold: float, first: int) -> Any:
+    """Half of the residual pass, then the end."""
+    half = delta.size // 2
+    residual_pass(source[:half], delta[:half], target[:half], words, threshold=threshold, first=first)
+    die()
+
+
+def die_after_store(fatal: Counter) -> None:
+    """End with the next store of this counter."""
+    store = Counters.store
+
+    def store_and_die(counters: Counters, counter: Counter, value: int) -> None:
+        store(counters, counter, value)
+        if counter is fatal:
+            die()
+
+    Counters.store = store_and_die  # type: ignore
+
+
+def die_after_put() -> None:
+    """End with the next entry that is written into a ring."""
+    put = RingWriter.put
+    RingWriter.put = lambda ring, *parts: die(put(ring, *parts))  # type: ignore[method-assign]
+
+
+def prepare(ending: str) -> None:
+    """Have the next send end this process at this place."""
+    match ending:
+        case "sweep":
+            codec.residual_pass = die_in_sweep  # type: ignore[assignment]
+        case "encode":
+            codec.encode = die
+        case "write":
+            die_after_put()
+        case "count":
+            die_after_store(Counter.MINI_BATCH)
+        case "publish":
+            die_after_store(Counter.OUTBOX_HEAD)
+        case "apply":
+            codec.apply_weights = die
+
+
 def main(control: str, weights: int, ending: str) -> None:
-    link = attach(np.zeros(weights, dtype=np.float32), control=control)
+    parts = {"low": np.zeros(weights // 3, np.float32), "high": np.zeros(weights - weights // 3, np.float32)}
+    link = attach(parts, control=control)
     if ending == "wait":
         announce_waiting(link)
     for _ in range(3):
-        link.send(delta_of(link.mini_batches + 1, weights), step=8)
-    match ending:
-        case "pass":
-            announce(link)
-            codec.encode = die
-        case "publish":
-            announce(link)
-            TrainerMemory.end_pass = die  # type: ignore[method-assign]
-        case "orphan":
-            child = os.fork()
-            if child == 0:
-                signal.pause()
-            announce(link, child=child)
-            die()
+        link.send(delta_of(link.mini_batches + 1, weights), step=STEPS)
+    if ending == "orphan":
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        announce(link, child=child)
+        die()
+    if ending != "wait":
+        announce(link)
+        prepare(ending)
     while True:
-        link.send(delta_of(link.mini_batches + 1, weights), step=8)
+        link.send(delta_of(link.mini_batches + 1, weights), step=STEPS)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from p2psgd.ipc import layout
 from p2psgd.ipc.attachment import MINI_BATCH_LEAP_MAX, Attachment
 from p2psgd.ipc.counters import COUNTERS_WORDS, Counter, Counters
 from p2psgd.ipc.port import TAKE_ENTRIES, TAKE_INDICES
+from p2psgd.ipc.publication import half_after, pack_head
 from p2psgd.ipc.ring import RingReader, RingWriter, entry_bytes
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.wire import codec
@@ -42,7 +43,12 @@ class Trainer:
     def write(self, entry: bytes) -> None:
         """Write and publish an entry."""
         self.writer.put(entry)
-        self.counters.store(Counter.OUTBOX_HEAD, self.writer.head)
+        self.counters.store(Counter.OUTBOX_HEAD, pack_head(self.writer.head, 0))
+
+    def publish(self, mini_batch: int) -> None:
+        """Say that this mini-batch is published."""
+        self.counters.store(Counter.MINI_BATCH, mini_batch)
+        self.counters.store(Counter.OUTBOX_HEAD, pack_head(self.writer.head, mini_batch))
 
     def write_update(
         self, mini_batch: int, indices: list[int], step: int = 1, count: int | None = None
@@ -112,13 +118,22 @@ def test_a_payload_that_does_not_decode_is_refused(trainer: Trainer) -> None:
 def test_updates_before_a_bad_entry_are_taken_whole(trainer: Trainer) -> None:
     trainer.write_update(11, [1])
     trainer.write_update(12, [2])
-    trainer.write_update(12, [3])
+    trainer.write_update(11, [3])
     trainer.write_update(13, [4])
     assert trainer.take() == [[1], [2]]
     for _ in range(2):
-        with pytest.raises(TrainerError, match="mini-batch 12 cannot follow"):
+        with pytest.raises(TrainerError, match="mini-batch 11 cannot follow mini-batch 12"):
             trainer.take()
     assert trainer.daemon.mini_batches == 12
+
+
+def test_a_mini_batch_may_send_several_updates(trainer: Trainer) -> None:
+    trainer.write_update(11, [1], step=3)
+    trainer.write_update(11, [2], step=4)
+    assert trainer.take() == [[1], [2]]
+    trainer.write_update(11, [3], step=5)
+    assert trainer.take() == [[3]]
+    assert trainer.daemon.mini_batches == 11
 
 
 def test_an_inbox_that_is_full_asks_for_a_reload_and_writes_no_more(trainer: Trainer) -> None:
@@ -152,19 +167,36 @@ def test_after_a_reload_the_whole_inbox_is_free_before_the_trainer_says_so(train
     assert not trainer.counters.load(Counter.RELOAD_WANTED)
 
 
-def test_where_a_trainer_was_is_believed_only_as_far_as_it_can_be(trainer: Trainer) -> None:
-    assert trainer.daemon.progress() == (10, False)
-    trainer.counters.store(Counter.PASS_BEGUN, 11)
-    assert trainer.daemon.progress() == (11, True)
+def test_a_mini_batch_counts_once_the_head_is_stored(trainer: Trainer) -> None:
+    assert trainer.daemon.progress() == 10
+    trainer.publish(11)
+    assert trainer.daemon.progress() == 11
+    trainer.counters.store(Counter.MINI_BATCH, 12)
+    assert trainer.daemon.progress() == 11
+    trainer.publish(12)
+    assert trainer.daemon.progress() == 12
+
+
+def test_the_head_tells_positions_and_halves_apart_and_no_other_bit(trainer: Trainer) -> None:
+    trainer.write_update(11, [1])
+    trainer.publish(11)
+    assert trainer.counters.load(Counter.OUTBOX_HEAD) == trainer.writer.head + 1
+    assert trainer.take() == [[1]]
+    trainer.counters.store(Counter.OUTBOX_HEAD, trainer.writer.head + 3)
+    with pytest.raises(TrainerError, match="a ring's head was moved"):
+        trainer.take()
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_a_count_that_cannot_be_is_not_believed_but_the_half_is(trainer: Trainer, half: int) -> None:
     trainer.write_update(11, [1])
     trainer.take()
-    assert trainer.daemon.progress() == (11, False)  # its update came: nothing was torn
-    trainer.counters.store(Counter.PASS_BEGUN, 14)
-    trainer.counters.store(Counter.PASS_DONE, 14)
-    assert trainer.daemon.progress() == (14, False)
-    for lie in (0, 10, 12 + MINI_BATCH_LEAP_MAX, 2**64 - 1):
-        trainer.counters.store(Counter.PASS_BEGUN, lie)
-        assert trainer.daemon.progress() == (11, True)
+    for lie in (0, 10, 13 + MINI_BATCH_LEAP_MAX, 2**64 - 1):
+        trainer.counters.store(Counter.OUTBOX_HEAD, pack_head(trainer.writer.head, half))
+        trainer.counters.store(Counter.MINI_BATCH, lie)
+        count = trainer.daemon.progress()
+        assert count - 11 in (0, 1)
+        assert half_after(count) == half
 
 
 def test_descriptors_are_closed_in_the_end() -> None:
@@ -223,13 +255,12 @@ def test_whatever_lies_in_shared_memory_the_daemon_takes_good_updates_or_refuses
         except TrainerError:
             break
         for update in updates:
-            assert update.mini_batch > last
+            assert update.mini_batch >= max(last, 11)
             assert 1 <= update.step <= codec.STEP_MAX
             np.testing.assert_array_equal(update.words, codec.decode(update.payload, update.count, WEIGHTS))
             last = update.mini_batch
         trainer.counters.load(Counter.OUTBOX_TAIL)
-    begun, _ = trainer.daemon.progress()
-    assert last <= begun <= last + MINI_BATCH_LEAP_MAX
+    assert last <= trainer.daemon.progress() <= last + MINI_BATCH_LEAP_MAX
     trainer.daemon.close()
 
 

@@ -18,11 +18,10 @@ def test_the_positions_of_the_layout_stay() -> None:
     assert {counter.name: counter * 8 for counter in Counter} == {
         "OUTBOX_HEAD": 0,
         "INBOX_TAIL": 8,
-        "PASS_BEGUN": 16,
-        "PASS_DONE": 24,
-        "INBOX_HEAD": 32,
-        "OUTBOX_TAIL": 40,
-        "RELOAD_WANTED": 48,
-        "STOPPING": 56,
-        "GENERATION": 64,
+        "MINI_BATCH": 16,
+        "INBOX_HEAD": 24,
+        "OUTBOX_TAIL": 32,
+        "RELOAD_WANTED": 40,
+        "STOPPING": 48,
+        "GENERATION": 56,
     }

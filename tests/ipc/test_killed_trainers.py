@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 
 from p2psgd.trainer.link import Link, attach
 from tests.ipc.daemons import (
-    QUANTUM,
     WEIGHTS,
     ZEROS,
     Daemon,
     smallest_rings,
-    spike,
 )
-from tests.ipc.doomed_trainer import delta_of
+from tests.ipc.doomed_trainer import STEPS, delta_of
 
 StartDaemon = Callable[..., Daemon]
 
@@ -54,37 +52,29 @@ def expected_after(mini_batches: int) -> NDArray[np.float64]:
     return total
 
 
-def test_a_trainer_killed_between_pass_and_publication_is_counted_and_its_residual_kept(
-    daemon: Daemon,
+@pytest.mark.parametrize(
+    ("ending", "published"),
+    [("sweep", 3), ("encode", 3), ("write", 3), ("count", 3), ("publish", 4), ("apply", 4)],
+)
+def test_a_trainer_killed_anywhere_in_a_send_has_sent_all_of_it_or_nothing(
+    daemon: Daemon, ending: str, published: int
 ) -> None:
-    with doomed_trainer(daemon, "pass") as (process, said):
+    with doomed_trainer(daemon, ending) as (process, said):
         assert process.wait(60) == -signal.SIGKILL
         daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
         assert daemon.host.left == [(False, "ended without detaching")]
         assert daemon.host.attached == [said["pid"]]
-    assert [update.mini_batch for update in daemon.host.updates] == [1, 2, 3]
-    assert daemon.trainer_status()["torn_passes"] == 1
+    assert [update.mini_batch for update in daemon.host.updates] == [
+        number for number in range(1, published + 1) for _ in STEPS
+    ]
+    assert daemon.trainer_status()["mini_batches"] == published
     with attach(control=daemon.path) as link:
-        assert link.mini_batches == 4
+        assert link.mini_batches == published
         np.testing.assert_array_equal(link.weights, daemon.weights())
-        # The torn pass took what it wanted to send out of the residual: at most one step a weight is lost.
-        lost = expected_after(4) - link.residual - link.weights
-        sent_and_lost = np.round(lost / (8 * QUANTUM))
-        np.testing.assert_array_equal(lost, sent_and_lost * 8 * QUANTUM)
-        assert set(sent_and_lost) == {-1, 0, 1}
-        link.send(spike(1, 9), 8)
-    assert daemon.host.updates[-1].mini_batch == 5
-
-
-def test_a_trainer_killed_after_publication_has_lost_nothing(daemon: Daemon) -> None:
-    with doomed_trainer(daemon, "publish") as (process, _):
-        assert process.wait(60) == -signal.SIGKILL
-        daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
-    assert [update.mini_batch for update in daemon.host.updates] == [1, 2, 3, 4]
-    assert daemon.trainer_status()["torn_passes"] == 0
-    with attach(control=daemon.path) as link:
-        assert link.mini_batches == 4
-        np.testing.assert_array_equal(link.residual + link.weights, expected_after(4))
+        np.testing.assert_array_equal(link.residual + link.weights, expected_after(published))
+        link.send(delta_of(published + 1, WEIGHTS), 8)
+        np.testing.assert_array_equal(link.residual + link.weights, expected_after(published + 1))
+    assert daemon.host.updates[-1].mini_batch == published + 1
 
 
 def test_a_trainer_killed_while_it_waits_for_room_has_lost_nothing(start_daemon: StartDaemon) -> None:
@@ -94,7 +84,6 @@ def test_a_trainer_killed_while_it_waits_for_room_has_lost_nothing(start_daemon:
         process.kill()
         daemon.until(lambda: not daemon.server.trainer_status()["attached"], "the trainer's end is seen")
     # The daemon was stopping and took nothing; a living one would have taken what was published, see below.
-    assert daemon.trainer_status()["torn_passes"] == 0
     assert daemon.trainer_status()["mini_batches"] == said["mini_batches"]
     assert not daemon.host.updates
 
@@ -110,7 +99,9 @@ def test_what_a_killed_trainer_had_published_is_taken_before_the_next_one_attach
         daemon.server.outbox_closed = False
         process.kill()
         daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
-    assert [update.mini_batch for update in daemon.host.updates] == list(range(1, said["mini_batches"] + 1))
+    assert [update.mini_batch for update in daemon.host.updates[:: len(STEPS)]] == list(
+        range(1, said["mini_batches"] + 1)
+    )
     with attach(control=daemon.path) as link:
         assert link.mini_batches == said["mini_batches"]
         np.testing.assert_array_equal(link.residual + link.weights, expected_after(said["mini_batches"]))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from p2psgd.errors import DaemonLost
+from p2psgd.ipc import layout
 from p2psgd.ipc.control_client import ControlClient
 from p2psgd.ipc.counters import Counter
 from p2psgd.trainer.link import Link, attach
@@ -23,6 +24,7 @@ from tests.ipc.daemons import (
     wait_until,
 )
 
+RUBBISH = layout.OUTBOX_ENTRY.pack(2, 1, 5) + b"\xff" * 40
 StartDaemon = Callable[..., Daemon]
 
 
@@ -48,7 +50,6 @@ def test_reports_reach_the_status_and_stay_until_the_next(daemon: Daemon, link: 
         "test_accuracy": 0.5,
         "epoch": 0.25,
         "waits": "it waits for data",
-        "torn_passes": 0,
         "reloads": 0,
         "refused_trainers": 0,
         "refused_requests": 0,
@@ -77,7 +78,7 @@ def test_a_trainer_that_writes_rubbish_is_refused_and_the_next_one_works(daemon:
     link = attach(ZEROS, control=daemon.path)
     link.send(spike(1, 2), 1)
     daemon.take_all()
-    link._memory.put_update(2, 1, 5, b"\xff" * 40)
+    link._memory.publish([RUBBISH])
     daemon.until(lambda: bool(daemon.host.left), "the trainer is refused")
     assert daemon.host.left[0][0] is False
     assert daemon.host.left[0][1].startswith(
@@ -87,9 +88,9 @@ def test_a_trainer_that_writes_rubbish_is_refused_and_the_next_one_works(daemon:
         link.receive()
     status = daemon.trainer_status()
     assert (status["refused_trainers"], status["attached"]) == (1, False)
-    link._memory.put_update(3, 1, 5, b"\xff" * 40)  # it lives on and writes where nobody reads
+    link._memory.publish([RUBBISH])  # it lives on and writes where nobody reads
     with attach(ZEROS, control=daemon.path) as second:
-        assert second.mini_batches == 1
+        assert second.mini_batches == 2
         second.send(spike(1, 2), 1)
     link.close()
     assert daemon.weights()[1] == 2 * QUANTUM

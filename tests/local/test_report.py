@@ -57,7 +57,7 @@ def test_every_node_has_its_own_figures() -> None:
     assert (first["bytes_sent"], first["bytes_received"]) == (9_000_000, 8_000_000)
     assert (first["samples_per_s"], second["samples_per_s"]) == (6_400.0, None)
     assert first["frontier"][0]["sequence"] == 1_000
-    assert (first["duplicates"], first["dropped"], first["torn"]) == (2, {}, 0)
+    assert (first["duplicates"], first["dropped"]) == (2, {})
 
 
 def test_compression_is_of_all_nodes_and_its_tensors_of_those_that_could_be_asked() -> None:
@@ -144,9 +144,9 @@ def test_the_summary_of_a_good_run() -> None:
 
 
 def test_the_summary_names_what_went_wrong_on_a_node() -> None:
-    troubled = status("node-1", trainer=trainer(restarts=1, torn_passes=2), dropped={"crc": 3})
+    troubled = status("node-1", trainer=trainer(restarts=1), dropped={"crc": 3})
     text = summary_text(build_report(outcome(statuses=[status(), troubled])))
-    assert "\nnode-1: 1 trainer restart, 2 torn passes, dropped 3 x crc\n" in text
+    assert "\nnode-1: 1 trainer restart, dropped 3 x crc\n" in text
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,6 @@ def trainer(**changes: Any) -> dict[str, Any]:
         "test_accuracy": None,
         "epoch": 1.234,
         "waits": "",
-        "torn_passes": 0,
         "reloads": 0,
         "refused_requests": 0,
         "finished": False,

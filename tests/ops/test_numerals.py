@@ -52,7 +52,7 @@ def test_counts_agree_in_number() -> None:
         "1 peer",
         "2,000 peers",
     ]
-    assert numerals.counted(2, "torn pass", "torn passes") == "2 torn passes"
+    assert numerals.counted(2, "index", "indices") == "2 indices"
 
 
 def test_lists_read_as_sentences() -> None:

@@ -35,8 +35,8 @@ def test_dropped_frames_are_counted_by_reason() -> None:
 
 
 def test_a_restarted_trainer_shows_what_happened() -> None:
-    text = render_status(status(trainer=trainer(restarts=1, torn_passes=2, reloads=3, refused_requests=1)))
-    assert line(text, "trainer").endswith("1 restart, 2 torn passes, 3 reloads, 1 refused request")
+    text = render_status(status(trainer=trainer(restarts=1, reloads=3, refused_requests=1)))
+    assert line(text, "trainer").endswith("1 restart, 3 reloads, 1 refused request")
 
 
 def test_a_finished_trainer_is_not_missed() -> None:

@@ -11,6 +11,9 @@ import pytest
 
 from p2psgd.errors import DaemonLost, TrainerError
 from p2psgd.ipc.control_client import ControlClient
+from p2psgd.ipc.counters import Counter, Counters
+from p2psgd.ipc.ring import RingWriter
+from p2psgd.ipc.wakeup import Wakeup
 from p2psgd.trainer.link import Link, attach
 from p2psgd.wire import codec
 from tests.ipc.conftest import loop_factory, start_daemon
@@ -80,8 +83,73 @@ def test_a_delta_may_be_read_only_and_strided(daemon: Daemon, link: Link) -> Non
     assert (daemon.weights()[[5, 10, 11]] == QUANTUM).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_delta_may_be_of_half_precision(daemon: Daemon, dtype: type[np.floating[Any]]) -> None:
+    quantum = 2.0**-10
+    with attach(ZEROS, quantum=quantum, control=daemon.path) as link:
+        delta = np.random.default_rng(2).normal(0, 3 * quantum, WEIGHTS).astype(dtype)
+        sent = link.send(delta, 4)
+        expected = delta.astype(np.float32)
+        over = np.abs(expected) > 4 * quantum
+        np.testing.assert_array_equal(link.weights, over * np.sign(expected) * np.float32(4 * quantum))
+        np.testing.assert_array_equal(link.residual, expected - link.weights)
+        assert sent == np.count_nonzero(over) > 100
+
+
+def test_every_tensor_may_have_a_step_of_its_own(daemon: Daemon) -> None:
+    shapes = {"in": (40, 10), "bias": (40,), "out": (5, 40)}
+    with attach(
+        {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, control=daemon.path
+    ) as link:
+        assert link.sent == {"in": 0, "bias": 0, "out": 0}
+        delta = np.full(640, 10 * QUANTUM, np.float32)
+        delta[[0, 410, 420]] = 0
+        steps: dict[str, Any] = {"in": 3, "bias": np.int64(7), "out": 3}
+        assert link.send(delta, steps) == 637
+        assert link.sent == {"in": 399, "bias": 38, "out": 200}
+        assert (link.tensors["out"] == 3 * QUANTUM).all()
+        assert np.unique(link.tensors["bias"]).tolist() == [0, 7 * QUANTUM]
+        assert link.tensors["in"][0, :2].tolist() == [0, 3 * QUANTUM]
+        np.testing.assert_array_equal(link.residual + link.weights, delta)
+        assert link.send(np.zeros(640, np.float32), {"in": 6, "bias": 9, "out": 8}) == 399
+        assert link.sent == {"in": 399, "bias": 0, "out": 0}
+        daemon.take_all()
+        assert [(update.mini_batch, update.step, update.count) for update in daemon.host.updates] == [
+            (1, 3, 599),
+            (1, 7, 38),
+            (2, 6, 399),
+        ]
+        np.testing.assert_array_equal(link.weights, daemon.weights()[:640])
+
+
+def test_more_steps_than_the_outbox_can_hold_are_refused_and_nothing_changes(
+    start_daemon: StartDaemon,
+) -> None:
+    names = [f"tensor {number}" for number in range(300)]
+    one = np.zeros(1, np.float32)
+    daemon = start_daemon(**smallest_rings(len(names)))
+    with attach(dict.fromkeys(names, one), control=daemon.path) as link:
+        delta = np.full(len(names), 1000 * QUANTUM, np.float32)
+        steps = {name: 1 + number for number, name in enumerate(names)}
+        with pytest.raises(TrainerError, match=r"the 300 updates of this send take \d+ bytes and .* holds"):
+            link.send(delta, steps)
+        assert link.mini_batches == 0
+        assert not link.residual.any()
+        assert not link.weights.any()
+        assert link.send(delta, dict.fromkeys(names, 1)) == 300
+
+
+def test_the_residual_is_a_view_of_what_is_current(link: Link) -> None:
+    link.send(spike(5, 0.75), 1)
+    residual = link.residual
+    assert not residual.flags.writeable
+    link.send(spike(5, 0.125), 1)
+    assert residual[5] == 0.75 * QUANTUM
+    assert link.residual[5] == 0.875 * QUANTUM
+
+
 def test_more_indices_than_an_update_may_hold_go_with_the_next_ones(daemon: Daemon, link: Link) -> None:
-    link._words = link._words[:1024]  # as if an update could not name every weight
+    link._sweep._indices_max = 1024
     delta = np.full(WEIGHTS, 1.5 * QUANTUM, dtype=np.float32)
     assert [link.send(delta * (n == 0), 1) for n in range(4)] == [1024, 1024, WEIGHTS - 2048, 0]
     daemon.take_all()
@@ -93,13 +161,17 @@ def test_more_indices_than_an_update_may_hold_go_with_the_next_ones(daemon: Daem
     ("delta", "step", "words"),
     [
         (ZEROS.astype(np.float64), 1, r"it is float64 \(3000,\)"),
-        (ZEROS[:-1], 1, r"float32 \(3000,\), it is float32 \(2999,\)"),
+        (ZEROS[:-1], 1, r"\(3000,\) of float32, float16, bfloat16; it is float32 \(2999,\)"),
+        (ZEROS.astype(">f2"), 1, "it is >f2"),
         (ZEROS.reshape(2, 1500), 1, "delta must be"),
         ([0.0] * WEIGHTS, 1, "it is list"),
         (ZEROS, 0, "step must be a whole number of quanta from 1 to 1048576, it is 0"),
         (ZEROS, 2**20 + 1, "step must be"),
         (ZEROS, 1.0, "step must be"),
         (ZEROS, True, "step must be"),
+        (ZEROS, {"weights": 0}, "step of 'weights' must be .* it is 0"),
+        (ZEROS, {}, "step must name every tensor, 'weights'; there is no step for 'weights'"),
+        (ZEROS, {"weights": 1, "bias": 1}, "there is a step for a tensor that there is not"),
         (spike(17, np.nan), 1, "delta is refused: .*17"),
         (spike(17, np.inf), 1, "delta is refused: .*17"),
         (spike(17, -np.inf), 1, "delta is refused: .*17"),
@@ -119,8 +191,7 @@ def test_a_delta_that_will_not_do_is_refused_and_nothing_changes(
     assert len(daemon.host.updates) == 1
     numpy_step: Any = np.int64(1)
     assert link.send(spike(4, 2.5), numpy_step) == 2  # what was left of weight 3, and weight 4
-    link.close(finished=True)
-    assert daemon.trainer_status()["torn_passes"] == 0
+    assert link.mini_batches == 2
 
 
 def test_a_full_outbox_makes_the_trainer_wait_visibly_until_there_is_room(start_daemon: StartDaemon) -> None:
@@ -295,14 +366,17 @@ def test_three_nodes_in_any_interleaving_end_with_equal_bits(start_daemon: Start
         assert sum(daemon.trainer_status()["reloads"] for daemon in daemons) > 0
 
 
-@pytest.mark.parametrize("where", ["encode", "apply_weights", "decode_into", "apply_weights_together"])
+@pytest.mark.parametrize(
+    "where",
+    ["residual_pass", "encode", "store_counter", "apply_weights", "decode_into", "apply_weights_together"],
+)
 def test_after_an_interruption_the_next_call_makes_the_weights_whole_again(
     daemon: Daemon, link: Link, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """As when somebody presses Ctrl+C in a notebook and goes on."""
     daemon.peer_update(make_update(make_words(np.array([1]), np.array([0])), WEIGHTS))
     with monkeypatch.context() as patch:
-        patch.setattr(codec, where, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(codec, where, lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012
             link.receive()
             link.send(spike(2, 3), 2)
@@ -312,6 +386,48 @@ def test_after_an_interruption_the_next_call_makes_the_weights_whole_again(
     link.send(spike(4, 3), 2)
     daemon.take_all()
     np.testing.assert_array_equal(link.weights, daemon.weights())
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "argument", "done"),
+    [
+        (codec, "encode", WEIGHTS, False),
+        (RingWriter, "put", None, False),
+        (Counters, "store", Counter.MINI_BATCH, False),
+        (Counters, "store", Counter.OUTBOX_HEAD, True),
+        (Wakeup, "signal", None, True),
+    ],
+)
+def test_an_interrupted_send_has_been_done_or_not_been_done(
+    daemon: Daemon,
+    link: Link,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    owner: Any,
+    name: str,
+    argument: object,
+    done: bool,
+) -> None:
+    """Interrupted at the end of this call, it leaves nothing that the next send would build on or repeat."""
+    link.send(spike(1, 3.5), 2)
+    call = getattr(owner, name)
+
+    def call_and_interrupt(*arguments: Any) -> Any:
+        call(*arguments)
+        if argument is None or argument in arguments:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, call_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            link.send(spike(2, 3), 2)
+    assert link.send(spike(3, 3), 2) == 1
+    assert link.mini_batches == 2 + done
+    daemon.take_all()
+    assert [update.mini_batch for update in daemon.host.updates] == [*range(1, 3 + done)]
+    np.testing.assert_array_equal(link.weights, daemon.weights())
+    expected = spike(1, 3.5) + spike(2, 3) * done + spike(3, 3)
+    np.testing.assert_array_equal(link.weights + link.residual, expected)
 
 
 def test_an_inbox_with_rubbish_is_an_error_and_not_a_change(daemon: Daemon, link: Link) -> None:

@@ -131,8 +131,13 @@ void try_arrays() {
     if (below(8) == 0) delta[below(weights)] = std::numeric_limits<float>::infinity();
     std::vector<std::uint32_t> room(below(weights + 1));
     Swept swept{0, 0};
-    const Outcome outcome = kernels().residual_pass(residual.data(), delta.data(), weights, 1.0f,
-                                                    below(weights), room.data(), room.size(), &swept);
+    std::vector<float> target(weights);
+    std::vector<std::uint16_t> narrow(weights);
+    for (std::uint16_t& bits : narrow) bits = static_cast<std::uint16_t>(chance());
+    const Precision precision = static_cast<Precision>(below(3));
+    const void* values = precision == Precision::float32 ? static_cast<const void*>(delta.data()) : narrow.data();
+    const Outcome outcome = kernels().residual_pass(residual.data(), {values, precision}, target.data(), weights, 1.0f,
+                                          below(weights_max - weights + 1), room.data(), room.size(), &swept);
     require(outcome.status == Status::ok || outcome.status == Status::not_finite, "residual_pass");
     require(swept.count <= room.size() &&
                 std::is_sorted(room.begin(), room.begin() + static_cast<std::ptrdiff_t>(swept.count)),

@@ -148,9 +148,10 @@ def test_every_float16_and_every_bfloat16_widens_exactly() -> None:
     bits = np.arange(2**16, dtype=np.uint16)
     halves = bits.view(np.float16)
     halves = halves[np.isfinite(halves)]
-    assert sweep(np.zeros(len(halves), np.float32), halves, threshold=2.0**20, room=0).residual.tobytes() == (
-        np.zeros(len(halves), np.float32) + halves.astype(np.float32)
-    ).tobytes()
+    assert (
+        sweep(np.zeros(len(halves), np.float32), halves, threshold=2.0**20, room=0).residual.tobytes()
+        == (np.zeros(len(halves), np.float32) + halves.astype(np.float32)).tobytes()
+    )
     wide = (bits.astype(np.uint32) << 16).view(np.float32)
     wide = wide[np.isfinite(wide)]
     swept = sweep(np.zeros(len(wide), np.float32), bfloat16(wide), threshold=2.0**127, room=0)
@@ -205,7 +206,7 @@ def test_a_delta_that_is_not_finite_is_refused(bad: float, place: int, dtype: st
 
 
 def test_a_damaged_residual_and_a_sum_that_overflows_are_refused_as_well() -> None:
-    largest = np.finfo(np.float32).max
+    largest = float(np.finfo(np.float32).max)
     for source, delta in ((np.nan, 0.0), (np.inf, 0.0), (largest, largest), (-largest, -largest)):
         with pytest.raises(ValueError, match=r"at weight 3 the residual and delta"):
             sweep(float32([0, 0, 0, source]), float32([0, 0, 0, delta]), threshold=1.0, room=0)

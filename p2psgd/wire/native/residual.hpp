@@ -26,8 +26,9 @@ struct Swept {
 // For every i in 0..weights, in float32 arithmetic: r = source[i] + delta[i]; r > threshold: emit the index
 // first + i with a plus and subtract the threshold; r < -threshold: emit it with a minus and add the
 // threshold; target[i] = r. After `capacity` words, which may be 0, the sweep goes on accumulating and no
-// longer emits. words[0..capacity) receives the words, sorted. All arrays are the caller's, source, target and
-// words aligned to 4 bytes; target overlaps no other array. Nothing but target, words and *swept is written.
+// longer emits. words[0..capacity) receives the words, sorted. All arrays are the caller's, source, target
+// and words aligned to 4 bytes; target overlaps no other array. Nothing but target, words and *swept is
+// written.
 //
 // Faults: weights_out_of_range (not 1..weights_max), start_out_of_range (first + weights beyond weights_max),
 // amount_not_positive (threshold not finite or <= 0), all with nothing written; not_finite (where = first + i

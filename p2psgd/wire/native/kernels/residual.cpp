@@ -17,7 +17,7 @@
 namespace p2psgd::P2PSGD_PATH {
 namespace {
 
-constexpr std::size_t strip = 32;  // at 1/850 sent, one strip in 27 is looked at
+constexpr std::size_t strip = 64;  // at 1/850 sent, one strip in 14 is looked at
 constexpr std::int32_t infinity_bits = 0x7F800000;
 
 std::int32_t magnitude(float value) noexcept { return std::bit_cast<std::int32_t>(value) & 0x7FFFFFFF; }
@@ -127,24 +127,23 @@ std::size_t sweep_strips(const float* source, const Element* delta, float* targe
     std::size_t i = begin;
     for (; i + strip <= end; i += strip) {
         __m256 sums[vectors];
-        __m256i crossed[vectors];
+        __m256i largest = _mm256_setzero_si256();
         for (std::size_t v = 0; v < vectors; ++v) {
             sums[v] = _mm256_add_ps(_mm256_loadu_ps(source + i + 8 * v), load(delta + i + 8 * v));
-            crossed[v] =
-                _mm256_cmpgt_epi32(_mm256_and_si256(_mm256_castps_si256(sums[v]), all_but_sign), limit);
+            largest = _mm256_max_epi32(largest, _mm256_and_si256(_mm256_castps_si256(sums[v]), all_but_sign));
         }
-        const __m256i any = _mm256_or_si256(_mm256_or_si256(crossed[0], crossed[1]),
-                                            _mm256_or_si256(crossed[2], crossed[3]));
-        if (!_mm256_testz_si256(any, any)) [[unlikely]] {
+        const __m256i crossed = _mm256_cmpgt_epi32(largest, limit);
+        if (!_mm256_testz_si256(crossed, crossed)) [[unlikely]] {
             alignas(32) float single[strip];
-            std::uint32_t mask = 0;
+            std::uint64_t beyond = 0;  // a bit for each weight that has crossed
             for (std::size_t v = 0; v < vectors; ++v) {
                 _mm256_store_ps(single + 8 * v, sums[v]);
-                const int bits = _mm256_movemask_ps(_mm256_castsi256_ps(crossed[v]));
-                mask |= static_cast<std::uint32_t>(bits) << 8 * v;
+                const __m256i size = _mm256_and_si256(_mm256_castps_si256(sums[v]), all_but_sign);
+                const int bits = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(size, limit)));
+                beyond |= static_cast<std::uint64_t>(bits) << 8 * v;
             }
-            for (; mask != 0; mask &= mask - 1) {
-                const std::size_t place = static_cast<std::size_t>(std::countr_zero(mask));
+            for (; beyond != 0; beyond &= beyond - 1) {
+                const std::size_t place = static_cast<std::size_t>(std::countr_zero(beyond));
                 if (!emission.settle(single[place], i + place)) return i + place;
             }
             for (std::size_t v = 0; v < vectors; ++v) sums[v] = _mm256_load_ps(single + 8 * v);
