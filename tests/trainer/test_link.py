@@ -11,9 +11,7 @@ import pytest
 
 from p2psgd.errors import DaemonLost, TrainerError
 from p2psgd.ipc.control_client import ControlClient
-from p2psgd.ipc.counters import Counter, Counters
-from p2psgd.ipc.ring import RingWriter
-from p2psgd.ipc.wakeup import Wakeup
+from p2psgd.ipc.counters import Counter
 from p2psgd.trainer.link import Link, attach
 from p2psgd.wire import codec
 from tests.ipc.conftest import loop_factory, start_daemon
@@ -367,8 +365,7 @@ def test_three_nodes_in_any_interleaving_end_with_equal_bits(start_daemon: Start
 
 
 @pytest.mark.parametrize(
-    "where",
-    ["residual_pass", "encode", "store_counter", "apply_weights", "decode_into", "apply_weights_together"],
+    "where", ["residual_pass", "encode", "apply_weights", "decode_into", "apply_weights_together"]
 )
 def test_after_an_interruption_the_next_call_makes_the_weights_whole_again(
     daemon: Daemon, link: Link, monkeypatch: pytest.MonkeyPatch, where: str
@@ -389,38 +386,32 @@ def test_after_an_interruption_the_next_call_makes_the_weights_whole_again(
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "argument", "done"),
+    ("call", "counter", "done"),
     [
-        (codec, "encode", WEIGHTS, False),
-        (RingWriter, "put", None, False),
-        (Counters, "store", Counter.MINI_BATCH, False),
-        (Counters, "store", Counter.OUTBOX_HEAD, True),
-        (Wakeup, "signal", None, True),
+        ("_outbox.put", None, False),
+        ("_counters.store", Counter.MINI_BATCH, False),
+        ("_counters.store", Counter.OUTBOX_HEAD, True),
+        ("_wake_daemon.signal", None, True),
     ],
 )
 def test_an_interrupted_send_has_been_done_or_not_been_done(
-    daemon: Daemon,
-    link: Link,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    owner: Any,
-    name: str,
-    argument: object,
-    done: bool,
+    daemon: Daemon, link: Link, *, call: str, counter: Counter | None, done: bool
 ) -> None:
     """Interrupted at the end of this call, it leaves nothing that the next send would build on or repeat."""
     link.send(spike(1, 3.5), 2)
-    call = getattr(owner, name)
+    part, name = call.split(".")
+    owner = getattr(link._memory, part)
+    function = getattr(owner, name)
 
     def call_and_interrupt(*arguments: Any) -> Any:
-        call(*arguments)
-        if argument is None or argument in arguments:
+        function(*arguments)
+        if counter in (None, arguments[0] if arguments else None):
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, call_and_interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            link.send(spike(2, 3), 2)
+    setattr(owner, name, call_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        link.send(spike(2, 3), 2)
+    delattr(owner, name)
     assert link.send(spike(3, 3), 2) == 1
     assert link.mini_batches == 2 + done
     daemon.take_all()

@@ -144,6 +144,17 @@ def test_slices_aligned_to_their_elements_only_give_the_same_bits(
     assert (target[offset + weights :] == 77).all()
 
 
+@pytest.mark.parametrize("kind", sorted(codec.DELTA_TYPES))
+def test_a_sweep_past_the_caches_stays_inside_its_buffers(kind: str) -> None:
+    weights = STREAMED + 70
+    chance = np.random.default_rng(5)
+    source, values = (chance.normal(0, 0.2, weights).astype(np.float32) for _ in range(2))
+    half = guarded_copy(values, np.float16)
+    delta = {"float32": values, "float16": half, "bfloat16": bfloat16(values)}[kind]
+    swept = sweep(source, delta, threshold=4.0, room=0)
+    assert swept.residual.tobytes() == (source + widened(delta)).tobytes()
+
+
 def test_every_float16_and_every_bfloat16_widens_exactly() -> None:
     bits = np.arange(2**16, dtype=np.uint16)
     halves = bits.view(np.float16)

@@ -151,8 +151,8 @@ std::pair<std::size_t, std::optional<std::size_t>> sweep(nb::handle source_objec
     Outcome outcome;
     {
         const nb::gil_scoped_release release;
-        outcome = kernels().residual_pass(source.data(), {delta.data(), precision}, target.data(), weights, limit,
-                                          first, words.data(), words.size(), &swept);
+        outcome = kernels().residual_pass(source.data(), {delta.data(), precision}, target.data(), weights,
+                                          limit, first, words.data(), words.size(), &swept);
     }
     check(outcome);
     return {swept.count, swept.missed == weights ? std::nullopt : std::optional(swept.missed)};

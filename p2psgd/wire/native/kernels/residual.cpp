@@ -107,6 +107,7 @@ std::size_t sweep_singly(const float* source, const Element* delta, float* targe
 // From this size on target is written past the caches: a plain store would first read what it is about to
 // overwrite, a fourth stream beside the three that are needed.
 constexpr std::size_t streaming_weights = std::size_t{3} << 19;
+constexpr std::size_t page_weights = 4096 / sizeof(float);
 constexpr std::size_t vectors = strip / 8;
 
 __m256 load(const Float* delta) noexcept { return _mm256_loadu_ps(&delta->value); }
@@ -118,6 +119,14 @@ __m256 load(const Bfloat* delta) noexcept {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16));
 }
 
+// Hardware does not prefetch across pages: have the page after next found before the sweep gets there.
+template <typename Element>
+void touch_pages_ahead(const float* source, const Element* delta, const float* target) noexcept {
+    _mm_prefetch(reinterpret_cast<const char*>(source + 2 * page_weights), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(delta + 2 * page_weights), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(target + 2 * page_weights), _MM_HINT_T0);
+}
+
 // Strips from begin on, as many as are whole; target + begin is aligned to 32 bytes if `streaming`.
 template <typename Element, bool streaming>
 std::size_t sweep_strips(const float* source, const Element* delta, float* target, std::size_t begin,
@@ -126,6 +135,7 @@ std::size_t sweep_strips(const float* source, const Element* delta, float* targe
     const __m256i all_but_sign = _mm256_set1_epi32(0x7FFFFFFF);
     std::size_t i = begin;
     for (; i + strip <= end; i += strip) {
+        if (streaming && i % page_weights < strip) touch_pages_ahead(source + i, delta + i, target + i);
         __m256 sums[vectors];
         __m256i largest = _mm256_setzero_si256();
         for (std::size_t v = 0; v < vectors; ++v) {
