@@ -155,7 +155,7 @@ class Training:
         return max(self._link.peer_mini_batches.values(), default=0)
 
     def _mini_batch(self) -> None:
-        link, recipe, plan = self._link, self._recipe, self._plan
+        link, plan = self._link, self._plan
         link.receive()
         elapsed_s = self._elapsed_s()
         if plan.walk.share == 0 and plan.gentle_start_over(link.mini_batches, elapsed_s=elapsed_s):

@@ -30,13 +30,16 @@ WORDS = (np.arange(2**18) << 5).astype(np.uint32)
 PAYLOAD = _native.encode(WORDS, WEIGHTS)
 COORDINATES = np.zeros(WEIGHTS, np.int32)
 FLOATS = np.zeros(WEIGHTS, np.float32)
+OTHER_FLOATS = np.zeros(WEIGHTS, np.float32)
 ROOM = np.empty(2**18, np.uint32)
 
 LONG: dict[str, Callable[[], object]] = {
     "encode": lambda: _native.encode(WORDS, WEIGHTS),
     "decode": lambda: _native.decode(PAYLOAD, WEIGHTS, ROOM),
     "measure": lambda: _native.measure(PAYLOAD, WEIGHTS, len(WORDS)),
-    "residual_pass": lambda: _native.residual_pass(FLOATS, FLOATS, ROOM, 1.0, 0),
+    "residual_pass": lambda: _native.residual_pass(
+        FLOATS, FLOATS, OTHER_FLOATS, ROOM, _native.Precision.FLOAT32, 1.0, 0
+    ),
     "apply_coordinates": lambda: _native.apply_coordinates(COORDINATES, WORDS, 1),
     "apply_weights": lambda: _native.apply_weights(FLOATS, WORDS, 0.5),
     "apply_coordinates_together": lambda: _native.apply_coordinates_together(COORDINATES, [(WORDS, 1)]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,23 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from p2psgd.wire import _native, codec
+from p2psgd.wire import codec
 from tests.wire import reference
 from tests.wire.guarded import guarded
 
 Floats = NDArray[np.float32]
 
 STREAMED = 3 * 2**19  # from so many weights on the AVX2 path writes past the caches
-PATHS = [name for name, _, runs_here in _native.paths() if runs_here]
-
-
-@pytest.fixture(params=PATHS, autouse=True, scope="module")
-def path(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each test on each instruction-set path of this processor."""
-    before = _native.path()
-    _native.use_path(request.param)
-    yield
-    _native.use_path(before)
 
 
 def float32(values: list[float]) -> Floats:

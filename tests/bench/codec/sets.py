@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
 from p2psgd.wire.recording import read_start, read_updates
 
 Words = NDArray[np.uint32]
