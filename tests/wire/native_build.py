@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -32,7 +32,9 @@ def path_flags() -> dict[str, list[str]]:
     return {name: flags[name] for name in here}
 
 
-def compile_kernels(folder: Path, flags: Sequence[str], paths: Iterable[str] | None = None) -> list[Path]:
+def compile_kernels(
+    folder: Path, flags: Sequence[str], paths: Iterable[str] | None = None, *, compiler: str = COMPILER
+) -> list[Path]:
     """Every source of kernels/ as an object file for each of these paths, by default all of this build."""
     by_path = path_flags()
     return compile_all(
@@ -40,30 +42,43 @@ def compile_kernels(folder: Path, flags: Sequence[str], paths: Iterable[str] | N
             folder / f"{name}-{source.stem}.o": [*flags, *by_path[name], f"-DP2PSGD_PATH={name}", str(source)]
             for name in (by_path if paths is None else paths)
             for source in sorted((CORE / "kernels").glob("*.cpp"))
-        }
+        },
+        compiler=compiler,
     )
 
 
-def build_program(folder: Path, sources: Sequence[Path], flags: Sequence[str]) -> list[Path]:
-    """A program of each source with the whole core: the kernels of all paths, and the choice between them."""
-    with_avx2 = ["-DP2PSGD_AVX2"] if len(path_flags()) > 1 else []
+def build_programs(
+    folder: Path,
+    programs: Mapping[str, Sequence[Path]],
+    flags: Sequence[str],
+    *,
+    link_flags: Sequence[str] = (),
+    compiler: str = COMPILER,
+) -> dict[str, Path]:
+    """Programs of these sources, by name, each with the whole core: all paths and the choice of one."""
     core = [source for source in sorted(CORE.glob("*.cpp")) if source.stem != "module"]
-    objects = compile_all(
-        {folder / f"{source.stem}.o": [*flags, *with_avx2, str(source)] for source in (*sources, *core)}
+    with_avx2 = ["-DP2PSGD_AVX2"] if len(path_flags()) > 1 else []
+    own = {folder / f"{source.stem}.o": source for sources in programs.values() for source in sources}
+    own |= {folder / f"core-{source.stem}.o": source for source in core}
+    compile_all(
+        {target: [*flags, *with_avx2, str(source)] for target, source in own.items()}, compiler=compiler
     )
-    mains, rest = objects[: len(sources)], objects[len(sources) :] + compile_kernels(folder, flags)
-    for main in mains:
-        subprocess.run([COMPILER, *flags, main, *rest, "-o", main.with_suffix("")], check=True)
-    return [main.with_suffix("") for main in mains]
+    rest = [*folder.glob("core-*.o"), *compile_kernels(folder, flags, compiler=compiler)]
+    built = {}
+    for name, sources in programs.items():
+        built[name] = folder / name
+        objects = [folder / f"{source.stem}.o" for source in sources]
+        subprocess.run([compiler, *flags, *link_flags, *objects, *rest, "-o", built[name]], check=True)
+    return built
 
 
-def compile_all(commands: dict[Path, list[str]]) -> list[Path]:
+def compile_all(commands: Mapping[Path, list[str]], *, compiler: str = COMPILER) -> list[Path]:
     """Compile each object file by its arguments, JOBS_MAX at a time."""
 
     def compile_one(item: tuple[Path, list[str]]) -> Path:
         target, arguments = item
         run = subprocess.run(
-            [COMPILER, *LANGUAGE, f"-I{CORE}", *arguments, "-c", "-o", str(target)],
+            [compiler, *LANGUAGE, f"-I{CORE}", *arguments, "-c", "-o", str(target)],
             capture_output=True,
             text=True,
             check=False,
@@ -75,13 +90,13 @@ def compile_all(commands: dict[Path, list[str]]) -> list[Path]:
         return list(pool.map(compile_one, commands.items()))
 
 
-def why_no_compiler(folder: Path, flags: Sequence[str] = ()) -> str | None:
+def why_no_compiler(folder: Path, flags: Sequence[str] = (), *, compiler: str = COMPILER) -> str | None:
     """Why nothing can be compiled and linked with these flags here, None if it can."""
-    if shutil.which(COMPILER) is None:
-        return f"needs the C++ compiler {COMPILER}"
+    if shutil.which(compiler) is None:
+        return f"needs the C++ compiler {compiler}"
     probe = folder / "probe.cpp"
     probe.write_text("int main() {}\n")
-    command = [COMPILER, *flags, str(probe), "-o", str(folder / "probe")]
+    command = [compiler, *flags, str(probe), "-o", str(folder / "probe")]
     if subprocess.run(command, capture_output=True, check=False).returncode:
-        return f"{COMPILER} cannot build with {' '.join(flags)} here"
+        return f"{compiler} cannot build with {' '.join(flags)} here"
     return None

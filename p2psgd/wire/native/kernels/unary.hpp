@@ -85,7 +85,8 @@ inline Status expand_unary(const std::uint8_t*& at, const std::uint8_t* end, std
 // The words whose quotient is 0, of the first `count`.
 inline BlockBits near_words(const Zeros& zeros, std::size_t count) noexcept {
     const std::uint16_t* z = zeros.data();
-    return collect(count, [z](std::size_t i) { return z[i] == z[i - 1]; });
+    const std::uint16_t* before = z - 1;  // not z[i - 1]: 0 - 1 is a large number
+    return collect(count, [z, before](std::size_t i) { return z[i] == before[i]; });
 }
 
 }  // namespace p2psgd::P2PSGD_PATH
