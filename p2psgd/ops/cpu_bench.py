@@ -49,11 +49,11 @@ def works() -> list[Work]:
     room = np.empty(codec.indices_max(WEIGHTS), np.uint32)
     payload = codec.encode(words, WEIGHTS)
     coordinates = np.zeros(WEIGHTS, np.int32)
-    forth = chance.normal(0, THRESHOLD / 3.24, WEIGHTS).astype(np.float32)  # one in 850 lies beyond it
-    still, target = np.zeros(WEIGHTS, np.float32), np.empty(WEIGHTS, np.float32)
+    delta = chance.normal(0, THRESHOLD / 3.24, WEIGHTS).astype(np.float32)  # one in 850 lies beyond it
+    source, target = np.zeros(WEIGHTS, np.float32), np.ones(WEIGHTS, np.float32)
 
     def sweep() -> None:
-        codec.residual_pass(still, forth, target, room, threshold=THRESHOLD)
+        codec.residual_pass(source, delta, target, room, threshold=THRESHOLD)
 
     return [
         Work("encode", "M indices/s", COUNT / 1e6, lambda: codec.encode(words, WEIGHTS)),

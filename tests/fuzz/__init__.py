@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-TARGETS: Final = ("decode", "encode", "apply")  # sources here, with saved inputs in corpus/
+TARGETS: Final = ("decode", "encode", "apply", "residual")  # sources here, with saved inputs in corpus/
 HERE: Final = Path(__file__).parent
 CORPUS: Final = HERE / "corpus"
 REPLAY: Final = HERE / "replay.cpp"

@@ -34,6 +34,10 @@ class Input {
         const std::uint32_t low = byte();
         return low | byte() << 8;
     }
+    std::uint32_t four_bytes() {
+        const std::uint32_t low = two_bytes();
+        return low | two_bytes() << 16;
+    }
     std::vector<std::uint8_t> rest() { return {at_, end_}; }
 
     // Mostly few, at times more than three blocks.
