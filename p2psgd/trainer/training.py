@@ -97,7 +97,7 @@ class Training:
         self._step_sizes = StepSizes(recipe, shape.tensors)
         self._inputs = np.empty((recipe.batch, shape.inputs), np.float32)
         self._gradient = np.empty(shape.weights, np.float32)
-        self._rate: float | None = None  # of the last mini-batch, also of an earlier life's
+        self._rate: float | None = None  # of the last mini-batch, also of an earlier life's (not by time)
         self._progress = Progress(link, plan.walk.samples_before(link.mini_batches), clock)
 
     def run(self) -> None:

@@ -52,6 +52,20 @@ def refused_blocks() -> list[Refused]:
             2**30,
             remainders(21, count=512, last_gap=2**21),
         ),
+        (
+            "an index of 2**31 whose top bit is lost in a word",
+            2,
+            P_MAX,
+            reference.encode_block([P_MAX - 1, 0], [0, 0], BlockChoice(21, 0)),
+        ),
+        (
+            "indices between weights and 2**31, then one beyond",
+            312,
+            1_500_000_000,
+            reference.encode_block(
+                [(1_499_999_999 >> 21 << 21) - 10] + [2**21 - 1] * 311, [0] * 312, BlockChoice(21, 0)
+            ),
+        ),
         ("no indices", 0, 100, b""),
         ("more indices than weights", 9, 8, whole),
     ]

@@ -165,6 +165,28 @@ def test_hostile_bytes_are_judged_as_by_the_reference(case: tuple[bytes, int, in
     check_judgement(*case)
 
 
+@given(st.data())
+@settings(max_examples=200)
+def test_sums_around_the_last_index_are_judged_as_by_the_reference(data: st.DataObject) -> None:
+    """Gaps that lead to just below and just beyond the weights, 2^31 and more: sums must not wrap anywhere."""
+    parameter = data.draw(st.integers(18, 24))
+    count = data.draw(st.integers(1, 520))
+    longest = 2**parameter - 1
+    gaps = data.draw(st.lists(st.sampled_from([0, 1, longest]), min_size=count, max_size=count))
+    leap = data.draw(st.integers(0, count - 1))
+    rest = sum(gaps) - gaps[leap] + count - 1
+    aim = data.draw(st.sampled_from([2**30, 1_500_000_000, P_MAX, P_MAX + 2**29, 2**32]))
+    gaps[leap] = max(0, aim + data.draw(st.integers(-2, 2)) - rest)
+    signs = data.draw(st.sampled_from([0, 1]))
+    choice = reference.BlockChoice(parameter, data.draw(st.integers(0, 7)))
+    size = reference.BLOCK_GAPS
+    payload = b"".join(
+        reference.encode_block(gaps[begin : begin + size], [signs] * len(gaps[begin : begin + size]), choice)
+        for begin in range(0, count, size)
+    )
+    check_judgement(payload, count, min(aim, P_MAX))
+
+
 @given(st.binary(max_size=200), st.integers(-1, 2**32), st.integers(1, P_MAX))
 def test_any_bytes_are_safe(payload: bytes, count: int, weights: int) -> None:
     words = decoded_or_none(guarded_bytes(payload), count, weights)

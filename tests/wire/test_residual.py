@@ -282,5 +282,10 @@ def test_a_target_that_overlaps_what_is_read_is_refused() -> None:
         codec.residual_pass(memory[:8], delta, delta, words, threshold=2.0)
     with pytest.raises(ValueError, match="target overlaps delta"):
         codec.residual_pass(memory[:8], memory[8:12].view(np.float16), memory[8:], words, threshold=2.0)
+    for buffer, name in ((memory[:8], "words overlaps source"), (delta, "words overlaps delta")):
+        with pytest.raises(ValueError, match=name):
+            codec.residual_pass(memory[:8], delta, memory[8:], buffer.view(np.uint32), threshold=2.0)
+    with pytest.raises(ValueError, match="target overlaps words"):
+        codec.residual_pass(memory[:8], delta, memory[8:], memory[8:].view(np.uint32), threshold=2.0)
     codec.residual_pass(memory[:8], delta, memory[8:], words, threshold=2.0)
     assert memory.tolist() == [0.0] * 8 + [1.0] * 8

@@ -121,12 +121,13 @@ nb::tuple measure_payload(nb::handle payload_object, std::uint64_t weights, std:
                           bits.sign_coded_blocks);
 }
 
-void check_apart(const float* target, std::size_t weights, const void* values, std::size_t bytes,
-                 const char* what) {
-    const auto begin = reinterpret_cast<std::uintptr_t>(target);
-    const auto other = reinterpret_cast<std::uintptr_t>(values);
-    if (begin < other + bytes && other < begin + weights * sizeof(float))
-        raise_value_error(std::string("target overlaps ") + what + ", which must stay as it is");
+// Refuses buffers of which one is written and that share memory.
+template <typename One, typename Other>
+void check_apart(const Buffer<One>& one, const char* name, const Buffer<Other>& other, const char* other_name) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(one.data());
+    const auto other_begin = reinterpret_cast<std::uintptr_t>(other.data());
+    if (begin < other_begin + other.size() * sizeof(Other) && other_begin < begin + one.size() * sizeof(One))
+        raise_value_error(std::string(name) + " overlaps " + other_name);
 }
 
 // The number of words, and the first weight that missed its turn.
@@ -144,8 +145,11 @@ std::pair<std::size_t, std::optional<std::size_t>> sweep(nb::handle source_objec
         raise_value_error("source has " + std::to_string(weights) + " weights, delta " +
                           std::to_string(delta.size()) + " and target " + std::to_string(target.size()));
     }
-    check_apart(target.data(), weights, source.data(), weights * sizeof(float), "source");
-    check_apart(target.data(), weights, delta.data(), weights * sizeof(Element), "delta");
+    check_apart(target, "target", source, "source");
+    check_apart(target, "target", delta, "delta");
+    check_apart(target, "target", words, "words");
+    check_apart(words, "words", source, "source");
+    check_apart(words, "words", delta, "delta");
     const float limit = exact(threshold, "the threshold");
     Swept swept{};
     Outcome outcome;

@@ -109,6 +109,7 @@ std::uint32_t combine(const Block& block, const Zeros& zeros, const std::uint8_t
     __m256i next =
         _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(block.lowest)), places);  // without quotients
     __m256i before = _mm256_setzero_si256();  // sum of the remainders so far
+    __m256i index = before;  // of the last group; kept because a word has no room for its top bit
     const auto group = [&](std::size_t i) {
         __m256i value = reader.read(packed + i / 8 * block.width());
         __m256i negative;
@@ -124,7 +125,7 @@ std::uint32_t combine(const Block& block, const Zeros& zeros, const std::uint8_t
         const __m256i above = _mm256_sll_epi32(
             _mm256_cvtepu16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(zeros.data() + i))),
             parameter);
-        const __m256i index = _mm256_add_epi32(_mm256_add_epi32(above, sums), next);
+        index = _mm256_add_epi32(_mm256_add_epi32(above, sums), next);
         next = _mm256_add_epi32(next, eight);
         return _mm256_or_si256(_mm256_add_epi32(index, index), negative);
     };
@@ -135,7 +136,9 @@ std::uint32_t combine(const Block& block, const Zeros& zeros, const std::uint8_t
         _mm256_store_si256(reinterpret_cast<__m256i*>(rest), group(i));
         std::memcpy(words + i, rest, (block.count - i) * sizeof *rest);
     }
-    return words[block.count - 1] >> 1;
+    alignas(32) std::uint32_t indices[8];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(indices), index);
+    return indices[(block.count - 1) % 8];
 }
 
 // Returns the last index.
