@@ -22,7 +22,7 @@ from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES
 
 FRAME_BITS: Final = 8 * (PREFIX.size + UPDATE_HEADER_BYTES)  # of each update, before its payload
-RECENT_UPDATES: Final = 100  # the recent sums cover the last 100 to 200 updates
+RECENT_MINI_BATCHES: Final = 100  # the recent sums cover the last 100 to 200 that made updates
 SLICES_MAX: Final = 16
 
 Tensors = Sequence[tuple[str, tuple[int, ...]]]
@@ -124,13 +124,19 @@ class OwnCompression:
     def __init__(self, tensors: Tensors, me: Origin) -> None:
         self._meter = Meter(tensors)
         self._me = me
+        self._mini_batch = 0  # of the last update
+        self._mini_batches_made = 0  # of the current sums, without those that made no update
         self._older, self._previous, self._current = (Tally.empty(self._meter.tensors) for _ in range(3))
 
     def count(self, *, mini_batch: int, step: int, words: NDArray[np.uint32], payload: bytes) -> None:
         """Take in one more update."""
-        if self._current.updates == RECENT_UPDATES:
-            self._older.add(self._previous)
-            self._previous, self._current = self._current, Tally.empty(self._meter.tensors)
+        if mini_batch != self._mini_batch:
+            if self._mini_batches_made == RECENT_MINI_BATCHES:
+                self._older.add(self._previous)
+                self._previous, self._current = self._current, Tally.empty(self._meter.tensors)
+                self._mini_batches_made = 0
+            self._mini_batch = mini_batch
+            self._mini_batches_made += 1
         self._meter.count(
             self._current, origin=self._me, mini_batch=mini_batch, step=step, words=words, payload=payload
         )
@@ -140,7 +146,7 @@ class OwnCompression:
         return _sum((self._older, self._previous, self._current), self._meter.tensors)
 
     def recent(self) -> Tally:
-        """The sums over the last 100 to 200 updates."""
+        """The sums over the last 100 to 200 mini-batches that made updates."""
         return _sum((self._previous, self._current), self._meter.tensors)
 
 

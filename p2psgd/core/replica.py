@@ -8,6 +8,7 @@ told GAP and must say so and stop.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 import numpy as np
@@ -46,7 +47,7 @@ STATUS_PER_PATIENCE: Final = (
 STATUS_APPLIED_BYTES: Final = 256 * 1024  # ... and after this much was applied from one peer,
 STATUS_APPLIED_UPDATES: Final = 64  # or so many updates
 OWN_LAG_MAX: Final = (
-    512  # own updates that even the fastest peer has not acknowledged; then the trainer waits
+    512  # own mini-batches that even the fastest peer has not acknowledged; then the trainer waits
 )
 SILENCE_PER_PATIENCE: Final = 4  # a link on which nothing came for so long is closed
 U64_MODULUS: Final = 2**64
@@ -85,6 +86,8 @@ class Replica:
         self.acknowledged_max = 0  # own updates that at least one peer has acknowledged
         self.loop_lag_ms = 0
         self._recorded = recorded
+        # (mini-batch, its last update so far) of own updates; one mini-batch may make many
+        self._own_mini_batches: deque[tuple[int, int]] = deque(maxlen=OWN_LAG_MAX + 1)
         self._repair = Repair(patience_s=patience_s)
         self._effects: list[Effect] = []
 
@@ -148,7 +151,12 @@ class Replica:
             for peer in self.peers.values()
             if peer.caught_up and now - peer.acknowledged < self.patience_s
         ]
-        return bool(following) and min(map(self.lag, following)) > OWN_LAG_MAX
+        return bool(following) and all(map(self._is_far_behind, following))
+
+    def _is_far_behind(self, peer: Peer) -> bool:
+        """It lacks updates of more than OWN_LAG_MAX of our mini-batches."""
+        made = self._own_mini_batches
+        return len(made) == made.maxlen and peer.has(self.me) < made[0][1]
 
     # -- own updates
 
@@ -163,6 +171,9 @@ class Replica:
         )
         frame = pack_frame(FrameType.UPDATE, pack_update(header, event.payload))
         self._apply(header, event.words, frame)
+        if self._own_mini_batches and self._own_mini_batches[-1][0] == event.mini_batch:
+            self._own_mini_batches.pop()
+        self._own_mini_batches.append((event.mini_batch, self.sequence))
         self.indices_sent += len(event.words)
         self.update_bytes_sent += len(frame)
         for peer in self.peers.values():
@@ -246,7 +257,7 @@ class Replica:
         if first or peer.has(self.me) > acknowledged:
             peer.acknowledged = now
         self.acknowledged_max = max(self.acknowledged_max, peer.has(self.me))
-        peer.caught_up |= self.lag(peer) <= OWN_LAG_MAX
+        peer.caught_up |= not self._is_far_behind(peer)
         if first:
             peer.cursors[self.me] = Cursor(next=peer.has(self.me) + 1, last=None)
         own = peer.cursors[self.me]

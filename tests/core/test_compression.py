@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from p2psgd.core.compression import (
     FRAME_BITS,
-    RECENT_UPDATES,
+    RECENT_MINI_BATCHES,
     SLICES_MAX,
     OwnCompression,
     SlicedCompression,
@@ -44,7 +44,7 @@ def test_the_step_of_a_tensor_is_that_of_the_last_update_that_touched_it() -> No
     count(own, 1, 0, 4000, step=5)
     count(own, 1, 1, step=9)
     assert own.total().tensor_steps.tolist() == [9, 5, 0]
-    for mini_batch in range(2, 3 * RECENT_UPDATES):
+    for mini_batch in range(2, 3 * RECENT_MINI_BATCHES):
         count(own, mini_batch, 4500, step=11)
     assert own.total().tensor_steps.tolist() == [9, 5, 11]
     assert own.recent().tensor_steps.tolist() == [0, 0, 11]
@@ -84,13 +84,24 @@ def test_mini_batches_are_counted_once_however_many_updates_they_make() -> None:
     assert (own.total().mini_batches, own.total().updates) == (5, 5)
 
 
-def test_recent_updates_are_the_last_100_to_200() -> None:
+def test_recent_updates_are_those_of_the_last_100_to_200_mini_batches() -> None:
     own = OwnCompression(TENSORS, ME)
-    for made in range(1, 5 * RECENT_UPDATES):
+    for made in range(1, 5 * RECENT_MINI_BATCHES):
         count(own, made, 3)
         assert own.total().updates == own.total().mini_batches == made
-        assert min(made, RECENT_UPDATES) <= own.recent().updates <= 2 * RECENT_UPDATES
+        assert min(made, RECENT_MINI_BATCHES) <= own.recent().updates <= 2 * RECENT_MINI_BATCHES
         assert own.recent().mini_batches == own.recent().updates
+
+
+def test_the_updates_of_a_mini_batch_are_recent_together() -> None:
+    own = OwnCompression(TENSORS, ME)
+    for mini_batch in range(1, 3 * RECENT_MINI_BATCHES):
+        for index in (1, 2, 3):
+            count(own, 2 * mini_batch, index)
+        recent = own.recent()
+        assert recent.updates % 3 == 0
+        assert 3 * min(mini_batch, RECENT_MINI_BATCHES) <= recent.updates <= 6 * RECENT_MINI_BATCHES
+        assert recent.mini_batches == 2 * recent.updates // 3  # every other one made none
 
 
 def test_slices_are_equal_few_and_whole() -> None:
