@@ -46,6 +46,7 @@ class Attachment:
     ) -> None:
         self.mini_batches = mini_batches  # of the last entry taken; at first, where the trainer goes on
         self._mini_batch_min = mini_batches + 1  # of the next entry; one mini-batch may send several updates
+        self._shown = mini_batches  # the most that `progress` has returned
         self._weights = weights
         self._reload_wanted = False
         with contextlib.ExitStack() as undo:
@@ -150,16 +151,19 @@ class Attachment:
         self._wake_trainer.signal()
 
     def progress(self) -> int:
-        """The mini-batches published; exact once the trainer is gone.
+        """The mini-batches published, never fewer than before; exact once the trainer is gone.
 
-        A count that cannot be is not believed: then it is the least that fits the residual's current half.
+        A live trainer may publish between the two loads, and a count that cannot be is not believed: then it
+        is the least from what is known already that fits the residual's current half.
         """
         mini_batch = self._counters.load(Counter.MINI_BATCH)  # before the head: never too many of a live one
         _, half = unpack_head(self._counters.load(Counter.OUTBOX_HEAD))
         count = published(mini_batch, half)
-        if self.mini_batches <= count <= self.mini_batches + MINI_BATCH_LEAP_MAX:
-            return count
-        return self.mini_batches + (half_after(self.mini_batches) ^ half)
+        known = max(self.mini_batches, self._shown)
+        if not known <= count <= self.mini_batches + MINI_BATCH_LEAP_MAX:
+            count = known + (half_after(known) ^ half)
+        self._shown = count
+        return count
 
     def close_memories(self) -> None:
         """Close what only the trainer needs, once it has been handed over."""

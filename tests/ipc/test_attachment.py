@@ -177,6 +177,28 @@ def test_a_mini_batch_counts_once_the_head_is_stored(trainer: Trainer) -> None:
     assert trainer.daemon.progress() == 12
 
 
+@pytest.mark.parametrize("published_between", [1, 2, 3])
+def test_the_count_does_not_go_back_when_the_trainer_publishes_between_its_loads(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch, published_between: int
+) -> None:
+    trainer.publish(11)
+    assert trainer.daemon.progress() == 11
+    load = Counters.load
+    last = 11 + published_between
+
+    def load_and_publish(counters: Counters, counter: Counter) -> int:
+        value = load(counters, counter)
+        if counter is Counter.MINI_BATCH:
+            for mini_batch in range(12, last + 1):
+                trainer.publish(mini_batch)
+        return value
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Counters, "load", load_and_publish)
+        assert 11 <= trainer.daemon.progress() <= last
+    assert trainer.daemon.progress() == last  # exact now that nothing more comes
+
+
 def test_the_head_tells_positions_and_halves_apart_and_no_other_bit(trainer: Trainer) -> None:
     trainer.write_update(11, [1])
     trainer.publish(11)
