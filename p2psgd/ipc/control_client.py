@@ -3,6 +3,10 @@
 It waits for answers, so it is not for the daemon's loop.
 
 One request at a time. A daemon that is not there, closes or refuses is an error with a sentence that says so.
+
+An exchange that was interrupted (Ctrl+C) or timed out may leave its answer on the way. The next one waits for
+that answer first and throws it away; numbers in requests and answers would not do instead, because the daemon
+closes a connection that asks again before it has read (listener.py).
 """
 
 from __future__ import annotations
@@ -12,13 +16,22 @@ import select
 import socket
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, UsageError
 from p2psgd.ipc.answers import ANSWER_BYTES_MAX, parse_answer
-from p2psgd.ipc.datagrams import Datagram, close_descriptors, receive_datagram, send_datagram
+from p2psgd.ipc.datagrams import (
+    Datagram,
+    Received,
+    close_descriptors,
+    datagram_of,
+    receive_datagram,
+    receive_into,
+    send_datagram,
+)
 from p2psgd.ipc.paths import socket_address
 from p2psgd.ipc.requests import Request, pack_request, parse_fields
 
@@ -37,6 +50,19 @@ class NoDaemon(UsageError):
         )
 
 
+@dataclass(slots=True)
+class _Exchange:
+    """What has happened of one request and its answer; the system calls themselves put it in here."""
+
+    sent: list[int] = field(default_factory=list)
+    received: list[Received] = field(default_factory=list)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the answer is still to come."""
+        return bool(self.sent) and not self.received
+
+
 class ControlClient:
     """A connection to the daemon whose control socket is at `path`.
 
@@ -48,6 +74,7 @@ class ControlClient:
     def __init__(self, path: Path, *, timeout_s: float = TIMEOUT_S) -> None:
         self.path = path
         self.timeout_s: float | None = timeout_s
+        self._exchange = _Exchange()  # the last one, until its answer's descriptors have found an owner
         self._end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._end.setsockopt(
             socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", math.ceil(timeout_s), 0)
@@ -76,6 +103,7 @@ class ControlClient:
 
     def close(self) -> None:
         """Close the connection; may be called twice."""
+        self._forget_exchange()
         self._end.close()
 
     def request(self, op: str, **fields: Any) -> dict[str, Any]:
@@ -94,14 +122,19 @@ class ControlClient:
         self, request: Request, fds: Sequence[int] = (), *, lists: bool = False
     ) -> tuple[dict[str, Any], list[int]]:
         """The same for a request that is made already; arrays in the answer are tuples unless `lists`."""
+        packed = pack_request(request)
+        if self._exchange.under_way:
+            self._await_answer()
+        self._forget_exchange()
+        exchange = self._exchange
         try:
-            send_datagram(self._end, pack_request(request), fds, wait=True)
+            send_datagram(self._end, packed, fds, wait=True, sent=exchange.sent)
         except (BrokenPipeError, ConnectionResetError):
             pass  # closed, perhaps with a refusal that can be read
         except BlockingIOError:
             raise DaemonLost(f"the daemon at {self.path} takes no requests") from None
         self._await_answer()
-        datagram = self._read()
+        datagram = datagram_of(exchange.received[0])
         if not datagram.data:
             raise DaemonLost(f"the daemon at {self.path} is gone")
         try:
@@ -109,8 +142,9 @@ class ControlClient:
             if refusal is not None:
                 raise UsageError(refusal)
         except P2psgdError:
-            close_descriptors(datagram.descriptors)
+            self._forget_exchange()
             raise
+        self._exchange = _Exchange()  # from here on the descriptors are the caller's
         return fields, datagram.descriptors
 
     def tell(self, request: Request) -> bool:
@@ -122,13 +156,17 @@ class ControlClient:
         return True
 
     def check_daemon(self) -> None:
-        """DaemonLost, with its last words if there are any, if the daemon has closed; one system call."""
-        try:
-            self._end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
+        """DaemonLost, with its last words if there are any, if the daemon has closed; one system call.
+
+        The answer to a request that was interrupted is thrown away; then they are two.
+        """
+        if not self._has_come():
             return
-        except ConnectionResetError:
-            pass  # its last words may still be there
+        if self._exchange.under_way:
+            self._receive_answer()
+            self._forget_exchange()
+            if not self._has_come():
+                return
         datagram = self._read()
         close_descriptors(datagram.descriptors)
         _, words = parse_answer(datagram.data) if datagram.data else ({}, None)
@@ -141,6 +179,29 @@ class ControlClient:
         poll.register(self._end, select.POLLIN)
         if not poll.poll(None if self.timeout_s is None else math.ceil(1000 * self.timeout_s)):
             raise DaemonLost(f"the daemon at {self.path} has not answered for {self.timeout_s:g} s")
+        self._receive_answer()
+
+    def _receive_answer(self) -> None:
+        """What has come in, an answer or the end, is that of the exchange under way."""
+        try:
+            receive_into(self._exchange.received, self._end, ANSWER_BYTES_MAX)
+        except ConnectionResetError:  # see `_read`
+            receive_into(self._exchange.received, self._end, ANSWER_BYTES_MAX)
+
+    def _forget_exchange(self) -> None:
+        """Close the descriptors of an answer that nobody has taken; interrupted, it leaves one at most."""
+        forgotten, self._exchange = self._exchange, _Exchange()
+        for received in forgotten.received:
+            close_descriptors(datagram_of(received).descriptors)
+
+    def _has_come(self) -> bool:
+        try:
+            self._end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            pass  # its last words may still be there
+        return True
 
     def _read(self) -> Datagram:
         """What has come in; no data if the daemon has closed.

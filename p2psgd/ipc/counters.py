@@ -1,9 +1,10 @@
 """The page of counters that daemon and trainer publish to each other.
 
-Each counter has one writer and a cache line of its own, so the two sides never write one line. A side keeps
-its own counters privately and never reads back what it published; what the other side published is taken as
-hostile by whoever uses it (ring.py, port.py). Loads acquire and stores release: bytes written before a store
-are seen after the load that sees it, on ARM too.
+Each counter has one writer and a cache line of its own, so the two sides never write one line. The daemon
+keeps its own counters privately and never reads back what it published. The trainer reads its OUTBOX_HEAD and
+MINI_BATCH back, because after an interruption they alone tell whether a send was done (publication.py). What
+the trainer published is taken as hostile (ring.py, attachment.py). Loads acquire and stores release: bytes
+written before a store are seen after the load that sees it, on ARM too.
 """
 
 from __future__ import annotations

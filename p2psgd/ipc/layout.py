@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 
+from p2psgd.ipc.requests import TENSORS_MAX
 from p2psgd.ipc.ring import entry_bytes
 from p2psgd.wire import codec
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
@@ -34,8 +35,19 @@ def inbox_bytes(weights: int) -> int:
 
 
 def outbox_bytes(weights: int) -> int:
-    """Capacity of an outbox: a power of two with room for 4 of the longest entries."""
-    return _power_of_two(OUTBOX_ENTRIES * entry_bytes(outbox_entry_bytes_max(weights)))
+    """Capacity of an outbox: a power of two with room for 4 of the longest entries, and for any one send.
+
+    A send with a step for each tensor has up to min(weights, 4,096) entries. They hold together at most as
+    many indices as the longest entry, but each of them may hold one (trainer/sweep.py). An entry of one index
+    takes at most 72 bytes: 8 of prefix, 16 of entry header, 43 of payload, 5 of padding; what further indices
+    add to it they add to the longest entry as well. So the longest entry and 72 bytes for each tensor are
+    enough: at most 864,168 + 4,096 * 72 = 1,159,080 bytes. That is more than 4 of the longest entries only
+    below 20,000 weights, and makes the outbox 512 KiB there at most.
+    """
+    longest = entry_bytes(outbox_entry_bytes_max(weights))
+    shortest = entry_bytes(OUTBOX_ENTRY.size + codec.payload_bytes_max(1))
+    one_send = longest + min(weights, TENSORS_MAX) * shortest
+    return _power_of_two(max(OUTBOX_ENTRIES * longest, one_send))
 
 
 def _power_of_two(size_bytes: int) -> int:

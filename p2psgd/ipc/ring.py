@@ -106,8 +106,12 @@ class RingReader:
         self._head = head
 
     def skip_to(self, position: int) -> None:
-        """Go on reading at `position`, which the writer has promised; what lies before it is not read."""
-        if position < self._head or position - self.tail > self.capacity or position % ALIGNMENT:
+        """Go on reading at `position`, which the writer has promised; what lies before it is not read.
+
+        It may lie more than the ring's capacity ahead: the writer counts all as read once it has promised a
+        position, and a second promise may follow before the first is kept.
+        """
+        if position < self._head or position % ALIGNMENT:
             raise TrainerError(f"a ring cannot be read on from {position}: its tail is at {self.tail}")
         self.tail = self._head = position
 

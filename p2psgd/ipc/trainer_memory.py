@@ -25,7 +25,7 @@ class TrainerMemory:
     """Residual, rings, counters and wake-ups as `answer` describes them.
 
     `memories` are descriptors [residual, inbox, outbox, counters], needed only by this call; `wake_trainer`
-    and `wake_daemon` belong to this object. `mini_batches` is the last one published.
+    and `wake_daemon` belong to this object.
     """
 
     def __init__(
@@ -47,9 +47,14 @@ class TrainerMemory:
         self._outbox = RingWriter(
             map_segment(outbox, np.uint8, answer.outbox_bytes, Access.WRITE), answer.generation
         )
-        self.mini_batches = answer.mini_batches
         self.wake_trainer = wake_trainer
         self._wake_daemon = wake_daemon
+
+    @property
+    def mini_batches(self) -> int:
+        """The last mini-batch published, read back: no interruption can leave a copy behind that is old."""
+        _, half = unpack_head(self._counters.load(Counter.OUTBOX_HEAD))
+        return published(self._counters.load(Counter.MINI_BATCH), half)
 
     @property
     def reload_wanted(self) -> bool:
@@ -101,21 +106,20 @@ class TrainerMemory:
     def publish(self, entries: Sequence[bytes]) -> None:
         """Write a mini-batch's entries, then publish them and the residual after it with one store.
 
-        The caller has seen to the room. Interrupted anywhere, it has done all or nothing: `settle` tells.
+        The caller has seen to the room. Interrupted anywhere, it has done all or nothing: `mini_batches`
+        tells which, and `settle` must come before the next one.
         """
         for entry in entries:
             self._outbox.put(entry)
         mini_batch = self.mini_batches + 1
         self._counters.store(Counter.MINI_BATCH, mini_batch)
         self._counters.store(Counter.OUTBOX_HEAD, pack_head(self._outbox.head, mini_batch))
-        self.mini_batches = mini_batch
         if entries:
             self._wake_daemon.signal()
 
     def settle(self) -> None:
-        """Go on from what is published, whatever an interruption has left half done."""
-        self._outbox.head, half = unpack_head(self._counters.load(Counter.OUTBOX_HEAD))
-        self.mini_batches = published(self._counters.load(Counter.MINI_BATCH), half)
+        """Forget entries that an interruption has kept from being published."""
+        self._outbox.head, _ = unpack_head(self._counters.load(Counter.OUTBOX_HEAD))
 
     def close(self) -> None:
         """Close the wake-ups; the maps go with this object."""

@@ -201,13 +201,14 @@ class Link:
         if not self._exact:
             self._reload()
         memory = self._memory
+        mini_batch = memory.mini_batches + 1
         groups = self._sweep.groups(step)
         try:
             parts = self._sweep.run(memory.residual, self._checked(delta), memory.next_residual, groups)
         except ValueError as error:
             raise TrainerError(f"delta is refused: {error}") from None
         entries = [
-            layout.OUTBOX_ENTRY.pack(self.mini_batches + 1, group.step, len(words))
+            layout.OUTBOX_ENTRY.pack(mini_batch, group.step, len(words))
             + codec.encode(words, self._weights.size)
             for group, words in parts
         ]
@@ -224,7 +225,7 @@ class Link:
         """Wait until there is something to `receive` or `stopping` is set; False if neither came in time."""
         self._check_open()
         deadline = time.monotonic() + timeout_s
-        while not (self._memory.has_updates() or self._memory.reload_wanted or self._memory.stopping):
+        while not self._has_news():
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return False
@@ -260,6 +261,11 @@ class Link:
             self._client.exchange(DetachRequest(finished=finished))
         self._client.close()
         self._memory.close()
+
+    def _has_news(self) -> bool:
+        """After an interruption there is always: all weights, whatever the inbox looks like by then."""
+        memory = self._memory
+        return not self._exact or memory.reload_wanted or memory.stopping or memory.has_updates()
 
     def _check_open(self) -> None:
         if self._closed:

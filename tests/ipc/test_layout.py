@@ -1,6 +1,15 @@
 from __future__ import annotations
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from p2psgd.ipc import layout
+from p2psgd.ipc.requests import TENSORS_MAX
+from p2psgd.ipc.ring import entry_bytes
+from p2psgd.trainer.sweep import Sweep
+from p2psgd.wire import codec
+from tests.ipc.daemons import PATIENT
 
 
 def test_the_layout_has_room_for_several_of_the_largest_updates() -> None:
@@ -9,3 +18,33 @@ def test_the_layout_has_room_for_several_of_the_largest_updates() -> None:
         assert layout.outbox_bytes(weights) >= 4 * longest
         assert layout.outbox_bytes(weights).bit_count() == layout.inbox_bytes(weights).bit_count() == 1
     assert layout.inbox_bytes(14_600_000) <= 32 * 2**20
+    assert max(map(layout.outbox_bytes, range(1, 20_000))) == 512 * 1024
+
+
+def send_bytes_max(sizes: list[int]) -> int:
+    """What a send of tensors of these sizes, each with a step of its own, takes at most."""
+    weights = sum(sizes)
+    tensors = tuple((str(number), (size,)) for number, size in enumerate(sizes))
+    sweep = Sweep(tensors, indices_max=codec.indices_max(weights), quantum=1.0)
+    groups = sweep.groups({name: 1 + number for number, (name, _) in enumerate(tensors)})
+    return sum(
+        entry_bytes(layout.OUTBOX_ENTRY.size + codec.payload_bytes_max(group.room)) for group in groups
+    )
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100, 8_000])
+@pytest.mark.parametrize("count", [1, 7, 34, 1000, TENSORS_MAX])
+def test_an_empty_outbox_holds_a_send_of_equal_tensors_with_steps_of_their_own(count: int, size: int) -> None:
+    assert send_bytes_max([size] * count) <= layout.outbox_bytes(count * size)
+
+
+@PATIENT
+@given(
+    st.lists(st.integers(1, 2000), min_size=1, max_size=300), st.integers(0, 3800), st.integers(1, 2_000_000)
+)
+def test_an_empty_outbox_holds_a_send_of_any_tensors_with_steps_of_their_own(
+    some: list[int], ones: int, large: int
+) -> None:
+    sizes = [*some, *[1] * min(ones, TENSORS_MAX - 1 - len(some)), large]
+    assert send_bytes_max(sizes) <= layout.outbox_bytes(sum(sizes))
+    assert send_bytes_max(sizes[:-1]) <= layout.outbox_bytes(sum(sizes[:-1]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 import p2psgd
 from p2psgd.errors import TrainerError
 from p2psgd.trainer.link import Link, attach
-from tests.ipc.conftest import loop_factory, start_daemon
 from tests.ipc.daemons import (
     WEIGHTS,
     ZEROS,
@@ -24,20 +23,7 @@ from tests.ipc.daemons import (
     spike,
 )
 
-__all__ = ["loop_factory", "start_daemon"]  # fixtures
-
 StartDaemon = Callable[..., Daemon]
-
-
-@pytest.fixture
-def daemon(start_daemon: StartDaemon) -> Daemon:
-    return start_daemon()
-
-
-@pytest.fixture
-def link(daemon: Daemon) -> Iterator[Link]:
-    with attach(ZEROS, control=daemon.path) as link:
-        yield link
 
 
 def test_the_package_exports_attach_and_its_version() -> None:

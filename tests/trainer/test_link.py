@@ -1,9 +1,9 @@
-"""The link against real daemons, in this process and in others that are killed."""
+"""The link against real daemons: what it receives, and its life from attach to close."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,7 @@ import pytest
 
 from p2psgd.errors import DaemonLost, TrainerError
 from p2psgd.ipc.control_client import ControlClient
-from p2psgd.ipc.counters import Counter
 from p2psgd.trainer.link import Link, attach
-from p2psgd.wire import codec
-from tests.ipc.conftest import loop_factory, start_daemon
 from tests.ipc.daemons import (
     QUANTUM,
     WEIGHTS,
@@ -27,217 +24,7 @@ from tests.ipc.daemons import (
 )
 from tests.ipc.doomed_trainer import delta_of
 
-__all__ = ["loop_factory", "start_daemon"]  # fixtures
-
 StartDaemon = Callable[..., Daemon]
-
-
-@pytest.fixture
-def daemon(start_daemon: StartDaemon) -> Daemon:
-    return start_daemon()
-
-
-@pytest.fixture
-def link(daemon: Daemon) -> Iterator[Link]:
-    with attach(ZEROS, control=daemon.path) as link:
-        yield link
-
-
-def test_send_follows_strom_step_by_step(daemon: Daemon, link: Link) -> None:
-    random = np.random.default_rng(0)
-    residual, weights = ZEROS.astype(np.float64), ZEROS.astype(np.float64)
-    for mini_batch in range(1, 6):
-        delta = (np.round(random.normal(size=WEIGHTS) * 5) * 0.5 * QUANTUM).astype(np.float32)
-        step = 3 + mini_batch
-        residual += delta
-        emitted = np.where(np.abs(residual) > step * QUANTUM, np.sign(residual), 0) * step * QUANTUM
-        residual -= emitted
-        weights += emitted
-        assert link.send(delta, step) == np.count_nonzero(emitted)
-        np.testing.assert_array_equal(link.residual, residual)
-        np.testing.assert_array_equal(link.weights, weights)
-        assert link.mini_batches == mini_batch
-    daemon.take_all()
-    np.testing.assert_array_equal(daemon.weights(), weights)
-    assert [update.mini_batch for update in daemon.host.updates] == [1, 2, 3, 4, 5]
-    assert daemon.trainer_status()["mini_batches"] == 5
-
-
-def test_a_mini_batch_without_an_index_counts_and_sends_nothing(daemon: Daemon, link: Link) -> None:
-    assert link.send(spike(5, 0.75), 1) == 0
-    assert link.send(spike(5, 0.75), 1) == 1
-    daemon.take_all()
-    assert [update.mini_batch for update in daemon.host.updates] == [2]
-    assert link.residual[5] == 0.5 * QUANTUM
-    assert daemon.trainer_status()["mini_batches"] == 2
-
-
-def test_a_delta_may_be_read_only_and_strided(daemon: Daemon, link: Link) -> None:
-    delta = np.repeat(spike(5, 2), 2)
-    delta.flags.writeable = False
-    assert link.send(delta[::2], 1) == 1
-    assert link.send(delta[:WEIGHTS], 1) == 2  # weights 10 and 11
-    daemon.take_all()
-    assert (daemon.weights()[[5, 10, 11]] == QUANTUM).all()
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_a_delta_may_be_of_half_precision(daemon: Daemon, dtype: type[np.floating[Any]]) -> None:
-    quantum = 2.0**-10
-    with attach(ZEROS, quantum=quantum, control=daemon.path) as link:
-        delta = np.random.default_rng(2).normal(0, 3 * quantum, WEIGHTS).astype(dtype)
-        sent = link.send(delta, 4)
-        expected = delta.astype(np.float32)
-        over = np.abs(expected) > 4 * quantum
-        np.testing.assert_array_equal(link.weights, over * np.sign(expected) * np.float32(4 * quantum))
-        np.testing.assert_array_equal(link.residual, expected - link.weights)
-        assert sent == np.count_nonzero(over) > 100
-
-
-def test_every_tensor_may_have_a_step_of_its_own(daemon: Daemon) -> None:
-    shapes = {"in": (40, 10), "bias": (40,), "out": (5, 40)}
-    with attach(
-        {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, control=daemon.path
-    ) as link:
-        assert link.sent == {"in": 0, "bias": 0, "out": 0}
-        delta = np.full(640, 10 * QUANTUM, np.float32)
-        delta[[0, 410, 420]] = 0
-        steps: dict[str, Any] = {"in": 3, "bias": np.int64(7), "out": 3}
-        assert link.send(delta, steps) == 637
-        assert link.sent == {"in": 399, "bias": 38, "out": 200}
-        assert (link.tensors["out"] == 3 * QUANTUM).all()
-        assert np.unique(link.tensors["bias"]).tolist() == [0, 7 * QUANTUM]
-        assert link.tensors["in"][0, :2].tolist() == [0, 3 * QUANTUM]
-        np.testing.assert_array_equal(link.residual + link.weights, delta)
-        assert link.send(np.zeros(640, np.float32), {"in": 6, "bias": 9, "out": 8}) == 399
-        assert link.sent == {"in": 399, "bias": 0, "out": 0}
-        daemon.take_all()
-        assert [(update.mini_batch, update.step, update.count) for update in daemon.host.updates] == [
-            (1, 3, 599),
-            (1, 7, 38),
-            (2, 6, 399),
-        ]
-        np.testing.assert_array_equal(link.weights, daemon.weights()[:640])
-
-
-def test_more_steps_than_the_outbox_can_hold_are_refused_and_nothing_changes(
-    start_daemon: StartDaemon,
-) -> None:
-    names = [f"tensor {number}" for number in range(300)]
-    one = np.zeros(1, np.float32)
-    daemon = start_daemon(**smallest_rings(len(names)))
-    with attach(dict.fromkeys(names, one), control=daemon.path) as link:
-        delta = np.full(len(names), 1000 * QUANTUM, np.float32)
-        steps = {name: 1 + number for number, name in enumerate(names)}
-        with pytest.raises(TrainerError, match=r"the 300 updates of this send take \d+ bytes and .* holds"):
-            link.send(delta, steps)
-        assert link.mini_batches == 0
-        assert not link.residual.any()
-        assert not link.weights.any()
-        assert link.send(delta, dict.fromkeys(names, 1)) == 300
-
-
-def test_the_residual_is_a_view_of_what_is_current(link: Link) -> None:
-    link.send(spike(5, 0.75), 1)
-    residual = link.residual
-    assert not residual.flags.writeable
-    link.send(spike(5, 0.125), 1)
-    assert residual[5] == 0.75 * QUANTUM
-    assert link.residual[5] == 0.875 * QUANTUM
-
-
-def test_more_indices_than_an_update_may_hold_go_with_the_next_ones(daemon: Daemon, link: Link) -> None:
-    link._sweep._indices_max = 1024
-    delta = np.full(WEIGHTS, 1.5 * QUANTUM, dtype=np.float32)
-    assert [link.send(delta * (n == 0), 1) for n in range(4)] == [1024, 1024, WEIGHTS - 2048, 0]
-    daemon.take_all()
-    assert (daemon.weights() == QUANTUM).all()
-    np.testing.assert_array_equal(link.weights, daemon.weights())
-
-
-@pytest.mark.parametrize(
-    ("delta", "step", "words"),
-    [
-        (ZEROS.astype(np.float64), 1, r"it is float64 \(3000,\)"),
-        (ZEROS[:-1], 1, r"\(3000,\) of float32, float16, bfloat16; it is float32 \(2999,\)"),
-        (ZEROS.astype(">f2"), 1, "it is >f2"),
-        (ZEROS.reshape(2, 1500), 1, "delta must be"),
-        ([0.0] * WEIGHTS, 1, "it is list"),
-        (ZEROS, 0, "step must be a whole number of quanta from 1 to 1048576, it is 0"),
-        (ZEROS, 2**20 + 1, "step must be"),
-        (ZEROS, 1.0, "step must be"),
-        (ZEROS, True, "step must be"),
-        (ZEROS, {"weights": 0}, "step of 'weights' must be .* it is 0"),
-        (ZEROS, {}, "step must name every tensor, 'weights'; there is no step for 'weights'"),
-        (ZEROS, {"weights": 1, "bias": 1}, "there is a step for a tensor that there is not"),
-        (spike(17, np.nan), 1, "delta is refused: .*17"),
-        (spike(17, np.inf), 1, "delta is refused: .*17"),
-        (spike(17, -np.inf), 1, "delta is refused: .*17"),
-    ],
-)
-def test_a_delta_that_will_not_do_is_refused_and_nothing_changes(
-    daemon: Daemon, link: Link, delta: Any, step: Any, words: str
-) -> None:
-    link.send(spike(3, 2.5), 1)
-    residual, weights = link.residual.copy(), link.weights.copy()
-    with pytest.raises(TrainerError, match=words):
-        link.send(delta, step)
-    np.testing.assert_array_equal(link.residual, residual)
-    np.testing.assert_array_equal(link.weights, weights)
-    assert link.mini_batches == 1
-    daemon.take_all()
-    assert len(daemon.host.updates) == 1
-    numpy_step: Any = np.int64(1)
-    assert link.send(spike(4, 2.5), numpy_step) == 2  # what was left of weight 3, and weight 4
-    assert link.mini_batches == 2
-
-
-def test_a_full_outbox_makes_the_trainer_wait_visibly_until_there_is_room(start_daemon: StartDaemon) -> None:
-    daemon = start_daemon(**smallest_rings(WEIGHTS))
-    with attach(ZEROS, control=daemon.path) as link:
-        daemon.server.outbox_closed = True
-        sender = threading.Thread(target=lambda: [link.send(delta_of(n, WEIGHTS), 1) for n in range(40)])
-        sender.start()
-        daemon.until(lambda: "outbox is full" in daemon.server.trainer_status()["waits"], "the trainer waits")
-        assert not daemon.host.updates
-        sent = daemon.trainer_status()["mini_batches"]
-        assert sent < 40
-        daemon.server.outbox_closed = False
-        daemon.call(daemon.server.drain_outbox)
-        sender.join(60)
-        assert not sender.is_alive()
-        link.send(ZEROS, 1)  # says that it no longer waits, should the socket have been too full for that
-        daemon.until(lambda: not daemon.server.trainer_status()["waits"], "the wait is over")
-        daemon.take_all()
-        np.testing.assert_array_equal(link.weights, daemon.weights())
-        assert len(daemon.host.updates) == 41
-
-
-def test_a_daemon_that_dies_while_the_trainer_waits_for_room_loses_nothing_of_the_residual(
-    start_daemon: StartDaemon,
-) -> None:
-    daemon = start_daemon(**smallest_rings(WEIGHTS))
-    link = attach(ZEROS, control=daemon.path)
-    daemon.server.outbox_closed = True
-
-    def stop() -> None:
-        daemon.until(lambda: bool(daemon.server.trainer_status()["waits"]), "the trainer waits")
-        daemon.stop()
-
-    stopper = threading.Thread(target=stop)
-    stopper.start()
-    expected = ZEROS.astype(np.float64)
-    number = 0
-    with pytest.raises(DaemonLost, match=r"closed this connection: the daemon has stopped|is gone"):  # noqa: PT012
-        while True:
-            number += 1
-            delta = (np.round(delta_of(number, WEIGHTS) / QUANTUM) * QUANTUM).astype(np.float32)
-            link.send(delta, 1)
-            expected += delta
-    np.testing.assert_array_equal(link.residual + link.weights, expected)
-    assert link.mini_batches == number - 1
-    stopper.join(60)
-    link.close()
 
 
 def test_receive_applies_peers_updates_and_remembers_their_mini_batches(daemon: Daemon, link: Link) -> None:
@@ -362,63 +149,6 @@ def test_three_nodes_in_any_interleaving_end_with_equal_bits(start_daemon: Start
         link.close(finished=True)
     if rings == "smallest":
         assert sum(daemon.trainer_status()["reloads"] for daemon in daemons) > 0
-
-
-@pytest.mark.parametrize(
-    "where", ["residual_pass", "encode", "apply_weights", "decode_into", "apply_weights_together"]
-)
-def test_after_an_interruption_the_next_call_makes_the_weights_whole_again(
-    daemon: Daemon, link: Link, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    """As when somebody presses Ctrl+C in a notebook and goes on."""
-    daemon.peer_update(make_update(make_words(np.array([1]), np.array([0])), WEIGHTS))
-    with monkeypatch.context() as patch:
-        patch.setattr(codec, where, lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):  # noqa: PT012
-            link.receive()
-            link.send(spike(2, 3), 2)
-    link.receive()
-    np.testing.assert_array_equal(link.weights, daemon.weights())
-    assert link.weights[1] == QUANTUM
-    link.send(spike(4, 3), 2)
-    daemon.take_all()
-    np.testing.assert_array_equal(link.weights, daemon.weights())
-
-
-@pytest.mark.parametrize(
-    ("call", "counter", "done"),
-    [
-        ("_outbox.put", None, False),
-        ("_counters.store", Counter.MINI_BATCH, False),
-        ("_counters.store", Counter.OUTBOX_HEAD, True),
-        ("_wake_daemon.signal", None, True),
-    ],
-)
-def test_an_interrupted_send_has_been_done_or_not_been_done(
-    daemon: Daemon, link: Link, *, call: str, counter: Counter | None, done: bool
-) -> None:
-    """Interrupted at the end of this call, it leaves nothing that the next send would build on or repeat."""
-    link.send(spike(1, 3.5), 2)
-    part, name = call.split(".")
-    owner = getattr(link._memory, part)
-    function = getattr(owner, name)
-
-    def call_and_interrupt(*arguments: Any) -> Any:
-        function(*arguments)
-        if counter in (None, arguments[0] if arguments else None):
-            raise KeyboardInterrupt
-
-    setattr(owner, name, call_and_interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        link.send(spike(2, 3), 2)
-    delattr(owner, name)
-    assert link.send(spike(3, 3), 2) == 1
-    assert link.mini_batches == 2 + done
-    daemon.take_all()
-    assert [update.mini_batch for update in daemon.host.updates] == [*range(1, 3 + done)]
-    np.testing.assert_array_equal(link.weights, daemon.weights())
-    expected = spike(1, 3.5) + spike(2, 3) * done + spike(3, 3)
-    np.testing.assert_array_equal(link.weights + link.residual, expected)
 
 
 def test_an_inbox_with_rubbish_is_an_error_and_not_a_change(daemon: Daemon, link: Link) -> None:
