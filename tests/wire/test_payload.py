@@ -168,7 +168,7 @@ def test_hostile_bytes_are_judged_as_by_the_reference(case: tuple[bytes, int, in
 @given(st.data())
 @settings(max_examples=200)
 def test_sums_around_the_last_index_are_judged_as_by_the_reference(data: st.DataObject) -> None:
-    """Gaps that lead to just below and just beyond the weights, 2^31 and more: sums must not wrap anywhere."""
+    """Gaps that lead to just below and just beyond the weights, 2^31 and more: no sum may wrap."""
     parameter = data.draw(st.integers(18, 24))
     count = data.draw(st.integers(1, 520))
     longest = 2**parameter - 1
