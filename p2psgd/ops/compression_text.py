@@ -67,10 +67,11 @@ def facts_of(label: str, part: Part) -> list[str]:
 def bits_of(part: Part) -> str:
     """Where the bits of an index go, how often signs are coded and payloads dense."""
     bits = " + ".join(f"{value:.2f} {name}" for name, value in _bits_per_index(part).items() if value)
-    coded = fraction(_share(part, "sign_coded_blocks", "blocks"))
+    coded = _share(part, "sign_coded_blocks", "blocks")
+    signs = "" if coded is None else f"; signs coded in {fraction(coded)} of the blocks"
     dense = _share(part, "dense_updates", "updates")
     also = f", {fraction(dense)} of the updates dense" if dense else ""
-    return f"{bits}; signs coded in {coded} of the blocks{also}"
+    return f"{bits}{signs}{also}"
 
 
 def tensor_rows(description: Part) -> list[str]:

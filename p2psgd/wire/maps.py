@@ -26,7 +26,11 @@ def unpack_map(data: bytes | bytearray, *, array_max: int, lists: bool = False) 
             max_map_len=MAP_KEYS_MAX,
             max_ext_len=0,
         )
-    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
+    except (RecursionError, msgpack.exceptions.StackError):
+        raise ValueError("nested too deeply") from None
+    except msgpack.exceptions.FormatError:
+        raise ValueError("a byte that MessagePack does not have") from None
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
         raise ValueError(f"{error!s:.100}") from None
     if not isinstance(fields, dict):
         raise ValueError("not a map")

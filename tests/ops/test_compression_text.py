@@ -2,7 +2,14 @@ from __future__ import annotations
 
 from p2psgd.core.compression import Tally
 from p2psgd.ops.compression import describe_compression
-from p2psgd.ops.compression_text import ADVICE, fraction, render_compression, render_slices, tensor_rows
+from p2psgd.ops.compression_text import (
+    ADVICE,
+    bits_of,
+    fraction,
+    render_compression,
+    render_slices,
+    tensor_rows,
+)
 from tests.ops.compressions import description
 
 
@@ -29,6 +36,11 @@ def test_the_parts_of_an_index_add_up() -> None:
     figures = [float(part.split()[0]) for part in second.strip(" =").split(";")[0].split(" + ")]
     assert abs(sum(figures) - float(first.split()[-4])) < 0.03
     assert "dense" not in second
+
+
+def test_updates_without_blocks_say_nothing_of_their_signs() -> None:
+    total = {"updates": 2, "dense_updates": 2, "indices": 8, "blocks": 0, "bits": {"dense": 16}}
+    assert bits_of(total) == "2.00 dense, 100 % of the updates dense"
 
 
 def test_there_is_no_second_line_while_all_updates_are_recent() -> None:

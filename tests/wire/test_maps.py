@@ -29,6 +29,9 @@ def test_a_map_is_read() -> None:
         (b"\x81\xa1a\x93\x01\x02\x03", "array"),
         (b"\x81\xa1a\x01\x00", "extra data"),
         (b"\x81\xa1a", "incomplete"),
+        (b"\x81\xa1a" + 2000 * b"\x91", "nested too deeply"),
+        (2000 * b"\x81\xa1a", "nested too deeply"),
+        (b"\xc1", "a byte that MessagePack does not have"),
     ],
 )
 def test_anything_else_is_refused_in_few_words(data: bytes, words: str) -> None:
