@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, cast
 
@@ -34,7 +35,7 @@ app.add_typer(bench, name="bench")
 def common(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     """Train one neural network on many ordinary machines over an ordinary network."""
     if version:
-        sys.stdout.write(f"p2psgd {p2psgd.__version__}\n")
+        _print(f"p2psgd {p2psgd.__version__}")
         raise typer.Exit
 
 
@@ -52,7 +53,8 @@ RecordOption = Annotated[
     typer.Option(help="Write every update applied to this new file, for `p2psgd recording`."),
 ]
 RecordBytesOption = Annotated[
-    int, typer.Option(min=1, help="Limit of that file in bytes; there the recording ends, the run goes on.")
+    int | None,
+    typer.Option(help="Limit of that file in bytes; there it ends, the run goes on (default: 4 GiB)."),
 ]
 
 
@@ -80,7 +82,7 @@ def node(
         typer.Option(min=1, max=1024 * 1024, help="MiB of updates kept for peers that lag or start late."),
     ] = 256,
     record: RecordOption = None,
-    record_bytes: RecordBytesOption = 4 * 1024**3,
+    record_bytes: RecordBytesOption = None,
 ) -> None:
     """Run one node's daemon until SIGTERM or Ctrl+C."""
     from p2psgd.discovery.hosts import parse_address
@@ -91,6 +93,7 @@ def node(
         address = parse_address(listen, port_default=None)
     except ValueError as error:
         raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
+    limit = _record_limit(record, record_bytes)
     if name is not None and not 1 <= len(name) <= 64:
         raise UsageError(f"--name {name!r:.80} must have 1 to 64 characters")
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
@@ -103,7 +106,7 @@ def node(
         patience_s=patience,
         log_budget_bytes=log_budget * 1024 * 1024,
         record=record,
-        record_bytes_max=record_bytes,
+        record_bytes_max=limit,
     )
     raise typer.Exit(run_node(options))
 
@@ -154,7 +157,7 @@ def local(
         str | None, typer.Option(help="Your own training command instead of the built-in trainer.")
     ] = None,
     record: RecordOption = None,
-    record_bytes: RecordBytesOption = 4 * 1024**3,
+    record_bytes: RecordBytesOption = None,
 ) -> None:
     """Run a whole cluster of real daemons and trainers on this machine, and prove its replicas equal."""
     from p2psgd.local import run_local
@@ -170,7 +173,7 @@ def local(
         state=state,
         trainer=trainer,
         record=record,
-        record_bytes=record_bytes,
+        record_bytes=_record_limit(record, record_bytes),
         console=Console(),
     )
     raise typer.Exit(code)
@@ -190,7 +193,7 @@ def export(
 
     with ControlClient(control_path(node)) as client:
         weights, digest = export_weights(client, file)
-    sys.stdout.write(f"{weights} weights with digest {digest} written to {file}\n")
+    _print(f"{weights} weights with digest {digest} written to {file}")
 
 
 @app.command()
@@ -212,11 +215,17 @@ def status(
     with ControlClient(control_path(node)) as client:
         answer: dict[str, Any] = client.request("status")["status"]
         if compression or as_json:
-            answer["compression"] = client.request("compression")["compression"]
+            try:
+                whole = client.request("compression")["compression"]
+            except UsageError:  # the request has no fields that could be wrong: the daemon does not know it
+                if not as_json:
+                    raise UsageError(_other_version(answer), ExitCode.CONFIGURATION) from None
+                whole = None
+            answer["compression"] = whole or answer.get("compression")
     if as_json:
         _print(json.dumps(answer, indent=2))
     else:
-        _print(render_compression(answer["compression"]) if compression else render_status(answer))
+        _print(render_compression(answer["compression"] or {}) if compression else render_status(answer))
 
 
 @app.command()
@@ -234,8 +243,11 @@ def recording(
 
 
 def _print(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # such as `p2psgd status | head`: nobody reads on, and Typer would exit with 1
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @bench.command()
@@ -243,7 +255,7 @@ def cpu() -> None:
     """Print which instructions the native core uses here and why, and how fast each choice is."""
     from p2psgd.ops.cpu_bench import report
 
-    sys.stdout.write(report() + "\n")
+    _print(report())
 
 
 def parse_share(text: str) -> tuple[int, int]:
@@ -259,6 +271,27 @@ def parse_share(text: str) -> tuple[int, int]:
 def _exclusive(steps: int | None, seconds: float | None) -> None:
     if steps is not None and seconds is not None:
         raise UsageError("--steps and --seconds exclude each other: give one of them")
+
+
+def _record_limit(record: Path | None, record_bytes: int | None) -> int:
+    """--record-bytes or its default; UsageError if it is of no use."""
+    from p2psgd.ops.recorder import RECORD_BYTES_MAX, RECORD_BYTES_RANGE
+
+    if record_bytes is None:
+        return RECORD_BYTES_MAX
+    if record is None:
+        raise UsageError("--record-bytes limits the file of --record: give both or neither")
+    least, most = RECORD_BYTES_RANGE
+    if not least <= record_bytes <= most:
+        raise UsageError(f"--record-bytes {record_bytes} is no limit for a recording: give {least} to {most}")
+    return record_bytes
+
+
+def _other_version(status: Mapping[str, Any]) -> str:
+    return (
+        f"the daemon is of another version ({status.get('version', 'unknown')}, this is "
+        f"{p2psgd.__version__}) and does not tell its compression: ask with its own p2psgd"
+    )
 
 
 def main() -> NoReturn:
@@ -278,9 +311,6 @@ def main() -> NoReturn:
         code = _complain(str(error), ExitCode.CONFIGURATION)
     except P2psgdError as error:
         code = _complain(str(error), ExitCode.FAILED)
-    except BrokenPipeError:  # such as `p2psgd status | head`: nobody reads on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = ExitCode.OK
     sys.exit(code)
 
 

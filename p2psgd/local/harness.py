@@ -24,6 +24,7 @@ from p2psgd.local.interruption import Interruption
 from p2psgd.local.observer import ask_to_finish, fetch_compression, fetch_replica
 from p2psgd.local.plan import Plan, make_plan
 from p2psgd.local.proof import NodeReplica, Proof, prove
+from p2psgd.local.recorded import Recorded, look_at_recording
 from p2psgd.local.report import Outcome, build_report, write_report
 from p2psgd.local.summary import lost_sentence, summary_text
 from p2psgd.local.watch import TURN_S, Watch
@@ -73,6 +74,7 @@ def run_local(
         steps=steps,
         seconds=seconds,
         report=report,
+        weights=weights,
         state=state,
         trainer=trainer,
         record=record,
@@ -81,7 +83,7 @@ def run_local(
     code = ExitCode.FAILED
     try:
         with Interruption() as interruption, Cluster(plan) as cluster:
-            code = LocalRun(plan, cluster, interruption, console, weights).execute()
+            code = LocalRun(plan, cluster, interruption, console).execute()
     except KeyboardInterrupt:
         _print(console, "killed: all daemons and trainers were ended at once, and nothing was compared")
     finally:
@@ -95,16 +97,8 @@ def run_local(
 class LocalRun:
     """One run of a plan, from the first process to the summary."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        cluster: Cluster,
-        interruption: Interruption,
-        console: Console,
-        weights: Path | None = None,
-    ) -> None:
+    def __init__(self, plan: Plan, cluster: Cluster, interruption: Interruption, console: Console) -> None:
         self._plan = plan
-        self._weights = weights
         self._cluster = cluster
         self._interruption = interruption
         self._console = console
@@ -128,8 +122,11 @@ class LocalRun:
         troubles += self._export()
         late = self._cluster.stop(STOP_LIMIT_S)
         report = build_report(outcome)
+        recorded = self._look_at_recording(report["recording"])
+        report["recording"] = recorded.recording
         _print(self._console, summary_text(report))
-        self._check_recording(report["recording"])
+        if recorded.words:
+            _print(self._console, recorded.words, style="yellow")
         if self._plan.report is not None:
             try:
                 write_report(self._plan.report, report)
@@ -193,21 +190,22 @@ class LocalRun:
 
     def _export(self) -> list[str]:
         """Write the weights of the first live node, if they are wanted; return what went wrong."""
-        if self._weights is not None and self._watch.live:
+        if self._plan.weights is not None and self._watch.live:
             try:
                 with ControlClient(control_path(self._watch.live[0].directory)) as client:
-                    export_weights(client, self._weights)
+                    export_weights(client, self._plan.weights)
             except P2psgdError as error:
                 return [str(error)]
         return []
 
-    def _check_recording(self, recording: Mapping[str, Any] | None) -> None:
-        """Say if the file is not what its daemon last said it is; known only once the daemon has stopped."""
-        path = self._plan.record
-        size = path.stat().st_size if path is not None and path.exists() else 0
-        if path is not None and (recording is None or size != recording["bytes"]):
-            words = f"the recording {path} is not whole: `p2psgd recording` says how far it goes"
-            _print(self._console, words, style="yellow")
+    def _look_at_recording(self, recording: Mapping[str, Any] | None) -> Recorded:
+        """What the first node has left of the recording; known only once its daemon has stopped."""
+        if self._plan.record is None:
+            return Recorded(None)
+        name = self._plan.names[0]
+        return look_at_recording(
+            self._plan.record, recording, lost=name if name in self._watch.lost else None
+        )
 
     def _replicas(self) -> Iterator[NodeReplica]:
         for daemon in self._watch.live:

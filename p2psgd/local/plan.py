@@ -13,7 +13,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ class Plan:
     steps: int | None
     seconds: float | None
     report: Path | None
+    weights: Path | None
     state: Path
     keep_state: bool
     trainer: str | None
@@ -77,6 +78,7 @@ def make_plan(
     steps: int | None,
     seconds: float | None,
     report: Path | None,
+    weights: Path | None = None,
     state: Path | None,
     trainer: str | None,
     record: Path | None = None,
@@ -97,8 +99,9 @@ def make_plan(
         _check_output(report, "report")
     if record is not None:
         _check_output(record, "recording")
-        if record.exists():
+        if os.path.lexists(record):
             raise UsageError(f"{record} exists already: a recording never replaces a file; name another one")
+    _check_distinct({"--record": record, "--report": report, "--weights": weights})
     return Plan(
         nodes=nodes,
         recipe_name=str(Path(recipe).absolute()) if Path(recipe).is_file() else recipe,
@@ -106,6 +109,7 @@ def make_plan(
         steps=steps,
         seconds=seconds,
         report=report,
+        weights=weights,
         state=_state_directory(state),
         keep_state=state is not None,
         trainer=trainer,
@@ -134,6 +138,16 @@ def _check_output(path: Path, what: str) -> None:
         descriptor, trial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
         os.close(descriptor)
         os.unlink(trial)
+
+
+def _check_distinct(outputs: Mapping[str, Path | None]) -> None:
+    """Refuse two options that name one file, whatever the way: the later would destroy the earlier."""
+    options: dict[str, str] = {}
+    for option, path in outputs.items():
+        if path is not None:
+            other = options.setdefault(os.path.realpath(path), option)
+            if other != option:
+                raise UsageError(f"{other} and {option} both name {path}: give each a file of its own")
 
 
 def _state_directory(state: Path | None) -> Path:

@@ -17,7 +17,7 @@ class Accounts:
     """Of one node's life; nothing before `begin` tells the run."""
 
     def __init__(self, record: Path | None, *, record_bytes_max: int) -> None:
-        """`record`: the file of the recording, made here; UsageError if it exists or cannot be made."""
+        """`record`: the file of the recording, made when the run is known (see recorder.py)."""
         self._recorder = None if record is None else Recorder(record, bytes_max=record_bytes_max)
         self._spec: RunSpec | None = None
         self._compression: OwnCompression | None = None

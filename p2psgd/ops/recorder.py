@@ -2,13 +2,15 @@
 
 Frames go into a bounded queue; a thread of its own writes them a few times a second. Whatever goes wrong (the
 limit is reached, the disk is full, fails, or is slower than the run) ends the recording with one sentence in
-the log and in the status, while the node goes on; what the file then holds is whole up to an update.
+the log and in the status, while the node goes on; what the file then holds is whole up to an update. Each
+life of a node records into a file of its own, so that a restart is never refused for what the last one left.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import threading
@@ -16,11 +18,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.errors import UsageError
 from p2psgd.ops import numerals
 from p2psgd.wire.recording import RecordingHeader, pack_start
 
 RECORD_BYTES_MAX: Final = 4 * 1024**3  # the usual limit of a file
+RECORD_BYTES_RANGE: Final = (
+    256 * 1024,
+    2**63 - 1,
+)  # from twice the longest start to a file system's own limit
+PLACES_MAX: Final = 1000  # FILE, FILE.1 ... FILE.999: lives of a node that restarts again and again
+BUFFERS_MAX: Final = 1024  # Linux's UIO_MAXIOV: what one writev takes
 QUEUE_BYTES_MAX: Final = 64 * 1024**2  # half a second of updates at 1 Gbit/s
 WRITE_EVERY_S: Final = 0.2
 CLOSE_LIMIT_S: Final = 5.0  # for what is still in the queue when the node stops
@@ -29,24 +36,24 @@ log = logging.getLogger("p2psgd.recorder")
 
 
 class Recorder:
-    """The recording of one run into a file that does not exist yet."""
+    """The recording of one run, in a file that is made once the run is known and replaces no other."""
 
     def __init__(self, path: Path, *, bytes_max: int = RECORD_BYTES_MAX) -> None:
-        """Make the file; UsageError if there is one already or it cannot be made."""
-        self.path = path
+        """`bytes_max` should lie in RECORD_BYTES_RANGE: the start is written whatever the limit."""
+        self.path = path.absolute()  # once the run is known, that of the file that was made
         self.updates = 0  # in the file or on their way to it
         self.bytes = 0
         self.note = ""  # why it ended before the run did
         self._bytes_max = bytes_max
-        self._file = make_file(path)
         self._lock = threading.Lock()  # guards what follows and the counts
         self._queue: list[bytes] = []
-        self._queue_bytes = 0
+        self._queue_bytes = 0  # in the queue, and in the batch that is being written
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
+        self._whole, self._whole_bytes = 0, 0  # in the file, the start counted; the thread's own
 
     def begin(self, spec: RunSpec) -> None:
-        """The run is known: from here on updates may be added."""
+        """The run is known: make the file, and from here on updates may be added."""
         header = RecordingHeader(
             tensors=spec.tensors,
             quantum_log2=spec.quantum_log2,
@@ -56,10 +63,16 @@ class Recorder:
             fingerprint=spec.fingerprint,
             weights=spec.weights,
         )
+        try:
+            file, self.path = make_file(self.path)
+        except OSError as error:
+            self._end(f"cannot be made: {_words(error)}", kept=False)
+            return
+        log.info("recording into %s", self.path)
         start = pack_start(header)
         self._queue.append(start)
         self._queue_bytes = self.bytes = len(start)
-        self._thread = threading.Thread(target=self._write_on, name="recorder", daemon=True)
+        self._thread = threading.Thread(target=self._write_on, args=(file,), name="recorder", daemon=True)
         self._thread.start()
 
     def add(self, frame: bytes) -> None:
@@ -89,63 +102,73 @@ class Recorder:
             }
 
     async def close(self) -> None:
-        """Write what is left, for a few seconds at most; a file without a run in it is removed."""
+        """Write what is left, for a few seconds at most."""
         self._closing.set()
         if self._thread is None:
-            os.close(self._file)
-            self.path.unlink(missing_ok=True)
             return
         await asyncio.to_thread(self._thread.join, CLOSE_LIMIT_S)
         if self._thread.is_alive():
             with self._lock:
                 self._end(f"was not written to its end within {CLOSE_LIMIT_S:.0f} s of the node's stop")
 
-    def _end(self, why: str) -> None:
-        self.note = f"the recording {why}; it ends there, the node goes on"
+    def _end(self, why: str, *, kept: bool = True) -> None:
+        self.note = f"the recording {why}; {'it ends there' if kept else 'there is none'}, the node goes on"
         log.warning("%s: %s", self.path, self.note)
 
-    def _write_on(self) -> None:
+    def _write_on(self, descriptor: int) -> None:
         """The thread: until the node closes and the queue is empty, or writing fails."""
-        updates, written = -1, 0  # in the file; the first of the queue is no update but the start
         last = False
         try:
-            while not last:
-                last = self._closing.wait(WRITE_EVERY_S)
-                with self._lock:
-                    batch, self._queue = self._queue, []
-                size = sum(map(len, batch))
-                write_whole(self._file, b"".join(batch), end=written)
-                updates, written = updates + len(batch), written + size
-                with self._lock:
-                    self._queue_bytes -= size
-            os.close(self._file)
+            with os.fdopen(descriptor, "wb", buffering=0) as file:
+                while not last:
+                    last = self._closing.wait(WRITE_EVERY_S)
+                    with self._lock:
+                        batch, self._queue = self._queue, []
+                    self._append(file.fileno(), batch)
+                    with self._lock:
+                        self._queue_bytes -= sum(map(len, batch))
         except OSError as error:
+            kept = self._whole > 0
+            if not kept:
+                with contextlib.suppress(OSError):
+                    self.path.unlink()
             with self._lock:
                 self._queue.clear()
-                self.updates, self.bytes = max(updates, 0), written
-                self._end(f"cannot be written: {(error.strerror or str(error)).lower()}")
+                self._queue_bytes = 0
+                self.updates, self.bytes = max(self._whole - 1, 0), self._whole_bytes
+                self._end(f"cannot be written: {_words(error)}", kept=kept)
+
+    def _append(self, file: int, batch: list[bytes]) -> None:
+        """Write all of it; OSError if the device takes no more, the file then cut to what is whole."""
+        place, offset = 0, 0  # of the next byte to write
+        try:
+            while place < len(batch):
+                rest = memoryview(batch[place])[offset:]
+                offset += os.writev(file, [rest, *batch[place + 1 : place + BUFFERS_MAX]])
+                while place < len(batch) and offset >= len(batch[place]):
+                    offset -= len(batch[place])
+                    self._whole_bytes += len(batch[place])
+                    self._whole += 1
+                    place += 1
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(file, self._whole_bytes)
+            raise
 
 
-def make_file(path: Path) -> int:
-    """The descriptor of a new file at `path`; UsageError with one sentence if it cannot be made."""
-    try:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    except FileExistsError:
-        raise UsageError(
-            f"{path} exists already: a recording never replaces a file; name another one"
-        ) from None
-    except OSError as error:
-        words = (error.strerror or str(error)).lower()
-        raise UsageError(f"the recording cannot be written to {path}: {words}") from None
+def make_file(path: Path) -> tuple[int, Path]:
+    """The descriptor and the path of a new file: `path`, or the first of path.1 ... path.999 that is free.
+
+    OSError if none can be made.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    for number in range(PLACES_MAX):
+        place = path.with_name(f"{path.name}.{number}") if number else path
+        with contextlib.suppress(FileExistsError):
+            return os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), place
+    raise FileExistsError(errno.EEXIST, f"it exists already, and so do .1 to .{PLACES_MAX - 1} of it")
 
 
-def write_whole(file: int, data: bytes, *, end: int) -> None:
-    """Append to a file that ends at `end`, all or nothing; OSError if the device does not take it."""
-    view = memoryview(data)
-    try:
-        while view:
-            view = view[os.write(file, view) :]
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.ftruncate(file, end)
-        raise
+def _words(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

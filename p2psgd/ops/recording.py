@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from p2psgd.core.compression import SlicedCompression, Tally
 from p2psgd.core.frontier import Origin
@@ -16,6 +19,25 @@ from p2psgd.ops.compression_text import ADVICE, facts_of, render_slices, tensor_
 from p2psgd.ops.figures import printable
 from p2psgd.wire.recording import RecordingHeader, read_start, read_updates
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+
+class _CountedFile(io.BufferedReader):
+    """Knows how many bytes were read from it, which a pipe cannot tell."""
+
+    count = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.count += len(data)
+        return data
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        count = super().readinto(buffer)
+        self.count += count
+        return count
+
 
 def describe_recording(path: Path) -> dict[str, Any]:
     """Read a whole recording. `fault` says where and why it cannot be read on, empty at its proper end.
@@ -23,7 +45,7 @@ def describe_recording(path: Path) -> dict[str, Any]:
     UsageError if there is no such file, RecordingError if it does not begin like a recording.
     """
     try:
-        with path.open("rb") as file:
+        with _CountedFile(io.FileIO(path)) as file:
             header = read_start(file)
             _check_fingerprint(header)
             compression, origins, fault = SlicedCompression(header.tensors), set[Origin](), ""
@@ -40,7 +62,8 @@ def describe_recording(path: Path) -> dict[str, Any]:
                     )
             except RecordingError as error:
                 fault = str(error)
-            size = file.seek(0, 2)
+            status = os.fstat(file.fileno())
+            size = status.st_size if stat.S_ISREG(status.st_mode) else file.count
     except OSError as error:
         words = (error.strerror or str(error)).lower()
         raise UsageError(f"the recording {path} cannot be read: {words}", ExitCode.USAGE) from None

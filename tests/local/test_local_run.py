@@ -16,6 +16,7 @@ from p2psgd.core.run_spec import hash_coordinates
 from p2psgd.errors import ExitCode
 from p2psgd.ipc.proposal import propose
 from p2psgd.local import run_local
+from p2psgd.ops.recording import describe_recording
 from p2psgd.trainer.data import load_dataset
 from p2psgd.trainer.evaluation import net_shape
 from p2psgd.trainer.net import initial_weights
@@ -137,6 +138,20 @@ def test_a_killed_daemon_is_lost_and_the_others_end_identical(start: Start) -> N
     assert "failed: node-2 was lost (killed by signal 9); the other 3 replicas are identical" in run.output
 
 
+def test_a_recording_whose_daemon_is_killed_is_counted_by_its_file(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "run.rec"
+    run = start("-n", "2", "--steps", "2000", "--record", str(path))
+    victim = run.wait_for_training(0, 200)
+    wait_until(lambda: path.stat().st_size > 10_000, "some of it to be written")
+    os.kill(victim["pid"], signal.SIGKILL)
+    assert run.ends() == ExitCode.FAILED, run.output
+    found = describe_recording(path)
+    recording = run.report()["recording"]
+    assert (recording["updates"], recording["bytes"]) == (found["total"]["updates"], path.stat().st_size)
+    assert f"node-0 was lost; the recording {path} holds {recording['updates']:,} updates in " in run.output
+    assert "is not whole" not in run.output
+
+
 def test_a_killed_trainer_comes_back_and_all_end_identical(start: Start) -> None:
     run = start("-n", "4", "--steps", "5000")
     victim = run.wait_for_training(1, 200)
@@ -224,6 +239,8 @@ def test_a_trainer_that_cannot_start_stops_the_run_with_its_sentence(start: Star
         (["--recipe", "absent"], ExitCode.CONFIGURATION, "there is no recipe 'absent'"),
         (["--report", "absent/report.json"], ExitCode.USAGE, "make the directory first"),
         (["--no-such-option"], ExitCode.USAGE, "--no-such-option"),
+        (["--record-bytes", "1000000"], ExitCode.USAGE, "--record-bytes limits the file of --record"),
+        (["--record", "report.json"], ExitCode.USAGE, "--record and --report both name"),
     ],
 )
 def test_mistakes_are_one_sentence_before_anything_starts(

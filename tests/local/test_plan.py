@@ -66,8 +66,24 @@ def test_the_first_node_records_and_a_file_is_never_replaced(
     Path("run.rec").touch()
     with pytest.raises(UsageError, match=r"run\.rec exists already: a recording never replaces a file"):
         plan(tmp_path, record=Path("run.rec"))
+    Path("dangling.rec").symlink_to("nowhere")
+    with pytest.raises(UsageError, match=r"dangling\.rec exists already"):
+        plan(tmp_path, record=Path("dangling.rec"))
     with pytest.raises(UsageError, match="the recording cannot be written to"):
         plan(tmp_path, record=Path("absent/run.rec"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("record", "report"), ("record", "weights"), ("report", "weights")]
+)
+def test_two_outputs_in_one_file_are_refused(tmp_path: Path, one: str, other: str) -> None:
+    (tmp_path / "again").symlink_to(tmp_path)
+    with pytest.raises(UsageError) as refusal:
+        plan(tmp_path, 2, **{one: tmp_path / "x", other: tmp_path / "again" / "x"})
+    assert str(refusal.value) == (
+        f"--{one} and --{other} both name {tmp_path / 'again' / 'x'}: give each a file of its own"
+    )
+    assert not (tmp_path / "state").exists()
 
 
 def test_a_given_state_directory_is_kept_and_a_temporary_one_is_not(tmp_path: Path) -> None:

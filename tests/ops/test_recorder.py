@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +16,6 @@ import numpy as np
 import pytest
 
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.errors import UsageError
 from p2psgd.ops import recorder as recorder_module
 from p2psgd.ops.recorder import Recorder
 from p2psgd.wire import codec
@@ -48,6 +49,30 @@ def record(tmp_path: Path) -> Iterator[Callable[..., Recorder]]:
     yield make
     for recorder in made:
         asyncio.run(recorder.close())
+        until(partial(is_closed, recorder.path), "its descriptor is closed")
+
+
+def is_closed(path: Path) -> bool:
+    """Whether this process has no descriptor of the file, were it deleted or not."""
+    links = []
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # that of the directory itself
+            links.append(os.readlink(link))
+    return not any(link.startswith(str(path)) for link in links)
+
+
+def let_room(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """From now on the disk takes so many bytes and no more."""
+
+    def writev(file: int, buffers: Sequence[bytes]) -> int:
+        nonlocal room
+        taken = b"".join(buffers)[:room]
+        if not taken:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        room -= len(taken)
+        return os.write(file, taken)
+
+    monkeypatch.setattr(os, "writev", writev)
 
 
 def sequences(path: Path) -> list[int]:
@@ -64,12 +89,12 @@ def grown_or_ended(recorder: Recorder, size_before: int) -> bool:
 
 def test_every_update_is_in_the_file_when_it_is_closed(record: Callable[..., Recorder]) -> None:
     recorder = record()
-    for sequence in range(1, 1001):
+    for sequence in range(1, 3001):  # more than one writev takes
         recorder.add(frame(sequence))
     asyncio.run(recorder.close())
-    assert sequences(recorder.path) == list(range(1, 1001))
+    assert sequences(recorder.path) == list(range(1, 3001))
     status = recorder.status()
-    assert (status["updates"], status["note"]) == (1000, "")
+    assert (status["updates"], status["note"]) == (3000, "")
     assert status["bytes"] == recorder.path.stat().st_size
 
 
@@ -80,24 +105,59 @@ def test_the_file_grows_while_the_run_goes_on(record: Callable[..., Recorder]) -
     assert sequences(recorder.path) == [1]
 
 
-def test_a_file_that_exists_is_never_replaced(tmp_path: Path) -> None:
+def test_each_life_records_into_a_file_of_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, record: Callable[..., Recorder]
+) -> None:
+    caplog.set_level(logging.INFO)
     path = tmp_path / "run.rec"
     path.write_text("precious")
-    with pytest.raises(UsageError, match=r"run\.rec exists already: a recording never replaces a file"):
-        Recorder(path, bytes_max=1000)
-    assert path.read_text() == "precious"
-
-
-def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot be written to .*: no such file or directory"):
-        Recorder(tmp_path / "absent" / "run.rec", bytes_max=1000)
-
-
-def test_a_recording_without_a_run_leaves_no_file(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "run.rec", bytes_max=1000)
-    assert recorder.path.exists()
+    (tmp_path / "run.rec.1").symlink_to("nowhere")
+    recorder = record()
+    recorder.add(frame(1))
     asyncio.run(recorder.close())
-    assert not recorder.path.exists()
+    assert sequences(tmp_path / "run.rec.2") == [1]
+    assert recorder.status()["file"] == str(tmp_path / "run.rec.2")
+    assert [entry.message for entry in caplog.records] == [f"recording into {tmp_path / 'run.rec.2'}"]
+    assert path.read_text() == "precious"
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_the_status_has_the_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Recorder(Path("run.rec")).status()["file"] == str(tmp_path / "run.rec")
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("absent/run.rec", "no such file or directory"),
+        ("directory", "is a directory"),
+        ("taken", "it exists already, and so do .1 to .2 of it"),
+    ],
+)
+def test_without_a_place_for_it_the_node_runs_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, words: str
+) -> None:
+    monkeypatch.setattr(recorder_module, "PLACES_MAX", 3)
+    (tmp_path / "directory").mkdir()
+    for name in ("taken", "taken.1", "taken.2"):
+        (tmp_path / name).touch()
+    before = sorted(tmp_path.iterdir())
+    recorder = Recorder(tmp_path / place)
+    recorder.begin(SPEC)
+    recorder.add(frame(1))
+    asyncio.run(recorder.close())
+    status = recorder.status()
+    assert status["note"] == f"the recording cannot be made: {words}; there is none, the node goes on"
+    assert (status["updates"], status["bytes"]) == (0, 0)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_there_is_no_file_before_the_run_is_known(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "run.rec")
+    assert list(tmp_path.iterdir()) == []
+    asyncio.run(recorder.close())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_at_its_limit_it_ends_with_one_line(
@@ -117,43 +177,58 @@ def test_at_its_limit_it_ends_with_one_line(
     assert [entry.message for entry in caplog.records] == [f"{recorder.path}: {status['note']}"]
 
 
-@pytest.mark.parametrize("failing", [2, 3])
-def test_a_full_disk_ends_the_recording_whole_and_with_one_line(
+@pytest.mark.parametrize("each", [3, 100])
+def test_a_full_disk_keeps_every_update_that_fits_and_says_so_in_one_line(
     record: Callable[..., Recorder],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    failing: int,
+    each: int,
 ) -> None:
-    calls = 0
-
-    def write(file: int, data: memoryview) -> int:
-        nonlocal calls
-        calls += 1
-        if calls < failing:
-            return real(file, data)
-        if calls == failing:
-            return real(file, data[:FRAME_BYTES])  # the last room that there was
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    real = os.write
-    monkeypatch.setattr(os, "write", write)
     recorder = record()
+    start_bytes = recorder.status()["bytes"]
+    let_room(monkeypatch, start_bytes + 7 * FRAME_BYTES + FRAME_BYTES // 2)
     made = 0
     while not recorder.status()["note"]:
         before = recorder.path.stat().st_size
-        for _ in range(3):
+        for _ in range(each):
             made += 1
             recorder.add(frame(made))
         until(partial(grown_or_ended, recorder, before), "they are written")
     recorder.add(frame(made + 1))
     asyncio.run(recorder.close())
-    kept = sequences(recorder.path)
+    assert sequences(recorder.path) == [1, 2, 3, 4, 5, 6, 7]
     status = recorder.status()
-    assert kept == list(range(1, len(kept) + 1))
-    assert len(kept) < made
-    assert (status["updates"], status["bytes"]) == (len(kept), recorder.path.stat().st_size)
-    assert status["note"].startswith("the recording cannot be written: no space left on device")
+    assert (status["updates"], status["bytes"]) == (7, start_bytes + 7 * FRAME_BYTES)
+    assert status["note"].startswith(
+        "the recording cannot be written: no space left on device; it ends there"
+    )
     assert len(caplog.records) == 1
+
+
+def test_a_disk_without_room_for_the_start_keeps_no_file(
+    record: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_room(monkeypatch, 20)
+    recorder = record()
+    recorder.add(frame(1))
+    asyncio.run(recorder.close())
+    status = recorder.status()
+    assert (status["updates"], status["bytes"], recorder.path.exists()) == (0, 0, False)
+    assert status["note"].endswith("no space left on device; there is none, the node goes on")
+
+
+def test_what_is_written_makes_room_in_the_queue(
+    record: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = record()
+    monkeypatch.setattr(recorder_module, "QUEUE_BYTES_MAX", recorder.status()["bytes"] + 10 * FRAME_BYTES)
+    for begin in range(1, 41, 8):
+        for sequence in range(begin, begin + 8):
+            recorder.add(frame(sequence))
+        assert recorder.status()["note"] == ""
+        until(lambda: not recorder._queue_bytes or recorder.status()["note"], "they are written")
+    asyncio.run(recorder.close())
+    assert sequences(recorder.path) == list(range(1, 41))
 
 
 def test_a_disk_slower_than_the_run_ends_the_recording_and_nobody_waits(
@@ -163,12 +238,12 @@ def test_a_disk_slower_than_the_run_ends_the_recording_and_nobody_waits(
     monkeypatch.setattr(recorder_module, "CLOSE_LIMIT_S", 0.2)
     going_on = threading.Event()
 
-    def write(file: int, data: memoryview) -> int:
+    def writev(file: int, buffers: Sequence[bytes]) -> int:
         going_on.wait(30)
-        return real(file, data)
+        return real(file, buffers)
 
-    real = os.write
-    monkeypatch.setattr(os, "write", write)
+    real = os.writev
+    monkeypatch.setattr(os, "writev", writev)
     recorder = record()
     for sequence in range(1, 100):
         recorder.add(frame(sequence))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,25 @@ def test_what_is_whole_is_described_and_the_fault_is_named(tmp_path: Path) -> No
         3,
         "the recording ends in the middle of update 4",
     )
+
+
+def test_the_size_is_that_of_the_file_also_where_reading_ends_before(tmp_path: Path) -> None:
+    path = write(tmp_path / "run.rec", start(), *frames(3), b"\xff" * 10**7)
+    found = describe_recording(path)
+    assert (found["total"]["updates"], found["bytes"]) == (3, path.stat().st_size)
+    assert found["fault"].startswith("update 4 of the recording cannot be read")
+
+
+def test_a_pipe_is_read_like_a_file(tmp_path: Path) -> None:
+    data = b"".join((start(), *frames(3)))
+    source, target = os.pipe()
+    os.write(target, data)
+    os.close(target)
+    try:
+        found = describe_recording(Path(f"/dev/fd/{source}"))
+    finally:
+        os.close(source)
+    assert (found["total"]["updates"], found["bytes"], found["fault"]) == (3, len(data), "")
 
 
 def test_another_file_is_refused_in_one_sentence(tmp_path: Path) -> None:

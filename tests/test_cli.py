@@ -1,0 +1,113 @@
+"""The command line in this process: what options are refused and what a daemon's answers become."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+import p2psgd.cli
+import p2psgd.ipc.control_client
+from p2psgd.errors import ExitCode, UsageError
+from tests.ops.compressions import description
+from tests.ops.statuses import status
+
+
+class Client:
+    """A daemon's answers, put in the place of ControlClient."""
+
+    answers: dict[str, Any]
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def request(self, op: str) -> dict[str, Any]:
+        if op not in self.answers:
+            raise UsageError(f"malformed request: '{op}'")
+        return {op: self.answers[op]}
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """The exit code of the command."""
+    monkeypatch.setattr("sys.argv", ["p2psgd", *arguments])
+    with pytest.raises(SystemExit) as end:
+        p2psgd.cli.main()
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the daemon answers, to be filled in."""
+    answers: dict[str, Any] = {}
+    monkeypatch.setattr(Client, "answers", answers, raising=False)
+    monkeypatch.setattr(p2psgd.ipc.control_client, "ControlClient", Client)
+    return answers
+
+
+def test_json_has_the_whole_compression(
+    daemon: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon |= {"status": status(compression={"total": {}}), "compression": description()}
+    assert run(monkeypatch, "status", "--json") == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["compression"] == description()
+
+
+def test_json_before_a_run_has_no_compression(
+    daemon: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon |= {"status": status(compression=None), "compression": {}}
+    assert run(monkeypatch, "status", "--json") == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["compression"] is None
+    assert run(monkeypatch, "status", "--compression") == ExitCode.OK
+    assert capsys.readouterr().out == "this node has made no update yet\n"
+
+
+def test_a_daemon_of_another_version_still_has_a_status_for_machines(
+    daemon: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon |= {"status": status(compression={"total": {"updates": 3}}, version="0.0.7")}
+    assert run(monkeypatch, "status", "--json") == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["compression"] == {"total": {"updates": 3}}
+    assert run(monkeypatch, "status", "--compression") == ExitCode.CONFIGURATION
+    words = capsys.readouterr().err
+    assert words.startswith("p2psgd: the daemon is of another version (0.0.7, this is ")
+    assert words.count("\n") == 1
+
+
+def test_a_reader_who_leaves_ends_any_command_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = os.pipe()
+    os.close(source)
+    monkeypatch.setattr("p2psgd.ops.cpu_bench.report", lambda: "what nobody reads")
+    with open(target, "w", encoding="utf-8") as output:
+        monkeypatch.setattr("sys.stdout", output)
+        assert run(monkeypatch, "bench", "cpu") == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--record-bytes", "1000000"], "--record-bytes limits the file of --record: give both or neither"),
+        (["--record", "x", "--record-bytes", "262143"], "give 262144 to 9223372036854775807"),
+        (["--record", "x", "--record-bytes", str(2**63)], "give 262144 to 9223372036854775807"),
+    ],
+)
+@pytest.mark.parametrize("command", [["node", "--peers", "absent"], ["local", "-n", "1"]])
+def test_a_limit_of_no_use_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
+    options: list[str],
+    sentence: str,
+) -> None:
+    assert run(monkeypatch, *command, *options) == ExitCode.USAGE
+    assert sentence in capsys.readouterr().err
