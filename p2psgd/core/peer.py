@@ -22,12 +22,13 @@ CREDIT_BYTES: Final = (
 class Cursor:
     """Send `next` and what follows, up to `last`; None follows the origin for ever.
 
-    `parked`: the peer was told GAP, and nothing is sent until its STATUS shows that others have filled it.
+    `parked`: the peer was told GAP up to here, and nothing is sent until its STATUS shows that others have
+    filled it; then it is sent what follows, or told the next GAP if the log has lost that too. 0: it was not.
     """
 
     next: int
     last: int | None
-    parked: bool = False
+    parked: int = 0
 
 
 @dataclass(slots=True)
@@ -37,7 +38,8 @@ class Peer:
     origin: Origin
     name: str
     heard: float
-    credit: int = CREDIT_BYTES
+    brought: float  # when it last brought an update of its own, or showed that we lack none
+    credit: int  # bytes that may still be given to the link
     draining: bool = False  # ReportDrained was ordered and LinkDrained has not come yet
     status: dict[Origin, int] | None = None  # its frontier by its last STATUS, None before the first
     cursors: dict[Origin, Cursor] = field(default_factory=dict)

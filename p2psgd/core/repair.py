@@ -104,14 +104,19 @@ class Repair:
     ) -> tuple[Origin, int] | None:
         """An origin of which we have lacked, for one patience, updates that no linked peer holds; and up to
         where.
+
+        A GAP may be the first news of what we lack, before any STATUS. The origin itself, while it is linked
+        and has not said GAP, holds all that we lack of it, whatever its last STATUS says.
         """
         for origin, search in list(self._searches.items()):
             applied = frontier.sequence(origin)
-            ahead = [peer for peer in peers.values() if peer.status is None or peer.has(origin) > applied]
-            if not ahead:
+            told_gap = {peer for peer, floor in search.floors.items() if floor > applied}
+            ahead = {
+                peer.origin for peer in peers.values() if peer.status is None or peer.has(origin) > applied
+            }
+            if not ahead and not told_gap:
                 del self._searches[origin]
-                continue
-            if not all(search.floors.get(peer.origin, 0) > applied for peer in ahead):
+            elif ahead - told_gap or (origin in peers and origin not in told_gap):
                 search.hopeless_since = None
             elif search.hopeless_since is None:
                 search.hopeless_since = now

@@ -64,10 +64,12 @@ class Replica:
         coordinates: NDArray[np.int32],
         patience_s: float = 5.0,
         log_budget_bytes: int = 256 * 1024 * 1024,
+        credit_bytes: int = CREDIT_BYTES,
         recorded: bool = False,
     ) -> None:
         """Take over `coordinates` int32 (P,), the run's initial ones; nobody else may write them from now
-        on. `recorded`: order Record for every update applied, own and peers'.
+        on. `credit_bytes`: what may be on its way through one link. `recorded`: order Record for every
+        update applied, own and peers'.
         """
         frame_bytes_max = link_limits(spec.weights)[FrameType.UPDATE]
         self.spec = spec
@@ -85,6 +87,7 @@ class Replica:
         self.update_bytes_sent = 0
         self.acknowledged_max = 0  # own updates that at least one peer has acknowledged
         self.loop_lag_ms = 0
+        self._credit_bytes = credit_bytes
         self._recorded = recorded
         # (mini-batch, its last update so far) of own updates; one mini-batch may make many
         self._own_mini_batches: deque[tuple[int, int]] = deque(maxlen=OWN_LAG_MAX + 1)
@@ -126,7 +129,7 @@ class Replica:
                 case GapReceived():
                     self._repair.gap(event.origin, peer.origin, event.floor)
                 case LinkDrained():
-                    peer.credit, peer.draining = CREDIT_BYTES, False
+                    peer.credit, peer.draining = self._credit_bytes, False
                     self._push(peer)
         except PeerError as error:
             self._effects.append(Drop(peer.origin, error.reason, str(error)))
@@ -229,6 +232,8 @@ class Replica:
         frame = pack_frame(FrameType.UPDATE, bytes(body))
         self._apply(header, words, frame)
         self.updates_applied += 1
+        if origin == peer.origin:
+            peer.brought = now
         self._effects.append(Deliver(body))
         peer.applied_bytes += len(frame)
         peer.applied_updates += 1
@@ -242,6 +247,8 @@ class Replica:
         for row in event.rows:
             origin = Origin(row.node, row.incarnation)
             applied = self.frontier.sequence(origin)
+            if origin == peer.origin and row.sequence <= applied:
+                peer.brought = now
             if row.sequence == applied and row.digest != self.frontier.digest(origin):
                 who = self.name_of(origin)
                 words = f"{peer.name} and this node differ in their digest of {who} at update {applied}"
@@ -261,14 +268,17 @@ class Replica:
         if first:
             peer.cursors[self.me] = Cursor(next=peer.has(self.me) + 1, last=None)
         own = peer.cursors[self.me]
-        if own.parked and peer.has(self.me) >= self.log.floor(self.me):
-            own.next, own.parked = peer.has(self.me) + 1, False
+        if own.parked and peer.has(self.me) >= own.parked:
+            own.next, own.parked = peer.has(self.me) + 1, 0
         self._push(peer)
 
     def _expected_from_origin(self, origin: Origin, now: float) -> bool:
-        """The origin itself is linked, lively and holds it: it sends what we lack without being asked."""
+        """The origin itself is linked, lively and holds it: it sends what we lack without being asked.
+
+        Lively is who brings something: one that only says that it is ahead may believe we have it.
+        """
         direct = self.peers.get(origin)
-        if direct is None or now - direct.heard >= self.patience_s:
+        if direct is None or now - direct.brought >= self.patience_s:
             return False
         return not self._repair.has_gap(origin, origin, self.frontier.sequence(origin))
 
@@ -284,7 +294,7 @@ class Replica:
     def _open_link(self, event: LinkOpened, now: float) -> None:
         for older in [origin for origin in self.peers if origin.node == event.peer.node]:
             del self.peers[older]
-        peer = Peer(event.peer, event.name, heard=now)
+        peer = Peer(event.peer, event.name, heard=now, brought=now, credit=self._credit_bytes)
         self.peers[event.peer] = peer
         self.names[event.peer.node] = event.name
         self._send_status(peer, now)
@@ -308,7 +318,7 @@ class Replica:
                     floor = self.log.floor(origin)
                     gap = Gap(node=origin.node, incarnation=origin.incarnation, floor=floor)
                     self._send(peer, pack_message(gap))
-                    cursor.parked = True
+                    cursor.parked = floor
                     if cursor.last is not None:
                         del peer.cursors[origin]
                     break

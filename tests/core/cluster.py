@@ -138,7 +138,10 @@ class Cluster:
         queue = self.queues.get((source, target))
         if not queue or (source, target) in self.stuck:
             return False
-        self.give(target, event_of(self.replica(source).me, queue.popleft()))
+        frame = queue.popleft()
+        event = event_of(self.replica(source).me, FrameType(frame[4]), frame[5:])
+        if event is not None:
+            self.give(target, event)
         if not queue and (source, target) in self.reports:
             self.reports.remove((source, target))
             self.give(source, LinkDrained(self.replica(target).me))
@@ -173,8 +176,10 @@ class Cluster:
         self.assert_equal_at_equal_frontiers()
 
 
-def event_of(peer: Origin, frame: bytes) -> Event:
-    frame_type, body = FrameType(frame[4]), frame[5:]
+def event_of(peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> Event | None:
+    """What a linked peer's frame means to the replica, as in node.py; None for GOODBYE, which the daemon
+    keeps for its status; PeerError if the body is not what its type says.
+    """
     if frame_type is FrameType.UPDATE:
         return UpdateReceived(peer, body)
     message = parse_message(frame_type, body)
@@ -183,8 +188,8 @@ def event_of(peer: Origin, frame: bytes) -> Event:
             return StatusReceived(peer, parse_frontier(message.frontier), message.loop_lag_ms)
         case Need():
             return NeedReceived(peer, Origin(message.node, message.incarnation), message.first, message.last)
-        case Goodbye():
-            return TimePassed()  # the daemon keeps it for its status; the replica decides nothing on it
         case Gap():
             return GapReceived(peer, Origin(message.node, message.incarnation), message.floor)
+        case Goodbye():
+            return None
     raise AssertionError(message)

@@ -110,6 +110,16 @@ def test_a_peer_that_missed_an_update_asks_for_it(clusters: Clusters) -> None:
     cluster.assert_converged()
 
 
+def test_the_last_update_of_a_lively_origin_is_asked_for_if_it_got_lost(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    cluster.give(0, own_update([1]))
+    del cluster.queues[0, 1][0]  # nothing follows that would show the gap
+    cluster.pass_time(8.0)
+    cluster.assert_converged()
+
+
 def test_the_last_words_of_a_dead_node_spread_by_whoever_heard_them(clusters: Clusters) -> None:
     cluster = clusters(3)
     cluster.link_all()
@@ -215,6 +225,60 @@ def test_a_late_node_is_told_by_another_holder_what_the_origin_has_dropped(clust
     cluster.pass_time(2.0)
     cluster.assert_converged()
     assert not cluster.halts
+
+
+def test_a_gap_that_comes_before_any_status_tells_what_is_missing_is_remembered(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link_all()
+    cluster.settle()
+    cluster.stuck = {(0, 1), (2, 1)}
+    cluster.replica(0).log.budget_bytes = 1000
+    for index in range(20):
+        cluster.give(0, own_update([index]))
+    cluster.settle()
+    origin = cluster.replica(0).me
+    cluster.queues[0, 1].clear()
+    cluster.give(1, GapReceived(origin, origin, cluster.replica(0).log.floor(origin)))
+    cluster.give(1, TimePassed())  # no STATUS has said yet that anybody is ahead
+    cluster.stuck = set()
+    cluster.pass_time(3.0)
+    cluster.assert_converged()
+
+
+def test_a_log_that_loses_more_than_a_laggard_was_told_tells_it_again(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link(0, 2)
+    cluster.settle()
+    cluster.replica(0).log.budget_bytes = 1000
+    for index in range(100):
+        cluster.give(0, own_update([index]))
+    cluster.settle()
+    cluster.link(1, 2)
+    cluster.link(0, 1)
+    while cluster.deliver(1, 0) or cluster.deliver(0, 1):
+        pass  # node 1 hears GAP up to 97
+    for index in range(100):
+        cluster.give(0, own_update([index]))
+        while cluster.deliver(2, 1) or cluster.deliver(1, 2):
+            pass  # and is brought past it by node 2, which is behind itself
+    cluster.pass_time(4.0)
+    cluster.assert_converged()
+    assert not cluster.halts
+
+
+def test_a_linked_origin_is_hoped_for_until_it_says_gap(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link_all()
+    cluster.settle()
+    cluster.stuck = {(0, 1)}
+    cluster.replica(2).log.budget_bytes = 1000
+    for index in range(100):
+        cluster.give(0, own_update([index]))
+    cluster.pass_time(14.0)  # node 2 has the latest and says GAP for the others; the origin is silent
+    assert not cluster.halts
+    cluster.stuck = set()
+    cluster.pass_time(2.0)
+    cluster.assert_converged()
 
 
 def test_hope_is_given_up_only_after_a_patience_without_any_other_holder(clusters: Clusters) -> None:
