@@ -1,0 +1,132 @@
+"""The ledger: every update that any node ever made, and for each life of a node what it must therefore hold.
+
+Kept by the simulator, apart from the replicas, so that nothing is checked against itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.core.events import Event, UpdateReceived
+from p2psgd.core.frontier import Origin
+from p2psgd.core.replica import Replica
+from tests.sim.outcome import Violation
+
+Rows = dict[Origin, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One update: its frame as its origin logged it, what it adds to every weight int32 (P,)."""
+
+    frame: bytes
+    change: NDArray[np.int32]
+    digest: int  # the origin's running digest after it
+
+
+class Ledger:
+    """All updates by origin, in sequence; and how far each has spread beyond its origin's node."""
+
+    def __init__(self, initial: NDArray[np.int32]) -> None:
+        self.initial = initial
+        self.entries: dict[Origin, list[Entry]] = {}
+        self.spread: dict[Origin, int] = {}
+        self.updates = 0
+
+    def record(self, replica: Replica, change: NDArray[np.int32]) -> None:
+        """The replica has just made an update that changes the weights by `change`."""
+        origin, sequence = replica.me, replica.sequence
+        entries = self.entries.setdefault(origin, [])
+        if sequence != len(entries) + 1:
+            raise Violation(
+                "I6",
+                f"{label(origin)} made an update {sequence} when {len(entries)} of its updates are known: "
+                "one number would stand for two payloads, or for none",
+            )
+        frame = replica.log.frame(origin, sequence)
+        if frame is None:
+            raise Violation("I5", f"{label(origin)} does not hold its update {sequence} that it just made")
+        entries.append(Entry(frame, change, replica.frontier.digest(origin)))
+        self.updates += 1
+
+    def entry(self, origin: Origin, sequence: int) -> Entry | None:
+        """The update, None if nobody made it."""
+        entries = self.entries.get(origin, [])
+        return entries[sequence - 1] if 1 <= sequence <= len(entries) else None
+
+
+class Book:
+    """What one life of a node must hold: the ledger's sum over what its frontier has shown."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._rows: Rows = {}
+        self._expected = ledger.initial.copy()
+        self._bytes = self._expected.tobytes()
+
+    def follow(self, replica: Replica, event: Event) -> list[tuple[Origin, Entry]]:
+        """Check I1, I2 and I3 after an event; returns what was applied in it."""
+        rows = replica.frontier._rows
+        applied: list[tuple[Origin, Entry]] = []
+        if rows != self._rows:
+            applied = self._advance(replica, rows, event)
+        if replica.lattice.coordinates.tobytes() != self._bytes:
+            wrong = int(np.flatnonzero(replica.lattice.coordinates != self._expected)[0])
+            raise Violation(
+                "I1",
+                f"weight {wrong} of {label(replica.me)} is {replica.lattice.coordinates[wrong]}, but the "
+                f"initial one and the updates of its frontier add up to {self._expected[wrong]}",
+            )
+        return applied
+
+    def _advance(self, replica: Replica, rows: Rows, event: Event) -> list[tuple[Origin, Entry]]:
+        applied = []
+        for origin, row in rows.items():
+            before = self._rows.get(origin, (0, 0))
+            if row is before or row == before:
+                continue
+            if row[0] <= before[0]:
+                raise Violation(
+                    "I2",
+                    f"the frontier of {label(replica.me)} at {label(origin)} went from {before} to {row}",
+                )
+            for sequence in range(before[0] + 1, row[0] + 1):
+                entry = self._entry(replica, origin, sequence, event)
+                self._expected += entry.change
+                applied.append((origin, entry))
+            if row[1] != applied[-1][1].digest:
+                raise Violation(
+                    "I3", f"{label(replica.me)} has another digest of {label(origin)} at update {row[0]}"
+                )
+            if origin.node != replica.me.node:
+                self._ledger.spread[origin] = max(row[0], self._ledger.spread.get(origin, 0))
+        if missing := [origin for origin in self._rows if origin not in rows]:
+            raise Violation("I2", f"{label(missing[0])} has left the frontier of {label(replica.me)}")
+        self._rows = dict(rows)
+        self._bytes = self._expected.tobytes()
+        return applied
+
+    def _entry(self, replica: Replica, origin: Origin, sequence: int, event: Event) -> Entry:
+        entry = self._ledger.entry(origin, sequence)
+        if entry is None:
+            raise Violation(
+                "I3", f"{label(replica.me)} applied update {sequence} of {label(origin)}, which made no such"
+            )
+        if isinstance(event, UpdateReceived) and event.body != entry.frame[5:]:
+            raise Violation(
+                "I3", f"{label(replica.me)} applied other bytes as update {sequence} of {label(origin)}"
+            )
+        frame = replica.log.frame(origin, sequence)
+        if frame != entry.frame:
+            raise Violation(
+                "I3", f"{label(replica.me)} logged other bytes as update {sequence} of {label(origin)}"
+            )
+        return entry
+
+
+def label(origin: Origin) -> str:
+    """How a trace names an origin."""
+    return f"node {origin.node} (life {origin.incarnation})"

@@ -1,0 +1,141 @@
+"""Many seeds: on one core or all of them, with or without a mutant; and what is to be said about them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from typing import Final
+
+from tests.sim.mutants import MUTANTS, mutated
+from tests.sim.outcome import Outcome
+from tests.sim.scenario import draw_scenario
+from tests.sim.world import simulate
+
+MUST_OCCUR: Final = (
+    "duplicate dropped",
+    "NEED after a gap",
+    "NEED after STATUS",
+    "repair by a non-origin",
+    "old incarnation told to the restarted node",
+    "link dropped by checksum",
+    "link dropped by digest",
+    "link dropped by framing",
+    "silent link closed",
+    "credit exhausted",
+    "GAP",
+    "parked cursor freed",
+    "stopped: cannot catch up",
+    "restart",
+    "goodbye",
+    "second connection refused",
+)
+DEADLINE_SEEDS: Final = 1000  # a mutant that is alive after so many seeds lives
+CHUNK: Final = 8
+
+
+@dataclass(slots=True)
+class Summary:
+    """Sums over many runs."""
+
+    seeds: int = 0
+    virtual_s: float = 0.0
+    real_s: float = 0.0  # of the whole sweep, all cores together working
+    healing_s_max: float = 0.0
+    events: int = 0
+    updates: int = 0
+    sightings: Counter[str] = field(default_factory=Counter)
+    failed: list[Outcome] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        """One more run."""
+        self.seeds += 1
+        self.virtual_s += outcome.virtual_s
+        self.healing_s_max = max(self.healing_s_max, outcome.healing_s)
+        self.events += outcome.events
+        self.updates += outcome.updates
+        self.sightings.update(outcome.sightings)
+        if outcome.violation is not None:
+            self.failed.append(outcome)
+
+    @property
+    def unseen(self) -> list[str]:
+        """What must occur and never did."""
+        return [what for what in MUST_OCCUR if not self.sightings[what]]
+
+
+def run_seed(seed: int, nodes: int | None = None, *, tracing: bool = False) -> Outcome:
+    """One seed with the code as it is."""
+    return simulate(draw_scenario(seed, nodes=nodes), tracing=tracing)
+
+
+def sweep(seeds: Sequence[int], *, nodes: int | None = None, processes: int = 1) -> Summary:
+    """All seeds, in order of their numbers."""
+    summary = Summary()
+    began = time.perf_counter()
+    for outcome in _outcomes(seeds, nodes, processes):
+        summary.add(outcome)
+    summary.real_s = time.perf_counter() - began
+    return summary
+
+
+def _outcomes(seeds: Sequence[int], nodes: int | None, processes: int) -> Iterator[Outcome]:
+    if processes == 1:
+        for seed in seeds:
+            yield run_seed(seed, nodes)
+        return
+    with get_context("fork").Pool(processes) as pool:
+        yield from pool.imap(_run, ((seed, nodes) for seed in seeds), chunksize=CHUNK)
+
+
+def _run(work: tuple[int, int | None]) -> Outcome:
+    return run_seed(*work)
+
+
+@dataclass(frozen=True, slots=True)
+class Hunt:
+    """What became of a mutant: in how many of the seeds it died, and in which first (None: it lives)."""
+
+    name: str
+    seeds: int
+    died: int
+    first: int | None
+    invariants: Counter[str]
+
+
+def hunt(name: str, seeds: Iterable[int], *, nodes: int | None = None, deaths_max: int | None = None) -> Hunt:
+    """Run a mutant through seeds; no further than `deaths_max` deaths."""
+    tried, first = 0, None
+    invariants: Counter[str] = Counter()
+    with mutated(name):
+        for seed in seeds:
+            tried += 1
+            outcome = run_seed(seed, nodes)
+            if outcome.violation is not None:
+                first = tried - 1 if first is None else first
+                invariants[outcome.name] += 1
+                if deaths_max is not None and invariants.total() >= deaths_max:
+                    break
+    return Hunt(name, tried, invariants.total(), first, invariants)
+
+
+def hunt_all(
+    seeds: Sequence[int], *, nodes: int | None = None, names: Iterable[str] = MUTANTS
+) -> Iterator[Hunt]:
+    """Every mutant through all seeds, and on beyond them if it has not died there."""
+    for name in names:
+        found = hunt(name, seeds, nodes=nodes)
+        if found.first is None:
+            beyond = range(seeds[-1] + 1, seeds[-1] + 1 + DEADLINE_SEEDS)
+            later = hunt(name, beyond, nodes=nodes, deaths_max=1)
+            first = None if later.first is None else found.seeds + later.first
+            found = Hunt(name, found.seeds + later.seeds, later.died, first, later.invariants)
+        yield found
+
+
+def median_first(hunts: Sequence[Hunt]) -> float:
+    """The median over all mutants of how many seeds went by before the first death."""
+    return statistics.median(float("inf") if each.first is None else each.first for each in hunts)

@@ -1,0 +1,80 @@
+"""What a faulty network does to a frame on its way: pieces of it, in the order of their arrival."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Final
+
+from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
+from p2psgd.wire.update import pack_update, parse_update
+from tests.sim.faults import Duplicated, FlippedBit, Forged, Lost, Reset, Swapped, Tampering
+
+BROKEN: Final = b""  # in place of a piece: here the connection breaks
+
+
+class Tamperer:
+    """Holds the tamperings that wait for a frame, in one direction between two nodes."""
+
+    def __init__(self, weights: int, tampered: Callable[[Tampering], None]) -> None:
+        self._weights = weights
+        self._tampered = tampered  # told as each is done
+        self._waiting: list[Tampering] = []
+        self._copies = 0
+
+    def add(self, tampering: Tampering) -> None:
+        """Do this to the next frame that it fits."""
+        self._waiting.append(tampering)
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self._copies)
+
+    def clear(self) -> None:
+        """All is healed."""
+        self._waiting.clear()
+        self._copies = 0
+
+    def pass_on(self, frame: bytes, held: list[bytes]) -> list[bytes]:
+        """What arrives for `frame`; `held` is what this connection holds back, and is changed."""
+        released, held[:] = [*held], []
+        for tampering in self._waiting:
+            if self._fits(tampering, frame[4]):
+                self._waiting.remove(tampering)
+                self._tampered(tampering)
+                return [*self._tamper(tampering, frame, held), *released]
+        if self._copies and frame[4] >= FrameType.UPDATE:
+            self._copies -= 1
+            return [frame, frame, *released]
+        return [frame, *released]
+
+    @staticmethod
+    def _fits(tampering: Tampering, frame_type: int) -> bool:
+        match tampering:
+            case Reset():
+                return True
+            case Duplicated():
+                return frame_type >= FrameType.UPDATE  # a greeting that comes twice is refused
+            case _:
+                return frame_type == FrameType.UPDATE
+
+    def _tamper(self, tampering: Tampering, frame: bytes, held: list[bytes]) -> list[bytes]:
+        match tampering:
+            case Reset():
+                return [frame[: len(frame) // 2], BROKEN]
+            case Duplicated():
+                self._copies = tampering.frames - 1
+                return [frame, frame]
+            case Swapped():
+                held.append(frame)
+                return []
+            case Lost():
+                return []
+            case Forged():
+                header, payload = parse_update(frame[PREFIX.size :], self._weights)
+                forged = dataclasses.replace(header, step=header.step + 1)
+                return [pack_frame(FrameType.UPDATE, pack_update(forged, bytes(payload)))]
+            case FlippedBit():
+                harmed = bytearray(frame)
+                bit = int(8 * len(frame) * tampering.place)
+                harmed[bit // 8] ^= 1 << bit % 8
+                return [bytes(harmed)]

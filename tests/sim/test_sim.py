@@ -1,0 +1,70 @@
+"""A few seeds in every run of the suite; thousands by `make sim`."""
+
+from __future__ import annotations
+
+import pytest
+
+from p2psgd.core import replica
+from p2psgd.core.frontier import Frontier
+from p2psgd.core.replica import Replica
+from tests.sim.mutants import MUTANTS, mutated
+from tests.sim.scenario import draw_scenario
+from tests.sim.shrinking import shrink
+from tests.sim.sweep import MUST_OCCUR, Summary, hunt, run_seed, sweep
+from tests.sim.world import simulate
+
+SEEDS = range(100)
+QUICK_MUTANTS = ("duplicates-applied", "need-ignored", "applied-twice-on-repair", "digest-unchecked")
+
+
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    return sweep(SEEDS)
+
+
+def test_no_seed_violates_an_invariant(summary: Summary) -> None:
+    assert [outcome.violation for outcome in summary.failed] == []
+
+
+@pytest.mark.parametrize("what", MUST_OCCUR)
+def test_what_must_occur_does(summary: Summary, what: str) -> None:
+    assert summary.sightings[what] > 0
+
+
+@pytest.mark.parametrize("seed", [3, 24])
+def test_two_runs_of_a_seed_leave_the_same_trace(seed: int) -> None:
+    one, other = (run_seed(seed, tracing=True).trace for _ in range(2))
+    assert len(one) > 100
+    assert "\n".join(one).encode() == "\n".join(other).encode()
+
+
+def test_tracing_changes_nothing() -> None:
+    traced, silent = run_seed(5, tracing=True), run_seed(5)
+    assert (traced.events, traced.virtual_s, traced.sightings) == (
+        silent.events,
+        silent.virtual_s,
+        silent.sightings,
+    )
+
+
+@pytest.mark.parametrize("name", QUICK_MUTANTS)
+def test_a_mutant_dies(name: str) -> None:
+    assert hunt(name, range(40), deaths_max=1).first is not None
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_fits_the_code_and_is_taken_back(name: str) -> None:
+    before = [dict(vars(owner)) for owner in (Replica, Frontier, replica)]
+    with mutated(name):
+        pass
+    assert [dict(vars(owner)) for owner in (Replica, Frontier, replica)] == before
+
+
+def test_a_failing_scenario_shrinks_to_one_that_still_fails() -> None:
+    with mutated("old-incarnations-not-repaired"):
+        scenario = draw_scenario(0)
+        outcome = simulate(scenario)
+        assert outcome.violation is not None
+        small, _ = shrink(scenario, outcome.name)
+        assert len(small.faults) == 1  # one restart is all it takes
+        assert simulate(small).name == outcome.name

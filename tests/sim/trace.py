@@ -1,0 +1,79 @@
+"""Events and effects in a few words, for the trace of a run."""
+
+from __future__ import annotations
+
+from p2psgd.core.effects import Alarm, Deliver, Drop, Halt, ReportDrained, Send
+from p2psgd.core.events import (
+    GapReceived,
+    LinkClosed,
+    LinkDrained,
+    LinkOpened,
+    NeedReceived,
+    OwnUpdateMade,
+    StatusReceived,
+    UpdateReceived,
+)
+from p2psgd.core.frontier import Origin
+from p2psgd.wire.frames import FrameType
+from p2psgd.wire.messages import Gap, Need, Status, parse_frontier, parse_message
+
+
+def describe(what: object) -> str:  # noqa: PLR0911 - one line for each kind of thing
+    """One line, the same for the same thing in every process."""
+    match what:
+        case OwnUpdateMade():
+            return f"makes an update of {len(what.words)} weights, step {what.step}"
+        case UpdateReceived():
+            return f"receives from {_name(what.peer)} {_update(bytes(what.body))}"
+        case StatusReceived():
+            rows = [(row.node, row.incarnation, row.sequence) for row in what.rows]
+            return f"receives from {_name(what.peer)} STATUS {_rows(rows)}"
+        case NeedReceived():
+            return f"is asked by {_name(what.peer)} for {_name(what.origin)} {what.first} to {what.last}"
+        case GapReceived():
+            return f"hears from {_name(what.peer)} that {_name(what.origin)} is gone up to {what.floor}"
+        case LinkOpened() | LinkClosed() | LinkDrained() | ReportDrained():
+            return f"{type(what).__name__} {_name(what.peer)}"
+        case Send():
+            return f"to {_name(what.peer)}: {_frame(what.frame)}"
+        case Deliver():
+            return "to the trainer: the update"
+        case Drop():
+            return f"drop {_name(what.peer)}: {what.reason}: {what.words}"
+        case Alarm() | Halt():
+            return f"{type(what).__name__}: {what.words}"
+        case str():
+            return what
+        case _:
+            return repr(what)
+
+
+def _name(origin: Origin) -> str:
+    return f"{origin.node}.{origin.incarnation}"
+
+
+def _rows(rows: list[tuple[int, int, int]]) -> str:
+    return "{" + ", ".join(f"{node}.{life}: {sequence}" for node, life, sequence in rows) + "}"
+
+
+def _update(body: bytes) -> str:
+    if len(body) < 24:
+        return f"a broken update of {len(body)} bytes"
+    node, incarnation, sequence = (int.from_bytes(body[at : at + 8], "little") for at in (0, 8, 16))
+    return f"update {sequence} of {node}.{incarnation}, {len(body)} bytes"
+
+
+def _frame(frame: bytes) -> str:
+    frame_type, body = FrameType(frame[4]), frame[5:]
+    if frame_type is FrameType.UPDATE:
+        return _update(body)
+    match parse_message(frame_type, body):
+        case Status() as status:
+            rows = [(row.node, row.incarnation, row.sequence) for row in parse_frontier(status.frontier)]
+            return f"STATUS {_rows(rows)}"
+        case Need() as need:
+            return f"NEED {need.node}.{need.incarnation} {need.first} to {need.last}"
+        case Gap() as gap:
+            return f"GAP {gap.node}.{gap.incarnation} up to {gap.floor}"
+        case other:
+            return type(other).__name__.upper()
