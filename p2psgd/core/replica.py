@@ -91,6 +91,8 @@ class Replica:
         self._recorded = recorded
         # (mini-batch, its last update so far) of own updates; one mini-batch may make many
         self._own_mini_batches: deque[tuple[int, int]] = deque(maxlen=OWN_LAG_MAX + 1)
+        self._said: tuple[bytes, int] | None = None  # what the STATUS frame last packed says,
+        self._status = b""  # and that frame
         self._repair = Repair(patience_s=patience_s)
         self._effects: list[Effect] = []
 
@@ -242,10 +244,11 @@ class Replica:
 
     def _receive_status(self, peer: Peer, event: StatusReceived, now: float) -> None:
         first, acknowledged = peer.status is None, peer.has(self.me)
-        peer.status = {Origin(row.node, row.incarnation): row.sequence for row in event.rows}
+        peer.status = status = {}
         peer.loop_lag_ms = event.loop_lag_ms
         for row in event.rows:
             origin = Origin(row.node, row.incarnation)
+            status[origin] = row.sequence
             applied = self.frontier.sequence(origin)
             if origin == peer.origin and row.sequence <= applied:
                 peer.brought = now
@@ -337,16 +340,22 @@ class Replica:
 
     def _send_status(self, peer: Peer, now: float) -> None:
         if peer.credit > 0:
-            status = Status(frontier=self.frontier.packed(), loop_lag_ms=self.loop_lag_ms)
-            self._send(peer, pack_message(status))
+            self._send(peer, self._pack_status())
             peer.status_due = now + self.patience_s / STATUS_PER_PATIENCE
             peer.applied_bytes = peer.applied_updates = 0
 
+    def _pack_status(self) -> bytes:
+        """The STATUS frame; every peer gets the same one as long as nothing changes."""
+        said = self.frontier.packed(), self.loop_lag_ms
+        if said != self._said:
+            self._said = said
+            self._status = pack_message(Status(frontier=said[0], loop_lag_ms=said[1]))
+        return self._status
+
     def _say_goodbye(self) -> None:
         """The last acknowledgement, so that no peer waits for it, and the farewell."""
-        status = Status(frontier=self.frontier.packed(), loop_lag_ms=self.loop_lag_ms)
         for peer in self.peers.values():
-            self._send(peer, pack_message(status))
+            self._send(peer, self._pack_status())
             self._send(peer, pack_message(Goodbye(sequence=self.sequence)))
 
     def _pass_time(self, now: float) -> None:

@@ -233,12 +233,14 @@ class Daemon:
             self.handle(UpdateReceived(peer, body))
             return
         event = self._inspector.parsed(peer, frame_type, body, event_of)
-        if event is not None:
-            own = self.replica.peers.get(peer)
-            parked = own is not None and self.me in own.cursors and own.cursors[self.me].parked
+        if isinstance(event, StatusReceived):
+            own = self.replica.peers[peer].cursors.get(self.me) if peer in self.replica.peers else None
+            parked = own is not None and own.parked
             self.handle(event)
-            if parked and isinstance(event, StatusReceived) and not own.cursors[self.me].parked:  # type: ignore[union-attr]
+            if own is not None and parked and not own.parked:
                 self._world.see("parked cursor freed")
+        elif event is not None:
+            self.handle(event)
 
     def link_opened(self, peer: Origin, name: str) -> None:
         """MeshHost."""

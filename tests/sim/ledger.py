@@ -15,8 +15,6 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from tests.sim.outcome import Violation
 
-Rows = dict[Origin, tuple[int, int]]
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -63,7 +61,8 @@ class Book:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._rows: Rows = {}
+        self._rows: list[tuple[int, int]] = []  # of the frontier, which keeps its origins in order of coming
+        self._origins: list[Origin] = []
         self._expected = ledger.initial.copy()
         self._bytes = self._expected.tobytes()
 
@@ -71,8 +70,9 @@ class Book:
         """Check I1, I2 and I3 after an event; returns what was applied in it."""
         rows = replica.frontier._rows
         applied: list[tuple[Origin, Entry]] = []
-        if rows != self._rows:
-            applied = self._advance(replica, rows, event)
+        after = [*rows.values()]
+        if after != self._rows:
+            applied = self._advance(replica, [*rows], after, event)
         if replica.lattice.coordinates.tobytes() != self._bytes:
             wrong = int(np.flatnonzero(replica.lattice.coordinates != self._expected)[0])
             raise Violation(
@@ -82,18 +82,22 @@ class Book:
             )
         return applied
 
-    def _advance(self, replica: Replica, rows: Rows, event: Event) -> list[tuple[Origin, Entry]]:
+    def _advance(
+        self, replica: Replica, origins: list[Origin], rows: list[tuple[int, int]], event: Event
+    ) -> list[tuple[Origin, Entry]]:
         applied = []
-        for origin, row in rows.items():
-            before = self._rows.get(origin, (0, 0))
-            if row is before or row == before:
+        if origins[: len(self._origins)] != self._origins:
+            raise Violation("I2", f"{label(replica.me)} has lost an origin from its frontier")
+        before = self._rows + [(0, 0)] * (len(rows) - len(self._rows))
+        for origin, row, row_before in zip(origins, rows, before, strict=True):
+            if row is row_before:
                 continue
-            if row[0] <= before[0]:
+            if row[0] <= row_before[0]:
                 raise Violation(
                     "I2",
-                    f"the frontier of {label(replica.me)} at {label(origin)} went from {before} to {row}",
+                    f"the frontier of {label(replica.me)} at {label(origin)} went from {row_before} to {row}",
                 )
-            for sequence in range(before[0] + 1, row[0] + 1):
+            for sequence in range(row_before[0] + 1, row[0] + 1):
                 entry = self._entry(replica, origin, sequence, event)
                 self._expected += entry.change
                 applied.append((origin, entry))
@@ -103,9 +107,7 @@ class Book:
                 )
             if origin.node != replica.me.node:
                 self._ledger.spread[origin] = max(row[0], self._ledger.spread.get(origin, 0))
-        if missing := [origin for origin in self._rows if origin not in rows]:
-            raise Violation("I2", f"{label(missing[0])} has left the frontier of {label(replica.me)}")
-        self._rows = dict(rows)
+        self._rows, self._origins = rows, origins
         self._bytes = self._expected.tobytes()
         return applied
 

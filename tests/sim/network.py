@@ -300,11 +300,12 @@ class Endpoint:
         reader = self.reader
         while piece and not self.closing:
             place = reader.get_buffer()
-            count = min(len(piece), len(place))
-            place[:count] = piece[:count]
-            reader.received(count)
+            now, piece = (
+                (piece, b"") if len(piece) <= len(place) else (piece[: len(place)], piece[len(place) :])
+            )
+            place[: len(now)] = now
+            reader.received(len(now))
             self.owner.bytes_received(self)
-            piece = piece[count:]
 
     def ended(self, words: str) -> None:
         """Socket."""
