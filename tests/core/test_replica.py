@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 from collections.abc import Callable
 
 import pytest
@@ -552,40 +551,6 @@ def test_two_sides_that_disagree_on_a_digest_part_with_an_alarm(clusters: Cluste
     cluster.pass_time(1.5)
     assert {drop.reason for _, drop in cluster.drops} == {"digest"}
     assert cluster.alarms
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_random_faults_never_part_the_replicas(clusters: Clusters, seed: int) -> None:
-    chance = random.Random(seed)
-    cluster = clusters(4)
-    cluster.link_all()
-    for _ in range(400):
-        number = chance.randrange(4)
-        match chance.randrange(8):
-            case 0 | 1 | 2:
-                indices = chance.sample(range(WEIGHTS), chance.randrange(1, 30))
-                cluster.give(
-                    number, own_update(indices, step=chance.randrange(1, 500), negative=chance.random() < 0.5)
-                )
-            case 3:
-                a, b = chance.sample(range(4), 2)
-                if (a, b) in cluster.queues:
-                    cluster.cut(a, b)
-            case 4:
-                cluster.link_all()
-            case 5 if chance.random() < 0.1:
-                cluster.kill(number)
-                cluster.boot(number)
-            case 6:
-                cluster.pass_time(chance.random())
-            case _:
-                for direction in chance.sample(list(cluster.queues), len(cluster.queues)):
-                    cluster.deliver(*direction)
-        cluster.assert_equal_at_equal_frontiers()
-    cluster.link_all()
-    cluster.pass_time(15.0)
-    cluster.assert_converged()
-    assert not cluster.drops
 
 
 def test_parse_and_pack_of_an_update_are_inverse(clusters: Clusters) -> None:

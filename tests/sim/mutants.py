@@ -31,9 +31,6 @@ class Edit:
 
 
 R: Final = "Replica."
-RELIED_ON: Final = Edit(  # hides other bugs of repair unless it is undone: it repairs all of them, later
-    replica, R + "_expected_from_origin", "now - direct.brought", "now - direct.heard"
-)
 MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
     "duplicates-applied": (
         Edit(replica, R + "_receive_update", "if header.sequence <= applied:", "if False:"),
@@ -119,23 +116,6 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
         ),
     ),
     "gap-not-told": (Edit(replica, R + "_push", "self._send(peer, pack_message(gap))", "pass"),),
-    "parked-for-ever": (
-        RELIED_ON,
-        Edit(replica, R + "_receive_status", "if own.parked and", "if False and"),
-    ),
-    "parked-until-the-floor": (
-        RELIED_ON,
-        Edit(
-            replica,
-            R + "_receive_status",
-            "peer.has(self.me) >= own.parked:",
-            "peer.has(self.me) >= self.log.floor(self.me):",
-        ),
-    ),
-    "gap-forgotten": (
-        RELIED_ON,
-        Edit(repair, "Repair.hopeless", "if not ahead and not told_gap:", "if not ahead:"),
-    ),
     "origin-not-hoped-for": (
         Edit(
             repair,
@@ -145,7 +125,9 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
         ),
     ),
     "never-hopeless": (Edit(replica, R + "_pass_time", "if hopeless is not None:", "if False:"),),
-    "lively-origin-relied-on": (RELIED_ON,),
+    "lively-origin-relied-on": (
+        Edit(replica, R + "_expected_from_origin", "now - direct.brought", "now - direct.heard"),
+    ),
     "running-digest-wrong": (
         Edit(
             lattice,
