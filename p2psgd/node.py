@@ -405,7 +405,7 @@ class Node:
             started=self._started,
             now=time.monotonic(),
             listen=str(self._listen),
-            control=str(self.options.state),
+            control=str(self.options.state.absolute()),
             loop_lag_ms=self._loop_lag_s * 1000,
             congested=self._congested,
             alarms=self._alarms,

@@ -59,7 +59,7 @@ def _heading(status: Status, node: NodeFigures) -> str:
 def _run(status: Status) -> str:
     run = section(status, "run")
     if not run:
-        return "none yet: the first trainer, or a peer, brings it"
+        return "none yet: the first trainer brings it, and this node neither dials nor answers before"
     label = f"{printable(run['label'])}: " if run.get("label") else ""
     return (
         f"{label}{printable(run.get('mode', ''))}, {numerals.counted(whole(run, 'weights'), 'weight')} in "

@@ -149,6 +149,13 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
 def parse_recipe(keys: dict[str, Any], *, where: str) -> Recipe:
     """Make a recipe of keys and values; `where` begins the sentence of a UsageError."""
     fields = Recipe.model_fields
+    for table in ("tau_of", "density_of"):
+        below = keys.get(table)
+        lost = [key for key in below if key in fields] if isinstance(below, dict) else []
+        if lost:
+            _refuse(
+                f"{where}: {lost[0]} stands below [{table}] and so belongs to it: move it above the tables"
+            )
     for key in keys:
         if key not in fields:
             near = difflib.get_close_matches(key, fields, n=1)

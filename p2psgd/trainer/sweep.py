@@ -56,10 +56,11 @@ class Sweep:
         if not isinstance(step, Mapping):
             return [self._group(_checked(step, "step"), [(0, self._weights)])]
         if step.keys() != self._ranges.keys():
+            unknown = [name for name in step if name not in self._ranges]
             missing = [name for name in self._ranges if name not in step]
-            what = f"no step for {missing[0]!r}" if missing else "a step for a tensor that there is not"
+            what = f"there is no tensor {unknown[0]!r}" if unknown else f"{missing[0]!r} has none"
             known = ", ".join(map(repr, self._ranges))
-            raise TrainerError(f"step must name every tensor, {known}; there is {what}")
+            raise TrainerError(f"step must name every tensor, {known}, and no other: {what}")
         ranges: dict[int, list[Range]] = {}
         for name, (begin, end) in self._ranges.items():
             same = ranges.setdefault(_checked(step[name], f"step of {name!r}"), [])
@@ -139,7 +140,5 @@ class Sweep:
 
 def _checked(step: object, what: str) -> int:
     if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 1 <= step <= codec.STEP_MAX:
-        raise TrainerError(
-            f"{what} must be a whole number of quanta from 1 to {codec.STEP_MAX}, it is {step!r}"
-        )
+        raise TrainerError(f"{what} must be an int, the quanta, from 1 to {codec.STEP_MAX}; it is {step!r}")
     return int(step)

@@ -7,6 +7,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+from p2psgd.errors import P2psgdError
 from tests.bench import BENCHES, Figure
 
 
@@ -25,7 +26,11 @@ def named_file(text: str) -> tuple[str, Path]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHES)}; all by default")
-    parser.add_argument("--large", action="store_true", help="the sizes that DESIGN's targets are stated for")
+    parser.add_argument(
+        "--large",
+        action="store_true",
+        help="the sizes that the targets are stated for; small ones only show that all run",
+    )
     codec = parser.add_argument_group("codec", "Only for the bench codec, and what it makes of docs/codec.md")
     codec.add_argument(
         "--recording",
@@ -44,8 +49,14 @@ def main() -> None:
     if unknown := set(arguments.names) - set(BENCHES):
         parser.error(f"unknown bench {', '.join(sorted(unknown))}: there are {', '.join(BENCHES)}")
     for name in arguments.names or BENCHES:
-        print(name, flush=True)
-        for figure in run_bench(name, large=arguments.large, **options.get(name, {})):
+        print(
+            f"{name}, {'large' if arguments.large else 'small: use --large for figures that mean something'}"
+        )
+        try:
+            figures = run_bench(name, large=arguments.large, **options.get(name, {}))
+        except (OSError, P2psgdError) as error:
+            raise SystemExit(f"{name}: {error}") from None
+        for figure in figures:
             print(
                 f"  {figure.name:<44} {figure.value:>10.4g} {figure.unit:<16} {figure.note}".rstrip(),
                 flush=True,

@@ -67,7 +67,7 @@ def test_a_fresh_daemon_says_what_it_lacks() -> None:
         "node-0",
         "state     waiting for a trainer",
         "note      waiting for a trainer",
-        "run       none yet: the first trainer, or a peer, brings it",
+        "run       none yet: the first trainer brings it, and this node neither dials nor answers before",
         "trainer   none attached",
         "updates   0 sent, 0 applied",
         "peers     none",

@@ -160,6 +160,13 @@ def test_a_pattern_that_matches_no_tensor_is_refused_with_those_there_are() -> N
     assert recipe(hidden=[8, 8], tau_of={"layer3.*": 0.1}).tau_of == (("layer3.*", 0.1),)
 
 
+def test_a_key_that_slipped_below_a_table_is_named() -> None:
+    with pytest.raises(
+        UsageError, match=r"quantum_log2 stands below \[tau_of\] and so belongs to it: move it"
+    ):
+        recipe(tau_of={"*.bias": 0.2, "quantum_log2": -20})
+
+
 def test_a_pattern_that_comes_too_late_is_refused() -> None:
     with pytest.raises(UsageError, match=r'density_of "layer1\.bias" has no effect: patterns before it'):
         recipe(density_of={"*.bias": 0.1, "layer1.bias": 0.2})

@@ -64,15 +64,15 @@ def test_a_send_is_shared_among_groups_by_their_weights() -> None:
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        (0, "step must be a whole number of quanta from 1 to 1048576, it is 0"),
+        (0, "step must be an int, the quanta, from 1 to 1048576; it is 0"),
         (True, "it is True"),
         (dict.fromkeys(NAMES, 1) | {"out": 2**20 + 1}, "step of 'out' must be .* it is 1048577"),
         (dict.fromkeys(NAMES, 1) | {"out": 1.0}, "step of 'out' must be .* it is 1.0"),
         (
             dict.fromkeys(NAMES[1:], 1),
-            "step must name every tensor, 'in', 'bias'.* there is no step for 'in'",
+            "step must name every tensor, 'in', 'bias'.* and no other: 'in' has none",
         ),
-        (dict.fromkeys([*NAMES, "more"], 1), "a step for a tensor that there is not"),
+        (dict.fromkeys([*NAMES, "more"], 1), "there is no tensor 'more'"),
     ],
 )
 def test_steps_that_will_not_do_are_refused(step: int | Mapping[str, int], words: str) -> None:
