@@ -7,6 +7,7 @@ import os
 import sys
 
 from tests.sim.mutants import MUTANTS, mutated
+from tests.sim.outcome import Outcome
 from tests.sim.scenario import NODES_MAX, NODES_MIN, Scenario, draw_scenario
 from tests.sim.shrinking import shrink
 from tests.sim.sweep import Summary, hunt_all, median_first, sweep
@@ -14,6 +15,7 @@ from tests.sim.world import simulate
 
 LAST_LINES = 60  # of the trace of a shrunk failure
 SHOWN_MAX = 20  # failing seeds that are named
+TOLD_EVERY = 500  # seeds
 
 
 def seed_range(text: str) -> range:
@@ -91,12 +93,20 @@ def run_mutants(seeds: range, nodes: int | None) -> bool:
     return all(found.first is not None for found in hunts)
 
 
+def tell(summary: Summary, outcome: Outcome) -> None:
+    """A violation at once, and now and then how far it is."""
+    if outcome.violation is not None and len(summary.failed) <= SHOWN_MAX:
+        print(f"seed {outcome.seed}: {outcome.violation}", flush=True)
+    if summary.seeds % TOLD_EVERY == 0:
+        print(
+            f"{summary.seeds} seeds in {summary.real_s:.0f} s, {len(summary.failed)} violations", flush=True
+        )
+
+
 def run_many(seeds: range, nodes: int | None, processes: int, *, mutant: str | None) -> bool:
     """Many seeds; whether nothing was found and everything seen that must occur."""
-    summary = sweep(seeds, nodes=nodes, processes=processes)
+    summary = sweep(seeds, nodes=nodes, processes=processes, progress=tell)
     report(summary, processes=processes)
-    for failed in summary.failed[:SHOWN_MAX]:
-        print(f"seed {failed.seed}: {failed.violation}")
     if summary.failed:
         explain(summary.failed[0].seed, nodes)
     return not summary.failed and (mutant is not None or not summary.unseen)

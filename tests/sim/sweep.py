@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from typing import Final
@@ -72,13 +72,21 @@ def run_seed(seed: int, nodes: int | None = None, *, tracing: bool = False) -> O
     return simulate(draw_scenario(seed, nodes=nodes), tracing=tracing)
 
 
-def sweep(seeds: Sequence[int], *, nodes: int | None = None, processes: int = 1) -> Summary:
-    """All seeds, in order of their numbers."""
+def sweep(
+    seeds: Sequence[int],
+    *,
+    nodes: int | None = None,
+    processes: int = 1,
+    progress: Callable[[Summary, Outcome], None] | None = None,
+) -> Summary:
+    """All seeds, in order of their numbers; `progress` is told after each."""
     summary = Summary()
     began = time.perf_counter()
     for outcome in _outcomes(seeds, nodes, processes):
         summary.add(outcome)
-    summary.real_s = time.perf_counter() - began
+        summary.real_s = time.perf_counter() - began
+        if progress is not None:
+            progress(summary, outcome)
     return summary
 
 
