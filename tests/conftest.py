@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 
@@ -13,6 +14,10 @@ import uvloop
 # A shared machine may stall for seconds: no example fails for its time.
 hypothesis.settings.register_profile("p2psgd", deadline=None)
 hypothesis.settings.load_profile("p2psgd")
+
+# Started in the background or under nohup, a process ignores these, and so do its children. Tests send them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 

@@ -115,7 +115,8 @@ def test_the_descriptors_of_a_stale_answer_are_closed(
             client.check_daemon()
         else:
             client.request("status")
-    assert len(os.listdir("/proc/self/fd")) <= before  # fewer: garbage of other tests
+    # fewer: garbage of other tests; a few more: the daemon at work in another thread; a leak would be 20
+    assert len(os.listdir("/proc/self/fd")) < before + 5
 
 
 def test_after_a_stale_answer_a_daemon_that_stops_is_lost(
