@@ -65,16 +65,20 @@ inline std::size_t runs_cost(const Runs& runs, unsigned mode) noexcept {
 
 // The sign mode that SPEC.md prescribes, with its runs if it is not plain_signs.
 //
-// Mode m is chosen for costing the near words fewer bits than one each. C runs that hold R zeros cost C * (m
-// + 1) + sum(zeros >> m) bits, which is at least C * (m + 2^-m) + R * 2^-m, and plain signs cost R + C - 1.
-// For m = 1 the latter is no more once C >= R - 2, and then for every m: no need to look at the runs of signs
-// that are as good as coins.
+// Mode m is chosen for costing the near words fewer bits than one each: R + C - 1 for C runs that hold R
+// zeros. It costs C * (m + 1) + sum(zeros >> m), and with A runs without a zero the sum is at least (R - (2^m
+// - 1) * (C - A)) / 2^m. So m cannot win unless C * (m - f) + A * f < R * f - 1 with f = 1 - 2^-m, which
+// fails for every m if C + A >= R - 2: signs that are as good as coins are plain without a look at their
+// runs. Neighbours that both change make a run without a zero.
 inline unsigned best_sign_mode(const BlockBits& changes, const BlockBits& near, Runs& runs) noexcept {
     const std::size_t near_count = population(near);
-    std::size_t ones = 0;
-    for (std::size_t i = 0; i < lanes; ++i)
-        ones += static_cast<std::size_t>(std::popcount(changes.lane[i] & near.lane[i]));
-    if (2 * ones + 3 >= near_count) return plain_signs;
+    std::size_t ones = 0, adjacent = 0;
+    for (std::size_t i = 0; i < lanes; ++i) {
+        const std::uint64_t both = changes.lane[i] & near.lane[i];
+        ones += static_cast<std::size_t>(std::popcount(both));
+        adjacent += static_cast<std::size_t>(std::popcount(both & both << 1));
+    }
+    if (2 * ones + adjacent + 3 >= near_count) return plain_signs;
     find_runs(changes, near, near_count, runs);
     unsigned mode = 1;
     std::size_t least = runs_cost(runs, mode);
