@@ -31,7 +31,7 @@ def draw(results: list[SetResult], path: Path) -> None:
     matplotlib.use("Agg")  # no screen
     pyplot = importlib.import_module("matplotlib.pyplot")
     figure, axes = pyplot.subplots(
-        2, len(results), figsize=(4.1 * len(results), 7.4), sharex="col", sharey="row", squeeze=False
+        2, len(results), figsize=(4.3 * len(results), 10.4), sharex="col", sharey="row", squeeze=False
     )
     for column, result in enumerate(results):
         axes[0][column].set_title(f"{result.name}\n{len_mean(result):,} indices in an update", fontsize=10)
@@ -127,7 +127,7 @@ def write_label(axes: Any, each: Measured, y: float, place: tuple[int, int, str,
         textcoords="offset points",
         ha=horizontal,
         va=vertical,
-        fontsize=8 if each.library else 11,
+        fontsize=7.5 if each.library else 11,
         fontweight="normal" if each.library else "bold",
         color=colour(each),
         arrowprops={"arrowstyle": "-", "color": colour(each), "linewidth": 0.5} if abs(up) > 7 else None,
