@@ -3,17 +3,22 @@
 One NEED at a time for each origin, to a peer whose STATUS shows that it is ahead. One that has brought
 nothing for a patience, or has answered GAP, is passed over as long as another is ahead. When everybody who
 is ahead has answered GAP, and that has been so for one patience in which somebody else might have linked,
-there is no hope. At most ORIGINS_MAX origins are asked for at once.
+there is no hope. Only time in which this node was awake counts, since what came while it was stopped is not
+read yet, and a linked peer that has fallen silent may hold anything. At most ORIGINS_MAX origins are asked
+for at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.peer import Peer
 from p2psgd.wire.messages import ORIGINS_MAX, Need
+
+LOOKS_PER_PATIENCE: Final = 5  # at least so often is a node awake that looks; a longer time it has slept
 
 
 @dataclass(slots=True)
@@ -26,7 +31,7 @@ class _Search:
     since: float = 0.0  # and when that was
     idle: set[Origin] = field(default_factory=set)  # peers that brought nothing when asked
     floors: dict[Origin, int] = field(default_factory=dict)  # peers that answered GAP
-    hopeless_since: float | None = None
+    hopeless_s: float = 0.0  # of the time awake
 
 
 class Repair:
@@ -35,6 +40,7 @@ class Repair:
     def __init__(self, *, patience_s: float) -> None:
         self._patience_s = patience_s
         self._searches: dict[Origin, _Search] = {}
+        self._looked = 0.0  # when `hopeless` was called last
 
     def missing(
         self,
@@ -108,18 +114,26 @@ class Repair:
         A GAP may be the first news of what we lack, before any STATUS. The origin itself, while it is linked
         and has not said GAP, holds all that we lack of it, whatever its last STATUS says.
         """
+        awake_s = min(now - self._looked, self._patience_s / LOOKS_PER_PATIENCE)
+        self._looked = now
         for origin, search in list(self._searches.items()):
             applied = frontier.sequence(origin)
             told_gap = {peer for peer, floor in search.floors.items() if floor > applied}
             ahead = {
-                peer.origin for peer in peers.values() if peer.status is None or peer.has(origin) > applied
+                peer.origin
+                for peer in peers.values()
+                if peer.has(origin) > applied or self._is_unknown(peer, now)
             }
             if not ahead and not told_gap:
                 del self._searches[origin]
             elif ahead - told_gap or (origin in peers and origin not in told_gap):
-                search.hopeless_since = None
-            elif search.hopeless_since is None:
-                search.hopeless_since = now
-            elif now - search.hopeless_since > self._patience_s:
+                search.hopeless_s = 0.0
+            elif search.hopeless_s > self._patience_s:
                 return origin, max(search.floors.values())
+            else:
+                search.hopeless_s += awake_s
         return None
+
+    def _is_unknown(self, peer: Peer, now: float) -> bool:
+        """Nobody can tell what it holds: two of its STATUS are missing, five of which come in a patience."""
+        return peer.status is None or now - peer.heard > self._patience_s / 2
