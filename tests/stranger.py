@@ -12,10 +12,16 @@ from numpy.typing import NDArray
 
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
-from p2psgd.wire.messages import Hello, Status, pack_message
+from p2psgd.wire.messages import FrontierRow, Hello, Status, pack_frontier, pack_message
 from p2psgd.wire.update import UpdateHeader, pack_update
 from tests.core.cluster import make_words
 from tests.daemons import Daemon, until
+
+
+def status_of(*rows: FrontierRow) -> bytes:
+    """A STATUS frame of a peer that has applied so much and knows of no view."""
+    table = pack_frontier(list(rows))
+    return pack_message(Status(frontier=table, view=0, founding=0, ready=False, confirmed=b"", loop_lag_ms=0))
 
 
 class Stranger:
@@ -76,7 +82,7 @@ class Stranger:
 
     def want_everything(self) -> None:
         """Say that nothing was applied here, so that the daemon sends all it makes."""
-        self.socket.sendall(pack_message(Status(frontier=b"", loop_lag_ms=0)))
+        self.socket.sendall(status_of())
 
     def update(self, indices: list[int], *, count: int | None = None, weights: int | None = None) -> bytes:
         """The body of this node's first update; `count` and `weights` may lie."""

@@ -28,33 +28,49 @@ class FrameType(enum.IntEnum):
     NEED = 6
     GAP = 7
     GOODBYE = 8
+    PREPARE = 9
+    PROMISE = 10
+    ACCEPT = 11
+    ACCEPTED = 12
+    VIEW = 13
+    SNAPSHOT_REQUEST = 14
+    SNAPSHOT_META = 15
+    SNAPSHOT_CHUNK = 16
+    SNAPSHOT_TAIL = 17
+    SNAPSHOT_END = 18
 
 
+_TYPES: Final = {int(frame_type): frame_type for frame_type in FrameType}
 PREFIX: Final = struct.Struct("<IB")
 UPDATE_HEADER_BYTES: Final = 64
-GREETING_BYTES_MAX: Final = 4 * 1024  # before a peer is known it gets no more of our memory than this
-CONTROL_BYTES_MAX: Final = 64 * 1024
+SMALL_BYTES_MAX: Final = 4 * 1024  # what has no table; before a peer is known it gets no more of our memory
+VIEW_BYTES_MAX: Final = 40 * 1024  # a view of 1,024 members and as many forbidden nodes
+TABLE_BYTES_MAX: Final = 128 * 1024  # a STATUS of 1,024 origins and members
+CHUNK_BYTES_MAX: Final = 1024 * 1024
 BUFFER_BYTES: Final = (
     256 * 1024
 )  # a few hundred usual updates' worth of one read; larger bodies get a buffer of their own
 
-GREETING_LIMITS: Final[Mapping[FrameType, int]] = {
-    FrameType.HELLO: GREETING_BYTES_MAX,
-    FrameType.WELCOME: GREETING_BYTES_MAX,
-    FrameType.REJECT: GREETING_BYTES_MAX,
-}
+_GREETINGS: Final = (FrameType.HELLO, FrameType.WELCOME)
+GREETING_LIMITS: Final[Mapping[FrameType, int]] = dict.fromkeys(
+    (*_GREETINGS, FrameType.REJECT), SMALL_BYTES_MAX
+)
 
 
 def link_limits(weights: int) -> dict[FrameType, int]:
     """Largest body in bytes of each type that a linked peer may send in a run of `weights` weights."""
-    return {
-        FrameType.REJECT: GREETING_BYTES_MAX,
-        FrameType.UPDATE: UPDATE_HEADER_BYTES + codec.payload_bytes_max(codec.indices_max(weights)),
-        FrameType.STATUS: CONTROL_BYTES_MAX,
-        FrameType.NEED: CONTROL_BYTES_MAX,
-        FrameType.GAP: CONTROL_BYTES_MAX,
-        FrameType.GOODBYE: CONTROL_BYTES_MAX,
+    update = UPDATE_HEADER_BYTES + codec.payload_bytes_max(codec.indices_max(weights))
+    larger = {
+        FrameType.UPDATE: update,
+        FrameType.STATUS: TABLE_BYTES_MAX,
+        FrameType.PROMISE: VIEW_BYTES_MAX,
+        FrameType.ACCEPT: VIEW_BYTES_MAX,
+        FrameType.VIEW: VIEW_BYTES_MAX,
+        FrameType.SNAPSHOT_META: TABLE_BYTES_MAX,
+        FrameType.SNAPSHOT_CHUNK: CHUNK_BYTES_MAX,
+        FrameType.SNAPSHOT_TAIL: update,
     }
+    return {each: larger.get(each, SMALL_BYTES_MAX) for each in FrameType if each not in _GREETINGS}
 
 
 def pack_frame(frame_type: FrameType, body: bytes) -> bytes:
@@ -73,7 +89,7 @@ class FrameReader:
 
     def __init__(self) -> None:
         self._limits: Mapping[FrameType, int] = GREETING_LIMITS
-        self._buffer = bytearray(PREFIX.size + GREETING_BYTES_MAX)
+        self._buffer = bytearray(PREFIX.size + SMALL_BYTES_MAX)
         self._start = 0
         self._end = 0
         self._body: bytearray | None = None
@@ -117,7 +133,9 @@ class FrameReader:
         if self._end - self._start < PREFIX.size:
             return None
         length, number = PREFIX.unpack_from(self._buffer, self._start)
-        frame_type = self._checked_type(number, length)
+        frame_type = _TYPES.get(number)
+        if frame_type is None or not 0 < length <= self._limits.get(frame_type, 0):
+            raise self._refusal(number, length)
         body_start = self._start + PREFIX.size
         if self._end - body_start >= length:
             self._start = body_start + length
@@ -130,16 +148,13 @@ class FrameReader:
             self._start = self._end = 0
         return None
 
-    def _checked_type(self, number: int, length: int) -> FrameType:
-        try:
-            frame_type = FrameType(number)
-        except ValueError:
-            raise PeerError("frame type", f"frame type {number} is not known") from None
+    def _refusal(self, number: int, length: int) -> PeerError:
+        """What is wrong with a frame's prefix."""
+        frame_type = _TYPES.get(number)
+        if frame_type is None:
+            return PeerError("frame type", f"frame type {number} is not known")
         limit = self._limits.get(frame_type)
         if limit is None:
-            raise PeerError("frame order", f"a {frame_type.name} frame is not allowed at this point")
-        if not 0 < length <= limit:
-            raise PeerError(
-                "frame length", f"a {frame_type.name} frame of {length} bytes, allowed are 1 to {limit}"
-            )
-        return frame_type
+            return PeerError("frame order", f"a {frame_type.name} frame is not allowed at this point")
+        words = f"a {frame_type.name} frame of {length} bytes, allowed are 1 to {limit}"
+        return PeerError("frame length", words)

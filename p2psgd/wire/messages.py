@@ -1,31 +1,91 @@
 """Control messages: MessagePack maps with exactly the keys listed here, strictly typed both ways.
 
-Everything that is not an UPDATE. Flat maps of integers, strings and bytes on purpose: no nesting means no
-depth to bound and little for a hostile body to make us allocate. The frontier travels as one packed table
-(see `FrontierRow`).
+Everything that is not an UPDATE or a part of a snapshot. Flat maps of integers, strings and bytes on purpose:
+no nesting means no depth to bound and little for a hostile body to make us allocate. What has rows travels as
+a packed table (tables.py), and whoever reads a message finds its tables' names here too.
 """
 
 from __future__ import annotations
 
-import itertools
-import struct
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, Self
 
 import msgpack
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import FrameType, pack_frame
-from p2psgd.wire.maps import unpack_map
+from p2psgd.wire.maps import unpack_flat_map
+from p2psgd.wire.tables import (
+    CONFIRMED_BYTES,
+    FORBIDDEN_BYTES,
+    MEMBER_BYTES,
+    MEMBERS_MAX,
+    ORIGINS_MAX,
+    ROW_BYTES,
+    U64_MAX,
+    ConfirmedRow,
+    FrontierRow,
+    MemberRow,
+    pack_confirmed,
+    pack_forbidden,
+    pack_frontier,
+    pack_members,
+    parse_confirmed,
+    parse_forbidden,
+    parse_frontier,
+    parse_members,
+)
+
+__all__ = [
+    "MEMBERS_MAX",
+    "MESSAGES",
+    "ORIGINS_MAX",
+    "PROTOCOL_VERSION",
+    "U64_MAX",
+    "WORDS_MAX",
+    "Accept",
+    "Accepted",
+    "ConfirmedRow",
+    "FrontierRow",
+    "Gap",
+    "Goodbye",
+    "Hello",
+    "MemberRow",
+    "Message",
+    "Need",
+    "Prepare",
+    "Promise",
+    "Reject",
+    "SnapshotEnd",
+    "SnapshotMeta",
+    "SnapshotRequest",
+    "Status",
+    "ViewNews",
+    "Welcome",
+    "pack_confirmed",
+    "pack_forbidden",
+    "pack_frontier",
+    "pack_members",
+    "pack_message",
+    "parse_confirmed",
+    "parse_forbidden",
+    "parse_frontier",
+    "parse_members",
+    "parse_message",
+]
 
 PROTOCOL_VERSION: Final = 1
-ORIGINS_MAX: Final = 1024  # origins a run may see; 32 bytes each keeps a STATUS within its 64 KiB
-U64_MAX: Final = 2**64 - 1
+WORDS_MAX: Final = 900  # code points: with a code, and 4 bytes each, a REJECT still fits its frame
 
 U64 = Annotated[int, Field(strict=True, ge=0, le=U64_MAX)]
 Sequence = Annotated[int, Field(strict=True, ge=1, le=U64_MAX)]
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=64)]
-Words = Annotated[str, Field(strict=True, max_length=1000)]
+Words = Annotated[str, Field(strict=True, max_length=WORDS_MAX)]
+Frontier = Annotated[bytes, Field(strict=True, max_length=ROW_BYTES * ORIGINS_MAX)]
+Confirmed = Annotated[bytes, Field(strict=True, max_length=CONFIRMED_BYTES * MEMBERS_MAX)]
+Members = Annotated[bytes, Field(strict=True, max_length=MEMBER_BYTES * MEMBERS_MAX)]
+SomeMembers = Annotated[Members, Field(min_length=MEMBER_BYTES)]
+Forbidden = Annotated[bytes, Field(strict=True, max_length=FORBIDDEN_BYTES * MEMBERS_MAX)]
 
 
 class Message(BaseModel):
@@ -68,10 +128,16 @@ class Status(Message):
     """What the sender has applied: the acknowledgement, the sign of life and the comparison of replicas in
     one.
 
-    `frontier` is a packed table of `FrontierRow`s; `loop_lag_ms` tells how late the sender's loop runs.
+    `frontier` is a packed table of `FrontierRow`s; `view` is the number of the latest view it knows (0:
+    none), `founding` that of the run's first view; `ready`: it is a member whose replica is complete;
+    `confirmed` is a packed table of `ConfirmedRow`s; `loop_lag_ms` tells how late the sender's loop runs.
     """
 
-    frontier: Annotated[bytes, Field(strict=True, max_length=32 * ORIGINS_MAX)]
+    frontier: Frontier
+    view: U64
+    founding: U64
+    ready: Annotated[bool, Field(strict=True)]
+    confirmed: Confirmed
     loop_lag_ms: Annotated[int, Field(strict=True, ge=0, le=2**31)]
 
 
@@ -98,6 +164,92 @@ class Goodbye(Message):
     sequence: U64
 
 
+class Prepare(Message):
+    """Phase 1 of deciding view `view` (single-decree Paxos, [Lamport 1998]): asks the members of the view
+    before it to promise not to accept a lower ballot. A ballot is (`round`, `node` of the proposer).
+    """
+
+    view: Sequence
+    round: Sequence
+    node: U64
+
+
+class Promise(Message):
+    """Answer to PREPARE: the ballot promised, and the one accepted last with its value.
+
+    A ballot higher than the one asked for is a refusal, of a PREPARE or of an ACCEPT. `accepted_round` 0:
+    nothing accepted yet, and `members` and `forbidden` are empty, `founding` is 0.
+    """
+
+    view: Sequence
+    round: Sequence
+    node: U64
+    accepted_round: U64
+    accepted_node: U64
+    members: Members
+    forbidden: Forbidden
+    founding: U64
+
+    @model_validator(mode="after")
+    def _value_iff_accepted(self) -> Self:
+        accepted = self.accepted_round > 0
+        if bool(self.members) != accepted or (
+            not accepted and (self.accepted_node or self.forbidden or self.founding)
+        ):
+            raise ValueError("an accepted value has members, and without one all its fields are empty")
+        return self
+
+
+class Accept(Message):
+    """Phase 2: asks to accept this value for view `view` at this ballot."""
+
+    view: Sequence
+    round: Sequence
+    node: U64
+    members: SomeMembers
+    forbidden: Forbidden
+    founding: U64
+
+
+class Accepted(Message):
+    """Answer to ACCEPT: accepted at this ballot, and on disk."""
+
+    view: Sequence
+    round: Sequence
+    node: U64
+
+
+class ViewNews(Message):
+    """A view that was decided; sent to whoever shows in its STATUS that it knows only an older one."""
+
+    view: Sequence
+    members: SomeMembers
+    forbidden: Forbidden
+    founding: U64
+
+
+class SnapshotRequest(Message):
+    """Asks for a whole replica; answered by SNAPSHOT_META or by SNAPSHOT_END with the reason."""
+
+    view: U64
+
+
+class SnapshotMeta(Message):
+    """The snapshot that begins: its frontier as packed `FrontierRow`s, its digest, and how many frames of
+    the sender's log come after the coordinates.
+    """
+
+    frontier: Frontier
+    digest: U64
+    tail: U64
+
+
+class SnapshotEnd(Message):
+    """The last word of a snapshot; `words` say why there is none, or no more, or are empty if it is whole."""
+
+    words: Words
+
+
 MESSAGES: Final[dict[FrameType, type[Message]]] = {
     FrameType.HELLO: Hello,
     FrameType.WELCOME: Welcome,
@@ -106,6 +258,14 @@ MESSAGES: Final[dict[FrameType, type[Message]]] = {
     FrameType.NEED: Need,
     FrameType.GAP: Gap,
     FrameType.GOODBYE: Goodbye,
+    FrameType.PREPARE: Prepare,
+    FrameType.PROMISE: Promise,
+    FrameType.ACCEPT: Accept,
+    FrameType.ACCEPTED: Accepted,
+    FrameType.VIEW: ViewNews,
+    FrameType.SNAPSHOT_REQUEST: SnapshotRequest,
+    FrameType.SNAPSHOT_META: SnapshotMeta,
+    FrameType.SNAPSHOT_END: SnapshotEnd,
 }
 _TYPES: Final = {message: frame_type for frame_type, message in MESSAGES.items()}
 
@@ -120,7 +280,7 @@ def parse_message(frame_type: FrameType, body: bytes | bytearray) -> Message:
     """The message in a control frame's body; PeerError if it is not exactly that."""
     model = MESSAGES[frame_type]
     try:
-        fields = unpack_map(body, array_max=0)  # no control message of version 1 holds an array
+        fields = unpack_flat_map(body, keys_max=len(model.model_fields))
         return model.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -128,37 +288,3 @@ def parse_message(frame_type: FrameType, body: bytes | bytearray) -> Message:
         raise PeerError("message", f"{frame_type.name} field {where!r:.40}: {first['msg']}") from None
     except ValueError as error:
         raise PeerError("message", f"the body of a {frame_type.name} is not a valid map: {error}") from None
-
-
-class FrontierRow(NamedTuple):
-    """One origin's line in a frontier: `sequence` is the last contiguous update applied, `digest` the
-    running digest there.
-    """
-
-    node: int
-    incarnation: int
-    sequence: int
-    digest: int
-
-
-_ROW: Final = struct.Struct("<QQQQ")
-
-
-def pack_frontier(rows: list[FrontierRow]) -> bytes:
-    """The rows, sorted by node and incarnation, 32 bytes each."""
-    return b"".join(_ROW.pack(*row) for row in sorted(rows))
-
-
-def parse_frontier(table: bytes) -> list[FrontierRow]:
-    """The rows of a packed frontier; PeerError unless whole, strictly ascending and each with a sequence of
-    at least 1.
-    """
-    if len(table) % _ROW.size:
-        raise PeerError("message", f"a frontier of {len(table)} bytes is not a multiple of {_ROW.size}")
-    rows = [FrontierRow(*row) for row in _ROW.iter_unpack(table)]
-    for before, after in itertools.pairwise(rows):
-        if before[:2] >= after[:2]:
-            raise PeerError("message", "a frontier's rows are not in ascending order")
-    if any(row.sequence == 0 for row in rows):
-        raise PeerError("message", "a frontier names an origin of which nothing was applied")
-    return rows

@@ -28,7 +28,7 @@ from p2psgd.wire.messages import ORIGINS_MAX
 from p2psgd.wire.update import UpdateHeader, parse_update
 
 MAGIC: Final = b"p2psgd-r"
-VERSION: Final = 1
+VERSION: Final = 2
 HEADER_BYTES_MAX: Final = 128 * 1024  # a proposed run comes in one request, which has half of that
 TENSORS_MAX: Final = 4096
 _START: Final = struct.Struct("<8sII")  # magic, version, bytes of the header
@@ -49,6 +49,7 @@ class RecordingHeader(BaseModel):
     mode: Annotated[str, Field(min_length=1, max_length=64)]
     label: Annotated[str, Field(max_length=200)]
     initial: Hash
+    two_nodes: Annotated[str, Field(pattern="^(stall|lower-id)$")]
     fingerprint: Hash
     weights: Size
 
@@ -88,20 +89,28 @@ def read_updates(file: io.BufferedIOBase, weights: int) -> Iterator[RecordedUpda
 
     Each whole one is given before RecordingError says where and why the recording cannot be read on.
     """
+    sequences: dict[tuple[int, int], int] = {}
+    for number, body in enumerate(read_bodies(file, weights), 1):
+        try:
+            update = _parse_update(body, weights)
+            _check_order(update.header, sequences)
+        except PeerError as error:
+            raise _unreadable(number, error) from None
+        yield update
+
+
+def read_bodies(file: io.BufferedIOBase, weights: int) -> Iterator[bytes | bytearray]:
+    """The bodies of the UPDATE frames, of which only the lengths are checked, in the same way."""
     reader = FrameReader()
     reader.open({FrameType.UPDATE: link_limits(weights)[FrameType.UPDATE]})
     number, waiting = 1, 0
-    sequences: dict[tuple[int, int], int] = {}
     while True:
         try:
             frame = reader.next_frame()
-            update = None if frame is None else _parse_update(frame[1], weights)
-            if update is not None:
-                _check_order(update.header, sequences)
         except PeerError as error:
-            raise RecordingError(f"update {number} of the recording cannot be read: {error}") from None
-        if frame is not None and update is not None:
-            yield update
+            raise _unreadable(number, error) from None
+        if frame is not None:
+            yield frame[1]
             number += 1
             waiting -= PREFIX.size + len(frame[1])
         elif count := file.readinto(reader.get_buffer()):
@@ -111,6 +120,10 @@ def read_updates(file: io.BufferedIOBase, weights: int) -> Iterator[RecordedUpda
             raise RecordingError(f"the recording ends in the middle of update {number}")
         else:
             return
+
+
+def _unreadable(number: int, error: PeerError) -> RecordingError:
+    return RecordingError(f"update {number} of the recording cannot be read: {error}")
 
 
 def _parse_update(body: bytes | bytearray, weights: int) -> RecordedUpdate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent
 
@@ -34,6 +35,25 @@ class RefusedVector:
     payload: bytes
 
 
+@dataclass(frozen=True)
+class MessageVector:
+    """The name of a type of frame, fields of such a message, tables packed, and its frame."""
+
+    name: str
+    type_name: str
+    fields: dict[str, int | str | bytes]
+    frame: bytes
+
+
+@dataclass(frozen=True)
+class RefusedMessageVector:
+    """A body that no receiver may accept as a message of that type."""
+
+    name: str
+    type_name: str
+    body: bytes
+
+
 def payload_vectors() -> list[PayloadVector]:
     return [
         PayloadVector(
@@ -57,4 +77,36 @@ def refused_vectors() -> list[RefusedVector]:
     return [
         RefusedVector(row["name"], row["count"], row["weights"], bytes.fromhex(row["payload"]))
         for row in json.loads((FOLDER / "refused.json").read_text())
+    ]
+
+
+def message_vectors() -> list[MessageVector]:
+    return [
+        MessageVector(
+            name=row["name"],
+            type_name=row["type"],
+            fields={key: _untyped(value) for key, value in row["fields"].items()},
+            frame=bytes.fromhex(row["frame"]),
+        )
+        for row in json.loads((FOLDER / "messages.json").read_text())
+    ]
+
+
+def _untyped(value: dict[str, Any]) -> int | str | bytes:
+    match value:
+        case {"integer": str(digits)}:
+            return int(digits)
+        case {"bin": str(digits)}:
+            return bytes.fromhex(digits)
+        case {"rows": list(rows)}:
+            return b"".join(int(column).to_bytes(8, "little") for row in rows for column in row)
+        case {"boolean": bool(plain)} | {"str": str(plain)}:
+            return plain
+    raise AssertionError(value)
+
+
+def refused_message_vectors() -> list[RefusedMessageVector]:
+    return [
+        RefusedMessageVector(row["name"], row["type"], bytes.fromhex(row["body"]))
+        for row in json.loads((FOLDER / "refused_messages.json").read_text())
     ]

@@ -3,6 +3,7 @@
 For whoever writes a codec, in whatever language: `payloads.json` holds words and their payload, its checksum,
 and the digest with a step and a key; where `encoders_give` is false, the payload shows choices that an
 encoder must not make, and is only for decoders. `refused.json` holds payloads that a decoder must refuse.
+`messages.json` and `refused_messages.json` are the same for control messages.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from tests.vectors import refused
+from tests.vectors import messages, refused
 from tests.wire import reference
 from tests.wire.reference import DENSE, BlockChoice, Choices
 
@@ -158,9 +159,45 @@ def refused_vectors() -> list[dict[str, Any]]:
     ]
 
 
+def message_vectors() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "type": kind,
+            "fields": {key: typed(value) for key, value in fields.items()},
+            "frame": messages.frame_of(kind, fields).hex(),
+        }
+        for name, kind, fields in messages.cases()
+    ]
+
+
+def typed(value: int | str | bytes | messages.Rows) -> dict[str, Any]:
+    """A field in JSON, which knows neither bytes nor integers of 64 bits."""
+    match value:
+        case bool():
+            return {"boolean": value}
+        case int():
+            return {"integer": str(value)}
+        case str():
+            return {"str": value}
+        case bytes():
+            return {"bin": value.hex()}
+        case messages.Rows():
+            return {"rows": [[str(column) for column in row] for row in value.rows]}
+
+
+def refused_message_vectors() -> list[dict[str, Any]]:
+    return [{"name": name, "type": kind, "body": body.hex()} for name, kind, body in messages.refused_cases()]
+
+
 def files() -> dict[str, str]:
     """File name -> content, one vector a line."""
-    tables = {"payloads.json": payload_vectors(), "refused.json": refused_vectors()}
+    tables = {
+        "payloads.json": payload_vectors(),
+        "refused.json": refused_vectors(),
+        "messages.json": message_vectors(),
+        "refused_messages.json": refused_message_vectors(),
+    }
     return {
         name: "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n" for name, rows in tables.items()
     }

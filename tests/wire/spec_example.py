@@ -1,33 +1,54 @@
-"""The example exchange of SPEC.md, made by the code: `python -m tests.wire.spec_example` prints its blocks.
+"""The example exchange of SPEC.md and VIEWS.md, made by the code: `python -m tests.wire.spec_example` writes
+its blocks into them.
 
 Two nodes, a run of 30 weights, and one frame of each type. `test_spec.py` holds the specification to it.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import re
+import textwrap
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
+from p2psgd.core.view import View
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import (
     PROTOCOL_VERSION,
-    FrontierRow,
+    Accept,
+    Accepted,
     Gap,
     Goodbye,
     Hello,
     Need,
+    Prepare,
+    Promise,
     Reject,
+    SnapshotEnd,
+    SnapshotMeta,
+    SnapshotRequest,
     Status,
+    ViewNews,
     Welcome,
-    pack_frontier,
     pack_message,
+)
+from p2psgd.wire.tables import (
+    ConfirmedRow,
+    FrontierRow,
+    MemberRow,
+    pack_confirmed,
+    pack_frontier,
+    pack_members,
 )
 from p2psgd.wire.update import UpdateHeader, pack_update
 from tests.wire.arrays import uint32
+
+SPECIFICATION: Final = [Path(codec.__file__).parent / name for name in ("SPEC.md", "VIEWS.md")]
 
 
 def signed_words(signs: str) -> NDArray[np.uint32]:
@@ -66,12 +87,34 @@ def greeting(node: int, incarnation: int, name: str) -> Hello:
 
 
 def blocks() -> dict[str, bytes]:
-    """Name of a block of hexadecimal digits in SPEC.md -> its bytes."""
-    payload = codec.encode(WORDS, RUN.weights)
+    """Name of a block of hexadecimal digits -> its bytes."""
+    return {**exchange(), **views()}
+
+
+def status(rows: list[FrontierRow], *, loop_lag_ms: int = 0) -> Status:
+    """What a node says that knows of no view."""
+    return Status(
+        frontier=pack_frontier(rows),
+        view=0,
+        founding=0,
+        ready=False,
+        confirmed=b"",
+        loop_lag_ms=loop_lag_ms,
+    )
+
+
+def first_update() -> tuple[UpdateHeader, bytes]:
+    """anna's, and its payload."""
     digest = codec.digest_words(WORDS, STEP, RUN.key)
     header = UpdateHeader(*ANNA, sequence=1, digest=digest, mini_batch=1, step=STEP, count=len(WORDS))
+    return header, codec.encode(WORDS, RUN.weights)
+
+
+def exchange() -> dict[str, bytes]:
+    """Section 13."""
+    header, payload = first_update()
+    digest = header.digest
     node, incarnation = ANNA
-    applied = pack_frontier([FrontierRow(node, incarnation, 1, digest)])
     return {
         "initial": RUN.initial,
         "fingerprint": RUN.fingerprint,
@@ -83,9 +126,9 @@ def blocks() -> dict[str, bytes]:
         "payload-dense": codec.encode(DENSE[1], DENSE[0]),
         "hello": pack_message(greeting(*ANNA, "anna")),
         "welcome": pack_message(Welcome(**greeting(*BERT, "bert").model_dump())),
-        "status-empty": pack_message(Status(frontier=b"", loop_lag_ms=0)),
+        "status-empty": pack_message(status([])),
         "update": pack_frame(FrameType.UPDATE, pack_update(header, payload)),
-        "status": pack_message(Status(frontier=applied, loop_lag_ms=3)),
+        "status": pack_message(status([FrontierRow(*ANNA, 1, digest)], loop_lag_ms=3)),
         "need": pack_message(Need(node=node, incarnation=incarnation, first=1, last=1)),
         "gap": pack_message(Gap(node=node, incarnation=incarnation, floor=1)),
         "reject": pack_message(Reject(node=BERT[0], code="run", words="another run")),
@@ -93,6 +136,56 @@ def blocks() -> dict[str, bytes]:
     }
 
 
+def views() -> dict[str, bytes]:
+    """Section 24."""
+    header, payload = first_update()
+    members = pack_members([MemberRow(*ANNA, since=1), MemberRow(*BERT, since=1)])
+    founding = View().replace(dict([ANNA, BERT]), set(), set()).founding
+    value: dict[str, Any] = {"members": members, "forbidden": b"", "founding": founding}
+    ballot: dict[str, Any] = {"view": 1, "round": 1, "node": ANNA[0]}
+    row = FrontierRow(*ANNA, 1, header.digest, least=1, mini_batch=1)
+    coordinates = COORDINATES.copy()
+    codec.apply_coordinates(coordinates, WORDS, STEP)
+    digest = codec.digest_coordinates(coordinates, RUN.key)
+    nothing: dict[str, Any] = {"members": b"", "forbidden": b"", "founding": 0}
+    of_member = Status(
+        frontier=pack_frontier([row]),
+        view=1,
+        founding=founding,
+        ready=True,
+        confirmed=pack_confirmed([ConfirmedRow(*ANNA, 1)]),
+        loop_lag_ms=0,
+    )
+    return {
+        "members": members,
+        "founding": founding.to_bytes(8, "big"),
+        "prepare": pack_message(Prepare(**ballot)),
+        "promise": pack_message(Promise(**ballot, accepted_round=0, accepted_node=0, **nothing)),
+        "accept": pack_message(Accept(**ballot, **value)),
+        "accepted": pack_message(Accepted(**ballot)),
+        "view": pack_message(ViewNews(view=1, **value)),
+        "status-member": pack_message(of_member),
+        "snapshot-request": pack_message(SnapshotRequest(view=2)),
+        "snapshot-meta": pack_message(SnapshotMeta(frontier=pack_frontier([row]), digest=digest, tail=1)),
+        "snapshot-chunk": pack_frame(FrameType.SNAPSHOT_CHUNK, coordinates.astype("<i4").tobytes()),
+        "snapshot-tail": pack_frame(FrameType.SNAPSHOT_TAIL, pack_update(header, payload)),
+        "snapshot-end": pack_message(SnapshotEnd(words="")),
+        "snapshot-refused": pack_message(SnapshotEnd(words="busy with another copy: ask again")),
+    }
+
+
+def fill(text: str) -> str:
+    """The specification's text with its blocks as the code makes them."""
+    made = blocks()
+
+    def block(found: re.Match[str]) -> str:
+        name = found.group(1)
+        lines = textwrap.wrap(made[name].hex(" ", 1), 32 * 3)
+        return "\n".join([f"```hex {name}", *lines, "```"])
+
+    return re.sub(r"```hex (\S+)\n[^`]*```", block, text)
+
+
 if __name__ == "__main__":
-    for block_name, content in blocks().items():
-        print(f"```hex {block_name}\n{content.hex(' ', 1)}\n```")
+    for path in SPECIFICATION:
+        path.write_text(fill(path.read_text()))

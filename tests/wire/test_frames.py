@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import pytest
 
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import (
     BUFFER_BYTES,
-    GREETING_BYTES_MAX,
+    GREETING_LIMITS,
     PREFIX,
+    SMALL_BYTES_MAX,
     FrameReader,
     FrameType,
     link_limits,
@@ -73,22 +75,54 @@ def refused(reader: FrameReader, prefix: bytes) -> str:
     return caught.value.reason
 
 
-@pytest.mark.parametrize("length", [0, 2**32 - 1, LIMITS[FrameType.UPDATE] + 1])
-def test_a_forbidden_length_is_refused_before_its_body_gets_memory(length: int) -> None:
-    reader = opened()
-    assert refused(reader, PREFIX.pack(length, FrameType.UPDATE)) == "frame length"
+@pytest.mark.parametrize("frame_type", LIMITS)
+def test_a_forbidden_length_is_refused_before_its_body_gets_memory(frame_type: FrameType) -> None:
+    for length in (0, LIMITS[frame_type] + 1, 2**32 - 1):
+        reader = opened()
+        tracemalloc.start()
+        assert refused(reader, PREFIX.pack(length, frame_type)) == "frame length"
+        assert tracemalloc.get_traced_memory()[1] < 8192
+        tracemalloc.stop()
 
 
-@pytest.mark.parametrize("number", [0, 9, 255])
+@pytest.mark.parametrize("frame_type", LIMITS)
+def test_a_body_of_the_greatest_length_comes_out_whole(frame_type: FrameType) -> None:
+    body = random.Random(1).randbytes(LIMITS[frame_type])
+    assert feed(opened(), pack_frame(frame_type, body), 200_000) == [(frame_type, body)]
+
+
+@pytest.mark.parametrize("weights", [1, 10**3, 10**7, 2**31])
+def test_a_reader_takes_no_more_memory_than_its_buffer_and_one_body(weights: int) -> None:
+    limits = link_limits(weights)
+    for frame_type, limit in limits.items():
+        tracemalloc.start()
+        reader = FrameReader()
+        assert tracemalloc.get_traced_memory()[1] < 2 * SMALL_BYTES_MAX
+        reader.open(limits)
+        feed(reader, PREFIX.pack(limit, frame_type), 100)
+        assert tracemalloc.get_traced_memory()[1] < BUFFER_BYTES + limit + 4 * SMALL_BYTES_MAX
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("number", [0, max(FrameType) + 1, 255])
 def test_an_unknown_type_is_refused(number: int) -> None:
     assert refused(opened(), PREFIX.pack(1, number)) == "frame type"
 
 
 def test_before_the_greeting_only_a_small_greeting_is_allowed() -> None:
-    assert refused(FrameReader(), PREFIX.pack(100, FrameType.UPDATE)) == "frame order"
-    assert refused(FrameReader(), PREFIX.pack(GREETING_BYTES_MAX + 1, FrameType.HELLO)) == "frame length"
-    assert feed(FrameReader(), pack_frame(FrameType.HELLO, b"z" * GREETING_BYTES_MAX), 1000)
+    for frame_type in FrameType:
+        if frame_type not in GREETING_LIMITS:
+            assert refused(FrameReader(), PREFIX.pack(100, frame_type)) == "frame order"
+    assert refused(FrameReader(), PREFIX.pack(SMALL_BYTES_MAX + 1, FrameType.HELLO)) == "frame length"
+    assert feed(FrameReader(), pack_frame(FrameType.HELLO, b"z" * SMALL_BYTES_MAX), 1000)
 
 
 def test_a_linked_peer_does_not_greet_again() -> None:
-    assert refused(opened(), PREFIX.pack(10, FrameType.HELLO)) == "frame order"
+    for frame_type in (FrameType.HELLO, FrameType.WELCOME):
+        assert refused(opened(), PREFIX.pack(10, frame_type)) == "frame order"
+
+
+def test_every_type_has_a_place_where_it_is_allowed() -> None:
+    assert LIMITS.keys() | GREETING_LIMITS.keys() == set(FrameType)
+    assert LIMITS.keys() & GREETING_LIMITS.keys() == {FrameType.REJECT}
+    assert LIMITS[FrameType.SNAPSHOT_TAIL] == LIMITS[FrameType.UPDATE]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2psgd.wire.maps import unpack_map
+from p2psgd.wire.maps import unpack_flat_map, unpack_map
 
 
 def test_a_map_is_read() -> None:
@@ -40,7 +40,29 @@ def test_anything_else_is_refused_in_few_words(data: bytes, words: str) -> None:
     assert len(str(caught.value)) <= 100
 
 
+def test_a_flat_map_holds_numbers_text_and_bytes() -> None:
+    fields = {"a": 1, "b": "c", "d": b"e", "f": True}
+    assert unpack_flat_map(msgpack.packb(fields), keys_max=4) == fields
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"a": 1, "b": 2, "c": 3}, "exceeds max_map_len"),
+        ({"a": []}, "an array"),
+        ({"a": [1]}, "exceeds max_array_len"),
+        ({"a": {}}, "a map within a map"),
+        ({"a": {"b": {}}}, "a map within a map"),
+    ],
+)
+def test_a_flat_map_holds_no_more_and_nothing_nested(fields: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        unpack_flat_map(msgpack.packb(fields), keys_max=2)
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_safe(data: bytes) -> None:
     with contextlib.suppress(ValueError):
         assert isinstance(unpack_map(data, array_max=4), dict)
+    with contextlib.suppress(ValueError):
+        assert isinstance(unpack_flat_map(data, keys_max=4), dict)

@@ -20,6 +20,7 @@ from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import ORIGINS_MAX
 from p2psgd.wire.recording import (
     HEADER_BYTES_MAX,
+    VERSION,
     RecordedUpdate,
     RecordingHeader,
     pack_start,
@@ -35,6 +36,7 @@ HEADER = RecordingHeader(
     mode="async",
     label="a label",
     initial=b"i" * 32,
+    two_nodes="stall",
     fingerprint=b"f" * 32,
     weights=WEIGHTS,
 )
@@ -90,9 +92,10 @@ def test_a_recording_without_updates_is_whole() -> None:
 
 def test_the_bytes_are_those_of_the_specification() -> None:
     assert START[:8] == b"p2psgd-r"
-    assert struct.unpack_from("<II", START, 8) == (1, len(START) - 16)
+    assert struct.unpack_from("<II", START, 8) == (2, len(START) - 16)
     fields = msgpack.unpackb(START[16:])
-    assert list(fields) == ["tensors", "quantum_log2", "mode", "label", "initial", "fingerprint", "weights"]
+    covered = ["tensors", "quantum_log2", "mode", "label", "initial", "two_nodes"]
+    assert list(fields) == [*covered, "fingerprint", "weights"]
 
 
 def test_a_cut_recording_gives_its_whole_updates_and_says_where_it_ends() -> None:
@@ -154,7 +157,9 @@ def test_a_payload_that_does_not_decode_is_named() -> None:
     assert sentence.startswith("update 1 of the recording cannot be read: the payload of 3 indices")
 
 
-def start(body: bytes, *, magic: bytes = b"p2psgd-r", version: int = 1, length: int | None = None) -> bytes:
+def start(
+    body: bytes, *, magic: bytes = b"p2psgd-r", version: int = VERSION, length: int | None = None
+) -> bytes:
     return struct.pack("<8sII", magic, version, len(body) if length is None else length) + body
 
 
@@ -162,7 +167,7 @@ def start(body: bytes, *, magic: bytes = b"p2psgd-r", version: int = 1, length: 
     ("data", "words"),
     [
         (start(START[16:], magic=b"p2psgd-q"), "this is not a recording"),
-        (start(START[16:], version=2), "has format 2, this p2psgd reads format 1"),
+        (start(START[16:], version=1), "has format 1, this p2psgd reads format 2"),
         (start(b"", length=HEADER_BYTES_MAX + 1), f"takes {HEADER_BYTES_MAX + 1} bytes, allowed are"),
         (start(b"\xc1"), "not a valid map"),
         (start(START[16:] + b"\x00"), "not a valid map"),
@@ -189,6 +194,7 @@ def changed(**fields: Any) -> bytes:
         {"tensors": [["a", [True] * 17]]},
         {"quantum_log2": 1},
         {"initial": b"short"},
+        {"two_nodes": "toss a coin"},
         {"fingerprint": "f" * 32},
         {"another": 1},
     ],

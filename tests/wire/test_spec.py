@@ -1,19 +1,20 @@
-"""SPEC.md tells the truth: its examples, test values and limits are those of the code."""
+"""SPEC.md and VIEWS.md tell the truth: their examples, test values and limits are those of the code."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-from p2psgd.wire import codec
+from p2psgd.wire import codec, tables
 from p2psgd.wire.frames import FrameType, link_limits
-from p2psgd.wire.messages import MESSAGES
+from p2psgd.wire.messages import MESSAGES, WORDS_MAX
 from tests.wire import reference, spec_example
 
-SPEC = (Path(codec.__file__).parent / "SPEC.md").read_text()
-EXAMPLES = {name: bytes.fromhex(digits) for name, digits in re.findall(r"```hex (\S+)\n([^`]*)```", SPEC)}
+SPEC, VIEWS = (path.read_text() for path in spec_example.SPECIFICATION)
+EXAMPLES = {
+    name: bytes.fromhex(digits) for name, digits in re.findall(r"```hex (\S+)\n([^`]*)```", SPEC + VIEWS)
+}
 
 
 @pytest.mark.parametrize(("name", "content"), spec_example.blocks().items())
@@ -45,7 +46,7 @@ def test_every_frame_is_in_the_table_with_its_limit(frame_type: FrameType) -> No
     )
     assert found
     limit = link_limits(10**6).get(frame_type, 4096)
-    if frame_type is not FrameType.UPDATE:
+    if frame_type not in (FrameType.UPDATE, FrameType.SNAPSHOT_TAIL):
         assert int(found.group(1).replace(",", "")) == limit
     else:
         assert limit == 64 + codec.payload_bytes_max(codec.indices_max(10**6))
@@ -53,9 +54,37 @@ def test_every_frame_is_in_the_table_with_its_limit(frame_type: FrameType) -> No
 
 @pytest.mark.parametrize("frame_type", list(MESSAGES))
 def test_every_field_of_a_message_is_described(frame_type: FrameType) -> None:
-    section = SPEC[SPEC.index("## 5 ") : SPEC.index("## 6 ")]
+    sections = (
+        SPEC[SPEC.index("## 5 ") : SPEC.index("## 6 ")],
+        VIEWS[VIEWS.index("## 16 ") : VIEWS.index("## 17 ")],
+    )
+    section = sections[frame_type not in range(FrameType.HELLO, FrameType.PREPARE)]
     for field in MESSAGES[frame_type].model_fields:
         assert re.search(rf"\| {field} \|", section), f"{frame_type.name}.{field}"
+
+
+def test_a_table_is_as_long_as_the_specification_says() -> None:
+    lengths = {
+        "frontier": tables.ROW_BYTES * tables.ORIGINS_MAX,
+        "confirmed": tables.CONFIRMED_BYTES * tables.MEMBERS_MAX,
+        "members": tables.MEMBER_BYTES * tables.MEMBERS_MAX,
+        "forbidden": tables.FORBIDDEN_BYTES * tables.MEMBERS_MAX,
+    }
+    for name, most in lengths.items():
+        found = re.findall(rf"\| {name} \| bin of (?:24|up) to ([0-9,]+) bytes \|", SPEC + VIEWS)
+        assert found
+        assert {int(each.replace(",", "")) for each in found} == {most}
+    assert f"| words | str of 0 to {WORDS_MAX} |" in SPEC
+    assert f"| words | str of 0 to {WORDS_MAX} |" in VIEWS
+
+
+def test_the_sections_are_numbered_through() -> None:
+    contents = " ".join(SPEC[: SPEC.index("## 1 ")].split()) + " "
+    for text, first in ((SPEC, 1), (VIEWS, 15)):
+        titles = re.findall(r"^## (\d+) (.*)$", text, re.M)
+        assert [int(number) for number, _ in titles] == list(range(first, first + len(titles)))
+        for number, title in titles:
+            assert re.search(rf"\b{number} {title}[\s.·]", contents)
 
 
 def test_the_formulas_of_the_limits_are_the_codes() -> None:

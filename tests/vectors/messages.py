@@ -1,0 +1,289 @@
+"""Control messages and their frames, and bodies that a receiver must refuse; made with MessagePack and struct
+alone.
+
+A value here is an integer, a boolean, text, bytes, or `Rows` of a table.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgpack
+
+U64_MAX: Final = 2**64 - 1
+TYPES: Final = {
+    "HELLO": 1,
+    "WELCOME": 2,
+    "REJECT": 3,
+    "STATUS": 5,
+    "NEED": 6,
+    "GAP": 7,
+    "GOODBYE": 8,
+    "PREPARE": 9,
+    "PROMISE": 10,
+    "ACCEPT": 11,
+    "ACCEPTED": 12,
+    "VIEW": 13,
+    "SNAPSHOT_REQUEST": 14,
+    "SNAPSHOT_META": 15,
+    "SNAPSHOT_END": 18,
+}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table, row by row."""
+
+    rows: tuple[tuple[int, ...], ...]
+
+    def packed(self) -> bytes:
+        return b"".join(struct.pack(f"<{len(row)}Q", *row) for row in self.rows)
+
+
+def rows(*each: tuple[int, ...]) -> Rows:
+    return Rows(each)
+
+
+Fields = dict[str, Any]
+Case = tuple[str, str, Fields]  # name, type, fields in the specification's order
+Refused = tuple[str, str, bytes]  # name, type, body
+
+GREETING: Final[Fields] = {
+    "protocol": 1,
+    "node": 0xA1,
+    "incarnation": 1000,
+    "name": "anna",
+    "run": bytes(range(32)),
+    "weights": 30,
+    "quantum_log2": -20,
+    "mode": "async",
+    "label": "example",
+}
+LARGEST: Final[Fields] = {
+    "protocol": 65535,
+    "node": U64_MAX,
+    "incarnation": U64_MAX,
+    "name": "\u00fc" * 64,
+    "run": b"\xff" * 32,
+    "weights": 2**31,
+    "quantum_log2": -30,
+    "mode": "m" * 64,
+    "label": "\U0001f600" * 200,
+}
+SMALLEST: Final[Fields] = {
+    **GREETING,
+    "node": 0,
+    "incarnation": 0,
+    "name": "a",
+    "weights": 1,
+    "quantum_log2": 0,
+    "mode": "m",
+    "label": "",
+}
+# node, incarnation, sequence, digest, floor, durable, least, mini_batch
+FRONTIER: Final = rows(
+    (0xA1, 1000, 7, 0x0123456789ABCDEF, 2, 5, 6, 3),
+    (0xA1, 1001, 1, 0, 0, 0, 0, 0),
+    (0xB2, 2000, U64_MAX, U64_MAX, U64_MAX, U64_MAX, U64_MAX, U64_MAX),
+)
+CONFIRMED: Final = rows((0xA1, 1001, 2), (U64_MAX, U64_MAX, U64_MAX))
+MEMBERS: Final = rows((0xA1, 1001, 3), (0xB2, 2000, 1), (U64_MAX, U64_MAX, 2))
+FORBIDDEN: Final = rows((0,), (0xC3,))
+FOUNDING: Final = 0xCB3CE6BC3A3D587F
+VALUE: Final[Fields] = {"members": MEMBERS, "forbidden": FORBIDDEN, "founding": FOUNDING}
+NO_VALUE: Final[Fields] = {"members": rows(), "forbidden": rows(), "founding": 0}
+BALLOT: Final[Fields] = {"view": 3, "round": 2, "node": 0xA1}
+HIGHEST: Final[Fields] = {"view": U64_MAX, "round": 2**62, "node": U64_MAX}
+
+
+def status(**changes: Any) -> Fields:
+    fields: Fields = {
+        "frontier": rows(),
+        "view": 0,
+        "founding": 0,
+        "ready": False,
+        "confirmed": rows(),
+        "loop_lag_ms": 0,
+    }
+    return {**fields, **changes}
+
+
+def cases() -> list[Case]:
+    """At least one for each type of control message."""
+    of_member = {"view": 2, "founding": FOUNDING, "ready": True, "confirmed": CONFIRMED}
+    return [
+        ("a greeting", "HELLO", GREETING),
+        ("the smallest greeting", "HELLO", SMALLEST),
+        ("the largest greeting", "HELLO", LARGEST),
+        ("an answer to it", "WELCOME", GREETING),
+        ("another run", "REJECT", {"node": 0xB2, "code": "run", "words": "another run"}),
+        ("a reason without words", "REJECT", {"node": 0, "code": "x", "words": ""}),
+        ("900 wide characters", "REJECT", {"node": U64_MAX, "code": "x" * 64, "words": "\U0001f600" * 900}),
+        ("nothing applied, no view", "STATUS", status()),
+        ("a member", "STATUS", status(frontier=FRONTIER, **of_member, loop_lag_ms=2**31)),
+        ("a joiner", "STATUS", status(frontier=FRONTIER, view=U64_MAX, founding=1, loop_lag_ms=128)),
+        ("missing updates", "NEED", {"node": 0xA1, "incarnation": 1000, "first": 1, "last": U64_MAX}),
+        ("no longer held", "GAP", {"node": 0xA1, "incarnation": 1000, "floor": 65536}),
+        ("stops without an update", "GOODBYE", {"sequence": 0}),
+        ("stops", "GOODBYE", {"sequence": U64_MAX}),
+        ("phase 1", "PREPARE", BALLOT),
+        ("phase 1 of the highest ballot", "PREPARE", HIGHEST),
+        ("nothing accepted", "PROMISE", {**BALLOT, "accepted_round": 0, "accepted_node": 0, **NO_VALUE}),
+        ("a value accepted", "PROMISE", {**BALLOT, "accepted_round": 1, "accepted_node": 0xB2, **VALUE}),
+        ("phase 2", "ACCEPT", {**BALLOT, **VALUE}),
+        ("phase 2, nobody forbidden", "ACCEPT", {**HIGHEST, **VALUE, "forbidden": rows()}),
+        ("accepted", "ACCEPTED", BALLOT),
+        ("a view", "VIEW", {"view": 3, **VALUE}),
+        ("a view of one", "VIEW", {"view": 2, **VALUE, "members": rows((0, 0, 1)), "forbidden": rows()}),
+        ("asks for a snapshot", "SNAPSHOT_REQUEST", {"view": 3}),
+        ("a snapshot begins", "SNAPSHOT_META", {"frontier": FRONTIER, "digest": U64_MAX, "tail": 2}),
+        ("a snapshot of nothing", "SNAPSHOT_META", {"frontier": rows(), "digest": 0, "tail": 0}),
+        ("a whole snapshot", "SNAPSHOT_END", {"words": ""}),
+        ("no snapshot", "SNAPSHOT_END", {"words": "busy with another copy: ask again"}),
+    ]
+
+
+def body_of(fields: Fields) -> bytes:
+    plain = {key: value.packed() if isinstance(value, Rows) else value for key, value in fields.items()}
+    packed: bytes = msgpack.packb(plain)
+    return packed
+
+
+def frame_of(type_name: str, fields: Fields) -> bytes:
+    body = body_of(fields)
+    return struct.pack("<IB", len(body), TYPES[type_name]) + body
+
+
+def refused_cases() -> list[Refused]:
+    return [*_refused_maps(), *_refused_fields(), *_refused_tables()]
+
+
+def _refused_maps() -> list[Refused]:
+    need = body_of({"node": 1, "incarnation": 1, "first": 1, "last": 9})
+    end = b"\xa5words"
+    return [
+        ("not a map", "GOODBYE", b"\x91\x01"),
+        ("no keys", "GOODBYE", b"\x80"),
+        ("a byte after the map", "GOODBYE", body_of({"sequence": 1}) + b"\x00"),
+        ("a key twice", "GOODBYE", b"\x82" + body_of({"sequence": 1})[1:] * 2),
+        ("a key too many", "GOODBYE", body_of({"sequence": 1, "more": 1})),
+        ("a key too few", "NEED", b"\x83" + need[1:-6]),
+        ("cut off", "NEED", need[:-1]),
+        ("a key that is a number", "GOODBYE", b"\x81\x01\x01"),
+        ("a map as a value", "GOODBYE", b"\x81\xa8sequence\x80"),
+        ("an array as a value", "GOODBYE", b"\x81\xa8sequence\x91\x01"),
+        ("an extension", "GOODBYE", b"\x81\xa8sequence\xd4\x05\x00"),
+        ("a time", "GOODBYE", b"\x81\xa8sequence\xd6\xff\x00\x00\x00\x01"),
+        ("the byte c1", "GOODBYE", b"\x81\xa8sequence\xc1"),
+        ("text that is not UTF-8", "SNAPSHOT_END", b"\x81" + end + b"\xa1\xff"),
+        ("half of a surrogate pair", "SNAPSHOT_END", b"\x81" + end + b"\xa3\xed\xa0\x80"),
+        ("text of 2^32 - 1 bytes", "SNAPSHOT_END", b"\x81" + end + b"\xdb\xff\xff\xff\xff"),
+        ("an array of 2^32 - 1", "GOODBYE", b"\xdd\xff\xff\xff\xff"),
+        ("a map of 2^32 - 1", "GOODBYE", b"\xdf\xff\xff\xff\xff"),
+        ("arrays in arrays", "GOODBYE", b"\x91" * 2000),
+        ("maps in maps", "STATUS", b"\x81\xa1a" * 2000),
+    ]
+
+
+def _refused_fields() -> list[Refused]:
+    numbers: dict[str, Any] = {
+        "true": True,
+        "-1": -1,
+        "1.0": 1.0,
+        "not a number": float("nan"),
+        "text": "1",
+        "bytes": b"1",
+        "nil": None,
+    }
+    promise = {**BALLOT, "accepted_round": 1, "accepted_node": 0xB2, **VALUE}
+    of = {
+        "NEED": {"node": 1, "incarnation": 1, "first": 1, "last": 9},
+        "GAP": {"node": 1, "incarnation": 1, "floor": 1},
+        "HELLO": GREETING,
+        "REJECT": {"node": 1, "code": "run", "words": ""},
+        "STATUS": status(),
+        "PREPARE": BALLOT,
+        "PROMISE": promise,
+        "ACCEPT": {**BALLOT, **VALUE},
+        "VIEW": {"view": 3, **VALUE},
+        "SNAPSHOT_END": {"words": ""},
+    }
+    wrong: list[tuple[str, str, Fields]] = [
+        *((f"{name} as a sequence", "NEED", {"first": value}) for name, value in numbers.items()),
+        ("first 0", "NEED", {"first": 0}),
+        ("last 0", "NEED", {"last": 0}),
+        ("floor 0", "GAP", {"floor": 0}),
+        ("protocol 0", "HELLO", {"protocol": 0}),
+        ("protocol 65536", "HELLO", {"protocol": 65536}),
+        ("a name of none", "HELLO", {"name": ""}),
+        ("a name of 65", "HELLO", {"name": "n" * 65}),
+        ("a label of 201", "HELLO", {"label": "l" * 201}),
+        ("a fingerprint of 31 bytes", "HELLO", {"run": bytes(31)}),
+        ("a fingerprint as text", "HELLO", {"run": "r" * 32}),
+        ("no weights", "HELLO", {"weights": 0}),
+        ("2^31 + 1 weights", "HELLO", {"weights": 2**31 + 1}),
+        ("quantum 2", "HELLO", {"quantum_log2": 1}),
+        ("quantum 2^-31", "HELLO", {"quantum_log2": -31}),
+        ("no code", "REJECT", {"code": ""}),
+        ("901 words", "REJECT", {"words": "w" * 901}),
+        ("901 words", "SNAPSHOT_END", {"words": "w" * 901}),
+        ("ready 1", "STATUS", {"ready": 1}),
+        ("a loop lag beyond 2^31", "STATUS", {"loop_lag_ms": 2**31 + 1}),
+        ("view 0", "PREPARE", {"view": 0}),
+        ("round 0", "PREPARE", {"round": 0}),
+        ("a view of nobody", "ACCEPT", {"members": rows()}),
+        ("a view of nobody", "VIEW", {"members": rows()}),
+        ("view 0", "VIEW", {"view": 0}),
+        ("1,025 forbidden", "VIEW", {"forbidden": rows(*((n,) for n in range(1025)))}),
+        ("members without a ballot", "PROMISE", {"accepted_round": 0}),
+        ("a ballot without members", "PROMISE", {"members": rows()}),
+        ("a founding alone", "PROMISE", {"accepted_round": 0, **NO_VALUE, "founding": 1}),
+    ]
+    return [(name, kind, body_of({**of[kind], **changes})) for name, kind, changes in wrong]
+
+
+def _refused_tables() -> list[Refused]:
+    """Right messages whose tables are wrong."""
+    one, two = (1, 1, 1, *[0] * 5), (2, 1, 1, *[0] * 5)
+    frontiers: dict[str, bytes] = {
+        "part of a row": rows(one).packed() + bytes(32),
+        "rows out of order": rows(two, one).packed(),
+        "lives out of order": rows((1, 2, *one[2:]), one).packed(),
+        "a row twice": rows(one, one).packed(),
+        "sequence 0": rows((1, 1, 0, *[0] * 5)).packed(),
+        "floor beyond the sequence": rows((1, 1, 1, 0, 2, 0, 0, 0)).packed(),
+        "durable beyond the sequence": rows((1, 1, 1, 0, 0, 2, 0, 0)).packed(),
+        "least beyond the sequence": rows((1, 1, 1, 0, 0, 0, 2, 0)).packed(),
+    }
+    confirmed: dict[str, bytes] = {
+        "part of a row": bytes(16),
+        "rows out of order": rows((2, 1, 1), (1, 1, 1)).packed(),
+        "two lives of a node": rows((1, 1, 1), (1, 2, 1)).packed(),
+    }
+    members: dict[str, bytes] = {
+        "part of a row": rows((1, 1, 1)).packed() + bytes(16),
+        "rows out of order": rows((2, 1, 1), (1, 1, 1)).packed(),
+        "two lives of a node": rows((1, 1, 1), (1, 2, 1)).packed(),
+    }
+    forbidden: dict[str, bytes] = {
+        "part of a row": bytes(7),
+        "rows out of order": rows((2,), (1,)).packed(),
+        "a row twice": rows((1,), (1,)).packed(),
+    }
+    view = {"view": 3, **VALUE}
+    meta = {"frontier": rows(), "digest": 0, "tail": 0}
+    tables: list[tuple[str, str, Fields, dict[str, bytes]]] = [
+        ("frontier", "STATUS", status(), frontiers),
+        ("frontier", "SNAPSHOT_META", meta, frontiers),
+        ("confirmed", "STATUS", status(), confirmed),
+        ("members", "VIEW", view, members),
+        ("forbidden", "VIEW", view, forbidden),
+        ("members", "ACCEPT", {**BALLOT, **VALUE}, members),
+    ]
+    return [
+        (f"{key}: {name}", kind, body_of({**fields, key: table}))
+        for key, kind, fields, wrong in tables
+        for name, table in wrong.items()
+    ]

@@ -1,0 +1,131 @@
+"""Messages for tests: what hypothesis draws of each, and the longest of each that a node may send."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from p2psgd.wire.frames import FrameType
+from p2psgd.wire.messages import MESSAGES, WORDS_MAX, Message
+from p2psgd.wire.tables import (
+    MEMBERS_MAX,
+    ORIGINS_MAX,
+    U64_MAX,
+    ConfirmedRow,
+    FrontierRow,
+    MemberRow,
+    pack_confirmed,
+    pack_forbidden,
+    pack_frontier,
+    pack_members,
+)
+
+U64: Final = st.one_of(st.integers(0, 9), st.integers(0, U64_MAX))
+COUNTED: Final = st.one_of(st.integers(1, 9), st.integers(1, U64_MAX))
+TEXT: Final = st.text(st.characters(exclude_categories=["Cs"]))  # surrogates have no UTF-8
+
+
+@st.composite
+def frontier_rows(draw: st.DrawFn) -> list[FrontierRow]:
+    origins = draw(st.lists(st.tuples(U64, U64), unique=True, max_size=6))
+    rows = []
+    for origin in sorted(origins):
+        sequence = draw(COUNTED)
+        floor, durable, least = draw(st.tuples(*[st.integers(0, sequence)] * 3))
+        rows.append(FrontierRow(*origin, sequence, draw(U64), floor, durable, least, draw(U64)))
+    return rows
+
+
+CONFIRMED: Final = st.lists(
+    st.builds(ConfirmedRow, U64, U64, U64), unique_by=lambda row: row.node, max_size=6
+)
+MEMBERS: Final = st.lists(
+    st.builds(MemberRow, U64, U64, U64), unique_by=lambda row: row.node, min_size=1, max_size=6
+)
+FORBIDDEN: Final = st.lists(U64, unique=True, max_size=6)
+
+GREETING: Final = {
+    "protocol": st.integers(1, 65535),
+    "node": U64,
+    "incarnation": U64,
+    "name": TEXT.filter(lambda text: 1 <= len(text) <= 64),
+    "run": st.binary(min_size=32, max_size=32),
+    "weights": st.integers(1, 2**31),
+    "quantum_log2": st.integers(-30, 0),
+    "mode": TEXT.filter(lambda text: 1 <= len(text) <= 64),
+    "label": TEXT.filter(lambda text: len(text) <= 200),
+}
+ORIGIN: Final = {"node": U64, "incarnation": U64}
+BALLOT: Final = {"view": COUNTED, "round": COUNTED, "node": U64}
+VALUE: Final = {
+    "members": MEMBERS.map(pack_members),
+    "forbidden": FORBIDDEN.map(pack_forbidden),
+    "founding": U64,
+}
+NO_VALUE: Final = {"accepted_round": 0, "accepted_node": 0, "members": b"", "forbidden": b"", "founding": 0}
+SOME_VALUE: Final = st.fixed_dictionaries({"accepted_round": COUNTED, "accepted_node": U64, **VALUE})
+FIELDS: Final[dict[FrameType, st.SearchStrategy[dict[str, Any]]]] = {
+    FrameType.HELLO: st.fixed_dictionaries(GREETING),
+    FrameType.WELCOME: st.fixed_dictionaries(GREETING),
+    FrameType.REJECT: st.fixed_dictionaries({"node": U64, "code": GREETING["mode"], "words": TEXT}),
+    FrameType.STATUS: st.fixed_dictionaries(
+        {
+            "frontier": frontier_rows().map(pack_frontier),
+            "view": U64,
+            "founding": U64,
+            "ready": st.booleans(),
+            "confirmed": CONFIRMED.map(pack_confirmed),
+            "loop_lag_ms": st.integers(0, 2**31),
+        }
+    ),
+    FrameType.NEED: st.fixed_dictionaries({**ORIGIN, "first": COUNTED, "last": COUNTED}),
+    FrameType.GAP: st.fixed_dictionaries({**ORIGIN, "floor": COUNTED}),
+    FrameType.GOODBYE: st.fixed_dictionaries({"sequence": U64}),
+    FrameType.PREPARE: st.fixed_dictionaries(BALLOT),
+    FrameType.PROMISE: st.builds(
+        lambda ballot, value: {**ballot, **value},
+        st.fixed_dictionaries(BALLOT),
+        st.one_of(st.just(NO_VALUE), SOME_VALUE),
+    ),
+    FrameType.ACCEPT: st.fixed_dictionaries({**BALLOT, **VALUE}),
+    FrameType.ACCEPTED: st.fixed_dictionaries(BALLOT),
+    FrameType.VIEW: st.fixed_dictionaries({"view": COUNTED, **VALUE}),
+    FrameType.SNAPSHOT_REQUEST: st.fixed_dictionaries({"view": U64}),
+    FrameType.SNAPSHOT_META: st.fixed_dictionaries(
+        {"frontier": frontier_rows().map(pack_frontier), "digest": U64, "tail": U64}
+    ),
+    FrameType.SNAPSHOT_END: st.fixed_dictionaries({"words": TEXT}),
+}
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> tuple[FrameType, Message]:
+    """Any control message, with whole and sorted tables."""
+    frame_type = draw(st.sampled_from(sorted(MESSAGES)))
+    return frame_type, MESSAGES[frame_type](**draw(FIELDS[frame_type]))
+
+
+def longest(frame_type: FrameType) -> Message:
+    """The message of this type whose frame is the longest."""
+    high = range(U64_MAX, U64_MAX - MEMBERS_MAX, -1)
+    row = (U64_MAX,) * 7
+    fields: dict[str, Any] = {
+        "protocol": 65535,
+        "name": "\U0001f600" * 64,
+        "mode": "\U0001f600" * 64,
+        "code": "\U0001f600" * 64,
+        "label": "\U0001f600" * 200,
+        "words": "\U0001f600" * WORDS_MAX,
+        "run": bytes(32),
+        "weights": 2**31,
+        "quantum_log2": -30,
+        "ready": True,
+        "loop_lag_ms": 2**31,
+        "frontier": pack_frontier([FrontierRow(node, *row) for node in high[:ORIGINS_MAX]]),
+        "confirmed": pack_confirmed([ConfirmedRow(node, U64_MAX, U64_MAX) for node in high]),
+        "members": pack_members(MemberRow(node, U64_MAX, U64_MAX) for node in high),
+        "forbidden": pack_forbidden(high),
+    }
+    model = MESSAGES[frame_type]
+    return model(**{name: fields.get(name, U64_MAX) for name in model.model_fields})
