@@ -6,7 +6,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from p2psgd.core.frontier import Origin
+from p2psgd.core.votes import Votes
+from p2psgd.wire.messages import FrontierRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +31,12 @@ class ReportDrained:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Write this UPDATE frame, just applied, to the recording; only where there is one."""
+    """Write this UPDATE frame, just applied, to the recording and, if it is this node's `own`, to the file
+    of its own updates; only where they exist.
+    """
 
     frame: bytes
+    own: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +63,73 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """Something worth keeping in the event log: `kind` for machines, `words` for people, `node` if it is
+    about a peer (its node id).
+    """
+
+    kind: str
+    words: str
+    node: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SaveVotes:
+    """Write the votes to disk, synchronised, and say VotesSaved(revision); a later order replaces an earlier
+    one.
+    """
+
+    revision: int
+    votes: Votes
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """The coordinates were replaced as a whole: this node's trainer must take them anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextTurn:
+    """Say TurnPassed in the next turn of the loop: sliced work goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCheckpoint:
+    """Write this state to disk and say CheckpointWritten.
+
+    `coordinates` int32 (P,) is a copy that nobody changes any more; `rows` its frontier; `tail` the UPDATE
+    frames, in an order in which each origin's sequences ascend, that not every member has in a checkpoint.
+    """
+
+    coordinates: NDArray[np.int32]
+    rows: list[FrontierRow]
+    digest: int
+    tail: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class Halt:
-    """This replica cannot go on; stop the node with these words."""
+    """This replica cannot go on; stop the node with these words.
+
+    `again`: started again, it can. `abandon`: what it has on disk must not be used again.
+    """
 
     words: str
+    again: bool = False
+    abandon: bool = False
 
 
-Effect = Send | ReportDrained | Record | Deliver | Drop | Alarm | Halt
+Effect = (
+    Send
+    | ReportDrained
+    | Record
+    | Deliver
+    | Drop
+    | Alarm
+    | Note
+    | SaveVotes
+    | Reload
+    | NextTurn
+    | WriteCheckpoint
+    | Halt
+)

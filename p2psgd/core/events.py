@@ -8,7 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.frontier import Origin
-from p2psgd.wire.messages import FrontierRow
+from p2psgd.wire.messages import (
+    Accept,
+    Accepted,
+    ConfirmedRow,
+    FrontierRow,
+    Prepare,
+    Promise,
+    ViewNews,
+)
+
+Vote = Prepare | Promise | Accept | Accepted | ViewNews
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,10 @@ class StatusReceived:
 
     peer: Origin
     rows: list[FrontierRow]
+    view: int
+    founding: int
+    ready: bool
+    confirmed: list[ConfirmedRow]
     loop_lag_ms: int
 
 
@@ -80,6 +94,96 @@ class GapReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class VoteReceived:
+    """A peer's word in the deciding of a view."""
+
+    peer: Origin
+    message: Vote
+
+
+@dataclass(frozen=True, slots=True)
+class GoodbyeReceived:
+    """A peer stops for good: it is to leave the view."""
+
+    peer: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotAsked:
+    """A peer wants a whole replica."""
+
+    peer: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotBegun:
+    """A peer begins to send its replica: `rows` and `digest` are those of the snapshot, `tail` frames come
+    after the coordinates.
+    """
+
+    peer: Origin
+    rows: list[FrontierRow]
+    digest: int
+    tail: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotChunkReceived:
+    """The next coordinates, little-endian int32."""
+
+    peer: Origin
+    body: bytes | bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTailReceived:
+    """The body of an UPDATE frame from the sender's log, unchecked."""
+
+    peer: Origin
+    body: bytes | bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotEnded:
+    """The snapshot is whole, or `words` say why there is none."""
+
+    peer: Origin
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class VotesSaved:
+    """SaveVotes of this revision has reached the disk."""
+
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalAsked:
+    """A person wants a node out of the view; `forbid`: never to be admitted again."""
+
+    node: int
+    forbid: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDue:
+    """The node's state is to be written to disk: take a consistent copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWritten:
+    """The last copy ordered by WriteCheckpoint is on disk; False: it could not be written."""
+
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPassed:
+    """The turn of the loop that NextTurn asked for."""
+
+
+@dataclass(frozen=True, slots=True)
 class TimePassed:
     """Nothing happened, but `now` has moved: several times a second."""
 
@@ -89,5 +193,30 @@ class NodeStopping:
     """This node is about to close its links for good."""
 
 
-LinkEvent = LinkDrained | UpdateReceived | StatusReceived | NeedReceived | GapReceived
-Event = OwnUpdateMade | LinkOpened | LinkClosed | LinkEvent | TimePassed | NodeStopping
+LinkEvent = (
+    LinkDrained
+    | UpdateReceived
+    | StatusReceived
+    | NeedReceived
+    | GapReceived
+    | VoteReceived
+    | GoodbyeReceived
+    | SnapshotAsked
+    | SnapshotBegun
+    | SnapshotChunkReceived
+    | SnapshotTailReceived
+    | SnapshotEnded
+)
+Event = (
+    OwnUpdateMade
+    | LinkOpened
+    | LinkClosed
+    | LinkEvent
+    | VotesSaved
+    | RemovalAsked
+    | CheckpointDue
+    | CheckpointWritten
+    | TurnPassed
+    | TimePassed
+    | NodeStopping
+)

@@ -1,13 +1,15 @@
-"""The frontier: a version vector that also carries each origin's running digest.
+"""The frontier: a version vector that also carries each origin's running digest and mini-batch count.
 
-A missing origin counts as sequence 0 with digest 0. Sequences only grow, by one update at a time.
+A missing origin counts as sequence 0 with digest 0. Sequences only grow, by one update at a time, or as a
+whole when a snapshot is taken.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from p2psgd.wire.messages import FrontierRow, pack_frontier
+from p2psgd.wire.messages import FrontierRow
 
 
 class Origin(NamedTuple):
@@ -18,11 +20,11 @@ class Origin(NamedTuple):
 
 
 class Frontier:
-    """For each origin the last contiguous sequence number applied, and its digest there."""
+    """For each origin the last contiguous sequence number applied, its digest there and its mini-batch."""
 
     def __init__(self) -> None:
-        self._rows: dict[Origin, tuple[int, int]] = {}
-        self._packed: bytes | None = b""
+        self.version = 0  # changes with every change
+        self._rows: dict[Origin, tuple[int, int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -30,28 +32,46 @@ class Frontier:
     def __contains__(self, origin: Origin) -> bool:
         return origin in self._rows
 
+    def __iter__(self) -> Iterator[Origin]:
+        return iter(self._rows)
+
     def sequence(self, origin: Origin) -> int:
         """Last sequence number applied from `origin`, 0 if none."""
-        return self._rows.get(origin, (0, 0))[0]
+        row = self._rows.get(origin)
+        return 0 if row is None else row[0]
 
     def digest(self, origin: Origin) -> int:
         """The origin's running digest at that sequence, 0 if none."""
-        return self._rows.get(origin, (0, 0))[1]
+        row = self._rows.get(origin)
+        return 0 if row is None else row[1]
 
-    def advance(self, origin: Origin, sequence: int, digest: int) -> None:
+    def advance(self, origin: Origin, sequence: int, digest: int, mini_batch: int) -> None:
         """One more update of `origin` was applied."""
         assert sequence == self.sequence(origin) + 1, (origin, sequence, self.sequence(origin))
-        self._rows[origin] = (sequence, digest)
-        self._packed = None
+        self._rows[origin] = (sequence, digest, mini_batch)
+        self.version += 1
+
+    def replace(self, rows: Iterable[FrontierRow]) -> None:
+        """Become the frontier of a snapshot or checkpoint."""
+        self._rows = {
+            Origin(row.node, row.incarnation): (row.sequence, row.digest, row.mini_batch) for row in rows
+        }
+        self.version += 1
 
     def rows(self) -> list[FrontierRow]:
-        """All rows in ascending order."""
-        return sorted(FrontierRow(*origin, *row) for origin, row in self._rows.items())
+        """All rows in ascending order; floors, durable and least are 0."""
+        return sorted(
+            FrontierRow(*origin, sequence, digest, mini_batch=mini_batch)
+            for origin, (sequence, digest, mini_batch) in self._rows.items()
+        )
 
-    def packed(self) -> bytes:
-        """The table as it travels in STATUS; kept until the next advance, since every peer gets the same
-        one.
-        """
-        if self._packed is None:
-            self._packed = pack_frontier(self.rows())
-        return self._packed
+    def dominates(self, other: dict[Origin, int]) -> bool:
+        """All that `other` has applied is applied here."""
+        return all(self.sequence(origin) >= sequence for origin, sequence in other.items())
+
+    def mini_batches(self) -> dict[int, int]:
+        """By node, the highest count that any of its lives has told."""
+        counts: dict[int, int] = {}
+        for origin, (_, _, mini_batch) in self._rows.items():
+            counts[origin.node] = max(mini_batch, counts.get(origin.node, 0))
+        return counts

@@ -43,15 +43,23 @@ class Lattice:
 
     def __init__(self, coordinates: NDArray[np.int32], *, key: int) -> None:
         self.coordinates = coordinates
-        self.magnitude_max = int(np.abs(coordinates).max(initial=0))
-        self._key = key
+        self.magnitude_max = _magnitude_max(coordinates)
+        self.key = key
         self._warned = self.magnitude_max > codec.COORDINATE_WARN
         self.initial_digest = self.recompute_digest()
         self.digest = self.initial_digest
 
     def recompute_digest(self) -> int:
         """sum(coordinate_i * h(i)) mod 2^64 over the real weights, not the running sum."""
-        return codec.digest_coordinates(self.coordinates, self._key)
+        return codec.digest_coordinates(self.coordinates, self.key)
+
+    def replace(self, coordinates: NDArray[np.int32], digest: int) -> None:
+        """Take over other coordinates int32 (P,), checked to have this digest; nobody else may write them."""
+        assert coordinates.shape == self.coordinates.shape, (coordinates.shape, self.coordinates.shape)
+        self.coordinates = coordinates
+        self.digest = digest
+        self.magnitude_max = _magnitude_max(coordinates)
+        self._warned = self.magnitude_max > codec.COORDINATE_WARN
 
     def apply(self, words: NDArray[np.uint32], step: int, contribution: int) -> RangeWarning | None:
         """Add +-step to the weights that `words` name; `contribution` is what that adds to the digest.
@@ -69,3 +77,8 @@ class Lattice:
             self._warned = True
             return RangeWarning(index, magnitude, fatal=False)
         return None
+
+
+def _magnitude_max(coordinates: NDArray[np.int32]) -> int:
+    """Largest |coordinate|, without a copy of them all."""
+    return max(int(coordinates.max(initial=0)), -int(coordinates.min(initial=0)))

@@ -9,13 +9,10 @@ and comes back when the link has drained.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from p2psgd.core.frontier import Origin
-
-CREDIT_BYTES: Final = (
-    1024 * 1024
-)  # 80 ms of a 100 Mbit/s link: enough to keep it full between two turns of the loop
+from p2psgd.core.snapshot_giving import SnapshotFeed
+from p2psgd.wire.messages import FrontierRow
 
 
 @dataclass(slots=True)
@@ -41,7 +38,10 @@ class Peer:
     brought: float  # when it last brought an update of its own, or showed that we lack none
     credit: int  # bytes that may still be given to the link
     draining: bool = False  # ReportDrained was ordered and LinkDrained has not come yet
-    status: dict[Origin, int] | None = None  # its frontier by its last STATUS, None before the first
+    status: dict[Origin, FrontierRow] | None = None  # its last STATUS, None before the first
+    view: int = 0  # the latest view it has told
+    ready: bool = False  # it says that it is
+    leaving: bool = False  # it has said GOODBYE
     cursors: dict[Origin, Cursor] = field(default_factory=dict)
     status_due: float = 0.0
     applied_bytes: int = 0  # from this peer since our last STATUS to it,
@@ -49,7 +49,18 @@ class Peer:
     loop_lag_ms: int = 0
     acknowledged: float = 0.0  # when it last acknowledged more of our own updates
     caught_up: bool = False  # on this link it has been close behind us before
+    feed: SnapshotFeed | None = None  # the snapshot it is being given
 
     def has(self, origin: Origin) -> int:
         """Last sequence of `origin` that it has told us it applied."""
-        return 0 if self.status is None else self.status.get(origin, 0)
+        row = None if self.status is None else self.status.get(origin)
+        return 0 if row is None else row.sequence
+
+    def floor(self, origin: Origin) -> int:
+        """Up to here its log holds none of `origin`, as it has told us."""
+        row = None if self.status is None else self.status.get(origin)
+        return 0 if row is None else row.floor
+
+    def holds(self, origin: Origin, applied: int) -> bool:
+        """Its log holds what comes after `applied`."""
+        return self.has(origin) > applied >= self.floor(origin)

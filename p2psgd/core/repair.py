@@ -1,24 +1,18 @@
 """Whom to ask for updates that do not come by themselves, and when to give up.
 
 One NEED at a time for each origin, to a peer whose STATUS shows that it is ahead. One that has brought
-nothing for a patience, or has answered GAP, is passed over as long as another is ahead. When everybody who
-is ahead has answered GAP, and that has been so for one patience in which somebody else might have linked,
-there is no hope. Only time in which this node was awake counts, since what came while it was stopped is not
-read yet, and a linked peer that has fallen silent may hold anything. At most ORIGINS_MAX origins are asked
-for at once.
+nothing for a patience, or has answered GAP, is passed over as long as another is ahead. What no
+peer's log holds any more comes with a snapshot. At most ORIGINS_MAX origins are asked for at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.peer import Peer
 from p2psgd.wire.messages import ORIGINS_MAX, Need
-
-LOOKS_PER_PATIENCE: Final = 5  # at least so often is a node awake that looks; a longer time it has slept
 
 
 @dataclass(slots=True)
@@ -31,7 +25,6 @@ class _Search:
     since: float = 0.0  # and when that was
     idle: set[Origin] = field(default_factory=set)  # peers that brought nothing when asked
     floors: dict[Origin, int] = field(default_factory=dict)  # peers that answered GAP
-    hopeless_s: float = 0.0  # of the time awake
 
 
 class Repair:
@@ -40,7 +33,6 @@ class Repair:
     def __init__(self, *, patience_s: float) -> None:
         self._patience_s = patience_s
         self._searches: dict[Origin, _Search] = {}
-        self._looked = 0.0  # when `hopeless` was called last
 
     def missing(
         self,
@@ -105,35 +97,10 @@ class Repair:
             if search.asked == peer:
                 search.asked = None
 
-    def hopeless(
-        self, frontier: Frontier, peers: Mapping[Origin, Peer], now: float
-    ) -> tuple[Origin, int] | None:
-        """An origin of which we have lacked, for one patience, updates that no linked peer holds; and up to
-        where.
-
-        A GAP may be the first news of what we lack, before any STATUS. The origin itself, while it is linked
-        and has not said GAP, holds all that we lack of it, whatever its last STATUS says.
-        """
-        awake_s = min(now - self._looked, self._patience_s / LOOKS_PER_PATIENCE)
-        self._looked = now
+    def clean(self, frontier: Frontier, peers: Mapping[Origin, Peer]) -> None:
+        """Forget searches for what is found, or what nobody linked has."""
         for origin, search in list(self._searches.items()):
             applied = frontier.sequence(origin)
-            told_gap = {peer for peer, floor in search.floors.items() if floor > applied}
-            ahead = {
-                peer.origin
-                for peer in peers.values()
-                if peer.has(origin) > applied or self._is_unknown(peer, now)
-            }
-            if not ahead and not told_gap:
+            wanted = any(peer.has(origin) > applied for peer in peers.values())
+            if not wanted and not any(floor > applied for floor in search.floors.values()):
                 del self._searches[origin]
-            elif ahead - told_gap or (origin in peers and origin not in told_gap):
-                search.hopeless_s = 0.0
-            elif search.hopeless_s > self._patience_s:
-                return origin, max(search.floors.values())
-            else:
-                search.hopeless_s += awake_s
-        return None
-
-    def _is_unknown(self, peer: Peer, now: float) -> bool:
-        """Nobody can tell what it holds: two of its STATUS are missing, five of which come in a patience."""
-        return peer.status is None or now - peer.heard > self._patience_s / 2

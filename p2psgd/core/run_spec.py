@@ -21,8 +21,9 @@ from p2psgd.wire import codec
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Tensors in order (name, shape), quantum = 2**quantum_log2, mode, the recipe's label and the SHA-256
-    of the initial coordinates.
+    """Tensors in order (name, shape), quantum = 2**quantum_log2, mode, the recipe's label, the SHA-256 of the
+    initial coordinates, and what two nodes do that lose each other: both wait ("stall"), or the one with the
+    lower node id goes on ("lower-id").
     """
 
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
@@ -30,6 +31,7 @@ class RunSpec:
     mode: str
     label: str
     initial: bytes
+    two_nodes: str = "stall"
 
     @cached_property
     def weights(self) -> int:
@@ -43,11 +45,13 @@ class RunSpec:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """SHA-256 of the MessagePack array [1, mode, quantum_log2, [[name, [size...]]...], initial, label]
-        (SPEC.md, The run).
+        """SHA-256 of the MessagePack array [2, mode, quantum_log2, [[name, [size...]]...], initial, label,
+        two_nodes] (SPEC.md, The run).
         """
         tensors = [[name, list(shape)] for name, shape in self.tensors]
-        covered: bytes = msgpack.packb([1, self.mode, self.quantum_log2, tensors, self.initial, self.label])
+        covered: bytes = msgpack.packb(
+            [2, self.mode, self.quantum_log2, tensors, self.initial, self.label, self.two_nodes]
+        )
         return hashlib.sha256(covered).digest()
 
     @cached_property

@@ -12,25 +12,42 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.effects import Alarm, Deliver, Drop, Effect, Halt, ReportDrained, Send
+from p2psgd.core.arrivals import event_of
+from p2psgd.core.effects import (
+    Alarm,
+    Deliver,
+    Drop,
+    Effect,
+    Halt,
+    NextTurn,
+    Note,
+    Record,
+    ReportDrained,
+    SaveVotes,
+    Send,
+    WriteCheckpoint,
+)
 from p2psgd.core.events import (
+    CheckpointWritten,
     Event,
-    GapReceived,
     LinkClosed,
     LinkDrained,
     LinkOpened,
-    NeedReceived,
     OwnUpdateMade,
     StatusReceived,
     TimePassed,
-    UpdateReceived,
+    TurnPassed,
+    VotesSaved,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
+from p2psgd.core.restored import Restored
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
+from p2psgd.core.votes import NO_VOTES, Votes
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType
-from p2psgd.wire.messages import Gap, Goodbye, Need, Status, parse_frontier, parse_message
+from p2psgd.wire.messages import ConfirmedRow, FrontierRow
+from p2psgd.wire.update import UpdateHeader
 
 WEIGHTS = 5000
 
@@ -39,9 +56,10 @@ def initial_coordinates() -> NDArray[np.int32]:
     return np.arange(-WEIGHTS // 2, WEIGHTS - WEIGHTS // 2, dtype=np.int32)
 
 
-def make_spec() -> RunSpec:
+def make_spec(two_nodes: str = "stall") -> RunSpec:
     initial = hash_coordinates(initial_coordinates())
-    return RunSpec((("hidden", (40, 100)), ("output", (1000,))), -20, "async", "test", initial)
+    tensors = (("hidden", (40, 100)), ("output", (1000,)))
+    return RunSpec(tensors, -20, "async", "test", initial, two_nodes)
 
 
 def make_words(indices: list[int], negative: bool = False) -> NDArray[np.uint32]:
@@ -55,31 +73,66 @@ def own_update(
     return OwnUpdateMade(mini_batch, step, codec.encode(words, WEIGHTS), words)
 
 
+def sample_update(cluster: Cluster) -> tuple[UpdateHeader, bytes]:
+    """A valid first update of node 0 that no other node has seen."""
+    words = make_words([3, 9, 4000])
+    digest = codec.digest_words(words, 5, cluster.spec.key)
+    origin = cluster.replica(0).me
+    header = UpdateHeader(*origin, sequence=1, digest=digest, mini_batch=1, step=5, count=3)
+    return header, codec.encode(words, WEIGHTS)
+
+
+def status_of(
+    peer: Origin,
+    rows: list[FrontierRow],
+    *,
+    view: int = 0,
+    founding: int = 0,
+    ready: bool = False,
+    confirmed: list[ConfirmedRow] | None = None,
+) -> StatusReceived:
+    return StatusReceived(peer, rows, view, founding, ready, confirmed or [], 0)
+
+
 class Cluster:
     """Nodes by number; `now` moves only by `pass_time`."""
 
-    def __init__(self, size: int, *, log_budget_bytes: int = 1 << 24) -> None:
+    def __init__(self, size: int, *, log_budget_bytes: int = 1 << 24, two_nodes: str = "stall") -> None:
         self.now = 100.0
         self.log_budget_bytes = log_budget_bytes
-        self.spec = make_spec()
+        self.spec = make_spec(two_nodes)
         self.lives = [0] * size
         self.replicas: list[Replica | None] = [None] * size
         self.queues: dict[tuple[int, int], deque[bytes]] = {}
         self.stuck: set[tuple[int, int]] = set()  # directions whose bytes do not leave the sender's memory
         self.reports: set[tuple[int, int]] = set()  # directions whose draining is to be reported
         self.drops: list[tuple[int, Drop]] = []
-        self.halts: list[tuple[int, str]] = []
+        self.halts: list[tuple[int, Halt]] = []
         self.alarms: list[str] = []
         self.delivered: list[int] = [0] * size
+        self.notes: list[tuple[int, Note]] = []
+        self.votes: list[Votes] = [NO_VOTES] * size  # on each node's disk,
+        self.checkpoints: list[WriteCheckpoint | None] = [None] * size  # its latest checkpoint,
+        self.own: list[list[bytes]] = [[] for _ in range(size)]  # and its own updates since
+        self.paused: set[int] = set()  # nodes whose next turn does not come by itself
         for number in range(size):
             self.boot(number)
 
-    def boot(self, number: int) -> Replica:
+    def boot(self, number: int, *, from_disk: bool = False) -> Replica:
+        """Start a node; with votes, checkpoint and own updates of its last lives if `from_disk`."""
         self.lives[number] += 1
+        saved, restored = self.checkpoints[number], None
+        if from_disk and saved is not None:
+            own = self.own[number].copy()
+            restored = Restored(saved.coordinates.copy(), saved.rows, saved.digest, saved.tail, own)
         replica = Replica(
             self.spec,
             me=Origin(number + 1, self.lives[number]),
             coordinates=initial_coordinates(),
+            now=self.now,
+            founders=len(self.replicas),
+            votes=self.votes[number] if from_disk else NO_VOTES,
+            restored=restored,
             log_budget_bytes=0,
         )
         replica.log.budget_bytes = (
@@ -115,7 +168,7 @@ class Cluster:
         for here, there in ((a, b), (b, a)):
             self.give(here, LinkClosed(self.replica(there).me))
 
-    def give(self, number: int, event: Event) -> list[Effect]:
+    def give(self, number: int, event: Event) -> list[Effect]:  # noqa: PLR0912 (one case an effect)
         effects = self.replica(number).handle(event, self.now)
         for effect in effects:
             match effect:
@@ -128,9 +181,24 @@ class Cluster:
                 case Drop():
                     self.drops.append((number, effect))
                 case Halt():
-                    self.halts.append((number, effect.words))
+                    self.halts.append((number, effect))
                 case Alarm():
                     self.alarms.append(effect.words)
+                case Note():
+                    self.notes.append((number, effect))
+                case SaveVotes():
+                    self.votes[number] = effect.votes
+                    self.give(number, VotesSaved(effect.revision))
+                case NextTurn():
+                    if number not in self.paused:
+                        self.give(number, TurnPassed())
+                case Record():
+                    if effect.own:
+                        self.own[number].append(effect.frame)
+                case WriteCheckpoint():
+                    self.checkpoints[number] = effect
+                    self.own[number].clear()
+                    self.give(number, CheckpointWritten(written=True))
         return effects
 
     def deliver(self, source: int, target: int) -> bool:
@@ -147,6 +215,39 @@ class Cluster:
             self.give(source, LinkDrained(self.replica(target).me))
         return True
 
+    def found(self) -> None:
+        """Link all and let them agree on view 1."""
+        self.link_all()
+        self.pass_time(3.0)
+        assert self.views() == [1] * len(self.replicas)
+
+    def train(self, nodes: list[int], updates: int) -> None:
+        """Each of the nodes makes so many updates, one in half a second."""
+        for number in range(updates):
+            for node in nodes:
+                indices = [(7 * number + node) % 4000, 4000 + node]
+                self.give(node, own_update(indices, mini_batch=number + 1))
+            self.settle()
+            self.pass_time(0.5)
+
+    def lose_log(self, number: int) -> None:
+        """Trim all, whoever lacks it."""
+        self.replica(number).log.trim(lambda origin: 2**64, lambda origin: 0, share=0.0)
+
+    def views(self) -> list[int]:
+        """The number of the view that each node alive knows."""
+        return [replica.membership.view.number for replica in self.alive()]
+
+    def all_ready(self) -> bool:
+        return all(replica.ready for replica in self.alive())
+
+    def alive(self) -> list[Replica]:
+        return [replica for replica in self.replicas if replica is not None]
+
+    def noted(self, kind: str) -> list[tuple[int, str]]:
+        """Who noted something of this kind, and in which words."""
+        return [(number, note.words) for number, note in self.notes if note.kind == kind]
+
     def settle(self) -> None:
         """Deliver until nothing is on its way."""
         while sum(self.deliver(*direction) for direction in list(self.queues)):
@@ -162,7 +263,7 @@ class Cluster:
             self.settle()
 
     def assert_equal_at_equal_frontiers(self) -> None:
-        alive = [replica for replica in self.replicas if replica is not None]
+        alive = self.alive()
         for replica in alive:
             assert replica.lattice.recompute_digest() == replica.lattice.digest
         for one, other in combinations(alive, 2):
@@ -171,25 +272,6 @@ class Cluster:
                 assert one.lattice.coordinates.tobytes() == other.lattice.coordinates.tobytes()
 
     def assert_converged(self) -> None:
-        alive = [replica for replica in self.replicas if replica is not None]
+        alive = self.alive()
         assert all(replica.frontier.rows() == alive[0].frontier.rows() for replica in alive)
         self.assert_equal_at_equal_frontiers()
-
-
-def event_of(peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> Event | None:
-    """What a linked peer's frame means to the replica, as in node.py; None for GOODBYE, which the daemon
-    keeps for its status; PeerError if the body is not what its type says.
-    """
-    if frame_type is FrameType.UPDATE:
-        return UpdateReceived(peer, body)
-    message = parse_message(frame_type, body)
-    match message:
-        case Status():
-            return StatusReceived(peer, parse_frontier(message.frontier), message.loop_lag_ms)
-        case Need():
-            return NeedReceived(peer, Origin(message.node, message.incarnation), message.first, message.last)
-        case Gap():
-            return GapReceived(peer, Origin(message.node, message.incarnation), message.floor)
-        case Goodbye():
-            return None
-    raise AssertionError(message)

@@ -12,10 +12,17 @@ def clusters() -> Iterator[Callable[..., Cluster]]:
     """Make clusters; each is checked for equal replicas at equal frontiers when the test ends."""
     made: list[Cluster] = []
 
-    def make(size: int, *, log_budget_bytes: int = 1 << 24) -> Cluster:
-        made.append(Cluster(size, log_budget_bytes=log_budget_bytes))
+    def make(size: int, *, log_budget_bytes: int = 1 << 24, two_nodes: str = "stall") -> Cluster:
+        made.append(Cluster(size, log_budget_bytes=log_budget_bytes, two_nodes=two_nodes))
         return made[-1]
 
     yield make
     for cluster in made:
         cluster.assert_equal_at_equal_frontiers()
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five slices to a copy and as many chunks to a snapshot."""
+    monkeypatch.setattr("p2psgd.core.sweeping.SLICE", 1000)
+    monkeypatch.setattr("p2psgd.core.snapshot_giving.CHUNK_BYTES", 4000)

@@ -1,0 +1,109 @@
+"""Who has applied what, as far as it has been told: what trimming, eviction and admission rest on.
+
+A member is heard directly by its own STATUS, or by way of another: the `least` column of a STATUS holds for
+all members listed in its `confirmed` table, so nodes that cannot reach each other still know what the other
+has. What is known of a life only grows; a new life begins with nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from p2psgd.core.frontier import Origin
+from p2psgd.wire.messages import ConfirmedRow, FrontierRow
+
+NEVER: Final = float("-inf")
+
+
+@dataclass(slots=True)
+class _Known:
+    applied: dict[Origin, int] = field(default_factory=dict)
+    durable: dict[Origin, int] = field(default_factory=dict)
+    view: int = 0
+    teller: Origin | None = None
+    heard: float = NEVER
+
+    def tell(self, view: int, teller: Origin, now: float) -> None:
+        """News of it came from `teller`."""
+        self.heard = now
+        if view >= self.view:
+            self.view, self.teller = view, teller
+
+
+_NOTHING: Final = _Known()
+
+
+class Acknowledgements:
+    """What each other life has acknowledged."""
+
+    def __init__(self, me: Origin) -> None:
+        self._me = me
+        self._known: dict[Origin, _Known] = {}
+
+    def hear(
+        self, peer: Origin, rows: list[FrontierRow], view: int, confirmed: list[ConfirmedRow], now: float
+    ) -> None:
+        """Take in a STATUS of `peer`."""
+        known = self._known.setdefault(peer, _Known())
+        known.tell(view, peer, now)
+        applied, durable = known.applied, known.durable
+        least = []
+        for row in rows:
+            origin = Origin(row.node, row.incarnation)
+            if row.sequence > applied.get(origin, 0):
+                applied[origin] = row.sequence
+            if row.durable > durable.get(origin, 0):
+                durable[origin] = row.durable
+            if row.least:
+                least.append((origin, row.least))
+        for other in confirmed:
+            member = Origin(other.node, other.incarnation)
+            if member not in (self._me, peer):
+                known = self._known.setdefault(member, _Known())
+                known.tell(other.view, peer, now)
+                self._bridge(known, least)
+
+    @staticmethod
+    def _bridge(known: _Known, least: list[tuple[Origin, int]]) -> None:
+        applied = known.applied
+        for origin, sequence in least:
+            if sequence > applied.get(origin, 0):
+                applied[origin] = sequence
+
+    def keep(self, lives: Iterable[Origin]) -> None:
+        """Forget all others."""
+        kept = set(lives)
+        for life in [life for life in self._known if life not in kept]:
+            del self._known[life]
+
+    def applied(self, member: Origin, origin: Origin) -> int:
+        """Last sequence of `origin` that `member` is known to have applied."""
+        return self._known.get(member, _NOTHING).applied.get(origin, 0)
+
+    def durable(self, member: Origin, origin: Origin) -> int:
+        """Last sequence of `origin` that `member` is known to have in a checkpoint."""
+        return self._known.get(member, _NOTHING).durable.get(origin, 0)
+
+    def all_applied(self, member: Origin) -> dict[Origin, int]:
+        """The last sequence of each origin that `member` is known to have applied."""
+        return self._known.get(member, _NOTHING).applied.copy()
+
+    def view(self, member: Origin) -> int:
+        """Highest view number that `member` is known to know."""
+        return self._known.get(member, _NOTHING).view
+
+    def teller(self, member: Origin) -> Origin | None:
+        """Who told of that view last: `member` itself, or one whose frontier covers all that the log of
+        `member` had let go by then.
+        """
+        return self._known.get(member, _NOTHING).teller
+
+    def heard(self, member: Origin) -> float:
+        """When news of `member` came last."""
+        return self._known.get(member, _NOTHING).heard
+
+    def stable(self, origin: Origin, members: Iterable[Origin]) -> int:
+        """Last sequence of `origin` that all of `members` but this node have applied; without others 2^64."""
+        return min((self.applied(member, origin) for member in members if member != self._me), default=2**64)

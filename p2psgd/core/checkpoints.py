@@ -1,0 +1,49 @@
+"""The core's part of a checkpoint: a consistent copy, its frontier, and the frames that go with it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.core.effects import NextTurn, WriteCheckpoint
+from p2psgd.core.frontier import Origin
+from p2psgd.core.parts import Parts
+
+
+class Checkpoints:
+    """One at a time, from `want` to `written`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._wanted = False
+        self._writing: dict[Origin, int] | None = None
+
+    def want(self) -> None:
+        """A checkpoint is due."""
+        self._wanted = True
+        self.try_begin()
+
+    def try_begin(self) -> None:
+        """Begin the copy that is wanted; later, if another is under way or the weights are damaged."""
+        if self._wanted and not self._parts.sweeping.copying and not self._parts.quarantined:
+            self._parts.sweeping.begin_copy(self._order)
+            self._parts.out.order(NextTurn())
+
+    def _order(self, coordinates: NDArray[np.int32]) -> None:
+        self._wanted = False
+        state = self._parts.state
+        rows = state.frontier.rows()
+        self._writing = {Origin(row.node, row.incarnation): row.sequence for row in rows}
+        tail = [frame for _, _, frame in state.log.tail(self._saved_by_others)]
+        self._parts.out.order(WriteCheckpoint(coordinates, rows, state.lattice.digest, tail))
+
+    def _saved_by_others(self, origin: Origin) -> int:
+        acks, others = self._parts.acks, self._parts.other_members
+        return min((acks.durable(member, origin) for member in others), default=0)
+
+    def written(self, *, successfully: bool) -> None:
+        """The copy ordered last is on disk, or could not be written."""
+        if successfully and self._writing is not None:
+            self._parts.saved.clear()
+            self._parts.saved.update(self._writing)
+        self._writing = None

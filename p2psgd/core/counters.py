@@ -1,0 +1,20 @@
+"""How often a replica met what should be rare; for people, and for tests that must have seen it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Counters:
+    """Since this life of the node began; every one only grows."""
+
+    snapshots_given: int = 0
+    snapshots_taken: int = 0
+    evictions_seen: int = 0  # members, this node among them, that a view left out against their will
+    reapplied: int = 0  # own updates that a snapshot lacked and that were applied to it again
+    lost_updates: int = 0  # known to have been made, and held by nobody any more
+    scrubs: int = 0  # digests recomputed from the coordinates as they lie in memory
+    quarantines: int = 0  # scrubs that found another digest than the one kept
+    held_back: int = 0  # peers' updates not taken for lack of room in the log, and asked for again later
+    lost_durability: int = 0  # updates that left the log before every member had them on disk

@@ -1,0 +1,72 @@
+"""Sending along cursors: what each peer is given of the log, and of a snapshot, while it has credit."""
+
+from __future__ import annotations
+
+from p2psgd.core.events import NeedReceived
+from p2psgd.core.outbound import Outbound
+from p2psgd.core.peer import Cursor, Peer
+from p2psgd.core.state import State
+from p2psgd.wire.messages import Gap
+
+
+class Feeder:
+    """Pushes frames; while `silent`, none leave."""
+
+    def __init__(self, state: State, outbound: Outbound) -> None:
+        self.silent = False
+        self._state = state
+        self._outbound = outbound
+
+    def serve(self, peer: Peer, event: NeedReceived, now: float) -> None:
+        """A peer asked for updates: send what of them is here, or say GAP."""
+        last = min(event.last, self._state.frontier.sequence(event.origin))
+        if event.first <= last:
+            follow = event.origin == self._state.me
+            peer.cursors[event.origin] = Cursor(next=event.first, last=None if follow else last)
+            self.push(peer, now)
+
+    def follow(self, peer: Peer) -> None:
+        """From now on it gets our own updates, from where its STATUS says that it stands."""
+        me = self._state.me
+        own = peer.cursors.get(me)
+        if own is None:
+            peer.cursors[me] = Cursor(next=peer.has(me) + 1, last=None)
+        elif own.parked and peer.has(me) >= own.parked:
+            own.next, own.parked = peer.has(me) + 1, 0
+
+    def push(self, peer: Peer, now: float) -> None:
+        """Send along every cursor while there is credit, then of the snapshot."""
+        if self.silent:
+            return
+        self._feed(peer, now, pieces=1)  # however long the log is that comes before the rest
+        for origin, cursor in list(peer.cursors.items()):
+            if cursor.parked:
+                continue
+            end = self._state.frontier.sequence(origin) if cursor.last is None else cursor.last
+            while cursor.next <= end and peer.credit > 0:
+                frame = self._state.log.frame(origin, cursor.next)
+                if frame is None:
+                    floor = max(self._state.log.floor(origin), cursor.next)
+                    self._outbound.say(
+                        peer, Gap(node=origin.node, incarnation=origin.incarnation, floor=floor)
+                    )
+                    cursor.parked = floor
+                    if cursor.last is not None:
+                        del peer.cursors[origin]
+                    break
+                self._outbound.send(peer, frame)
+                cursor.next += 1
+            else:
+                if cursor.last is not None and cursor.next > cursor.last:
+                    del peer.cursors[origin]
+        self._feed(peer, now, pieces=None)
+
+    def _feed(self, peer: Peer, now: float, *, pieces: int | None) -> None:
+        """Send of the snapshot while there is credit, at most so many pieces."""
+        while peer.feed is not None and peer.credit > 0 and pieces != 0:
+            piece = peer.feed.take(now)
+            if piece is None:
+                peer.feed = None
+            else:
+                self._outbound.send(peer, piece)
+            pieces = None if pieces is None else pieces - 1

@@ -1,0 +1,80 @@
+"""READY: this node is a member whose replica is complete. How it becomes one, and what it waits for.
+
+A newcomer, a node that has restarted and one that was evicted go the same way: (1) a view holds this life;
+(2) the barrier: every other member knows that view or a later one, so that whatever it trims from now on
+this node has acknowledged; (3) this node has all that those members had applied when it passed the barrier,
+by replay or by snapshot. A start of all nodes from their checkpoints needs no rule of its own.
+Founding members pass at once: nothing was trimmed before the first view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from p2psgd.core.acks import Acknowledgements
+from p2psgd.core.frontier import Frontier, Origin
+from p2psgd.core.peer import Peer
+from p2psgd.core.timing import Timing
+from p2psgd.core.view import View
+
+FOUNDED = 1
+
+
+class Joining:
+    """One life's way to READY; `ready` may also be lost again."""
+
+    def __init__(self, me: Origin, timing: Timing, now: float) -> None:
+        self.ready = False
+        self.passed = False
+        self.absent: list[Origin] = []  # members that the barrier waits for
+        self._me = me
+        self._since: int | None = None  # the view that took this life in
+        self._alone_until = now + timing.patience_s
+        self._tellers: dict[Origin, Origin] = {}  # by member: who told that it knows that view,
+        self._targets: dict[Origin, dict[Origin, int]] = {}  # and what each of those had applied
+
+    def look(
+        self,
+        view: View,
+        admitted_in: int | None,
+        *,
+        acks: Acknowledgements,
+        peers: Mapping[Origin, Peer],
+        frontier: Frontier,
+        now: float,
+    ) -> None:
+        """Judge anew, after any news."""
+        if view.number == 0:
+            self.ready = self.ready or now >= self._alone_until
+            return
+        if admitted_in != self._since:  # also if it was out in between and never heard of it
+            self._since, self.ready, self.passed = admitted_in, False, False
+        if admitted_in is None or self.ready:
+            return
+        self._tellers = {member: teller for member, teller in self._tellers.items() if member in view}
+        if not self.passed or any(teller not in view for teller in self._tellers.values()):
+            self._try_barrier(view, admitted_in, acks)
+        self.ready = self.passed and self._has_all(view, peers, frontier)
+
+    def _try_barrier(self, view: View, admitted_in: int, acks: Acknowledgements) -> None:
+        self._tellers = {}
+        others = [] if admitted_in == FOUNDED else [each for each in view.members if each != self._me]
+        for member in others:
+            teller = acks.teller(member)
+            if teller is not None and teller in view and acks.view(member) >= admitted_in:
+                self._tellers[member] = teller
+        self.absent = [member for member in others if member not in self._tellers]
+        self.passed = not self.absent
+        if self.passed:
+            self._targets = {teller: acks.all_applied(teller) for teller in self._tellers.values()}
+
+    def _has_all(self, view: View, peers: Mapping[Origin, Peer], frontier: Frontier) -> bool:
+        tellers = set(self._tellers.values())
+        return all(frontier.dominates(self._targets[teller]) for teller in tellers) and not any(
+            lacks_floor(peer, frontier) for peer in peers.values() if peer.origin in view
+        )
+
+
+def lacks_floor(peer: Peer, frontier: Frontier) -> bool:
+    """The peer's log no longer holds something that this node lacks."""
+    return any(row.floor > frontier.sequence(origin) for origin, row in (peer.status or {}).items())

@@ -1,0 +1,280 @@
+"""Membership: the view one node knows, when it proposes the next, and what it tells of views decided.
+
+Any member brings in whoever is linked, and the new life of a member that restarted; a READY one also puts out
+whoever said goodbye or holds the others back. All wishes of the moment make one proposal (`Wishes`). To keep
+proposers out of each other's way without chance, the member of rank r waits r turns first. How a proposal is
+decided is `Consensus`'s business, and why somebody should be evicted its owner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Final
+
+from p2psgd.core.consensus import Consensus
+from p2psgd.core.effects import Effect, Note, Send
+from p2psgd.core.events import Vote
+from p2psgd.core.frontier import Origin
+from p2psgd.core.timing import Timing
+from p2psgd.core.view import View, parse_view
+from p2psgd.core.votes import Votes
+from p2psgd.core.wishes import Wishes
+from p2psgd.errors import PeerError
+from p2psgd.wire.messages import MEMBERS_MAX, ViewNews, pack_message
+
+RANK_MAX: Final = 8  # a wish that only the last of many has is not to wait for all of their turns
+VIEWS_SKIPPED_MAX: Final = 2**32  # more than that is a wrong bit, and would be believed for ever
+DOUBLINGS_MAX: Final = 3  # of the wait for answers: a slow link may take longer than one turn to answer
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the linked life of a node told by its last STATUS."""
+
+    view: int
+    ready: bool
+
+
+class Membership:
+    """The view one node knows, and its part in deciding the next."""
+
+    def __init__(
+        self,
+        me: Origin,
+        *,
+        founders: int,
+        two_nodes: str,
+        timing: Timing,
+        votes: Votes,
+        now: float,
+        names: Mapping[int, str] | None = None,
+    ) -> None:
+        """`founders`: nodes in the list, this one included, 1 without a list. `two_nodes`: see `View.quorum`.
+        `votes`: what this node has on disk. `names`: of nodes, for what people read.
+        """
+        self.me = me
+        self.view = votes.view
+        self.admitted_in = votes.view.member_since(me)
+        self.founders = founders
+        self._two_nodes = two_nodes
+        self._timing = timing
+        self._names = {} if names is None else names
+        self._began = now
+        self._ready = self._stopping = False
+        self._links: dict[int, Origin] = {}
+        self._told: dict[int, _Told] = {}
+        self._wishes = Wishes(timing)
+        self._wish: View | None = None
+        self._since: float | None = None  # it could be carried out, or was proposed last; None: it cannot be
+        self._tries = 0
+        self._effects: list[Effect] = []
+        self._consensus = Consensus(
+            me, votes, links=self._links, quorum=self._is_quorum, order=self._effects.append
+        )
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done since the last call, in order."""
+        effects = self._effects.copy()
+        self._effects.clear()
+        return effects
+
+    def link(self, peer: Origin, now: float) -> None:
+        """A peer is linked. It counts once its first STATUS was heard."""
+        known = self._links.get(peer.node)
+        if known is not None and known.incarnation > peer.incarnation:
+            return  # the end of a former life's link, opened late
+        if known is not None:
+            self.unlink(known)
+        self._links[peer.node] = peer
+        self._wishes.leaving.discard(peer.node)
+        self._consensus.ask(peer)
+        self._consider(now)
+
+    def unlink(self, peer: Origin) -> None:
+        """The link to a peer is gone."""
+        if self._links.get(peer.node) == peer:
+            del self._links[peer.node]
+            self._told.pop(peer.node, None)
+            self._wishes.leaving &= self.view.lives.keys() | self._links.keys()
+        self._consensus.forget(peer)
+
+    def hear_status(self, peer: Origin, *, view: int, ready: bool, now: float) -> None:
+        """A linked peer, of the same founding if it knows one, told which view it knows."""
+        if self._links.get(peer.node) != peer:
+            return
+        self._told[peer.node] = _Told(view, ready)
+        if view < self.view.number:
+            self._effects.append(Send(peer, pack_message(self.view.news())))
+        self._consider(now)
+
+    def hear_vote(self, peer: Origin, message: Vote, now: float) -> None:
+        """A linked peer's word in deciding a view; PeerError if it cannot be meant, or comes from a run that
+        was founded apart from this one.
+        """
+        if isinstance(message, ViewNews):
+            self._hear_news(peer, parse_view(message))
+        else:
+            self._consensus.hear(peer, message)
+        self._notice(now)
+        self._consider(now)
+
+    def saved(self, revision: int, now: float) -> None:
+        """The votes of this revision are on disk."""
+        self._consensus.saved(revision)
+        self._notice(now)
+        self._consider(now)
+
+    def leaving(self, node: int) -> None:
+        """A linked node said GOODBYE: it is to leave the view, until it links again."""
+        self._wishes.leaving.add(node)
+
+    def wish_eviction(self, node: int, words: str, now: float) -> None:
+        """Evict a member, `words` say why; kept until it is withdrawn or a view shows it, acted on while
+        READY.
+        """
+        if node in self.view.lives and node != self.me.node:
+            self._wishes.unwanted[node] = words
+            self._consider(now)
+
+    def withdraw_eviction(self, node: int) -> None:
+        """The reason to evict that node is gone."""
+        self._wishes.unwanted.pop(node, None)
+
+    def remove(self, node: int, *, forbid: bool) -> None:
+        """A person wants a node out of the view, with `forbid` for good; kept until a view shows it."""
+        self._wishes.remove(node, forbid=forbid, view=self.view)
+
+    def pass_time(self, now: float, *, ready: bool, stopping: bool) -> None:
+        """`ready`: this node is READY; `stopping`: it said GOODBYE and only votes from now on."""
+        self._ready, self._stopping = ready, stopping
+        self._wishes.pass_time(now)
+        if stopping:
+            self._wishes.leaving.add(self.me.node)
+        self._consider(now)
+
+    def explain(self) -> str:
+        """What is being decided and what it waits for, in one sentence; "" if nothing."""
+        view, wish = self.view, self._wish
+        if self.me.node in view.forbidden:
+            return f"this node was removed for good by view {view.number} and is not admitted again"
+        if view.number == 0 and wish is None:
+            here, needed = len(self._here()), self.founders // 2 + 1
+            return f"the run is not founded: {here} of {self.founders} nodes are here, it takes {needed}"
+        if wish is None:
+            if self.me in view or self._stopping:
+                return ""
+            return f"a majority of view {view.number} is to admit it: {self._name_all(view.lives)}"
+        what = f"view {wish.number} with {self._name_all(wish.lives)}"
+        if self._since is None:
+            away = view.lives.keys() - self._links.keys() - {self.me.node}
+            return f"{what} waits for a majority of view {view.number}: {self._name_all(away)} not linked"
+        attempt = self._consensus.attempt
+        if attempt is None:
+            return f"{what} is about to be proposed"
+        answered = attempt.accepted if attempt.accepting else attempt.promised
+        silent = self._voters() - answered
+        return f"{what} is being decided, without an answer yet from: {self._name_all(silent)}"
+
+    # what to propose, and when
+
+    def _consider(self, now: float) -> None:
+        self._wish = self._wanted(now)
+        if self._wish is None:
+            self._since = None
+            self._consensus.abandon()
+            return
+        if not self._is_quorum(self._links.keys() | {self.me.node}):
+            self._since = None
+            return
+        if self._since is None:
+            self._since, self._tries = now, 0
+        answers = 2 ** min(self._tries - 1, DOUBLINGS_MAX) if self._tries else 0
+        if now - self._since >= (answers + self._rank()) * self._timing.turn_s:
+            self._consensus.propose(self._wish)
+            self._since = now
+            self._tries += 1
+
+    def _wanted(self, now: float) -> View | None:
+        """The next view by the wishes of the moment; None if there is none, or none for this node to make."""
+        view = self.view
+        behind = any(told.view > view.number for told in self._told.values())
+        if self._stopping or behind:
+            return None
+        if view.number == 0:
+            return self._wanted_founding(now)
+        if self.me.node not in view.lives:
+            return None
+        here = self._here()
+        wish = self._wishes.next_view(view, here, ready=self._ready, now=now)
+        if wish is not None and self._is_quorum(here.keys()):
+            staying = here.keys() - self._wishes.leaving
+            if not wish.quorum(staying, self._two_nodes):
+                # They could never decide anything again: better that all stay whom no person wants out.
+                return self._wishes.next_view(view, here, ready=False, now=now)
+        return wish
+
+    def _wanted_founding(self, now: float) -> View | None:
+        nodes = {node: life for node, life in self._here().items() if node not in self._wishes.leaving}
+        all_here = len(nodes) >= self.founders > 1  # without a list there is no telling who else is about
+        waited = now - self._began >= self._timing.patience_s
+        if not self._is_quorum(nodes.keys()) or not (all_here or waited):
+            return None
+        return self.view.replace(dict(sorted(nodes.items())[:MEMBERS_MAX]), set(), set())
+
+    def _here(self) -> dict[int, int]:
+        """The lives that were heard, and this one."""
+        return {self.me.node: self.me.incarnation} | {
+            node: self._links[node].incarnation for node in self._told
+        }
+
+    def _rank(self) -> int:
+        """How many linked nodes that could propose the same go first: READY ones, then lower ids."""
+        before = 0
+        mine = (not self._ready, self.me.node)
+        for node, told in self._told.items():
+            if (self.view.number == 0 or node in self.view.lives) and node not in self._wishes.leaving:
+                before += (not told.ready, node) < mine
+        return min(before, RANK_MAX)
+
+    def _voters(self) -> Set[int]:
+        return self.view.lives.keys() if self.view.number else self._links.keys() | {self.me.node}
+
+    def _is_quorum(self, nodes: Set[int]) -> bool:
+        if self.view.number == 0:
+            return len(nodes) >= self.founders // 2 + 1
+        return self.view.quorum(nodes, self._two_nodes)
+
+    # news of views
+
+    def _hear_news(self, peer: Origin, view: View) -> None:
+        self._consensus.check_founding(view)
+        if self._links.get(peer.node) == peer and peer.node in self._told:
+            self._told[peer.node].view = max(self._told[peer.node].view, view.number)
+        if view.number == self.view.number and view != self.view:
+            words = f"it has another view {view.number} than this node: one of the two lost its votes"
+            raise PeerError("view", words)
+        if view.number > self.view.number + VIEWS_SKIPPED_MAX:
+            raise PeerError("view", f"it tells of view {view.number}, far beyond {self.view.number}")
+        if view.number > self.view.number:
+            self._consensus.learn(view)
+
+    def _notice(self, now: float) -> None:
+        """Take over the view that was decided or told, if there is one, and tell of it."""
+        before, view = self.view, self._consensus.votes.view
+        if view.number == before.number:
+            return
+        self.view = view
+        self._since = None
+        self.admitted_in = view.member_since(self.me)
+        self._effects.append(Note("view", f"view {view.number}: {self._name_all(view.lives)}"))
+        self._effects += self._wishes.take_note(
+            before, view, linked=self._links.keys(), names=self._names, now=now
+        )
+        news = pack_message(view.news())
+        for node, peer in sorted(self._links.items()):
+            if node not in self._told or self._told[node].view < view.number:
+                self._effects.append(Send(peer, news))
+
+    def _name_all(self, nodes: Set[int] | Mapping[int, int]) -> str:
+        return ", ".join(self._names.get(node, f"{node:016x}") for node in sorted(nodes))

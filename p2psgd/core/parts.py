@@ -1,0 +1,58 @@
+"""What one replica is made of, for the classes that work on it together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from p2psgd.core.acks import Acknowledgements
+from p2psgd.core.budget import Budget
+from p2psgd.core.counters import Counters
+from p2psgd.core.feeding import Feeder
+from p2psgd.core.frontier import Origin
+from p2psgd.core.joining import Joining
+from p2psgd.core.membership import Membership
+from p2psgd.core.outbound import Outbound
+from p2psgd.core.peer import Peer
+from p2psgd.core.repair import Repair
+from p2psgd.core.state import State
+from p2psgd.core.sweeping import Sweeping
+from p2psgd.core.tally import Tally
+from p2psgd.core.timing import Timing
+
+
+@dataclass(slots=True)
+class Parts:
+    """One of each."""
+
+    me: Origin
+    timing: Timing
+    state: State
+    peers: dict[Origin, Peer]  # the linked ones
+    names: dict[int, str]  # of nodes, for people
+    acks: Acknowledgements
+    membership: Membership
+    joining: Joining
+    budget: Budget
+    sweeping: Sweeping
+    out: Outbound
+    feeder: Feeder
+    repair: Repair
+    saved: dict[Origin, int]  # what is in this node's latest checkpoint
+    counters: Counters = field(default_factory=Counters)
+    tally: Tally = field(default_factory=Tally)
+    quarantined: bool = False  # the weights in memory are not what was applied,
+    quarantined_at: float = 0.0  # and since when that is known
+
+    @property
+    def ready(self) -> bool:
+        """This node is a member whose replica is complete."""
+        return self.joining.ready and not self.quarantined
+
+    @property
+    def other_members(self) -> list[Origin]:
+        """Of the view that this node knows."""
+        return [member for member in self.membership.view.members if member != self.me]
+
+    def name_of(self, origin: Origin) -> str:
+        """What people call this origin's node."""
+        return self.names.get(origin.node, f"{origin.node:016x}")

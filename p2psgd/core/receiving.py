@@ -1,0 +1,168 @@
+"""What peers say about updates: taking them, believing what is said of them, asking for what is lacking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from p2psgd.core.applying import apply_update
+from p2psgd.core.budget import TRIM_TO
+from p2psgd.core.congestion import Congestion
+from p2psgd.core.effects import Alarm, Deliver
+from p2psgd.core.events import StatusReceived
+from p2psgd.core.frontier import Origin
+from p2psgd.core.parts import Parts
+from p2psgd.core.peer import Peer
+from p2psgd.errors import PeerError
+from p2psgd.wire import codec
+from p2psgd.wire.frames import FrameType, pack_frame
+from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow
+from p2psgd.wire.update import parse_update
+
+STATUS_APPLIED_BYTES: Final = 256 * 1024  # STATUS also goes out after this much was applied from one peer,
+STATUS_APPLIED_UPDATES: Final = 64  # or so many updates
+
+
+class Receiver:
+    """Checks all of what came before anything changes; PeerError for what no honest peer says."""
+
+    def __init__(
+        self, parts: Parts, congestion: Congestion, *, send_status: Callable[[Peer, float], None]
+    ) -> None:
+        self._parts = parts
+        self._congestion = congestion
+        self._send_status = send_status
+        self._acks_are_new = False  # since the log was last trimmed for want of room
+        self._lacked_bytes = 0  # of the update that was held back last, if none was taken since
+
+    # -- updates
+
+    def update(self, peer: Peer, body: bytes | bytearray, now: float) -> None:
+        """The body of an UPDATE frame: apply it, or count it as a duplicate, or ask for what comes before."""
+        parts, state = self._parts, self._parts.state
+        header, payload = parse_update(body, state.spec.weights)
+        origin = Origin(header.node, header.incarnation)
+        applied = state.frontier.sequence(origin)
+        if header.sequence <= applied:
+            parts.tally.duplicates += 1
+            return
+        if origin == parts.me:
+            raise PeerError(
+                "identity",
+                f"update {header.sequence} bears this node's own id, but it has made only {applied}",
+            )
+        if not self._make_room(len(body)):
+            parts.counters.held_back += 1
+            return
+        if header.sequence > applied + 1:
+            self._ask(origin, header.sequence - 1, peer, now)
+            return
+        room = ORIGINS_MAX - (parts.me not in state.frontier)  # one row is this node's own
+        if origin not in state.frontier and len(state.frontier) >= room:
+            raise PeerError("origins", f"a run has at most {ORIGINS_MAX} origins, this would be one more")
+        words = codec.decode(payload, header.count, state.spec.weights)
+        if state.digest_after(origin, words, header.step) != header.digest:
+            sentence = f"update {header.sequence} of {parts.name_of(origin)} does not fit its digest"
+            parts.out.order(Alarm(sentence))
+            raise PeerError("digest", sentence)
+        frame = pack_frame(FrameType.UPDATE, bytes(body))
+        apply_update(parts, header, words, frame, own=False)
+        parts.tally.applied += 1
+        self._lacked_bytes = 0
+        if origin == peer.origin:
+            peer.brought = now
+        parts.out.order(Deliver(body))
+        peer.applied_bytes += len(frame)
+        peer.applied_updates += 1
+        if peer.applied_bytes >= STATUS_APPLIED_BYTES or peer.applied_updates >= STATUS_APPLIED_UPDATES:
+            self._send_status(peer, now)
+
+    def _make_room(self, body_bytes: int) -> bool:
+        """A peer's update of so many bytes can be taken, if need be by trimming before the next look."""
+        parts = self._parts
+        fits = parts.budget.room(body_bytes)
+        if not fits and parts.ready and self._acks_are_new:
+            self._acks_are_new = False
+            parts.budget.trim(parts.membership.view, parts.acks, parts.saved, TRIM_TO)
+            fits = parts.budget.room(body_bytes)
+        if not fits:
+            self._lacked_bytes = body_bytes
+        return fits
+
+    def lacks_room(self) -> bool:
+        """The update that found no room last, or if all did an empty one, would find none now."""
+        return not self._parts.budget.room(self._lacked_bytes)
+
+    # -- STATUS
+
+    def status(self, peer: Peer, event: StatusReceived, now: float) -> None:
+        """What a peer has applied: remember it, compare digests, ask for what is lacking, send it more."""
+        parts, view = self._parts, self._parts.membership.view
+        if event.founding and view.founding and event.founding != view.founding:
+            raise PeerError(
+                "founding",
+                f"{peer.name} belongs to a run of the same recipe that was founded apart from this node's: "
+                "stop one of the two and start it again with an empty --state",
+            )
+        if peer.origin.node in view.forbidden and event.view >= view.number:
+            raise PeerError("forbidden", f"{peer.name} was removed from the run for good")
+        status = {Origin(row.node, row.incarnation): row for row in event.rows}
+        self._check_rows(peer, status)
+        first, acknowledged = peer.status is None, peer.has(parts.me)
+        peer.status = status
+        peer.view, peer.ready, peer.loop_lag_ms = event.view, event.ready, event.loop_lag_ms
+        parts.acks.hear(peer.origin, event.rows, event.view, event.confirmed, now)
+        self._acks_are_new = True
+        parts.membership.hear_status(peer.origin, view=event.view, ready=event.ready, now=now)
+        if 0 < peer.has(peer.origin) <= parts.state.frontier.sequence(peer.origin):
+            peer.brought = now
+        if first or peer.has(parts.me) > acknowledged:
+            peer.acknowledged = now
+        parts.tally.acknowledged = max(parts.tally.acknowledged, peer.has(parts.me))
+        self._congestion.hear(peer)
+        if parts.budget.fullness < 1.0:
+            self._ask_for_all(peer, now)
+        parts.feeder.follow(peer)
+        parts.feeder.push(peer, now)
+
+    def _check_rows(self, peer: Peer, status: Mapping[Origin, FrontierRow]) -> None:
+        parts = self._parts
+        for origin, row in status.items():
+            applied = parts.state.frontier.sequence(origin)
+            if row.sequence == applied and row.digest != parts.state.frontier.digest(origin):
+                who = parts.name_of(origin)
+                words = f"{peer.name} and this node differ in their digest of {who} at update {applied}"
+                parts.out.order(Alarm(words))
+                raise PeerError("digest", words)
+            if origin == parts.me and row.sequence > applied:
+                raise PeerError(
+                    "identity",
+                    f"{peer.name} has {row.sequence} updates of this node, which made only {applied}",
+                )
+
+    # -- asking
+
+    def _ask_for_all(self, peer: Peer, now: float) -> None:
+        for origin, row in (peer.status or {}).items():
+            lacking = row.sequence > self._parts.state.frontier.sequence(origin)
+            if lacking and not self._expected_from_origin(origin, now):
+                self._ask(origin, row.sequence, peer, now)
+
+    def _expected_from_origin(self, origin: Origin, now: float) -> bool:
+        """The origin itself is linked, lively and holds it: it sends what we lack without being asked.
+
+        Lively is who brings something: one that only says that it is ahead may believe we have it.
+        """
+        parts = self._parts
+        direct = parts.peers.get(origin)
+        if direct is None or now - direct.brought >= parts.timing.patience_s:
+            return False
+        return not parts.repair.has_gap(origin, origin, parts.state.frontier.sequence(origin))
+
+    def _ask(self, origin: Origin, last: int, peer: Peer, now: float) -> None:
+        """Ask `peer` for the updates of `origin` up to `last`, if it is the one to ask and has room."""
+        parts, frontier = self._parts, self._parts.state.frontier
+        if peer.credit > 0 and peer.floor(origin) <= frontier.sequence(origin):
+            need = parts.repair.missing(origin, last, peer, frontier=frontier, peers=parts.peers, now=now)
+            if need is not None:
+                parts.out.say(peer, need)

@@ -1,0 +1,44 @@
+"""The scrub: does memory still hold what was written to it?
+
+The digest is recomputed from the coordinates themselves, slice by slice, and compared with the running one,
+which only ever saw the updates. Updates between two slices count for the slices already seen, so the sum at
+the end is that of one moment.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.core.consistent_copy import words_below
+from p2psgd.core.lattice import Lattice
+from p2psgd.wire import codec
+
+
+class Scrub:
+    """One round after another over a lattice; make a new one after `Lattice.replace`."""
+
+    def __init__(self, lattice: Lattice) -> None:
+        self._lattice = lattice
+        self._seen = 0
+        self._digest = 0
+
+    def advance(self, count: int) -> bool | None:
+        """Look at the next `count` coordinates. None if the round goes on; else it is over, the next one
+        begins, and the coordinates have (True) or have not (False) the digest that they should have.
+        """
+        lattice = self._lattice
+        end = min(self._seen + count, len(lattice.coordinates))
+        part = codec.digest_coordinates(lattice.coordinates[self._seen : end], lattice.key, self._seen)
+        self._digest = (self._digest + part) % 2**64
+        self._seen = end
+        if end < len(lattice.coordinates):
+            return None
+        intact = self._digest == lattice.digest
+        self._seen = self._digest = 0
+        return intact
+
+    def note(self, words: NDArray[np.uint32], step: int) -> None:
+        """The lattice was updated, or is about to be before the next `advance`."""
+        part = codec.digest_words(words_below(words, self._seen), step, self._lattice.key)
+        self._digest = (self._digest + part) % 2**64

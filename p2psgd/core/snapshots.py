@@ -1,0 +1,219 @@
+"""Snapshots, both ways: giving this node's replica to a joiner, and taking another's as a whole."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.core.damage import Damage
+from p2psgd.core.effects import Alarm, Drop, Halt, NextTurn, Note, Reload
+from p2psgd.core.events import SnapshotBegun, SnapshotChunkReceived, SnapshotEnded, SnapshotTailReceived
+from p2psgd.core.frontier import Origin
+from p2psgd.core.parts import Parts
+from p2psgd.core.peer import Peer
+from p2psgd.core.snapshot_giving import SnapshotFeed
+from p2psgd.core.snapshot_intake import SnapshotIntake
+from p2psgd.core.snapshot_taking import SnapshotTaking
+from p2psgd.errors import PeerError
+from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow, SnapshotEnd, SnapshotRequest
+
+TAIL_PER_CAPACITY: Final = 4  # a donor's log may be larger than the joiner's
+BUSY: Final = "busy with another copy: ask again"
+
+
+class Snapshots:
+    """Gives one at a time and takes one at a time."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.taking = SnapshotTaking(parts.timing)
+        self._parts = parts
+        self._asker: Origin | None = None  # for whom a copy is under way
+        self._rows: list[FrontierRow] = []
+
+    # -- giving
+
+    def give(self, peer: Peer, now: float) -> None:
+        """A peer asks for a snapshot: begin to copy, or say why not."""
+        if peer.feed is not None or self._asker == peer.origin:
+            return  # it is on its way
+        words = ""
+        if self._parts.feeder.silent or not self._parts.joining.passed:
+            words = "this node's own replica is not complete"
+        elif self._parts.sweeping.copying or any(
+            other.feed is not None for other in self._parts.peers.values()
+        ):
+            words = BUSY
+        if words:
+            self._parts.out.say(peer, SnapshotEnd(words=words))
+            return
+        self._asker = peer.origin
+        self._parts.sweeping.begin_copy(lambda coordinates: self._feed(coordinates, now))
+        self._parts.out.order(NextTurn())
+
+    def _feed(self, coordinates: NDArray[np.int32], now: float) -> None:
+        asker, self._asker = self._asker, None
+        peer = None if asker is None else self._parts.peers.get(asker)
+        if peer is None:
+            return
+        others = [
+            member
+            for member in self._parts.membership.view.members
+            if member not in (self._parts.state.me, peer.origin)
+        ]
+        tail = self._parts.state.log.tail(lambda origin: self._parts.acks.stable(origin, others))
+        frames = [frame for _, _, frame in tail]
+        peer.feed = SnapshotFeed(
+            coordinates, self._parts.state.frontier.rows(), self._parts.state.lattice.digest, frames, now=now
+        )
+        self._parts.counters.snapshots_given += 1
+        size = peer.feed.bytes_total / 1e6
+        words = f"giving {peer.name} a snapshot of {size:.1f} MB"
+        self._parts.out.order(Note("snapshot given", words, peer.origin.node))
+        self._parts.feeder.push(peer, now)
+
+    # -- taking
+
+    def pass_time(self, now: float, *, full: bool) -> None:
+        """Ask for a snapshot if one is needed; give up on donors and askers that have stopped."""
+        parts = self._parts
+        for peer in parts.peers.values():
+            if peer.feed is not None and now - peer.feed.moved > parts.timing.silence_s:
+                words = f"{peer.name} has taken nothing of its snapshot for {now - peer.feed.moved:.0f} s"
+                parts.out.order(Drop(peer.origin, "slow", words))
+        if self.taking.overdue(now):
+            self.taking.end(now, avoid_s=parts.timing.patience_s)
+        if self.taking.donor is not None:
+            return
+        if parts.quarantined and now - parts.quarantined_at > parts.timing.gone_s:
+            self._abandon()
+            return
+        if not parts.joining.passed:
+            return
+        beyond = self._beyond_replay()
+        full = full and not parts.joining.ready
+        if not (parts.quarantined or full or beyond):
+            self.taking.need_none()
+            return
+        donor = self.taking.choose(
+            parts.peers,
+            parts.membership.view,
+            parts.state,
+            beyond=beyond,
+            anyway=parts.quarantined,
+            now=now,
+        )
+        if donor is not None and donor.credit > 0:
+            self.taking.ask(donor.origin, now)
+            parts.out.say(donor, SnapshotRequest(view=parts.membership.view.number))
+        elif self.taking.hopeless(now) and (parts.quarantined or not parts.joining.ready):
+            self._abandon()
+
+    def _beyond_replay(self) -> set[Origin]:
+        """The origins of which something is lacking that no linked peer's log holds."""
+        frontier, peers = self._parts.state.frontier, self._parts.peers.values()
+        beyond = set()
+        for peer in peers:
+            for origin, row in (peer.status or {}).items():
+                applied = frontier.sequence(origin)
+                if row.sequence > applied and not any(other.holds(origin, applied) for other in peers):
+                    beyond.add(origin)
+        return beyond
+
+    def _abandon(self) -> None:
+        if self._parts.quarantined:  # only memory is damaged: what is on disk lacks nothing
+            words = "no member can give a snapshot that has all that this node had applied"
+            self._parts.out.order(Halt(f"{words}; started again, it goes on from its checkpoint", again=True))
+            return
+        lost = self.taking.least_loss
+        self.taking.need_none()
+        self._parts.counters.lost_updates += lost
+        words = (
+            f"{lost} updates that only this node had applied are lost: nobody holds them as updates any "
+            "more, and the others have gone on without them. Started again, this node joins anew"
+        )
+        self._parts.out.order(Note("abandoned", words))
+        self._parts.out.order(Halt(words, again=True, abandon=True))
+
+    def begin(self, peer: Peer, event: SnapshotBegun, now: float) -> None:
+        """The donor begins; PeerError if what it announces cannot be."""
+        if peer.origin != self.taking.donor:
+            return  # given up meanwhile, as what follows
+        if not self._parts.state.fits(event.rows, event.digest):
+            raise PeerError("snapshot", "the digest of a snapshot is not that of its frontier")
+        made = self._parts.state.frontier.sequence(self._parts.me)
+        rows = {Origin(row.node, row.incarnation): row for row in event.rows}
+        if self._parts.me in rows and rows[self._parts.me].sequence > made:
+            raise PeerError("snapshot", f"a snapshot holds more updates of this node than the {made} it made")
+        if len(rows) + (self._parts.me not in rows) > ORIGINS_MAX:
+            raise PeerError(
+                "origins", f"a run has at most {ORIGINS_MAX} origins, this node would be one more"
+            )
+        spec, log = self._parts.state.spec, self._parts.state.log
+        self.taking.intake = SnapshotIntake(
+            spec.weights,
+            spec.key,
+            event.rows,
+            event.digest,
+            event.tail,
+            tail_bytes_max=TAIL_PER_CAPACITY * log.capacity,
+        )
+        self._rows = event.rows
+        self.taking.moved(0, now)
+
+    def take(self, peer: Peer, event: SnapshotChunkReceived | SnapshotTailReceived, now: float) -> None:
+        """The next piece."""
+        if peer.origin != self.taking.donor:
+            return
+        if self.taking.intake is None:
+            raise PeerError("snapshot", "a piece of a snapshot came before its beginning")
+        if isinstance(event, SnapshotChunkReceived):
+            self.taking.intake.chunk(event.body)
+        else:
+            self.taking.intake.tail(event.body)
+        self.taking.moved(len(event.body), now)
+
+    def end(self, peer: Peer, event: SnapshotEnded, now: float) -> bool:
+        """All of it has come, or the donor has none to give; True if it was taken."""
+        if peer.origin != self.taking.donor:
+            return False
+        intake = self.taking.intake
+        if event.words:
+            self.taking.end(now, avoid_s=self._parts.timing.turn_s)
+            return False
+        if intake is None:
+            raise PeerError("snapshot", "a snapshot ended before its beginning")
+        intake.end()
+        if self._parts.state.lost_by({origin: row[0] for origin, row in intake.frontier.items()}):
+            self.taking.end(now, avoid_s=self._parts.timing.turn_s)  # its STATUS has promised more: ask again
+            return False
+        state = self._parts.state
+        damage = Damage(state) if self._parts.quarantined else None
+        try:
+            again = state.adopt(intake, self._rows)
+        except LookupError as error:
+            self._parts.out.order(Alarm(f"a snapshot could not be taken: {error}"))
+            self.taking.end(now, avoid_s=self._parts.timing.patience_s)
+            return False
+        self._parts.sweeping.abort()
+        self._asker = None
+        self.taking.end(now)
+        if damage is not None:
+            self._parts.out.order(Note("quarantine", damage.describe(intake, state)))
+        self._parts.counters.snapshots_taken += 1
+        self._parts.counters.reapplied += again
+        words = f"took a snapshot from {peer.name}"
+        if again:
+            words += f" and applied {again} updates again that it lacked"
+        self._parts.out.order(Note("snapshot taken", words, peer.origin.node))
+        self._parts.quarantined = self._parts.feeder.silent = False
+        self._parts.out.order(Reload())
+        return True
+
+    def forget(self, peer: Origin, now: float) -> None:
+        """The link to `peer` is gone: it is given nothing, and asked for nothing more."""
+        if self._asker == peer:
+            self._asker = None
+        if self.taking.donor == peer:
+            self.taking.end(now)

@@ -1,0 +1,127 @@
+"""The weights and all that must change with them in one go: frontier, log, running digest.
+
+Nothing here decides; every change is whole or not made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.core.frontier import Frontier, Origin
+from p2psgd.core.lattice import Lattice, RangeWarning
+from p2psgd.core.log import UpdateLog
+from p2psgd.core.restored import Restored
+from p2psgd.core.run_spec import RunSpec
+from p2psgd.core.snapshot_intake import SnapshotIntake
+from p2psgd.wire import codec
+from p2psgd.wire.frames import PREFIX
+from p2psgd.wire.messages import FrontierRow
+from p2psgd.wire.update import UpdateHeader, parse_update
+
+U64_MODULUS = 2**64
+
+
+class Sweep(Protocol):
+    """Goes over the coordinates in slices while they change; each change is told to it."""
+
+    def note(self, words: NDArray[np.uint32], step: int) -> None: ...
+
+
+class State:
+    """One replica's content."""
+
+    def __init__(self, spec: RunSpec, me: Origin, coordinates: NDArray[np.int32], log: UpdateLog) -> None:
+        self.spec = spec
+        self.me = me
+        self.lattice = Lattice(coordinates, key=spec.key)
+        self.frontier = Frontier()
+        self.log = log
+        self.sweeps: list[Sweep] = []
+
+    def digest_after(self, origin: Origin, words: NDArray[np.uint32], step: int) -> int:
+        """The origin's running digest once this update of it is applied."""
+        before = self.frontier.digest(origin)
+        return (before + codec.digest_words(words, step, self.spec.key)) % U64_MODULUS
+
+    def apply(self, header: UpdateHeader, words: NDArray[np.uint32], frame: bytes) -> RangeWarning | None:
+        """Log, weights, frontier: the whole of an update that has passed every check."""
+        self.log.append(Origin(header.node, header.incarnation), header.sequence, frame)
+        return self._apply(header, words)
+
+    def _apply(self, header: UpdateHeader, words: NDArray[np.uint32]) -> RangeWarning | None:
+        origin = Origin(header.node, header.incarnation)
+        contribution = header.digest - self.frontier.digest(origin)  # checked: what the header says is so
+        warning = self.lattice.apply(words, header.step, contribution)
+        for sweep in self.sweeps:
+            sweep.note(words, header.step)
+        self.frontier.advance(origin, header.sequence, header.digest, header.mini_batch)
+        return warning
+
+    def fits(self, rows: list[FrontierRow], digest: int) -> bool:
+        """A replica of this run at the frontier `rows` has this digest."""
+        return (self.lattice.initial_digest + sum(row.digest for row in rows)) % U64_MODULUS == digest
+
+    def restore(self, restored: Restored) -> dict[Origin, int]:
+        """Become what came from the disk, own updates since the checkpoint included; what the checkpoint
+        itself holds.
+        """
+        self.lattice.replace(restored.coordinates, restored.digest)
+        self.frontier.replace(restored.rows)
+        saved = {origin: self.frontier.sequence(origin) for origin in self.frontier}
+        tail = []
+        for frame in restored.tail:
+            header, _ = parse_update(frame[PREFIX.size :], self.spec.weights)
+            tail.append((Origin(header.node, header.incarnation), header.sequence, frame))
+        self.log.adopt(saved, tail)
+        for frame in restored.own:
+            header, payload = parse_update(frame[PREFIX.size :], self.spec.weights)
+            if header.sequence == self.frontier.sequence(Origin(header.node, header.incarnation)) + 1:
+                self.apply(header, codec.decode(payload, header.count, self.spec.weights), frame)
+        return saved
+
+    def exclusives(self, frontier: Mapping[Origin, tuple[int, int]]) -> dict[Origin, int]:
+        """For each origin of which more is applied here than `frontier` has: up to where it has it."""
+        there = {origin: frontier.get(origin, (0, 0))[0] for origin in self.frontier}
+        return {origin: last for origin, last in there.items() if self.frontier.sequence(origin) > last}
+
+    def lost_by(self, has: Mapping[Origin, int]) -> int:
+        """How many updates applied here would be lost by becoming a replica with the frontier `has`: those
+        beyond it that the log no longer holds.
+        """
+        return sum(
+            max(0, self.log.floor(origin) - has.get(origin, 0))
+            for origin in self.frontier
+            if self.frontier.sequence(origin) > has.get(origin, 0)
+        )
+
+    def adopt(self, intake: SnapshotIntake, rows: list[FrontierRow]) -> int:
+        """Become the replica of a snapshot, then apply again what it lacks; how many those were.
+
+        `lost_by` must have said 0. LookupError, with nothing changed, if an update to be applied again cannot
+        be read. Sweeps under way are dropped.
+        """
+        again = [
+            frame
+            for origin, last in self.exclusives(intake.frontier).items()
+            for frame in self._held(origin, last, self.frontier.sequence(origin))
+        ]
+        sequences = {origin: sequence for origin, (sequence, _) in intake.frontier.items()}
+        self.sweeps.clear()
+        self.lattice.replace(intake.coordinates, intake.digest)
+        self.frontier.replace(rows)
+        self.log.adopt(sequences, intake.frames)
+        for frame in again:
+            header, payload = parse_update(frame[PREFIX.size :], self.spec.weights)
+            self._apply(header, codec.decode(payload, header.count, self.spec.weights))
+        return len(again)
+
+    def _held(self, origin: Origin, after: int, last: int) -> Iterable[bytes]:
+        for sequence in range(after + 1, last + 1):
+            frame = self.log.frame(origin, sequence)
+            if frame is None:
+                raise LookupError(f"update {sequence} of {origin.node:016x} cannot be read from the log")
+            yield frame

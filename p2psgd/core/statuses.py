@@ -1,0 +1,95 @@
+"""What a STATUS says, and when it goes out: the frontier with floors and acknowledgements, and which members
+are heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from p2psgd.core.frontier import Origin
+from p2psgd.core.joining import lacks_floor
+from p2psgd.core.parts import Parts
+from p2psgd.core.peer import Peer
+from p2psgd.core.state import State
+from p2psgd.core.view import View
+from p2psgd.wire.messages import ConfirmedRow, Status, pack_confirmed, pack_frontier, pack_message
+
+
+def pack_status(
+    state: State,
+    peers: Mapping[Origin, Peer],
+    view: View,
+    saved: Mapping[Origin, int],
+    *,
+    ready: bool,
+    loop_lag_ms: int,
+    heard_since: float,
+) -> bytes:
+    """The frame. Peers not heard since `heard_since` are not vouched for."""
+    vouched = [
+        peer
+        for peer in peers.values()
+        if peer.status is not None
+        and peer.heard >= heard_since
+        and peer.origin in view
+        and not lacks_floor(peer, state.frontier)
+    ]
+    rows = []
+    for row in state.frontier.rows():
+        origin = Origin(row.node, row.incarnation)
+        rows.append(
+            row._replace(
+                floor=state.log.floor(origin),
+                durable=saved.get(origin, 0),
+                least=min([row.sequence, *(peer.has(origin) for peer in vouched)]),
+            )
+        )
+    confirmed = [ConfirmedRow(*peer.origin, peer.view) for peer in vouched]
+    return pack_message(
+        Status(
+            frontier=pack_frontier(rows),
+            view=view.number,
+            founding=view.founding,
+            ready=ready,
+            confirmed=pack_confirmed(confirmed),
+            loop_lag_ms=loop_lag_ms,
+        )
+    )
+
+
+class Statuses:
+    """Sends STATUS; every peer gets the same one as long as nothing has changed."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.loop_lag_ms = 0
+        self._parts = parts
+        self._said: tuple[int, int, bool, float] | None = None  # when the frame was last packed,
+        self._frame = b""  # and the frame
+
+    def send(self, peer: Peer, now: float, *, always: bool = False) -> None:
+        """Send one if there is credit, or `always`."""
+        if peer.credit > 0 or always:
+            self._parts.out.send(peer, self._pack(now))
+            peer.status_due = now + self._parts.timing.status_s
+            peer.applied_bytes = peer.applied_updates = 0
+
+    def send_to_all(self, now: float, *, always: bool = False) -> None:
+        """To every linked peer."""
+        for peer in self._parts.peers.values():
+            self.send(peer, now, always=always)
+
+    def _pack(self, now: float) -> bytes:
+        parts = self._parts
+        said = parts.state.frontier.version, parts.membership.view.number, parts.ready, now
+        if said != self._said:
+            self._said = said
+            self._frame = pack_status(
+                parts.state,
+                parts.peers,
+                parts.membership.view,
+                parts.saved,
+                ready=parts.ready,
+                loop_lag_ms=self.loop_lag_ms,
+                heard_since=now - parts.timing.patience_s,
+            )
+        return self._frame

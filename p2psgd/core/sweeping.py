@@ -1,0 +1,86 @@
+"""Work on all coordinates, in slices so that no turn of the loop is long: consistent copies and the scrub.
+
+A copy, for a donor's snapshot or a checkpoint, moves on by 256 KiB in each turn. The scrub begins every 12
+patiences and takes 60 ticks, 12 s at the usual patience.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.core.consistent_copy import ConsistentCopy
+from p2psgd.core.scrub import Scrub
+from p2psgd.core.state import State
+from p2psgd.core.timing import Timing
+
+SLICE: Final = 1 << 16  # coordinates
+SCRUB_TICKS: Final = 60
+
+
+class Sweeping:
+    """At most one copy and one scrub at a time."""
+
+    def __init__(self, state: State, timing: Timing, now: float) -> None:
+        self.scrub_due = now + timing.gone_s
+        self.clean: bool | None = None  # what the last scrub found, None before the first,
+        self.scrubbed: float | None = None  # and when it ended
+        self._state = state
+        self._timing = timing
+        self._copy: ConsistentCopy | None = None
+        self._deliver: Callable[[NDArray[np.int32]], None] | None = None
+        self._scrub: Scrub | None = None
+
+    @property
+    def copying(self) -> bool:
+        """A copy is under way: another must wait."""
+        return self._copy is not None
+
+    @property
+    def scrubbing(self) -> bool:
+        """A scrub is under way."""
+        return self._scrub is not None
+
+    def begin_copy(self, deliver: Callable[[NDArray[np.int32]], None]) -> None:
+        """Copy the coordinates; `deliver` gets the copy at the moment when it is the state of that moment."""
+        assert self._copy is None
+        self._copy = ConsistentCopy(self._state.lattice.coordinates)
+        self._deliver = deliver
+        self._state.sweeps.append(self._copy)
+
+    def turn(self) -> bool:
+        """One slice of the copy; True if another turn is needed."""
+        if self._copy is None:
+            return False
+        if not self._copy.advance(SLICE):
+            return True
+        copy, deliver = self._copy, self._deliver
+        assert deliver is not None
+        self._state.sweeps.remove(copy)
+        self._copy = self._deliver = None
+        deliver(copy.coordinates)
+        return False
+
+    def pass_time(self, now: float) -> bool | None:
+        """One slice of the scrub, if it is time; its result once it is whole."""
+        if self._scrub is None:
+            if now < self.scrub_due:
+                return None
+            self._scrub = Scrub(self._state.lattice)
+            self._state.sweeps.append(self._scrub)
+        weights = len(self._state.lattice.coordinates)
+        result = self._scrub.advance(-(-weights // SCRUB_TICKS))
+        if result is not None:
+            self._state.sweeps.remove(self._scrub)
+            self._scrub = None
+            self.clean, self.scrubbed = result, now
+            self.scrub_due = now + self._timing.gone_s
+        return result
+
+    def abort(self) -> None:
+        """The coordinates were replaced."""
+        self._copy = self._deliver = self._scrub = None
+        self._state.sweeps.clear()

@@ -1,0 +1,120 @@
+"""A view: the numbered, agreed set of nodes whose acknowledgements count.
+
+Members are origins, not nodes: a daemon that restarts has lost what it had acknowledged, so its new life is
+admitted like a joiner, by the view that replaces the old one. Who votes on the next view are the nodes,
+whichever life they are in, since votes are on disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from p2psgd.core.frontier import Origin
+from p2psgd.errors import PeerError
+from p2psgd.wire.messages import (
+    Accept,
+    MemberRow,
+    Promise,
+    ViewNews,
+    pack_forbidden,
+    pack_members,
+    parse_forbidden,
+    parse_members,
+)
+
+NUMBER_MAX: Final = 2**62  # nobody gets there by deciding
+
+
+@dataclass(frozen=True)
+class View:
+    """Number 0 is the state before the run is founded: no members, no acknowledgement counts."""
+
+    number: int = 0
+    members: tuple[Origin, ...] = ()  # ascending, one for each node
+    forbidden: frozenset[int] = frozenset()
+    founding: int = 0  # tells runs that were founded apart from each other; 0 only for number 0
+    since: tuple[int, ...] = ()  # for each member, the view since which it has been one without a break
+
+    def __post_init__(self) -> None:
+        if not self.since:
+            object.__setattr__(self, "since", (self.number,) * len(self.members))
+
+    @cached_property
+    def lives(self) -> Mapping[int, int]:
+        """Incarnation by node."""
+        return dict(self.members)
+
+    def member_since(self, origin: Origin) -> int | None:
+        """Number of the view since which this life has been a member without a break, None if it is none."""
+        return self.since[self.members.index(origin)] if origin in self else None
+
+    def __contains__(self, origin: Origin) -> bool:
+        return self.lives.get(origin.node) == origin.incarnation
+
+    def quorum(self, nodes: Set[int], two_nodes: str) -> bool:
+        """Whether the members among `nodes` may decide the next view; any two sets that may, meet.
+
+        `two_nodes` is the run's policy for a view of two: with "lower-id" the one with the lower id decides,
+        with "stall" it takes both.
+        """
+        if two_nodes == "lower-id" and len(self.members) == 2:
+            return self.members[0].node in nodes
+        return 2 * len(nodes & self.lives.keys()) > len(self.members)
+
+    def replace(self, admit: Mapping[int, int], remove: Set[int], forbid: Set[int]) -> View:
+        """The next view: `admit` (incarnation by node) added or renewed, `remove` and `forbid` taken out."""
+        gone = remove | forbid
+        lives = {**self.lives, **admit}
+        members = tuple(sorted(Origin(*life) for life in lives.items() if life[0] not in gone))
+        founding = self.founding if self.number else _founding(members)
+        stayed = {each: number for each, number in self._rows() if each.node not in admit}
+        since = tuple(stayed.get(each, self.number + 1) for each in members)
+        return View(self.number + 1, members, self.forbidden | forbid, founding, since)
+
+    def _rows(self) -> Iterator[tuple[Origin, int]]:
+        return zip(self.members, self.since, strict=True)
+
+    def packed_members(self) -> bytes:
+        """The members as they travel."""
+        return pack_members(MemberRow(*member, number) for member, number in self._rows())
+
+    def packed_forbidden(self) -> bytes:
+        """The forbidden nodes as they travel."""
+        return pack_forbidden(self.forbidden)
+
+    def news(self) -> ViewNews:
+        """The message that tells of this view, once it is decided."""
+        return ViewNews(
+            view=self.number,
+            members=self.packed_members(),
+            forbidden=self.packed_forbidden(),
+            founding=self.founding,
+        )
+
+
+def parse_view(message: Accept | Promise | ViewNews) -> View:
+    """The view that a message carries; PeerError if it can be none."""
+    if message.view > NUMBER_MAX:
+        raise PeerError("message", f"view {message.view} is told: no run gets beyond {NUMBER_MAX}")
+    rows = parse_members(message.members)
+    members = tuple(Origin(row.node, row.incarnation) for row in rows)
+    forbidden = frozenset(parse_forbidden(message.forbidden))
+    view = View(message.view, members, forbidden, message.founding, tuple(row.since for row in rows))
+    if any(not 1 <= row.since <= view.number for row in rows):
+        raise PeerError("message", f"view {view.number} is told with members since a view that cannot be")
+    if not members:
+        raise PeerError("message", f"view {view.number} is told without any member")
+    if forbidden & view.lives.keys():
+        raise PeerError("message", f"view {view.number} is told with a member that it forbids")
+    if view.number == 1 and view.founding != _founding(members):
+        raise PeerError("message", "view 1 is told with a founding that is not that of its members")
+    return view
+
+
+def _founding(members: tuple[Origin, ...]) -> int:
+    packed = pack_members(MemberRow(*member, 1) for member in members)
+    return int.from_bytes(hashlib.sha256(packed).digest()[:8], "little")

@@ -1,0 +1,48 @@
+"""What is given to a link is bounded by its credit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from p2psgd.core.events import (
+    TimePassed,
+)
+from p2psgd.core.outbound import CREDIT_BYTES
+from p2psgd.core.replica import VOTES_OVERDRAFT_BYTES
+from p2psgd.wire.frames import FrameType
+from tests.core.cluster import Cluster, own_update
+
+Clusters = Callable[..., Cluster]
+
+
+def test_what_is_under_way_on_a_link_is_bounded_by_its_credit(clusters: Clusters) -> None:
+    cluster = clusters(2, log_budget_bytes=1 << 26)
+    cluster.link_all()
+    cluster.settle()
+    cluster.stuck = {(0, 1)}
+    dense = sorted({number * number % 4999 for number in range(2400)})[:1250]
+    frame_bytes = 0
+    while cluster.replica(0).log.bytes_held < 5 * CREDIT_BYTES:
+        cluster.give(0, own_update(dense))
+        frame_bytes = max(
+            frame_bytes, cluster.replica(0).parts.tally.own_bytes // cluster.replica(0).sequence
+        )
+    waiting = sum(map(len, cluster.queues[0, 1]))
+    assert CREDIT_BYTES - 2000 <= waiting <= CREDIT_BYTES + frame_bytes  # messages have taken some of it
+    cluster.stuck = set()
+    cluster.settle()
+    cluster.assert_converged()
+
+
+def test_what_is_not_the_log_waits_for_credit_too(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    cluster.stuck = {(0, 1)}
+    next(iter(cluster.replica(0).peers.values())).credit = 0
+    for _ in range(20):
+        cluster.now += 1.0
+        cluster.give(0, TimePassed())
+    waiting = cluster.queues[0, 1]
+    assert all(frame[4] != FrameType.STATUS for frame in waiting)  # nineteen were due
+    assert sum(map(len, waiting)) < VOTES_OVERDRAFT_BYTES

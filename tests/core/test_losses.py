@@ -1,0 +1,165 @@
+"""No snapshot is taken by which something applied here would be lost; giving that up is counted and said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from p2psgd.core.events import TimePassed
+from p2psgd.core.frontier import Origin
+from p2psgd.core.peer import Peer
+from p2psgd.core.snapshot_taking import SnapshotTaking
+from p2psgd.core.timing import Timing
+from p2psgd.core.view import View
+from p2psgd.wire.messages import FrontierRow
+from tests.core.cluster import Cluster, own_update
+from tests.core.test_snapshots import deliver_until, fall_behind
+
+Clusters = Callable[..., Cluster]
+A, B, Z = Origin(50, 1), Origin(51, 1), Origin(60, 1)
+
+
+def donor(origin: Origin, *rows: FrontierRow, ready: bool = True) -> Peer:
+    peer = Peer(origin, "donor", heard=0.0, brought=0.0, credit=1)
+    peer.status = {Origin(row.node, row.incarnation): row for row in rows}
+    peer.ready = ready
+    return peer
+
+
+def test_a_replica_that_lacks_what_only_this_one_has_is_not_taken_but_another_is(clusters: Clusters) -> None:
+    cluster = fall_behind(clusters, 2)
+    cluster.link(1, 2)
+    deliver_until(
+        cluster, lambda: cluster.replica(1).frontier.sequence(cluster.replica(2).me) == 2
+    )  # node 1 has the two, node 0 does not
+    cluster.cut(0, 1)
+    cluster.lose_log(2)
+    cluster.lose_log(1)
+    cluster.link(0, 2)
+    lone = cluster.replica(2)
+    before = lone.parts.counters.snapshots_taken
+    cluster.pass_time(10)
+    assert lone.frontier.sequence(lone.me) == 2
+    assert lone.parts.counters.snapshots_taken >= before
+    assert not cluster.halts
+    cluster.link_all()
+    cluster.pass_time(10)
+    cluster.assert_converged()
+    assert cluster.replica(0).frontier.sequence(lone.me) == 2
+
+
+def come_back_without_log(clusters: Clusters) -> Cluster:
+    """Node 2 was evicted while it was cut off, and its log no longer holds the four updates that only it has;
+    no correct node comes there by itself.
+    """
+    cluster = clusters(3, log_budget_bytes=12_000)
+    cluster.found()
+    cluster.cut(0, 2)
+    cluster.cut(1, 2)
+    cluster.train([2], 4)
+    cluster.train([0, 1], 60)
+    assert cluster.replica(2).me not in cluster.replica(0).membership.view
+    cluster.lose_log(2)
+    cluster.link_all()
+    return cluster
+
+
+def test_after_three_patiences_the_loss_is_counted_and_the_node_begins_anew(clusters: Clusters) -> None:
+    cluster = come_back_without_log(clusters)
+    cluster.pass_time(14)
+    assert not cluster.halts
+    assert cluster.replica(2).parts.counters.snapshots_taken == 0
+    cluster.pass_time(6)
+    [(number, halt)] = cluster.halts
+    assert (number, halt.again, halt.abandon) == (2, True, True)
+    assert halt.words.startswith("4 updates that only this node had applied are lost")
+    assert cluster.replica(2).parts.counters.lost_updates == 4
+    cluster.kill(2)
+    cluster.boot(2)
+    cluster.link_all()
+    cluster.pass_time(10)
+    assert cluster.all_ready()
+    cluster.assert_converged()
+
+
+def test_a_node_that_is_ready_never_gives_itself_up(clusters: Clusters) -> None:
+    """Else two sides that each lack something of the other would both throw away what they have."""
+    cluster = fall_behind(clusters, 2)
+    cluster.lose_log(2)
+    cluster.link_all()
+    cluster.pass_time(60)
+    assert not cluster.halts
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_what_was_lost_while_a_snapshot_came_keeps_it_from_being_adopted(clusters: Clusters) -> None:
+    cluster = fall_behind(clusters, 2)
+    cluster.link_all()
+    lone = cluster.replica(2)
+    deliver_until(cluster, lambda: lone.snapshots.taking.bytes_taken > 0)
+    cluster.stuck = {(2, 0), (2, 1)}
+    cluster.give(2, own_update([17, 4900]))
+    cluster.lose_log(2)
+    cluster.pass_time(5)
+    assert lone.snapshots.taking.bytes_taken > 0
+    assert lone.parts.counters.snapshots_taken == 0
+    assert lone.frontier.sequence(lone.me) == 3
+
+
+def test_hope_begins_anew_if_what_was_lacking_came_otherwise(clusters: Clusters) -> None:
+    cluster = come_back_without_log(clusters)
+    cluster.pass_time(12)
+    for other in (0, 1):
+        cluster.cut(2, other)
+    for _ in range(30):  # alone it lacks nothing that it knows of
+        cluster.now += 1.0
+        cluster.give(2, TimePassed())
+    cluster.link_all()
+    cluster.pass_time(5)
+    assert not cluster.halts
+
+
+def test_a_donor_is_asked_only_for_what_it_has(clusters: Clusters) -> None:
+    """Another that is ahead in what will be replayed anyway would give the same again and again."""
+    replica = clusters(1).replica(0)
+    peers = {peer.origin: peer for peer in (donor(A, FrontierRow(*A, 9, 1)), donor(B, FrontierRow(*Z, 3, 1)))}
+    view = View(1, (A, B))
+
+    def chosen(beyond: set[Origin], *, anyway: bool = False) -> Peer | None:
+        taking = SnapshotTaking(Timing(5.0))
+        return taking.choose(peers, view, replica.parts.state, beyond=beyond, anyway=anyway, now=0.0)
+
+    assert chosen({Z}) is peers[B]
+    assert chosen({A}) is peers[A]
+    assert chosen({Origin(70, 1)}) is None
+    assert chosen(set()) is peers[A]
+    assert chosen({Origin(70, 1)}, anyway=True) is peers[A]
+
+
+def test_a_donor_is_ready_unless_none_is_and_always_a_member(clusters: Clusters) -> None:
+    state = clusters(1).replica(0).parts.state
+    first, second = donor(A, FrontierRow(*Z, 3, 1), ready=False), donor(B, FrontierRow(*Z, 3, 1))
+    taking = SnapshotTaking(Timing(5.0))
+    both = {A: first, B: second}
+    assert taking.choose(both, View(1, (A, B)), state, beyond={Z}, anyway=False, now=0.0) is second
+    assert taking.choose(both, View(1, (A,)), state, beyond={Z}, anyway=False, now=0.0) is first
+    assert taking.choose(both, View(1, ()), state, beyond={Z}, anyway=False, now=0.0) is None
+
+
+def test_a_donor_that_had_none_to_give_is_passed_over_for_a_while(clusters: Clusters) -> None:
+    state = clusters(1).replica(0).parts.state
+    both = {A: donor(A, FrontierRow(*Z, 3, 1)), B: donor(B, FrontierRow(*Z, 3, 1))}
+    taking = SnapshotTaking(Timing(5.0))
+
+    def choose(now: float) -> Peer | None:
+        return taking.choose(both, View(1, (A, B)), state, beyond={Z}, anyway=False, now=now)
+
+    taking.ask(A, 0.0)
+    taking.end(0.0, avoid_s=5.0)
+    assert choose(1.0) is both[B]
+    taking.ask(B, 1.0)
+    taking.end(1.0, avoid_s=1.0)
+    assert choose(1.5) is None
+    assert choose(2.0) is both[B]
+    assert choose(5.0) is both[A]

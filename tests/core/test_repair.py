@@ -1,0 +1,218 @@
+"""What did not come by itself is asked for, from whoever has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from p2psgd.core.events import (
+    GapReceived,
+    TimePassed,
+)
+from p2psgd.core.frontier import Origin
+from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow
+from tests.core.cluster import Cluster, own_update, status_of
+
+Clusters = Callable[..., Cluster]
+
+
+def test_a_peer_that_missed_an_update_asks_for_it(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    for index in range(3):
+        cluster.give(0, own_update([index]))
+    del cluster.queues[0, 1][0]  # no TCP does this; a faulty relay might
+    cluster.settle()
+    cluster.assert_converged()
+
+
+def test_the_last_update_of_a_lively_origin_is_asked_for_if_it_got_lost(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    cluster.give(0, own_update([1]))
+    del cluster.queues[0, 1][0]  # nothing follows that would show the gap
+    cluster.pass_time(8.0)
+    cluster.assert_converged()
+
+
+def test_the_last_words_of_a_dead_node_spread_by_whoever_heard_them(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link_all()
+    cluster.settle()
+    cluster.give(0, own_update([1]))
+    assert cluster.deliver(0, 1)  # node 2 never gets it from its origin
+    cluster.kill(0)
+    cluster.pass_time(3.0)
+    cluster.assert_converged()
+    assert cluster.replica(2).parts.tally.applied == 1
+
+
+def test_nodes_that_cannot_reach_each_other_are_bridged(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link(0, 1)
+    cluster.link(1, 2)
+    cluster.settle()
+    for index in range(4):
+        cluster.give(0, own_update([index]))
+        cluster.give(2, own_update([index]))
+        cluster.pass_time(2.0)
+    cluster.assert_converged()
+
+
+def test_a_silent_origin_is_repaired_by_another_holder(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link_all()
+    cluster.settle()
+    cluster.stuck = {(0, 2)}
+    cluster.give(0, own_update([5]))
+    cluster.settle()
+    cluster.pass_time(9.0)  # past patience, before the silent link is closed
+    assert cluster.replica(2).frontier.sequence(cluster.replica(0).me) == 1
+
+
+def test_a_node_that_lost_its_memory_is_replayed_the_whole_run(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link_all()
+    cluster.settle()
+    for index in range(20):
+        cluster.give(index % 3, own_update([index, 50 + index]))
+    cluster.settle()
+    cluster.kill(2)
+    cluster.boot(2)
+    cluster.link_all()
+    cluster.give(2, own_update([77]))
+    cluster.pass_time(4.0)
+    cluster.assert_converged()
+    assert cluster.replica(2).parts.tally.applied == 20  # its own old ones, told by others, included
+
+
+def test_a_late_node_is_told_by_another_holder_what_the_origin_has_dropped(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link(0, 2)
+    cluster.settle()
+    for index in range(100):
+        cluster.give(0, own_update([index]))
+    cluster.settle()
+    cluster.lose_log(0)
+    cluster.link(0, 1)  # node 1 hears GAP from the origin before it knows of node 2
+    cluster.settle()
+    cluster.link(1, 2)
+    cluster.settle()
+    cluster.pass_time(8.0)
+    cluster.assert_converged()
+    assert cluster.replica(1).parts.counters.snapshots_taken == 0
+    for index in range(20):
+        cluster.give(0, own_update([200 + index]))
+    cluster.pass_time(2.0)
+    cluster.assert_converged()
+    assert not cluster.halts
+
+
+def test_a_gap_that_comes_before_any_status_tells_what_is_missing_is_remembered(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link_all()
+    cluster.settle()
+    cluster.stuck = {(0, 1), (2, 1)}
+    for index in range(20):
+        cluster.give(0, own_update([index]))
+    cluster.settle()
+    cluster.lose_log(0)
+    origin = cluster.replica(0).me
+    cluster.queues[0, 1].clear()
+    cluster.give(1, GapReceived(origin, origin, cluster.replica(0).log.floor(origin)))
+    cluster.give(1, TimePassed())  # no STATUS has said yet that anybody is ahead
+    cluster.stuck = set()
+    cluster.pass_time(3.0)
+    cluster.assert_converged()
+
+
+def test_a_log_that_loses_more_than_a_laggard_was_told_tells_it_again(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link(0, 2)
+    cluster.settle()
+    for index in range(100):
+        cluster.give(0, own_update([index]))
+    cluster.settle()
+    cluster.lose_log(0)
+    cluster.link(1, 2)
+    cluster.link(0, 1)
+    while cluster.deliver(1, 0) or cluster.deliver(0, 1):
+        pass  # node 1 hears GAP up to 100
+    for index in range(100):
+        cluster.give(0, own_update([index]))
+        cluster.lose_log(0)
+        while cluster.deliver(2, 1) or cluster.deliver(1, 2):
+            pass  # and is brought past it by node 2, which is behind itself
+    cluster.pass_time(4.0)
+    cluster.assert_converged()
+    assert not cluster.halts
+
+
+def test_what_no_log_holds_but_that_of_a_silent_origin_comes_with_a_snapshot(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.found()
+    for index in range(100):
+        cluster.give(0, own_update([index]))
+    while cluster.deliver(0, 2):
+        pass
+    cluster.stuck = {(0, 1)}
+    cluster.lose_log(2)
+    cluster.pass_time(14.0)
+    assert cluster.replica(1).parts.counters.snapshots_taken == 1
+    assert cluster.replica(1).frontier.sequence(cluster.replica(0).me) == 100
+    cluster.stuck = set()  # a hundred duplicates come
+    cluster.pass_time(2.0)
+    cluster.assert_converged()
+    assert cluster.replica(1).parts.tally.duplicates == 100
+    assert not cluster.halts
+
+
+def test_a_holder_that_brings_nothing_is_passed_over_for_another(
+    clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = clusters(4)
+    for holder in (1, 2):
+        cluster.link(0, holder)
+    cluster.settle()
+    for index in range(5):
+        cluster.give(0, own_update([index]))
+    cluster.settle()
+    cluster.kill(0)
+    idle = cluster.replica(1).parts.feeder  # node 1 has them but sends none
+    monkeypatch.setattr(idle, "serve", lambda peer, event, now: None)
+    cluster.link(1, 3)
+    cluster.pass_time(1.0)
+    cluster.link(2, 3)
+    cluster.pass_time(20.0)
+    assert cluster.replica(3).parts.tally.applied == 5
+
+
+def test_a_gap_that_nobody_asked_about_is_not_believed(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    liar = cluster.replica(0).me
+    unknown = Origin(99, 1)
+    cluster.give(1, GapReceived(liar, unknown, 5))
+    rows = [FrontierRow(*unknown, 5, 1)]
+    for _ in range(20):
+        cluster.now += 1.0
+        cluster.give(1, status_of(liar, rows))
+        cluster.give(1, TimePassed())
+    assert not cluster.halts
+
+
+def test_searches_are_bounded_however_many_origins_a_peer_invents(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    sent = 0
+    view = cluster.replica(1).membership.view
+    for turn in range(5):
+        rows = [FrontierRow(2000 + turn * ORIGINS_MAX + number, 1, 5, 1) for number in range(ORIGINS_MAX)]
+        said = status_of(cluster.replica(0).me, rows, view=view.number, founding=view.founding)
+        sent += len(cluster.give(1, said))
+    assert 0 < sent <= ORIGINS_MAX

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from p2psgd.core.frontier import Origin
+from p2psgd.core.snapshot_intake import SnapshotIntake
+from p2psgd.errors import PeerError
+from p2psgd.wire import codec
+from p2psgd.wire.frames import FrameType, pack_frame
+from p2psgd.wire.messages import FrontierRow
+from p2psgd.wire.update import UpdateHeader, pack_update
+from tests.core.cluster import WEIGHTS, initial_coordinates, make_words
+
+KEY = 0xFEDC_BA98_7654_3210
+A, B = Origin(1, 5), Origin(2, 5)
+PLENTY = 1 << 20
+
+
+@dataclass(frozen=True)
+class Donor:
+    """Initial coordinates with six updates of A and three of B applied."""
+
+    coordinates: NDArray[np.int32]
+    rows: list[FrontierRow]
+    digest: int
+    bodies: dict[tuple[Origin, int], bytes]
+
+    def tail(self, *entries: tuple[Origin, int]) -> list[bytes]:
+        return [self.bodies[entry] for entry in entries]
+
+    def intake(self, tail_count: int, *, tail_bytes_max: int = PLENTY) -> SnapshotIntake:
+        return SnapshotIntake(WEIGHTS, KEY, self.rows, self.digest, tail_count, tail_bytes_max=tail_bytes_max)
+
+    def chunks(self, bytes_each: int = 4096) -> list[bytes]:
+        data = self.coordinates.astype("<i4").tobytes()
+        return [data[start : start + bytes_each] for start in range(0, len(data), bytes_each)]
+
+
+def make_donor(*, wrong_at: int = 0) -> Donor:
+    """`wrong_at`: from that update of A on, its digest is not what the words make."""
+    coordinates, rows, bodies = initial_coordinates(), [], {}
+    for origin, count in ((A, 6), (B, 3)):
+        digest = 0
+        for sequence in range(1, count + 1):
+            words = make_words([sequence, 40 * sequence, 4999], bool(sequence % 2))
+            wrong = 12345 if origin == A and sequence == wrong_at else 0
+            digest = (digest + codec.digest_words(words, 3, KEY) + wrong) % 2**64
+            header = UpdateHeader(*origin, sequence, digest, sequence, 3, len(words))
+            bodies[origin, sequence] = pack_update(header, codec.encode(words, WEIGHTS))
+            codec.apply_coordinates(coordinates, words, 3)
+        rows.append(FrontierRow(*origin, count, digest))
+    return Donor(coordinates, rows, codec.digest_coordinates(coordinates, KEY), bodies)
+
+
+TAIL = [(A, 5), (B, 2), (A, 6), (B, 3)]
+
+
+def take(intake: SnapshotIntake, chunks: list[bytes], tail: list[bytes]) -> SnapshotIntake:
+    for chunk in chunks:
+        intake.chunk(chunk)
+    for body in tail:
+        intake.tail(body)
+    intake.end()
+    return intake
+
+
+def refusal(call: Callable[[], object]) -> str:
+    with pytest.raises(PeerError) as caught:
+        call()
+    assert caught.value.reason == "snapshot"
+    words = str(caught.value)
+    assert words.startswith("a snapshot was refused: ")
+    return words.removeprefix("a snapshot was refused: ")
+
+
+@pytest.mark.parametrize("bytes_each", [4, 4092, 4096, 20_000, 30_000])
+def test_a_whole_snapshot_is_taken_as_it_was(bytes_each: int) -> None:
+    donor = make_donor()
+    intake = take(donor.intake(4), donor.chunks(bytes_each), donor.tail(*TAIL))
+    assert intake.coordinates.dtype == np.int32
+    assert intake.coordinates.tobytes() == donor.coordinates.tobytes()
+    assert intake.frontier == {Origin(*row[:2]): (row.sequence, row.digest) for row in donor.rows}
+    assert intake.frames == [(*entry, pack_frame(FrameType.UPDATE, donor.bodies[entry])) for entry in TAIL]
+
+
+def test_a_snapshot_before_the_first_update_has_no_rows_and_no_tail() -> None:
+    coordinates = initial_coordinates()
+    donor = Donor(coordinates, [], codec.digest_coordinates(coordinates, KEY), {})
+    intake = take(donor.intake(0), donor.chunks(), [])
+    assert (intake.frontier, intake.frames) == ({}, [])
+
+
+def test_the_whole_log_may_come() -> None:
+    donor = make_donor()
+    entries = [(A, sequence) for sequence in range(1, 7)] + [(B, sequence) for sequence in range(1, 4)]
+    assert len(take(donor.intake(9), donor.chunks(), donor.tail(*entries)).frames) == 9
+
+
+@pytest.mark.parametrize(
+    ("tail_count", "tail_bytes_max", "words"),
+    [
+        (10, PLENTY, "it announces 10 frames of 9 updates"),
+        (9, 9 * 64 - 1, "it announces 9 frames, for which 575 bytes are too few"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_there_is_memory_for_it(
+    tail_count: int, tail_bytes_max: int, words: str
+) -> None:
+    donor = make_donor()
+    assert refusal(lambda: donor.intake(tail_count, tail_bytes_max=tail_bytes_max)) == words
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 4097])
+def test_a_chunk_is_whole_coordinates(length: int) -> None:
+    words = refusal(lambda: make_donor().intake(0).chunk(bytes(length)))
+    assert words == f"a chunk of {length} bytes is not whole coordinates"
+
+
+def test_too_many_coordinates_are_refused_before_one_is_written() -> None:
+    donor = make_donor()
+    intake = donor.intake(0)
+    for chunk in donor.chunks():
+        intake.chunk(chunk)
+    assert refusal(lambda: intake.chunk(bytes(8))) == "5002 coordinates came for 5000 weights"
+    assert refusal(lambda: donor.intake(0).chunk(bytes(4 * 5001))) == "5001 coordinates came for 5000 weights"
+
+
+def test_too_few_coordinates_are_refused() -> None:
+    donor = make_donor()
+    intake = donor.intake(1)
+    for chunk in donor.chunks()[:-1]:
+        intake.chunk(chunk)
+    words = "4096 of 5000 coordinates came"
+    assert refusal(intake.end) == words
+    assert refusal(lambda: intake.tail(donor.bodies[A, 6])) == words
+
+
+@pytest.mark.parametrize("value", [2**24 + 1, -(2**24) - 1, -(2**31), 2**31 - 1])
+def test_a_coordinate_beyond_the_limit_is_refused(value: int) -> None:
+    chunk = np.array([0, value, 1], "<i4").tobytes()
+    words = f"a coordinate of magnitude {abs(value)} is beyond 16777216"
+    assert refusal(lambda: make_donor().intake(0).chunk(chunk)) == words
+
+
+@settings(max_examples=50)
+@given(index=st.integers(0, WEIGHTS - 1), difference=st.integers(-1000, 1000).filter(bool))
+def test_any_other_coordinate_is_found_with_the_last_chunk(index: int, difference: int) -> None:
+    donor = make_donor()
+    donor.coordinates[index] += difference
+    *chunks, last = donor.chunks()
+    intake = donor.intake(0)
+    for chunk in chunks:
+        intake.chunk(chunk)
+    assert refusal(lambda: intake.chunk(last)) == "its coordinates do not have its digest"
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ([(A, 6), (A, 6)], "update 6 of 0000000000000001 came after update 6"),
+        ([(A, 4), (A, 6)], "update 6 of 0000000000000001 came after update 4"),
+        ([(A, 5), (A, 4)], "update 4 of 0000000000000001 came after update 5"),
+        ([(A, 4), (A, 5)], "the frames of 1 origins end before its frontier"),
+        ([(A, 5), (B, 2)], "the frames of 2 origins end before its frontier"),
+        ([(A, 6)], "1 of its 2 frames came"),
+        ([(A, 5), (A, 6), (B, 3)], "more than the 2 frames it announced came"),
+    ],
+)
+def test_a_tail_leads_to_the_frontier_without_holes(entries: list[tuple[Origin, int]], words: str) -> None:
+    donor = make_donor()
+    assert refusal(lambda: take(donor.intake(2), donor.chunks(), donor.tail(*entries))) == words
+
+
+def test_a_frame_beyond_the_frontier_or_of_a_stranger_is_refused() -> None:
+    donor = make_donor()
+    shorter = replace(
+        donor, rows=[row._replace(sequence=5) if row.node == A.node else row for row in donor.rows]
+    )
+    words = refusal(lambda: take(shorter.intake(1), donor.chunks(), donor.tail((A, 6))))
+    assert words == "update 6 of 0000000000000001 is beyond its frontier, which is at 5"
+    words = refusal(
+        lambda: take(replace(donor, rows=donor.rows[1:]).intake(1), donor.chunks(), donor.tail((A, 1)))
+    )
+    assert words == "update 1 of 0000000000000001 is beyond its frontier, which is at 0"
+
+
+@pytest.mark.parametrize("first", [1, 3])
+def test_a_frame_that_leaves_its_origins_digest_is_refused(first: int) -> None:
+    donor = make_donor(wrong_at=4)
+    entries = [(A, sequence) for sequence in range(first, 7)]
+    words = refusal(lambda: take(donor.intake(len(entries)), donor.chunks(), donor.tail(*entries)))
+    assert words == "update 4 of 0000000000000001 does not fit its digest"
+
+
+def test_a_first_update_starts_at_digest_0() -> None:
+    donor = make_donor(wrong_at=1)
+    words = refusal(lambda: take(donor.intake(1), donor.chunks(), donor.tail((A, 1))))
+    assert words == "update 1 of 0000000000000001 does not fit its digest"
+
+
+def test_frames_that_lead_to_another_digest_than_the_frontiers_are_refused() -> None:
+    donor = make_donor()
+    rows = [row._replace(digest=row.digest ^ 1) for row in donor.rows]
+    words = refusal(lambda: take(replace(donor, rows=rows).intake(1), donor.chunks(), donor.tail((B, 3))))
+    assert words == "update 3 of 0000000000000002 does not have the digest that its frontier states"
+
+
+def test_the_tail_has_no_more_bytes_than_allowed() -> None:
+    donor = make_donor()
+    exact = sum(len(body) + 5 for body in donor.tail(*TAIL))
+    take(donor.intake(4, tail_bytes_max=exact), donor.chunks(), donor.tail(*TAIL))
+    intake = donor.intake(4, tail_bytes_max=exact - 1)
+    words = refusal(lambda: take(intake, donor.chunks(), donor.tail(*TAIL)))
+    assert words == "its 4 frames have more bytes than there is room for"
+    assert len(intake.frames) == 3
+
+
+def test_a_damaged_header_or_payload_is_refused_with_what_is_wrong() -> None:
+    donor = make_donor()
+    body = donor.bodies[A, 6]
+    for damaged in (body[:-1], body[:10], b"", body[:70] + bytes([body[70] ^ 1]) + body[71:]):
+        words = refusal(lambda damaged=damaged: take(donor.intake(1), donor.chunks(), [damaged]))  # type: ignore[misc]
+        assert words.startswith("frame 1 of its log: ")
+    header = UpdateHeader(*A, sequence=6, digest=1, mini_batch=1, step=3, count=2)
+    words = refusal(lambda: take(donor.intake(1), donor.chunks(), [pack_update(header, b"\x00" * 9)]))
+    assert words.startswith("frame 1 of its log: ")
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_a_flipped_bit_anywhere_is_refused(data: st.DataObject) -> None:
+    donor = make_donor()
+    parts = [*donor.chunks(), *donor.tail(*TAIL)]
+    which = data.draw(st.integers(0, len(parts) - 1))
+    bit = data.draw(st.integers(0, 8 * len(parts[which]) - 1))
+    flipped = bytearray(parts[which])
+    flipped[bit // 8] ^= 1 << bit % 8
+    parts[which] = bytes(flipped)
+    chunks = len(donor.chunks())
+    refusal(lambda: take(donor.intake(4), parts[:chunks], parts[chunks:]))

@@ -1,0 +1,223 @@
+"""Snapshots from node to node: who gives one, and what becomes of one half given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from p2psgd.core.effects import Drop, Reload
+from p2psgd.core.events import (
+    LinkEvent,
+    SnapshotAsked,
+    SnapshotBegun,
+    SnapshotChunkReceived,
+    SnapshotEnded,
+    SnapshotTailReceived,
+    TimePassed,
+    TurnPassed,
+)
+from p2psgd.core.frontier import Origin
+from tests.core.cluster import Cluster, own_update
+
+Clusters = Callable[..., Cluster]
+
+
+def fall_behind(clusters: Clusters, *behind: int, size: int = 3) -> Cluster:
+    """Those nodes lack what the others' logs no longer hold, and each has two updates that only it has."""
+    cluster = clusters(size)
+    cluster.found()
+    for node in behind:
+        for other in range(size):
+            if (node, other) in cluster.queues:
+                cluster.cut(node, other)
+    ahead = [node for node in range(size) if node not in behind]
+    cluster.train(ahead, 5)
+    cluster.train(list(behind), 2)
+    for node in ahead:
+        cluster.lose_log(node)
+    return cluster
+
+
+def deliver_until(cluster: Cluster, done: Callable[[], bool]) -> None:
+    """One frame at a time, with time passing."""
+    for _ in range(200):
+        if done():
+            return
+        if not sum(cluster.deliver(*direction) for direction in list(cluster.queues)):
+            cluster.now += 0.5
+            for number in range(len(cluster.replicas)):
+                if cluster.replicas[number] is not None:
+                    cluster.give(number, TimePassed())
+    raise AssertionError("it never happened")
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_what_only_the_joiner_had_is_applied_again_and_goes_to_all(clusters: Clusters) -> None:
+    cluster = fall_behind(clusters, 2)
+    cluster.link_all()
+    joiner = cluster.replica(2)
+    deliver_until(cluster, lambda: joiner.snapshots.taking.bytes_taken > 0)
+    cluster.give(2, own_update([17, 4900]))
+    cluster.pass_time(5)
+    counters = joiner.parts.counters
+    assert (counters.snapshots_taken, counters.reapplied, counters.lost_updates) == (1, 1, 0)
+    cluster.assert_converged()
+    assert cluster.replica(0).frontier.sequence(joiner.me) == 3
+
+
+def test_a_donor_gives_one_at_a_time_and_another_is_asked_meanwhile(clusters: Clusters) -> None:
+    cluster = fall_behind(clusters, 2, 3, size=4)
+    cluster.paused = {0}
+    cluster.link_all()
+    cluster.pass_time(4)
+    assert cluster.replica(0).parts.counters.snapshots_given == 0
+    assert cluster.replica(1).parts.counters.snapshots_given == 1
+    cluster.paused = set()
+    cluster.give(0, TurnPassed())
+    cluster.pass_time(4)
+    assert cluster.replica(0).parts.counters.snapshots_given == 1
+    assert [cluster.replica(node).parts.counters.snapshots_taken for node in (2, 3)] == [1, 1]
+    assert not cluster.drops
+    cluster.assert_converged()
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_if_the_donor_dies_in_the_middle_nothing_is_half_applied_and_another_gives(
+    clusters: Clusters,
+) -> None:
+    cluster = fall_behind(clusters, 2)
+    cluster.link_all()
+    joiner = cluster.replica(2)
+    taking, before = joiner.snapshots.taking, joiner.lattice.coordinates.tobytes()
+    deliver_until(cluster, lambda: taking.bytes_taken >= 8000)
+    donor = taking.donor
+    assert donor is not None
+    assert joiner.lattice.coordinates.tobytes() == before
+    cluster.kill(donor.node - 1)
+    assert (taking.donor, taking.intake) == (None, None)
+    assert joiner.lattice.coordinates.tobytes() == before
+    cluster.pass_time(5)
+    assert joiner.parts.counters.snapshots_taken == 1
+    cluster.assert_converged()
+
+
+def test_a_donor_that_brings_nothing_for_two_patiences_is_given_up(clusters: Clusters) -> None:
+    cluster = fall_behind(clusters, 2)
+    cluster.link_all()
+    cluster.settle()
+    cluster.paused = {0}
+    cluster.pass_time(9)
+    taking = cluster.replica(2).snapshots.taking
+    assert taking.donor == cluster.replica(0).me
+    cluster.pass_time(4)
+    assert cluster.replica(1).parts.counters.snapshots_given == 1
+    assert cluster.replica(2).parts.counters.snapshots_taken == 1
+    cluster.assert_converged()
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_updates_made_while_it_is_copied_are_in_the_snapshot_exactly_once(clusters: Clusters) -> None:
+    cluster = fall_behind(clusters, 2)
+    cluster.paused = {0}
+    cluster.link_all()
+    deliver_until(cluster, lambda: cluster.replica(0).parts.sweeping.copying)
+    cluster.stuck = {(0, 2), (1, 2)}
+    for turn in range(5):  # five slices: each update changes all parts, copied or not
+        cluster.give(0, own_update(list(range(turn, 5000, 500)), step=2))
+        cluster.give(1, own_update(list(range(turn, 5000, 700)), negative=True))
+        while cluster.deliver(1, 0):
+            pass
+        cluster.give(0, TurnPassed())
+    feed = next(peer.feed for peer in cluster.replica(0).peers.values() if peer.origin.node == 3)
+    assert feed is None  # all of it is on the link
+    there = cluster.replica(0).lattice.coordinates.copy()
+    cluster.stuck = {(1, 2)}
+    deliver_until(cluster, lambda: cluster.replica(2).parts.counters.snapshots_taken == 1)
+    mine = cluster.replica(2)
+    assert mine.frontier.sequence(cluster.replica(0).me) == 10
+    assert mine.frontier.sequence(cluster.replica(1).me) == 10
+    changed = (mine.lattice.coordinates != there).nonzero()[0]
+    assert set(changed) <= {2, 9, 4002}  # by its own two updates alone
+    cluster.stuck = set()
+    cluster.pass_time(5)
+    cluster.assert_converged()
+
+
+def test_an_asker_whose_link_broke_is_not_given_what_it_does_not_await(clusters: Clusters) -> None:
+    cluster = fall_behind(clusters, 2)
+    cluster.paused = {0}
+    cluster.link_all()
+    deliver_until(cluster, lambda: cluster.replica(0).parts.sweeping.copying)
+    cluster.cut(0, 2)
+    cluster.link(0, 2)
+    cluster.give(0, TurnPassed())
+    cluster.paused = set()
+    cluster.pass_time(5)
+    assert not cluster.drops
+    assert cluster.replica(2).parts.counters.snapshots_taken == 1
+    cluster.assert_converged()
+
+
+def test_who_takes_nothing_of_its_snapshot_is_dropped(clusters: Clusters) -> None:
+    cluster = fall_behind(clusters, 2)
+    cluster.paused = {0}
+    cluster.link_all()
+    deliver_until(cluster, lambda: cluster.replica(0).parts.sweeping.copying)
+    asker = cluster.replica(0).peers[cluster.replica(2).me]
+    asker.credit = 0
+    cluster.give(0, TurnPassed())
+    assert asker.feed is not None
+    for _ in range(21):
+        cluster.now += 1.0
+        asker.heard = cluster.now
+        cluster.give(0, TimePassed())
+    assert {(drop.peer.node, drop.reason) for _, drop in cluster.drops} >= {(3, "slow")}
+
+
+def test_a_node_that_is_not_complete_itself_says_so(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.give(1, SnapshotAsked(cluster.replica(0).me))
+    assert not cluster.replica(1).parts.sweeping.copying
+    assert b"not complete" in cluster.queues[1, 0][-1]
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        lambda peer: SnapshotBegun(peer, [], 0, 0),
+        lambda peer: SnapshotChunkReceived(peer, bytes(4)),
+        lambda peer: SnapshotTailReceived(peer, bytes(4)),
+        lambda peer: SnapshotEnded(peer, ""),
+    ],
+)
+def test_what_nobody_asked_for_or_not_any_more_is_passed_over(
+    clusters: Clusters, what: Callable[[Origin], LinkEvent]
+) -> None:
+    cluster = clusters(2)
+    cluster.found()
+    before = cluster.replica(1).lattice.coordinates.tobytes()
+    effects = cluster.give(1, what(cluster.replica(0).me))
+    assert not any(isinstance(effect, Drop | Reload) for effect in effects)
+    assert cluster.replica(1).lattice.coordinates.tobytes() == before
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        lambda peer: SnapshotChunkReceived(peer, bytes(4)),
+        lambda peer: SnapshotTailReceived(peer, bytes(4)),
+        lambda peer: SnapshotEnded(peer, ""),
+    ],
+)
+def test_what_comes_before_the_beginning_drops_the_donor(
+    clusters: Clusters, what: Callable[[Origin], LinkEvent]
+) -> None:
+    cluster = fall_behind(clusters, 2)
+    cluster.paused = {0}
+    cluster.link_all()
+    deliver_until(cluster, lambda: cluster.replica(0).parts.sweeping.copying)
+    cluster.give(2, what(cluster.replica(0).me))
+    assert [(number, drop.reason) for number, drop in cluster.drops] == [(2, "snapshot")]
+    assert "before its beginning" in cluster.drops[0][1].words

@@ -1,0 +1,90 @@
+"""What a STATUS says, and for whom its sender vouches."""
+
+from __future__ import annotations
+
+import pytest
+
+from p2psgd.core.frontier import Origin
+from p2psgd.core.log import UpdateLog
+from p2psgd.core.peer import Peer
+from p2psgd.core.state import State
+from p2psgd.core.statuses import pack_status
+from p2psgd.core.view import View
+from p2psgd.wire.frames import PREFIX, FrameType
+from p2psgd.wire.messages import (
+    ConfirmedRow,
+    FrontierRow,
+    Status,
+    parse_confirmed,
+    parse_frontier,
+    parse_message,
+)
+from tests.core.cluster import initial_coordinates, make_spec
+
+ME, A, B = Origin(1, 1), Origin(2, 1), Origin(3, 1)
+VIEW = View(4, (ME, A, B), founding=77)
+
+
+@pytest.fixture
+def state() -> State:
+    """Nine updates of A applied, of which the first two have left the log."""
+    state = State(make_spec(), ME, initial_coordinates(), UpdateLog(budget_bytes=1 << 20))
+    for sequence in range(1, 10):
+        state.log.append(A, sequence, bytes(100))
+        state.frontier.advance(A, sequence, 1000 + sequence, 2 * sequence)
+    state.log.trim(lambda origin: 2, lambda origin: 0, share=0.0)
+    return state
+
+
+def linked(origin: Origin, *rows: FrontierRow, view: int = 4, heard: float = 50.0) -> Peer:
+    peer = Peer(origin, "peer", heard=heard, brought=heard, credit=1)
+    peer.status = {Origin(row.node, row.incarnation): row for row in rows}
+    peer.view = view
+    return peer
+
+
+def read(state: State, *peers: Peer, saved: int = 0, ready: bool = True) -> Status:
+    frame = pack_status(
+        state,
+        {peer.origin: peer for peer in peers},
+        VIEW,
+        {A: saved},
+        ready=ready,
+        loop_lag_ms=3,
+        heard_since=45.0,
+    )
+    message = parse_message(FrameType.STATUS, frame[PREFIX.size :])
+    assert isinstance(message, Status)
+    return message
+
+
+def test_it_tells_frontier_floor_what_is_on_disk_and_the_view(state: State) -> None:
+    status = read(state, saved=5, ready=False)
+    assert parse_frontier(status.frontier) == [
+        FrontierRow(*A, 9, 1009, floor=2, durable=5, least=9, mini_batch=18)
+    ]
+    assert (status.view, status.founding, status.ready, status.loop_lag_ms) == (4, 77, False, 3)
+    assert status.confirmed == b""
+
+
+def test_least_is_what_the_sender_and_all_that_it_vouches_for_have(state: State) -> None:
+    status = read(state, linked(A, FrontierRow(*A, 12, 0), view=3), linked(B, FrontierRow(*A, 7, 0)))
+    assert parse_confirmed(status.confirmed) == [ConfirmedRow(*A, 3), ConfirmedRow(*B, 4)]
+    assert parse_frontier(status.frontier)[0].least == 7
+
+
+@pytest.mark.parametrize(
+    "peer",
+    [
+        linked(B, heard=44.0),
+        linked(Origin(3, 2)),
+        linked(Origin(9, 1)),
+        linked(B, FrontierRow(*A, 12, 0, floor=10)),
+        Peer(B, "peer", heard=50.0, brought=50.0, credit=1),
+    ],
+    ids=["silent", "another life", "no member", "its log starts beyond our frontier", "no status yet"],
+)
+def test_for_whom_it_does_not_vouch(state: State, peer: Peer) -> None:
+    status = read(state, linked(A, FrontierRow(*A, 9, 0)), peer)
+    assert parse_confirmed(status.confirmed) == [ConfirmedRow(*A, 4)]
+    assert parse_frontier(status.frontier)[0].least == 9

@@ -1,0 +1,111 @@
+"""Work in slices on coordinates that change meanwhile: copies and the scrub."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from p2psgd.core.frontier import Origin
+from p2psgd.core.log import UpdateLog
+from p2psgd.core.state import State
+from p2psgd.core.sweeping import SCRUB_TICKS, Sweeping
+from p2psgd.core.timing import Timing
+from p2psgd.wire.update import UpdateHeader
+from tests.core.cluster import WEIGHTS, initial_coordinates, make_spec, make_words
+
+ME = Origin(1, 1)
+TIMING = Timing(5.0)  # a scrub every 60 s
+
+
+class Setting:
+    """A state that changes all over between any two slices."""
+
+    def __init__(self) -> None:
+        self.state = State(make_spec(), ME, initial_coordinates(), UpdateLog(budget_bytes=1 << 24))
+        self.sweeping = Sweeping(self.state, TIMING, 0.0)
+        self.turns = 0
+
+    def update(self) -> None:
+        self.turns += 1
+        words = make_words(list(range(self.turns % 97, WEIGHTS, 101)), negative=self.turns % 3 == 0)
+        step = 1 + self.turns % 5
+        digest = self.state.digest_after(ME, words, step)
+        header = UpdateHeader(*ME, self.state.frontier.sequence(ME) + 1, digest, 1, step, len(words))
+        self.state.apply(header, words, b"frame")
+
+    def scrub(self, begin: float) -> bool:
+        """A whole one; it takes SCRUB_TICKS."""
+        for tick in range(SCRUB_TICKS):
+            result = self.sweeping.pass_time(begin + 0.2 * tick)
+            assert (result is None) == (tick < SCRUB_TICKS - 1)
+            assert self.sweeping.scrubbing == (result is None)
+            self.update()
+        assert result is not None
+        return result
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_copy_is_the_state_of_the_moment_when_it_is_handed_over() -> None:
+    setting = Setting()
+    copies: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = []
+    live = setting.state.lattice.coordinates
+    setting.sweeping.begin_copy(lambda copy: copies.append((copy, live.copy())))
+    turns = 0
+    while setting.sweeping.copying:
+        setting.update()
+        assert setting.sweeping.turn() == (turns < 4)
+        turns += 1
+    assert turns == 5
+    [(copy, then)] = copies
+    assert copy.tobytes() == then.tobytes()
+    setting.update()
+    assert copy.tobytes() == then.tobytes()  # nobody changes it any more
+    assert not setting.sweeping.turn()
+
+
+def test_a_scrub_under_updates_finds_the_digest_that_is_kept() -> None:
+    setting = Setting()
+    assert setting.sweeping.pass_time(59.9) is None
+    assert not setting.sweeping.scrubbing
+    assert setting.scrub(60.0)
+    assert setting.sweeping.clean
+    assert setting.sweeping.scrubbed == pytest.approx(71.8)
+    assert setting.sweeping.pass_time(131.7) is None  # 12 patiences after the end of the last
+    assert not setting.sweeping.scrubbing
+    assert setting.scrub(131.8)
+
+
+@pytest.mark.parametrize("tick", [0, 30, 59])
+def test_a_bit_that_flips_is_found_by_this_scrub_or_the_next(tick: int) -> None:
+    setting = Setting()
+    for number in range(tick):
+        setting.sweeping.pass_time(60.0 + 0.2 * number)
+        setting.update()
+    setting.state.lattice.coordinates[2500] ^= 1 << 7
+    results = [setting.sweeping.pass_time(72.0 + 0.2 * number) for number in range(SCRUB_TICKS - tick)]
+    first = results[-1]
+    assert first is not None
+    assert first == (tick >= 30)  # it had passed the place
+    assert not setting.scrub(200.0)
+    assert setting.sweeping.clean is False
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_when_the_coordinates_are_replaced_neither_goes_on() -> None:
+    setting = Setting()
+    copies: list[NDArray[np.int32]] = []
+    setting.sweeping.begin_copy(copies.append)
+    setting.sweeping.turn()
+    setting.sweeping.pass_time(60.0)
+    setting.sweeping.abort()
+    coordinates = np.ones(WEIGHTS, np.int32)
+    setting.state.lattice.replace(coordinates, 0)
+    setting.state.lattice.digest = setting.state.lattice.recompute_digest()
+    assert not setting.sweeping.turn()
+    assert (setting.sweeping.copying, setting.sweeping.scrubbing, copies) == (False, False, [])
+    assert setting.scrub(61.0)  # from its beginning
+    setting.sweeping.begin_copy(copies.append)
+    while setting.sweeping.turn():
+        setting.update()
+    assert copies[0].tobytes() == setting.state.lattice.coordinates.tobytes()
