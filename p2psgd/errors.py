@@ -4,6 +4,7 @@ P2psgdError
  +-- PeerError      a peer broke the protocol: drop that connection, count the reason, go on
  +-- UsageError     configuration, command line, data or recipe: one sentence and an exit code
  |    +-- RecordingError    a file that is no recording, or from some place on is none
+ |    +-- CheckpointError   a checkpoint that is damaged, or cannot be written
  +-- TrainerError   the training script used its link wrongly, or the daemon refused what it sent
       +-- DaemonLost    the daemon that the link led to is gone
 
@@ -13,6 +14,8 @@ Anything else that is raised is a bug of ours: the process ends and its supervis
 from __future__ import annotations
 
 import enum
+import errno
+from typing import Final
 
 
 class ExitCode(enum.IntEnum):
@@ -26,6 +29,15 @@ class ExitCode(enum.IntEnum):
     TEMPORARY = 75
     PERMISSION = 77
     CONFIGURATION = 78
+
+
+# A disk that is full or fails for a moment, memory that is short: to try again later may help.
+_PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM})
+
+
+def exit_code_of(error: OSError) -> ExitCode:
+    """Of a file that cannot be used: TEMPORARY if it may go well later, PERMISSION if a person must act."""
+    return ExitCode.TEMPORARY if error.errno in _PASSING else ExitCode.PERMISSION
 
 
 class P2psgdError(Exception):
@@ -52,6 +64,13 @@ class UsageError(P2psgdError):
 
 class RecordingError(UsageError):
     """A recording cannot be read, or not to its end; what was read of it before holds."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words, ExitCode.DATA)
+
+
+class CheckpointError(UsageError):
+    """A checkpoint cannot be read, or not be written; an older one may be whole."""
 
     def __init__(self, words: str) -> None:
         super().__init__(words, ExitCode.DATA)

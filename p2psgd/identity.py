@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p2psgd.core.frontier import Origin
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.errors import ExitCode, UsageError, exit_code_of
 
 _KEYS = {"node", "name", "incarnation"}
 
@@ -38,15 +38,15 @@ class Identity:
 def claim_identity(state: Path, *, name: str | None) -> Identity:
     """Lock the state directory, read or draw the node's id, and begin a new incarnation.
 
-    Raises UsageError if the directory cannot be used, is in use by another daemon, or its node.json is
-    damaged.
+    Raises UsageError if the directory cannot be used (TEMPORARY is its exit code while the disk is full),
+    is in use by another daemon, or its node.json is damaged.
     """
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o750)
         lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     except OSError as error:
         words = f"cannot use {state} as the state directory: {(error.strerror or str(error)).lower()}"
-        raise UsageError(words, ExitCode.PERMISSION) from None
+        raise UsageError(words, exit_code_of(error)) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -75,7 +75,7 @@ def _begin_life(state: Path, lock: int, name: str | None) -> Identity:
         _write(path, {"node": f"{node:016x}", "name": called, "incarnation": incarnation})
     except OSError as error:
         words = f"cannot write {path}: {(error.strerror or str(error)).lower()}"
-        raise UsageError(words, ExitCode.PERMISSION) from None
+        raise UsageError(words, exit_code_of(error)) from None
     return Identity(Origin(node, incarnation), called, lock)
 
 
@@ -84,7 +84,10 @@ def _read(path: Path) -> tuple[int, str, int] | None:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        words = f"cannot read {path}: {(error.strerror or str(error)).lower()}"
+        raise UsageError(words, exit_code_of(error)) from None
+    except UnicodeDecodeError as error:
         raise UsageError(f"cannot read {path}: {error}", ExitCode.CONFIGURATION) from None
     try:
         fields = json.loads(text)

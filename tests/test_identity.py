@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -64,6 +65,33 @@ def test_a_path_that_cannot_be_a_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"cannot use .*file"):
         claim_identity(tmp_path / "file", name=None)
+
+
+def test_a_full_disk_is_said_to_pass_and_the_life_before_stays(small_disk: Path) -> None:
+    claim_identity(small_disk, name="alpha").release()
+    before = (small_disk / "node.json").read_bytes()
+    _fill(small_disk)
+    with pytest.raises(UsageError, match=r"cannot write .*node\.json: no space left on device") as caught:
+        claim_identity(small_disk, name=None)
+    assert caught.value.exit_code is ExitCode.TEMPORARY
+    assert (small_disk / "node.json").read_bytes() == before
+    (small_disk / "ballast").unlink()
+    identity = claim_identity(small_disk, name=None)
+    identity.release()
+    assert identity.name == "alpha"
+
+
+def test_a_disk_that_is_full_from_the_start_is_said_to_pass(small_disk: Path) -> None:
+    _fill(small_disk)
+    with pytest.raises(UsageError, match=r"no space left on device") as caught:
+        claim_identity(small_disk / "state", name=None)
+    assert caught.value.exit_code is ExitCode.TEMPORARY
+
+
+def _fill(disk: Path) -> None:
+    with contextlib.suppress(OSError), (disk / "ballast").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
 
 
 def test_a_refused_claim_leaves_no_descriptor_open(tmp_path: Path) -> None:

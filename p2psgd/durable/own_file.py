@@ -1,0 +1,251 @@
+"""A node's own updates since its last checkpoints, so that no crash takes what it alone had.
+
+Files `own-N.rec` beside the checkpoints, each with the start of a recording and UPDATE frames; unlike a
+recording they may begin in the middle of an origin's updates. `rotate` begins a new file and removes those of
+which every update is in all checkpoints that are kept: an update is never in no file, and the older of the
+two checkpoints is as good to go on from as the newer one.
+
+A thread writes and synchronises, about once a second: that much of one's own a power cut can take, and only
+if no peer has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from p2psgd.core.frontier import Origin
+from p2psgd.core.run_spec import RunSpec
+from p2psgd.durable.atomic import sync_folder, words_of
+from p2psgd.durable.frame_file import FrameFile, start_of
+from p2psgd.durable.meta import CheckpointMeta
+from p2psgd.errors import ExitCode, PeerError, RecordingError, UsageError
+from p2psgd.wire import codec
+from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
+from p2psgd.wire.recording import RecordingHeader, read_bodies, read_start
+from p2psgd.wire.update import UpdateHeader, parse_update
+
+SYNC_S: Final = 1.0
+QUEUE_BYTES_MAX: Final = 64 * 1024**2  # half a second of updates at 1 Gbit/s
+FILE_BYTES_MAX: Final = 4 * 1024**3  # a checkpoint is due long before
+CLOSE_LIMIT_S: Final = 5.0  # for what is still in the queue when the node stops
+_PREFIX: Final = "own-"
+_SUFFIX: Final = ".rec"
+
+Kept = Sequence[CheckpointMeta]
+
+
+class OwnFile:
+    """Takes own updates and writes them in a thread of its own, into a new file of `folder`.
+
+    If writing fails, `on_error` gets one sentence, in whichever thread it happens, and what could not be
+    written is kept and tried again, into a new file: a hole would make all that comes after it useless. Only
+    if too much is waiting are updates left out until `rotate`.
+    """
+
+    def __init__(
+        self, folder: Path, spec: RunSpec, *, on_error: Callable[[str], None], sync_s: float = SYNC_S
+    ) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._on_error = on_error
+        self._sync_s = sync_s
+        self._lock = threading.Lock()  # guards the next three
+        self._queue: list[bytes | Kept] = []
+        self._queue_bytes = 0  # in the queue, and waiting to be written
+        self._stopped = False
+        self._closing = threading.Event()
+        self._file: FrameFile | None = None  # this and what follows is the thread's own
+        self._waiting: list[bytes] = []  # to be written next
+        self._in_trouble = False
+        self._ends: dict[Path, tuple[Origin, int] | None] = {}  # of each file its last update
+        self._path = folder
+        self._thread = threading.Thread(target=self._write_on, name="own updates", daemon=True)
+        self._thread.start()
+
+    def add(self, frame: bytes) -> None:
+        """Take one more UPDATE frame of this life; never waits."""
+        with self._lock:
+            if self._stopped:
+                return
+            behind = self._queue_bytes
+            if behind + len(frame) <= QUEUE_BYTES_MAX:
+                self._queue.append(frame)
+                self._queue_bytes += len(frame)
+                return
+            self._stopped = True
+        self._report(f"until its next checkpoint: the disk is {behind // 10**6} MB behind the run")
+
+    def rotate(self, kept: Kept) -> None:
+        """A checkpoint is on disk, and `kept` are now all there are: begin a new file, then remove those that
+        none of them needs. Never waits.
+        """
+        with self._lock:
+            self._queue.append(tuple(kept))
+            self._stopped = False
+
+    def close(self) -> None:
+        """Write and synchronise what is left; waits some seconds at most."""
+        self._closing.set()
+        self._thread.join(CLOSE_LIMIT_S)
+        if self._thread.is_alive():
+            self._report(f"at its stop: the disk took longer than {CLOSE_LIMIT_S:.0f} s")
+
+    def _report(self, why: str) -> None:
+        self._on_error(f"this node's own updates are not written to {self._folder} {why}")
+
+    def _write_on(self) -> None:
+        """The thread: until the node closes and the queue is empty."""
+        self._carry_out(self._start)
+        last = False
+        while not last:
+            last = self._closing.wait(self._sync_s)
+            with self._lock:
+                batch, self._queue = self._queue, []
+            for item in batch:
+                if isinstance(item, bytes):
+                    self._waiting.append(item)
+                else:
+                    self._carry_out(self._write_waiting)
+                    self._carry_out(partial(self._begin, item))
+            self._carry_out(self._write_waiting)
+        self._close_file()
+
+    def _carry_out(self, work: Callable[[], None]) -> None:
+        """After an error there is no file until one can be begun."""
+        try:
+            work()
+        except OSError as error:
+            if self._file is not None and self._ends.get(self._path) is None:  # nothing whole is in it
+                with contextlib.suppress(OSError):
+                    self._path.unlink(missing_ok=True)
+                self._ends.pop(self._path, None)
+            self._close_file()
+            if not self._in_trouble:
+                self._report(f"for now, and this is tried again: {words_of(error)}")
+            self._in_trouble = True
+
+    def _start(self) -> None:
+        for path in own_paths(self._folder):
+            with contextlib.suppress(UsageError):  # a file that cannot be read now is never removed
+                self._ends[path] = _end_of(path, self._spec)
+        self._begin(())
+
+    def _write_waiting(self) -> None:
+        if not self._waiting:
+            return
+        size = sum(map(len, self._waiting))
+        if self._file is None:
+            self._begin(())
+            assert self._file is not None
+        fits = self._file.bytes + size <= FILE_BYTES_MAX
+        if fits:
+            self._file.append(self._waiting)
+            self._file.sync()
+            header, _ = parse_update(memoryview(self._waiting[-1])[PREFIX.size :], self._spec.weights)
+            self._ends[self._path] = Origin(header.node, header.incarnation), header.sequence
+        self._waiting = []
+        self._in_trouble = False
+        with self._lock:
+            self._queue_bytes -= size
+            told, self._stopped = self._stopped, self._stopped or not fits
+        if not fits and not told:
+            self._report("until its next checkpoint: the file would become too large")
+
+    def _begin(self, kept: Kept) -> None:
+        """Start a new file, then remove what no checkpoint needs any more."""
+        self._close_file()
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+        paths = own_paths(self._folder)
+        number = _number(paths[-1]) + 1 if paths else 1
+        self._path = self._folder / f"{_PREFIX}{number:08d}{_SUFFIX}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._file = FrameFile(os.open(self._path, flags, 0o640))
+        try:
+            self._file.append([start_of(self._spec)])
+            self._file.sync()
+            sync_folder(self._folder)
+        except OSError:  # what is tried again and again must not leave a file each time
+            self._path.unlink()
+            raise
+        self._ends[self._path] = None
+        for path in paths:
+            if kept and path in self._ends and self._is_covered(path, kept):
+                with contextlib.suppress(OSError):  # tried again after the next checkpoint
+                    path.unlink()
+                    del self._ends[path]
+
+    def _is_covered(self, path: Path, kept: Kept) -> bool:
+        end = self._ends[path]
+        return end is None or all(meta.covers(*end) for meta in kept)
+
+    def _close_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
+
+
+def own_paths(folder: Path) -> list[Path]:
+    """The files of own updates in a folder, oldest first."""
+    return sorted(path for path in folder.glob(f"{_PREFIX}*{_SUFFIX}") if _number(path) >= 0)
+
+
+def read_own(path: Path, spec: RunSpec) -> Iterator[tuple[UpdateHeader, bytes]]:
+    """The whole updates of one such file, header and frame each; it ends where the file is torn.
+
+    UsageError if the file is another run's or cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            run = _header_of(file)
+            if run is None:
+                return
+            if run.fingerprint != spec.fingerprint:
+                raise another_run(path, run.label, run.fingerprint, spec)
+            with contextlib.suppress(RecordingError, PeerError):
+                for body in read_bodies(file, spec.weights):
+                    header, payload = parse_update(body, spec.weights)
+                    codec.decode(payload, header.count, spec.weights)
+                    yield header, pack_frame(FrameType.UPDATE, bytes(body))
+    except OSError as error:
+        words = f"cannot read this node's own updates in {path}: {words_of(error)}"
+        raise UsageError(words, ExitCode.CONFIGURATION) from None
+
+
+def another_run(path: Path, label: str, fingerprint: bytes, spec: RunSpec) -> UsageError:
+    """What to say of a file that is another run's."""
+    return UsageError(
+        f"{path} is of run {fingerprint.hex()[:16]} ({label or 'no label'}), this node is to train run "
+        f"{spec.fingerprint.hex()[:16]} ({spec.label or 'no label'}): give this run another directory with "
+        f"--state, or remove {path.parent} to give up what the other run has there",
+        ExitCode.CONFIGURATION,
+    )
+
+
+def _header_of(file: io.BufferedIOBase) -> RecordingHeader | None:
+    """None if the node was killed before the file had a start."""
+    try:
+        return read_start(file)
+    except RecordingError:
+        return None
+
+
+def _end_of(path: Path, spec: RunSpec) -> tuple[Origin, int] | None:
+    """The last update of a file of an earlier life, None if it has none."""
+    last = None
+    for header, _ in read_own(path, spec):
+        last = Origin(header.node, header.incarnation), header.sequence
+    return last
+
+
+def _number(path: Path) -> int:
+    """The number in a file's name, -1 if that is none of ours."""
+    text = path.name[len(_PREFIX) : -len(_SUFFIX)]
+    return int(text) if text.isascii() and text.isdecimal() else -1

@@ -1,0 +1,116 @@
+"""The votes of a node on disk (`p2psgd.core.votes`): a small JSON file with its own hash.
+
+A node that has forgotten what it promised could help to decide two different views, so a file that is there
+but cannot be read ends the node instead of counting as none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from p2psgd.core.frontier import Origin
+from p2psgd.core.view import View
+from p2psgd.core.votes import Ballot, Votes
+from p2psgd.durable.atomic import replacing, words_of
+from p2psgd.errors import ExitCode, UsageError, exit_code_of
+from p2psgd.wire.messages import MEMBERS_MAX, U64
+
+NAME: Final = "votes.json"
+_BYTES_MAX: Final = 1024 * 1024  # two views of 1,024 members take a tenth of it
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    number: U64
+    members: Annotated[tuple[tuple[U64, U64], ...], Field(max_length=MEMBERS_MAX)]
+    since: Annotated[tuple[U64, ...], Field(max_length=MEMBERS_MAX)]
+    forbidden: Annotated[tuple[U64, ...], Field(max_length=MEMBERS_MAX)]
+    founding: U64
+
+
+class _Votes(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    format: Literal[1]
+    run: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    view: _View
+    promised: tuple[U64, U64]
+    accepted: tuple[U64, U64]
+    value: _View | None
+
+
+def write_votes(state: Path, fingerprint: bytes, votes: Votes) -> None:
+    """Replace the votes in the state directory; on disk when this returns. UsageError if they cannot be."""
+    fields = {
+        "format": 1,
+        "run": fingerprint.hex(),
+        "view": _pack_view(votes.view),
+        "promised": votes.promised,
+        "accepted": votes.accepted,
+        "value": None if votes.value is None else _pack_view(votes.value),
+    }
+    path = state / NAME
+    try:
+        with replacing(path) as file:
+            file.write(json.dumps({"sha256": _hash(fields), "votes": fields}).encode())
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {words_of(error)}", exit_code_of(error)) from None
+
+
+def read_votes(state: Path, fingerprint: bytes) -> Votes | None:
+    """The votes in the state directory, None if there are none.
+
+    UsageError if they are damaged or another run's: this node must then not vote.
+    """
+    path = state / NAME
+    advice = f"remove the whole state directory {state} to join as a new node"
+    try:
+        with path.open("rb") as file:
+            fields = json.loads(file.read(_BYTES_MAX))
+        if fields["sha256"] != _hash(fields["votes"]):
+            raise ValueError("it does not have its hash")
+        found = _Votes.model_validate_json(json.dumps(fields["votes"]))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {words_of(error)}", exit_code_of(error)) from None
+    except (ValidationError, ValueError, LookupError, TypeError, RecursionError):
+        words = f"{path} is damaged, and a node that has forgotten its votes must not vote: {advice}"
+        raise UsageError(words, ExitCode.CONFIGURATION) from None
+    if found.run != fingerprint.hex():
+        raise UsageError(
+            f"{path} holds the votes of run {found.run[:16]}, this run is {fingerprint.hex()[:16]}: "
+            f"give this run another directory with --state, or {advice}",
+            ExitCode.CONFIGURATION,
+        )
+    return Votes(
+        view=_unpack_view(found.view),
+        promised=Ballot(*found.promised),
+        accepted=Ballot(*found.accepted),
+        value=None if found.value is None else _unpack_view(found.value),
+    )
+
+
+def _pack_view(view: View) -> dict[str, Any]:
+    return {
+        "number": view.number,
+        "members": view.members,
+        "since": view.since,
+        "forbidden": sorted(view.forbidden),
+        "founding": view.founding,
+    }
+
+
+def _unpack_view(view: _View) -> View:
+    members = tuple(Origin(*member) for member in view.members)
+    return View(view.number, members, frozenset(view.forbidden), view.founding, view.since)
+
+
+def _hash(fields: Any) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,184 @@
+"""One checkpoint file: what is written comes back, and nothing else ever does."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from p2psgd.core.run_spec import RunSpec
+from p2psgd.durable.checkpoint import TrainerState, read_checkpoint, read_meta, write_checkpoint
+from p2psgd.errors import CheckpointError
+from p2psgd.wire import codec
+from tests.durable.states import SPEC, assert_same, checkpoint, trainer_state
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "one.safetensors"
+
+
+@pytest.mark.parametrize("updates", [0, 1, 5])
+@pytest.mark.parametrize("trainer", [True, False])
+def test_what_is_written_comes_back(path: Path, updates: int, trainer: bool) -> None:
+    state = checkpoint(updates=updates, trainer=trainer)
+    meta = write_checkpoint(path, state)
+    assert_same(read_checkpoint(path), state)
+    assert read_meta(path) == meta
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_any_safetensors_reader_finds_the_tensors(path: Path) -> None:
+    state = checkpoint()
+    assert state.trainer is not None
+    write_checkpoint(path, state)
+    with safe_open(path, framework="np") as file:
+        metadata = json.loads(file.metadata()["p2psgd"])
+        weight = file.get_tensor("coordinates/hidden.weight")
+        assert file.get_tensor("coordinates/scale").shape == ()
+        assert file.get_tensor("residual").tobytes() == state.trainer.residual.tobytes()
+        assert file.get_tensor("tail").tobytes() == b"".join(state.tail)
+        for name, array in state.trainer.arrays.items():
+            assert np.array_equal(file.get_tensor(f"trainer/{name}"), array)
+    assert (weight.dtype, weight.shape) == (np.int32, (50, 20))
+    assert np.array_equal(weight.reshape(-1), state.coordinates[:1000])
+    assert metadata["fingerprint"] == SPEC.fingerprint.hex()
+
+
+def test_the_hash_is_that_of_the_file_with_zeros_in_its_place(path: Path) -> None:
+    write_checkpoint(path, checkpoint())
+    data = path.read_bytes()
+    with safe_open(path, framework="np") as file:
+        digits = file.metadata()["sha256"]
+    assert data.count(digits.encode()) == 1
+    assert hashlib.sha256(data.replace(digits.encode(), b"0" * 64)).hexdigest() == digits
+
+
+def test_a_flipped_bit_anywhere_is_found(path: Path) -> None:
+    write_checkpoint(path, checkpoint(updates=1))
+    whole = path.read_bytes()
+    for place in (*range(150), *range(150, len(whole), 11)):
+        torn = bytearray(whole)
+        torn[place] ^= 1 << place % 8
+        path.write_bytes(torn)
+        with pytest.raises(CheckpointError):
+            read_checkpoint(path)
+
+
+def test_a_file_cut_anywhere_is_found(path: Path) -> None:
+    write_checkpoint(path, checkpoint(updates=1))
+    whole = path.read_bytes()
+    for length in (*range(150), *range(150, len(whole), 11)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(CheckpointError):
+            read_checkpoint(path)
+    path.write_bytes(whole + b"\0")
+    with pytest.raises(CheckpointError, match=f"it has {len(whole) + 1} bytes where {len(whole)} belong"):
+        read_checkpoint(path)
+
+
+def test_a_header_of_any_length_is_refused_before_memory_is_taken(path: Path) -> None:
+    for length in (0, 2**24 + 1, 2**63, 2**64 - 1):
+        path.write_bytes(length.to_bytes(8, "little") + b"{}")
+        with pytest.raises(CheckpointError, match="it does not begin like a checkpoint"):
+            read_checkpoint(path)
+    for text in (
+        b"[" * 100_000,
+        b'{"__metadata__":null}',
+        b'{"__metadata__":{"sha256":1,"p2psgd":2}}',
+        b"\xff",
+    ):
+        path.write_bytes(len(text).to_bytes(8, "little") + text)
+        with pytest.raises(CheckpointError):
+            read_checkpoint(path)
+
+
+def test_without_a_file_there_is_a_sentence(path: Path) -> None:
+    with pytest.raises(CheckpointError, match="it cannot be read: no such file or directory"):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"digest": 1}, "its coordinates do not have its digest"),
+        ({"tail": [b"\x00" * 20]}, "its tail is not made of whole updates"),
+        ({"tail": [checkpoint().tail[0][:-1]]}, "its tail is not made of whole updates"),
+        ({"tail": [checkpoint().tail[0][:-1] + b"\x77"]}, "checksum"),
+        ({"tail": [b"\1"]}, "its tail ends inside a frame"),
+        ({"trainer": TrainerState(0, np.full(1021, np.nan, np.float32))}, "its residual is not finite"),
+    ],
+)
+def test_a_state_no_replica_can_go_on_from_is_refused(
+    path: Path, change: dict[str, object], words: str
+) -> None:
+    write_checkpoint(path, dataclasses.replace(checkpoint(), **change))  # type: ignore[arg-type]
+    with pytest.raises(CheckpointError, match=words):
+        read_checkpoint(path)
+
+
+def test_a_coordinate_beyond_what_float32_holds_is_refused(path: Path) -> None:
+    state = checkpoint()
+    state.coordinates[3] = -(2**24) - 1
+    digest = codec.digest_coordinates(state.coordinates, SPEC.key)
+    write_checkpoint(path, dataclasses.replace(state, digest=digest))
+    with pytest.raises(CheckpointError, match="a coordinate of it is beyond 16777216"):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "words"),
+    [
+        (TrainerState(6, trainer_state(0).residual), "ahead of the frontier"),
+        (TrainerState(0, trainer_state(0).residual, {"": np.zeros(1)}), "at least 1 character"),
+        (TrainerState(0, trainer_state(0).residual, {"a": np.array(["text"])}), "a type that is not known"),
+        (TrainerState(0, trainer_state(0).residual, {"a": np.array([object()])}), "a type that is not known"),
+        (TrainerState(0, trainer_state(0).residual, {}, "x" * (2**20 + 1)), "at most 1048576 characters"),
+    ],
+)
+def test_a_trainer_state_that_cannot_be_kept_is_refused_and_nothing_written(
+    path: Path, trainer: TrainerState, words: str
+) -> None:
+    with pytest.raises(CheckpointError, match=words):
+        write_checkpoint(path, dataclasses.replace(checkpoint(), trainer=trainer))
+    assert not list(path.parent.iterdir())
+
+
+def test_arrays_of_the_other_byte_order_come_back_as_values(path: Path) -> None:
+    array = np.arange(5, dtype=">i4")
+    state = dataclasses.replace(
+        checkpoint(), trainer=TrainerState(0, trainer_state(0).residual, {"a": array})
+    )
+    write_checkpoint(path, state)
+    found = read_checkpoint(path).trainer
+    assert found is not None
+    assert found.arrays["a"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_the_residual_may_lie_behind_on_purpose(path: Path) -> None:
+    state = dataclasses.replace(checkpoint(), trainer=trainer_state(3))
+    meta = write_checkpoint(path, state)
+    assert meta.covers(state.origin, 3)
+    assert not meta.covers(state.origin, 4)  # in the coordinates, but not in the residual
+    assert meta.covers(state.origin._replace(incarnation=1), 0)
+
+
+def test_a_run_of_tensors_with_odd_names_keeps_them(path: Path) -> None:
+    tensors = (("residual", (2,)), ("__metadata__", (1,)), ('"/\\ü\n', (3,)), ("tail", ()))
+    spec = RunSpec(tensors, -4, "ring", "", b"x" * 32)
+    coordinates = np.arange(7, dtype=np.int32)
+    state = dataclasses.replace(
+        checkpoint(updates=0, trainer=False),
+        spec=spec,
+        coordinates=coordinates,
+        digest=codec.digest_coordinates(coordinates, spec.key),
+    )
+    write_checkpoint(path, state)
+    assert_same(read_checkpoint(path), state)
+    with safe_open(path, framework="np") as file:
+        assert file.get_tensor('coordinates/"/\\ü\n').tolist() == [3, 4, 5]
