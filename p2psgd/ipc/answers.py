@@ -44,7 +44,8 @@ class ReloadAnswer(Strict):
 class AttachAnswer(Strict):
     """All that a trainer must know.
 
-    With it come [weights, residual, inbox, outbox, counters, wake_trainer, wake_daemon].
+    With it come [weights, residual, inbox, outbox, counters, wake_trainer, wake_daemon], and after them the
+    state that the script kept (script_state.py) if there is one.
     """
 
     generation: Annotated[int, Field(ge=1, le=2**32 - 1)]
@@ -58,6 +59,12 @@ class AttachAnswer(Strict):
     outbox_bytes: Annotated[int, Field(ge=8)]
     mini_batches: Count
     peer_mini_batches: PeerMiniBatches
+
+
+class WaitAnswer(Strict):
+    """The request is not done yet, and this is why; another answer follows, as late as it may be."""
+
+    waits: Annotated[str, Field(min_length=1, max_length=ERROR_CHARACTERS_MAX)]
 
 
 def pack_answer(fields: dict[str, Any]) -> bytes:

@@ -49,6 +49,7 @@ class Attachment:
         self._shown = mini_batches  # the most that `progress` has returned
         self._weights = weights
         self._reload_wanted = False
+        self._states_wanted = 0
         with contextlib.ExitStack() as undo:
             memories = []
             for name, size_bytes in (
@@ -94,12 +95,27 @@ class Attachment:
             return
         self._inbox.accept_tail(self._counters.load(Counter.INBOX_TAIL))
         if entry_bytes(len(body)) > self._inbox.room:
-            self._reload_wanted = True
-            self._counters.store(Counter.RELOAD_WANTED, 1)
-        else:
-            self._inbox.put(body)
-            self._counters.store(Counter.INBOX_HEAD, self._inbox.head)
+            self.want_reload()
+            return
+        self._inbox.put(body)
+        self._counters.store(Counter.INBOX_HEAD, self._inbox.head)
         self._wake_trainer.signal()
+
+    def want_reload(self) -> None:
+        """Have the trainer take the replica as a whole, and write no update into the inbox until then."""
+        self._reload_wanted = True
+        self._counters.store(Counter.RELOAD_WANTED, 1)
+        self._wake_trainer.signal()
+
+    def want_state(self) -> None:
+        """Ask the trainer for its state."""
+        self._states_wanted += 1
+        self._counters.store(Counter.STATE_WANTED, self._states_wanted)
+        self._wake_trainer.signal()
+
+    def accept_state(self) -> None:
+        """The state has come: from here on the trainer leaves its copy of the residual alone."""
+        self._counters.store(Counter.STATE_WANTED, 0)
 
     def reload(self) -> int:
         """The trainer is about to get the replica as it is now: the position where it reads its inbox on."""
@@ -118,16 +134,19 @@ class Attachment:
         self._outbox.accept_head(position)
         return position
 
-    def take(self, entries_max: int, indices_max: int) -> list[OwnUpdate]:
+    def take(self, entries_max: int, indices_max: int, end: int | None = None) -> list[OwnUpdate]:
         """The next checked updates of the outbox, as many as fit a turn of the loop; none: it is empty.
 
-        An entry that does not check raises TrainerError once those before it have been taken.
+        None is taken that begins at position `end` or after it. An entry that does not check raises
+        TrainerError once those before it have been taken.
         """
         self.published_bytes()
         updates: list[OwnUpdate] = []
         indices = 0
         while len(updates) < entries_max and indices < indices_max:
             tail = self._outbox.tail
+            if end is not None and tail >= end:
+                break
             try:
                 entry = self._outbox.take()
                 if entry is None:

@@ -15,14 +15,14 @@ import math
 import select
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, UsageError
-from p2psgd.ipc.answers import ANSWER_BYTES_MAX, parse_answer
+from p2psgd.ipc.answers import ANSWER_BYTES_MAX, WaitAnswer, check_answer, parse_answer
 from p2psgd.ipc.datagrams import (
     Datagram,
     Received,
@@ -119,12 +119,20 @@ class ControlClient:
         return self.exchange(parse_fields({"op": op, **fields}), fds, lists=True)
 
     def exchange(
-        self, request: Request, fds: Sequence[int] = (), *, lists: bool = False
+        self,
+        request: Request,
+        fds: Sequence[int] = (),
+        *,
+        lists: bool = False,
+        on_wait: Callable[[str], None] | None = None,
     ) -> tuple[dict[str, Any], list[int]]:
-        """The same for a request that is made already; arrays in the answer are tuples unless `lists`."""
+        """The same for a request that is made already; arrays in the answer are tuples unless `lists`.
+
+        `on_wait` gets each sentence with which the daemon says why the answer is still to come; from the
+        first on it may take as long as it likes.
+        """
         packed = pack_request(request)
-        if self._exchange.under_way:
-            self._await_answer()
+        self.settle()
         self._forget_exchange()
         exchange = self._exchange
         try:
@@ -133,19 +141,31 @@ class ControlClient:
             pass  # closed, perhaps with a refusal that can be read
         except BlockingIOError:
             raise DaemonLost(f"the daemon at {self.path} takes no requests") from None
-        self._await_answer()
-        datagram = datagram_of(exchange.received[0])
-        if not datagram.data:
-            raise DaemonLost(f"the daemon at {self.path} is gone")
-        try:
-            fields, refusal = parse_answer(datagram.data, lists=lists)
-            if refusal is not None:
-                raise UsageError(refusal)
-        except P2psgdError:
-            self._forget_exchange()
-            raise
-        self._exchange = _Exchange()  # from here on the descriptors are the caller's
-        return fields, datagram.descriptors
+        while True:
+            self._await_answer()
+            datagram = datagram_of(exchange.received[0])
+            if not datagram.data:
+                raise DaemonLost(f"the daemon at {self.path} is gone")
+            try:
+                fields, refusal = parse_answer(datagram.data, lists=lists)
+                if refusal is not None:
+                    raise UsageError(refusal)
+                words = check_answer(WaitAnswer, fields).waits if on_wait and "waits" in fields else ""
+            except P2psgdError:
+                self._forget_exchange()
+                raise
+            if not words or on_wait is None:
+                self._exchange = _Exchange()  # from here on the descriptors are the caller's
+                return fields, datagram.descriptors
+            close_descriptors(datagram.descriptors)
+            exchange.received.clear()
+            self.timeout_s = None
+            on_wait(words)
+
+    def settle(self) -> None:
+        """Wait for the answer to an exchange that was interrupted, if there is one."""
+        if self._exchange.under_way:
+            self._await_answer()
 
     def tell(self, request: Request) -> bool:
         """Send a request that gets no answer; False if the daemon is too busy to take it or gone."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from p2psgd.errors import P2psgdError, TrainerError
 from p2psgd.ipc.answers import pack_answer, pack_refusal
 from p2psgd.ipc.datagrams import Datagram, close_descriptors
-from p2psgd.ipc.host import ControlHost
+from p2psgd.ipc.gate import Gate
+from p2psgd.ipc.host import ControlHost, TrainerState
 from p2psgd.ipc.listener import Connection, Listener
 from p2psgd.ipc.port import TrainerPort
 from p2psgd.ipc.proposal import RunProposal
@@ -24,10 +26,13 @@ from p2psgd.ipc.requests import (
     AttachRequest,
     CompressionRequest,
     DetachRequest,
+    DigestRequest,
     FinishRequest,
     ReloadRequest,
+    RemoveRequest,
     ReplicaRequest,
     ReportRequest,
+    StateRequest,
     StatusRequest,
     parse_request,
 )
@@ -60,6 +65,7 @@ class ControlServer:
             inbox_bytes=inbox_bytes,
             outbox_bytes=outbox_bytes,
         )
+        self._gate = Gate(host, send=self._send, let_in=self._let_in)
         self._refused_requests = 0
 
     @property
@@ -79,16 +85,40 @@ class ControlServer:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Bind and listen; UsageError if another daemon answers there or the socket cannot be made."""
         self._seat.start(loop)
+        self._gate.start(loop)
         self._listener.start(loop)
 
     def close(self) -> None:
         """Let the trainer go, close everything, remove the socket file."""
+        self._gate.close()
         self._seat.close()
         self._listener.close()
 
     def deliver(self, body: bytes | bytearray) -> None:
         """Hand a peer's UPDATE body to the trainer, if one is attached; never waits, never calls the host."""
         self._seat.deliver(body)
+
+    def restore(self, state: TrainerState) -> None:
+        """The node's first trainer goes on from this state instead of from nothing; before it attaches.
+
+        `residual` (P,) of the run that it will attach to. TrainerError if `script` is no state.
+        """
+        self._seat.restore(state)
+
+    def request_state(self) -> None:
+        """Ask for the trainer's state: `host.trainer_state` gets it, at once if no trainer is attached, else
+        once the trainer is between two mini-batches or has gone. Asked again before that, it is given once;
+        from this call on, the residual of the state before must not be used any more.
+        """
+        self._seat.want_state()
+
+    def replica_replaced(self) -> None:
+        """The replica is another one as a whole: the trainer takes it anew before its next mini-batch."""
+        self._seat.want_reload()
+
+    def readiness_changed(self) -> None:
+        """What `host.ready` says may have changed: who waits to attach is let in, or told why not."""
+        self._gate.look_soon()
 
     def finish(self) -> None:
         """Ask the trainer, or the next one if none is attached, to stop after its current mini-batch."""
@@ -104,13 +134,21 @@ class ControlServer:
 
     def trainer_status(self) -> dict[str, Any]:
         """What the node's status says about the trainer, and how many requests were refused."""
-        return {**self._seat.status(), "refused_requests": self._refused_requests}
+        status = {**self._seat.status(), "refused_requests": self._refused_requests}
+        if self._gate.connection is not None:
+            status["waits"] = self._host.ready()
+        return status
 
     def _on_datagram(self, connection: Connection, datagram: Datagram) -> None:
         try:
-            if datagram.truncated:
-                raise TrainerError("a datagram or its descriptors are larger than a request may be")
-            self._answer(connection, datagram)
+            self._guard(connection, lambda: self._answer(connection, datagram))
+        finally:
+            close_descriptors(datagram.descriptors)
+
+    def _guard(self, connection: Connection, work: Callable[[], None]) -> None:
+        """Do what a connection asked for; what keeps that from being done becomes the answer."""
+        try:
+            work()
         except P2psgdError as error:
             self._count_refusal()
             self._send(connection, pack_refusal(str(error)))
@@ -120,21 +158,29 @@ class ControlServer:
             )
             self._count_refusal()
             self._send(connection, pack_refusal(f"the daemon cannot do that now: {words}"))
-        finally:
-            close_descriptors(datagram.descriptors)
 
     def _on_close(self, connection: Connection) -> None:
         self._seat.lost(connection)
+        self._gate.lost(connection)
 
     def _count_refusal(self) -> None:
         self._refused_requests += 1
 
     def _answer(self, connection: Connection, datagram: Datagram) -> None:
+        if datagram.truncated:
+            raise TrainerError("a datagram or its descriptors are larger than a request may be")
         match parse_request(datagram.data):
             case StatusRequest():
                 self._send(connection, pack_answer({"status": self._host.status()}))
             case CompressionRequest():
                 self._send(connection, pack_answer({"compression": self._host.compression()}))
+            case DigestRequest(scrub=scrub):
+                self._known_run()
+                self._send(connection, pack_answer({"digest": self._host.digest(scrub=scrub)}))
+            case RemoveRequest(node=node, forbid=forbid):
+                self._known_run()
+                removed = self._host.remove(node, forbid=forbid)
+                self._send(connection, pack_answer({"id": f"{removed:016x}"}))
             case ReplicaRequest():
                 self._send_replica(connection)
             case FinishRequest():
@@ -146,12 +192,15 @@ class ControlServer:
             case ReloadRequest():
                 self._check_attached(connection)
                 self._reload(connection)
+            case StateRequest() as request:
+                self._check_attached(connection)
+                self._take_state(connection, request, datagram.descriptors)
             case ReportRequest() as report:
                 self._check_attached(connection)
                 self._seat.report(report)
             case DetachRequest(finished=finished):
                 self._check_attached(connection)
-                self._seat.detach(finished=finished, answer=pack_answer({}))
+                self._seat.detach(finished=finished, kept=datagram.descriptors, answer=pack_answer({}))
 
     def _send(self, connection: Connection, data: bytes, descriptors: list[int] | None = None) -> bool:
         """Send an answer; a connection that cannot take it is closed, and the answer False."""
@@ -187,21 +236,30 @@ class ControlServer:
                 f"this daemon speaks version {VERSION} of the control protocol, the trainer version"
                 f" {request.version}: install one p2psgd for both"
             )
-        seated = self._seat.connection
-        if seated is not None and seated.has_closed():
-            self._listener.settle(seated)
+        for held in (self._seat.connection, self._gate.connection):
+            if held is not None and held.has_closed():
+                self._listener.settle(held)
         if self._seat.connection is not None:
             raise TrainerError(
                 f"another trainer (pid {self._seat.pid}) is attached to this daemon: stop it first"
             )
+        if self._gate.connection is not None:
+            raise TrainerError(
+                f"another trainer (pid {self._gate.pid}) waits to attach to this daemon: stop it first"
+            )
         if request.run is not None:
             self._define_run(request.run.proposal(), descriptors)
+        self._known_run()
+        self._gate.hold(connection, connection.pid or request.pid)
+
+    def _let_in(self, connection: Connection, pid: int) -> None:
         run = self._known_run()
 
         def hand_over(port: TrainerPort, segments: list[int]) -> bool:
-            return self._send_with_copy(connection, self._describe_attachment(run, port), segments)
+            descriptors = [*segments, *self._seat.script.descriptors]
+            return self._send_with_copy(connection, self._describe_attachment(run, port), descriptors)
 
-        self._seat.attach(connection, request.pid, run, hand_over)
+        self._guard(connection, lambda: self._seat.attach(connection, pid, run, hand_over))
 
     def _define_run(self, proposal: RunProposal, descriptors: list[int]) -> None:
         if len(descriptors) != 1:
@@ -231,6 +289,10 @@ class ControlServer:
         if inbox is not None:
             counts = list(self._host.peer_mini_batches().items())
             self._send_with_copy(connection, {"inbox": inbox, "peer_mini_batches": counts}, [])
+
+    def _take_state(self, connection: Connection, request: StateRequest, descriptors: list[int]) -> None:
+        if self._seat.take_state(request, descriptors):
+            self._send(connection, pack_answer({}))
 
     def _known_run(self) -> RunProposal:
         run = self._host.run()

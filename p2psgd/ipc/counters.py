@@ -32,6 +32,7 @@ class Counter(enum.IntEnum):
     RELOAD_WANTED = 5  # daemon writes: 1 while the inbox lacks updates and the trainer must reload
     STOPPING = 6  # daemon writes: 1 once the trainer should stop after its mini-batch
     GENERATION = 7  # daemon writes once: which attachment this page belongs to
+    STATE_WANTED = 8  # daemon writes: while it wants the trainer's state, how often it has; else 0
 
 
 class Counters:

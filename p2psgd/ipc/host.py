@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.ipc.proposal import RunProposal
+from p2psgd.ipc.script_state import ScriptState
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +30,19 @@ class OwnUpdate:
     words: NDArray[np.uint32]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainerState:
+    """What a node's trainer goes on from: the state after `mini_batches`, between two of them.
+
+    `residual` is float32 (P,), read-only, and stays as it is until the next state is asked for (None: zeros);
+    `script` is what the script keeps of its own, its arrays read-only (None: nothing).
+    """
+
+    residual: NDArray[np.float32] | None
+    script: ScriptState | None
+    mini_batches: int
+
+
 class ControlHost(Protocol):
     """The daemon, as its control server sees it."""
 
@@ -37,6 +51,18 @@ class ControlHost(Protocol):
 
     def compression(self) -> dict[str, Any]:
         """How the own updates compress, tensor by tensor, in types that MessagePack knows."""
+
+    def digest(self, *, scrub: bool) -> dict[str, Any]:
+        """What `p2psgd digest` shows (ops/digest_report.py); `scrub`: begin one now, if none is running.
+
+        Called only when a run is known.
+        """
+
+    def remove(self, node: str, *, forbid: bool) -> int:
+        """Wish for a view without this node, by name or id, and return its id; UsageError if that cannot be.
+
+        Called only when a run is known.
+        """
 
     def share(self) -> tuple[int, int] | None:
         """The part i of n of the data that this node's trainer takes, if it was told."""
@@ -58,6 +84,14 @@ class ControlHost(Protocol):
 
     def own_updates(self, updates: list[OwnUpdate]) -> None:
         """Apply and send updates of the own trainer."""
+
+    def trainer_state(self, state: TrainerState) -> None:
+        """The answer to `ControlServer.request_state`: all own updates up to it have been given to
+        `own_updates`, and none after it.
+        """
+
+    def ready(self) -> str:
+        """Why no trainer may train on this node now, one sentence for people; "" if one may."""
 
     def peer_mini_batches(self) -> dict[int, int]:
         """The largest mini-batch number seen of each peer, by node id."""

@@ -14,7 +14,9 @@ from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 
 OUTBOX_ENTRY = struct.Struct("<QII")  # mini_batch, step, count; the payload follows
 
-RESIDUAL_HALVES = 2  # float32[P] each: a send reads one and writes the other, 8 bytes a weight in all
+RESIDUAL_PARTS = (
+    3  # float32[P] each: a send reads one half and writes the other; a copy kept for a checkpoint
+)
 INBOX_ENTRIES = 8  # of the largest size; of usual updates, a thousandth of the weights, it is hundreds
 OUTBOX_ENTRIES = 4
 

@@ -2,7 +2,8 @@
 
 The residual outlives every trainer, and so does the count of mini-batches, which also says which half of the
 residual is current (publication.py); everything else is an `Attachment`, made for one trainer and thrown away
-with it. Only one trainer is attached at a time.
+with it. Only one trainer is attached at a time. While none is, the residual stands still and can be lent as
+it is; the next trainer then gets a copy.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
 from p2psgd.ipc import layout
 from p2psgd.ipc.attachment import Attachment
 from p2psgd.ipc.host import OwnUpdate
+from p2psgd.ipc.publication import half_after
 from p2psgd.ipc.ring import entry_bytes
-from p2psgd.ipc.segments import create_segment
+from p2psgd.ipc.segments import Access, create_segment, map_segment
 
 TAKE_ENTRIES = 64  # taken from the outbox in one turn of the loop,
 TAKE_INDICES = 2**18  # and at most about this many indices: a millisecond or two of decoding and applying
@@ -25,11 +30,17 @@ class TrainerPort:
     """Segments, deliver and take for the trainers of one run of `weights` weights.
 
     `inbox_bytes` and `outbox_bytes` are powers of two that hold at least one of the longest entries; None:
-    the usual size.
+    the usual size. The first trainer goes on after `mini_batches` with `residual`, float32 (P,), or zeros.
     """
 
     def __init__(
-        self, weights: int, *, inbox_bytes: int | None = None, outbox_bytes: int | None = None
+        self,
+        weights: int,
+        *,
+        inbox_bytes: int | None = None,
+        outbox_bytes: int | None = None,
+        residual: NDArray[np.float32] | None = None,
+        mini_batches: int = 0,
     ) -> None:
         self.weights = weights
         self.inbox_bytes = inbox_bytes or layout.inbox_bytes(weights)
@@ -39,9 +50,10 @@ class TrainerPort:
         self.generation = 0
         self.reloads = 0
         self.attachment: Attachment | None = None
-        self._mini_batches = 0
+        self._mini_batches = mini_batches
         self._stopping = False
-        self._residual = create_segment("p2psgd-residual", layout.RESIDUAL_HALVES * 4 * weights)
+        self._lent = False
+        self._make_residual(residual)
 
     @property
     def mini_batches(self) -> int:
@@ -56,6 +68,9 @@ class TrainerPort:
         block.
         """
         assert self.attachment is None, self.generation
+        if self._lent:
+            os.close(self._residual)
+            self._make_residual(self._current_half)
         attachment = Attachment(
             weights=self.weights,
             generation=self.generation + 1,
@@ -82,12 +97,27 @@ class TrainerPort:
         """The next few updates of the trainer, [] if there are none; TrainerError if rubbish comes next."""
         return self.attachment.take(TAKE_ENTRIES, TAKE_INDICES) if self.attachment else []
 
-    def take_all(self) -> Iterator[list[OwnUpdate]]:
-        """All that the trainer has published by now, in turns as `take` gives them."""
+    def take_all(self, end: int | None = None) -> Iterator[list[OwnUpdate]]:
+        """All that the trainer has published by now, or up to the position `end`, in turns as `take` gives
+        them.
+        """
         if self.attachment:
-            end = self.attachment.published_bytes()
+            published = self.attachment.published_bytes()
+            end = published if end is None else min(end, published)
             while self.attachment.taken_bytes < end:
-                yield self.take()
+                yield self.attachment.take(TAKE_ENTRIES, TAKE_INDICES, end)
+
+    def lend_residual(self) -> NDArray[np.float32]:
+        """The residual, float32 (P,), read-only, while no trainer is attached; it will never change."""
+        assert self.attachment is None, self.generation
+        self._lent = True
+        return self._current_half
+
+    @property
+    def kept_residual(self) -> NDArray[np.float32]:
+        """The trainer's copy of its residual, float32 (P,), read-only, as it gave it with its last state."""
+        kept: NDArray[np.float32] = self._parts[layout.RESIDUAL_PARTS - 1]
+        return kept
 
     def reload(self) -> int:
         """The attached trainer is about to get the replica as it is now: where it reads its inbox on."""
@@ -110,6 +140,24 @@ class TrainerPort:
         self.attachment.close()
         self.attachment = None
 
+    @property
+    def _current_half(self) -> NDArray[np.float32]:
+        half: NDArray[np.float32] = self._parts[half_after(self._mini_batches)]
+        return half
+
+    def _make_residual(self, residual: NDArray[np.float32] | None) -> None:
+        """Make a new segment whose current half is this residual."""
+        self._residual = create_segment("p2psgd-residual", 4 * layout.RESIDUAL_PARTS * self.weights)
+        if residual is not None:
+            self._map_parts(Access.WRITE)[half_after(self._mini_batches)] = residual
+        self._parts = self._map_parts(Access.READ)
+        self._lent = False
+
+    def _map_parts(self, access: Access) -> NDArray[np.float32]:
+        count = layout.RESIDUAL_PARTS * self.weights
+        parts = map_segment(self._residual, np.float32, count, access)
+        return parts.reshape(layout.RESIDUAL_PARTS, self.weights)
+
     def close(self) -> None:
         """Close all descriptors."""
         if self.attachment:
@@ -117,3 +165,4 @@ class TrainerPort:
         descriptor, self._residual = self._residual, -1
         if descriptor >= 0:
             os.close(descriptor)
+            del self._parts  # a map holds a descriptor of its own

@@ -20,6 +20,11 @@ from p2psgd.wire import codec
 QUANTUM_LOG2_MIN = -30
 PIECE_WEIGHTS = 1 << 20  # rounded at once: 8 MiB of float64
 
+TWO_NODES = (
+    "stall",
+    "lower-id",
+)  # what a run of two nodes does when one is lost: wait, or the lower id goes on
+
 Tensors = tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -31,6 +36,7 @@ class RunProposal:
     quantum_log2: int
     mode: str
     label: str
+    two_nodes: str = TWO_NODES[0]
 
     @property
     def weights(self) -> int:
@@ -44,14 +50,24 @@ def count_weights(tensors: Tensors) -> int:
 
 
 def propose(
-    initial: ArrayLike | Mapping[str, ArrayLike], *, quantum: float, label: str
+    initial: ArrayLike | Mapping[str, ArrayLike],
+    *,
+    quantum: float,
+    label: str,
+    two_nodes: str = TWO_NODES[0],
 ) -> tuple[RunProposal, NDArray[np.int32]]:
     """The proposal and its coordinates, int32 (P,), of one array or of named arrays in their order.
 
     Raises TrainerError for a weight that is not finite or beyond 2**23 quanta, for anything but
-    floating-point arrays, and for a quantum that is no power of two within 2**-30 and 1.
+    floating-point arrays, for a quantum that is no power of two within 2**-30 and 1, and for a `two_nodes`
+    that is none of TWO_NODES.
     """
     quantum_log2 = measure_quantum(quantum)
+    if two_nodes not in TWO_NODES:
+        raise TrainerError(
+            f"two_nodes {two_nodes!r:.100} is refused: of two nodes that lose each other both wait, 'stall',"
+            " or the one with the lower node id goes on, 'lower-id'"
+        )
     named = initial if isinstance(initial, Mapping) else {"weights": initial}
     arrays = {str(name): np.asarray(values) for name, values in named.items()}
     for name, values in arrays.items():
@@ -70,7 +86,7 @@ def propose(
     for name, values in arrays.items():
         _round_tensor(name, values.reshape(-1), coordinates[start : start + values.size], quantum_log2)
         start += values.size
-    return RunProposal(tensors, quantum_log2, "async", label), coordinates
+    return RunProposal(tensors, quantum_log2, "async", label, two_nodes), coordinates
 
 
 def measure_quantum(quantum: Any) -> int:

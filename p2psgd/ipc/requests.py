@@ -17,7 +17,7 @@ from p2psgd.ipc.proposal import QUANTUM_LOG2_MIN, RunProposal, count_weights
 from p2psgd.wire import codec
 from p2psgd.wire.maps import unpack_map
 
-VERSION = 1  # of the control protocol and of the memory's layout
+VERSION = 2  # of the control protocol and of the memory's layout
 REQUEST_BYTES_MAX = 64 * 1024
 TENSORS_MAX = 4096
 COUNT_MAX = 2**63 - 1  # what every reader of the status can hold
@@ -46,6 +46,21 @@ class CompressionRequest(Strict):
     op: Literal["compression"] = "compression"
 
 
+class DigestRequest(Strict):
+    """Whether the replicas are equal; `scrub`: recompute the own digest from the weights now."""
+
+    op: Literal["digest"] = "digest"
+    scrub: bool
+
+
+class RemoveRequest(Strict):
+    """Leave a node, by name or id, out of the next view; `forbid`: never admit it again."""
+
+    op: Literal["remove"] = "remove"
+    node: Annotated[str, Field(min_length=1, max_length=64)]
+    forbid: bool
+
+
 class ReplicaRequest(Strict):
     """A copy of the replica, in a memfd."""
 
@@ -71,6 +86,18 @@ class DetachRequest(Strict):
     finished: bool
 
 
+class StateRequest(Strict):
+    """The attached trainer's state between two mini-batches, as the daemon has asked for.
+
+    The residual lies beside its halves; a memfd that can never change comes with what the script keeps, if it
+    keeps anything. The state is that after `mini_batches`, whose updates end at position `outbox`.
+    """
+
+    op: Literal["state"] = "state"
+    mini_batches: Annotated[int, Field(ge=0, le=COUNT_MAX)]
+    outbox: Annotated[int, Field(ge=0, le=COUNT_MAX)]
+
+
 class ReportRequest(Strict):
     """Figures of the attached trainer, for people; those left out stay as they were. It gets no answer."""
 
@@ -90,6 +117,7 @@ class ProposedRun(Strict):
     quantum_log2: Annotated[int, Field(ge=QUANTUM_LOG2_MIN, le=0)]
     mode: Literal["async"]
     label: Annotated[str, Field(max_length=200)]
+    two_nodes: Literal["stall", "lower-id"] = "stall"
 
     def proposal(self) -> RunProposal:
         """The same as a plain value; TrainerError if a name stands twice or the weights are too many."""
@@ -101,7 +129,7 @@ class ProposedRun(Strict):
             raise TrainerError(
                 f"the tensors hold {weights} weights; at most {codec.WEIGHTS_MAX} are possible"
             )
-        return RunProposal(self.tensors, self.quantum_log2, self.mode, self.label)
+        return RunProposal(self.tensors, self.quantum_log2, self.mode, self.label, self.two_nodes)
 
 
 class AttachRequest(Strict):
@@ -116,9 +144,12 @@ class AttachRequest(Strict):
 Request = (
     StatusRequest
     | CompressionRequest
+    | DigestRequest
+    | RemoveRequest
     | ReplicaRequest
     | FinishRequest
     | ReloadRequest
+    | StateRequest
     | DetachRequest
     | ReportRequest
     | AttachRequest

@@ -2,8 +2,9 @@
 
 A process that maps a file somebody else truncates dies of SIGBUS. So the daemon seals every segment against
 shrinking and growing before it hands it over, and whoever tries to truncate it gets EPERM; copies of the
-replica are sealed against writing too. What comes from the trainer (initial coordinates) is never mapped by
-the daemon: it is read with preadv, which reports a short file instead of dying.
+replica are sealed against writing too. What comes from the trainer must be sealed against both before the
+daemon looks at it: initial coordinates are read with preadv, a trainer's state is mapped, since it is large
+and nobody but a writing thread reads it.
 
 Mappings have no close(): numpy arrays keep theirs alive, and the memory goes with the last array.
 """
@@ -47,15 +48,22 @@ def create_segment(name: str, size_bytes: int) -> int:
     return descriptor
 
 
-def sealed_copy(name: str, array: NDArray[Any]) -> int:
-    """Return the descriptor of a new memfd with the bytes of `array` (contiguous), which can never change."""
+def sealed_copy(name: str, *arrays: NDArray[Any]) -> int:
+    """Return the descriptor of a new memfd with the bytes of these arrays (contiguous), one after the other.
+
+    It can never change.
+    """
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        contents = array.data.cast("B")
-        os.ftruncate(descriptor, len(contents))
-        position = 0
-        while position < len(contents):
-            position += os.pwrite(descriptor, contents[position : position + PIECE_BYTES], position)
+        os.ftruncate(descriptor, sum(array.nbytes for array in arrays))
+        start = 0
+        for array in arrays:
+            contents = array.reshape(-1).view(np.uint8).data
+            position = 0
+            while position < len(contents):
+                piece = contents[position : position + PIECE_BYTES]
+                position += os.pwrite(descriptor, piece, start + position)
+            start += position
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SIZE_SEALS | fcntl.F_SEAL_WRITE)
     except BaseException:
         os.close(descriptor)
@@ -80,14 +88,21 @@ def map_segment(descriptor: int, item: type[Item], count: int, access: Access) -
     return np.frombuffer(memory, dtype=item, count=count)
 
 
+def map_sealed(descriptor: int, what: str) -> NDArray[np.uint8]:
+    """Map a sealed memfd from another process, (n,), read-only; TrainerError if it is anything else.
+
+    `what` stands in that sentence. The descriptor may be closed after.
+    """
+    _check_sealed(descriptor, what)
+    size_bytes = os.fstat(descriptor).st_size
+    if size_bytes == 0:
+        raise TrainerError(f"the memfd of {what} is empty")
+    return map_segment(descriptor, np.uint8, size_bytes, Access.SEALED)
+
+
 def read_sealed_coordinates(descriptor: int, weights: int) -> NDArray[np.int32]:
     """Copy int32[weights] out of a sealed memfd from another process; TrainerError if it is anything else."""
-    try:
-        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
-    except OSError:
-        raise TrainerError("the initial coordinates must come in a memfd; this descriptor is none") from None
-    if not seals & fcntl.F_SEAL_SHRINK or not seals & fcntl.F_SEAL_WRITE:
-        raise TrainerError("the memfd of initial coordinates must be sealed against shrinking and writing")
+    _check_sealed(descriptor, "initial coordinates")
     found_bytes = os.fstat(descriptor).st_size
     if found_bytes != 4 * weights:
         raise TrainerError(
@@ -102,3 +117,12 @@ def read_sealed_coordinates(descriptor: int, weights: int) -> NDArray[np.int32]:
             raise TrainerError("the memfd of initial coordinates ended early")
         position += got
     return coordinates
+
+
+def _check_sealed(descriptor: int, what: str) -> None:
+    try:
+        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError:
+        raise TrainerError(f"{what} must come in a memfd; this descriptor is none") from None
+    if not seals & fcntl.F_SEAL_SHRINK or not seals & fcntl.F_SEAL_WRITE:
+        raise TrainerError(f"the memfd of {what} must be sealed against shrinking and writing")

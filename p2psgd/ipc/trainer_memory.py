@@ -32,8 +32,8 @@ class TrainerMemory:
         self, answer: AttachAnswer, memories: Sequence[int], wake_trainer: Wakeup, wake_daemon: Wakeup
     ) -> None:
         residual, inbox, outbox, counters = memories
-        halves = map_segment(residual, np.float32, layout.RESIDUAL_HALVES * answer.weights, Access.WRITE)
-        self._halves = halves[: answer.weights], halves[answer.weights :]
+        parts = map_segment(residual, np.float32, layout.RESIDUAL_PARTS * answer.weights, Access.WRITE)
+        *self._halves, self._kept = parts.reshape(layout.RESIDUAL_PARTS, answer.weights)
         self._counters = Counters(map_segment(counters, np.uint64, COUNTERS_WORDS, Access.WRITE))
         generation = self._counters.load(Counter.GENERATION)
         if generation != answer.generation:
@@ -66,6 +66,17 @@ class TrainerMemory:
         """Whether the daemon asks for the end after this mini-batch."""
         return self._counters.load(Counter.STOPPING) != 0
 
+    @property
+    def state_wanted(self) -> int:
+        """The number of the daemon's wish for the state, 0 if it wants none now."""
+        return self._counters.load(Counter.STATE_WANTED)
+
+    @property
+    def published_bytes(self) -> int:
+        """How far the outbox has been published, as a position."""
+        position, _ = unpack_head(self._counters.load(Counter.OUTBOX_HEAD))
+        return position
+
     def has_updates(self) -> bool:
         """Whether an update lies in the inbox."""
         self._inbox.accept_head(self._counters.load(Counter.INBOX_HEAD))
@@ -93,6 +104,10 @@ class TrainerMemory:
         """The other half, which becomes the residual when the next mini-batch is published."""
         return self._halves[half_after(self.mini_batches + 1)]
 
+    def keep_residual(self) -> None:
+        """Copy the residual to where the daemon looks for it when it is told of a state."""
+        self._kept[:] = self.residual
+
     @property
     def outbox_bytes(self) -> int:
         """What the outbox can hold when it is empty."""
@@ -119,7 +134,7 @@ class TrainerMemory:
 
     def settle(self) -> None:
         """Forget entries that an interruption has kept from being published."""
-        self._outbox.head, _ = unpack_head(self._counters.load(Counter.OUTBOX_HEAD))
+        self._outbox.head = self.published_bytes
 
     def close(self) -> None:
         """Close the wake-ups; the maps go with this object."""

@@ -5,6 +5,9 @@ because a child that it forked may hold the connection open); or it is refused f
 memory. What it had published whole is taken first, but for a refused one: from its first bad entry on,
 nothing is. Taking happens in short turns on the loop, so that a busy trainer does not keep the daemon from
 its peers.
+
+What a new trainer goes on from is kept here between two of them: the residual and the count of mini-batches
+(port.py), and what the script gave to be kept.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ from typing import Any
 
 from p2psgd.errors import TrainerError
 from p2psgd.ipc.answers import pack_refusal
-from p2psgd.ipc.host import ControlHost
+from p2psgd.ipc.host import ControlHost, TrainerState
+from p2psgd.ipc.kept_script import KeptScript
 from p2psgd.ipc.listener import Connection, Listener
 from p2psgd.ipc.port import TrainerPort
 from p2psgd.ipc.proposal import RunProposal
-from p2psgd.ipc.requests import ReportRequest
+from p2psgd.ipc.requests import ReportRequest, StateRequest
 from p2psgd.ipc.trainer_figures import TrainerFigures
 
 
@@ -43,6 +47,9 @@ class TrainerSeat:
         self._paused = False
         self.connection: Connection | None = None
         self.pid = 0
+        self.script = KeptScript()
+        self._restored = TrainerState(None, None, 0)
+        self._state_wanted = False
         self._host = host
         self._listener = listener
         self._inbox_bytes = inbox_bytes
@@ -61,6 +68,7 @@ class TrainerSeat:
 
     def close(self) -> None:
         """Let the trainer go and close everything."""
+        self._state_wanted = False
         if self.connection is not None:
             self._leave(
                 finished=False,
@@ -69,6 +77,13 @@ class TrainerSeat:
             )
         if self.port is not None:
             self.port.close()
+        self.script.close()
+
+    def restore(self, state: TrainerState) -> None:
+        """The first trainer is to go on from here; TrainerError if the script's part is no state."""
+        assert self.port is None
+        self.script.put(state.script)
+        self._restored = state
 
     def attach(
         self,
@@ -79,21 +94,25 @@ class TrainerSeat:
     ) -> None:
         """Seat a trainer; `hand_over(port, descriptors)` gives it its segments and says whether they left.
 
-        Raises TrainerError if they did not reach it; then nothing has changed. `pid` is what it says it is
-        itself.
+        Raises TrainerError if they did not reach it; then nothing has changed.
         """
         assert self.connection is None, self.pid
         if self.port is None:
             self.port = TrainerPort(
-                run.weights, inbox_bytes=self._inbox_bytes, outbox_bytes=self._outbox_bytes
+                run.weights,
+                inbox_bytes=self._inbox_bytes,
+                outbox_bytes=self._outbox_bytes,
+                residual=self._restored.residual,
+                mini_batches=self._restored.mini_batches,
             )
+            self._restored = TrainerState(None, None, 0)
             if self._stopping:
                 self.port.finish()
         with self.port.attach() as descriptors:
             if not hand_over(self.port, descriptors):
                 raise TrainerError("the trainer has closed its connection while it was being attached")
         self.connection = connection
-        self.pid = connection.pid or pid
+        self.pid = pid
         self._finished = False
         self._watch(connection.pid)
         self._host.trainer_attached(self.pid)
@@ -114,11 +133,13 @@ class TrainerSeat:
         if self.port is not None:
             self.port.finish()
 
-    def drain(self) -> bool:
-        """Take all that the trainer has published by now; False if it had to be refused for rubbish."""
+    def drain(self, end: int | None = None) -> bool:
+        """Take all that the trainer has published by now, or up to the position `end` of its outbox; False if
+        it had to be refused for rubbish.
+        """
         try:
             if self.port is not None:
-                for updates in self.port.take_all():
+                for updates in self.port.take_all(end):
                     self._host.own_updates(updates)
         except TrainerError as error:
             self._refuse(self.connection, f"wrote an outbox entry that does not check: {error}")
@@ -129,6 +150,47 @@ class TrainerSeat:
         """Take what the trainer has published; where it reads its inbox on, None if it had to be refused."""
         assert self.port is not None
         return self.port.reload() if self.outbox_closed or self.drain() else None
+
+    def want_reload(self) -> None:
+        """The replica was replaced as a whole: the trainer must take it anew."""
+        if self.port is not None and self.port.attachment is not None:
+            self.port.attachment.want_reload()
+
+    def want_state(self) -> None:
+        """Ask the trainer for its state; the host gets it, and at once if no trainer is attached."""
+        self._state_wanted = True
+        if self.port is None or self.port.attachment is None:
+            self._give_state()
+        else:
+            self.port.attachment.want_state()
+
+    def take_state(self, request: StateRequest, descriptors: list[int]) -> bool:
+        """The trainer's answer; False if it had to be refused for rubbish in its outbox.
+
+        TrainerError, with nothing changed, if this is no state. One that has come too late, since the trainer
+        was interrupted and has gone on, is nothing to the host: the trainer will send another.
+        """
+        assert self.port is not None
+        assert self.port.attachment is not None
+        attachment = self.port.attachment
+        if not self._state_wanted or self.outbox_closed or attachment.taken_bytes > request.outbox:
+            return True
+        if not self.drain(request.outbox):
+            return False
+        if attachment.taken_bytes != request.outbox:
+            raise TrainerError(f"no update of the outbox ends at {request.outbox}, where the state begins")
+        if not attachment.mini_batches <= request.mini_batches <= attachment.progress():
+            raise TrainerError(
+                f"a state after mini-batch {request.mini_batches}, of a trainer that has come to"
+                f" {attachment.progress()}"
+            )
+        self.script.take(descriptors)
+        self._state_wanted = False
+        attachment.accept_state()
+        self._host.trainer_state(
+            TrainerState(self.port.kept_residual, self.script.state, request.mini_batches)
+        )
+        return True
 
     def pause(self, *, paused: bool) -> None:
         """Leave what the trainer publishes in its outbox for now, or go on; once that is full it waits.
@@ -144,8 +206,14 @@ class TrainerSeat:
         """Take note of what the trainer says about its progress."""
         self._figures.update(figures)
 
-    def detach(self, *, finished: bool, answer: bytes) -> None:
-        """The trainer leaves of its own will, and gets an answer."""
+    def detach(self, *, finished: bool, kept: list[int], answer: bytes) -> None:
+        """The trainer leaves of its own will, and gets an answer.
+
+        `kept`: the memfd of its script's last state, if it gives one; TrainerError, and it has not left, if
+        that is none.
+        """
+        if kept:
+            self.script.take(kept)
         words = "has finished" if finished else "has detached before its end"
         self._leave(finished=finished, words=words, farewell=answer)
 
@@ -157,15 +225,27 @@ class TrainerSeat:
     def status(self) -> dict[str, Any]:
         """What the node's status says about the trainer."""
         port = self.port
+        figures = self._figures.as_dict()
+        if figures["waits"]:
+            figures["waits"] = self._host.ready() or figures["waits"]
         return {
             "attached": self.connection is not None,
             "pid": self.pid if self.connection is not None else None,
             "finished": self._finished,
-            "mini_batches": port.mini_batches if port else 0,
-            **self._figures.as_dict(),
+            "mini_batches": port.mini_batches if port else self._restored.mini_batches,
+            **figures,
             "reloads": port.reloads if port else 0,
             "refused_trainers": self._refused,
         }
+
+    def _give_state(self) -> None:
+        """Give the host the state of a trainer that is not there: nobody changes it now."""
+        self._state_wanted = False
+        state = self._restored
+        if self.port is not None:
+            residual, mini_batches = self.port.lend_residual(), self.port.mini_batches
+            state = TrainerState(residual, self.script.state, mini_batches)
+        self._host.trainer_state(state)
 
     def _watch(self, pid: int) -> None:
         assert self._loop is not None
@@ -234,4 +314,6 @@ class TrainerSeat:
         self._stopping = self._stopping and not finished
         self._figures.trainer_left()
         self._host.trainer_left(finished=finished, words=words)
+        if self._state_wanted and not self.outbox_closed:
+            self._give_state()
         self._listener.close_connection(connection, farewell)

@@ -13,6 +13,7 @@ import dataclasses
 import math
 import os
 import select
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,13 +24,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import ValidationError
 
-from p2psgd.errors import DaemonLost, P2psgdError, PeerError, TrainerError, UsageError
+from p2psgd.errors import DaemonLost, P2psgdError, TrainerError, UsageError
 from p2psgd.ipc import layout
 from p2psgd.ipc.answers import AttachAnswer, ReloadAnswer, check_answer
 from p2psgd.ipc.control_client import ControlClient, NoDaemon
 from p2psgd.ipc.datagrams import close_descriptors
 from p2psgd.ipc.paths import control_path
-from p2psgd.ipc.proposal import Tensors, propose
+from p2psgd.ipc.proposal import propose
 from p2psgd.ipc.requests import (
     VERSION,
     AttachRequest,
@@ -40,17 +41,17 @@ from p2psgd.ipc.requests import (
     describe_fault,
 )
 from p2psgd.ipc.ring import entry_bytes
-from p2psgd.ipc.segments import Access, map_segment, sealed_copy
+from p2psgd.ipc.script_state import pack_state
+from p2psgd.ipc.segments import sealed_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.ipc.wakeup import Wakeup
+from p2psgd.trainer.keeping import Keeping, MakeState, read_kept
 from p2psgd.trainer.sweep import Sweep
+from p2psgd.trainer.working_copy import WorkingCopy
 from p2psgd.wire import codec
-from p2psgd.wire.update import UpdateHeader, parse_update
 
 RETRY_S = 0.05  # between looks for a daemon that is just starting
 DETACH_TIMEOUT_S = 10.0
-BATCH_UPDATES_MAX = 64  # received updates applied at a time: more gain little
-BATCH_WORDS_MAX = 2**20  # of all of them: 4 MB, so that they stay in the last cache until they are applied
 
 
 def attach(
@@ -58,6 +59,7 @@ def attach(
     *,
     quantum: float = 2.0**-20,
     label: str = "",
+    two_nodes: str = "stall",
     control: str | Path | None = None,
     timeout_s: float = 30.0,
 ) -> Link:
@@ -66,18 +68,20 @@ def attach(
     `initial`: the weights that training starts from, the same on all nodes: a float array or a mapping of
     names to arrays, whose order is the tensors' order; each is rounded to the nearest multiple of `quantum`,
     a power of two within 2**-30 and 1. None: the run that the daemon already knows. `label` is part of what
-    nodes must agree on. `control` is the daemon's state directory or its socket, by default $P2PSGD_CONTROL,
-    else the default state directory.
+    nodes must agree on, and so is `two_nodes`: of two nodes that lose each other both wait ("stall"), or the
+    one with the lower node id goes on ("lower-id"). `control` is the daemon's state directory or its socket,
+    by default $P2PSGD_CONTROL, else the default state directory.
 
-    Waits up to `timeout_s` for a daemon to listen there. TrainerError if none does, if initial weights,
-    quantum or label will not do, or with the daemon's sentence if it refuses: another run, or another trainer
-    attached.
+    Waits up to `timeout_s` for a daemon to listen there, and then for as long as it takes until its node may
+    train; what that waits for is printed. TrainerError if no daemon listens, if initial weights, quantum,
+    label or two_nodes will not do, or with the daemon's sentence if it refuses: another run, or another
+    trainer attached.
     """
     path = control_path(control)
     run, coordinates = None, None
     try:
         if initial is not None:
-            proposal, coordinates = propose(initial, quantum=quantum, label=label)
+            proposal, coordinates = propose(initial, quantum=quantum, label=label, two_nodes=two_nodes)
             run = ProposedRun(**dataclasses.asdict(proposal))
         request = AttachRequest(version=VERSION, pid=os.getpid(), run=run)
     except ValidationError as error:
@@ -95,7 +99,7 @@ def _attach_by(deadline: float, path: Path, request: AttachRequest, descriptors:
         try:
             with contextlib.ExitStack() as undo:
                 client = undo.enter_context(ControlClient(path, timeout_s=max(left_s, RETRY_S)))
-                fields, segments = client.exchange(request, descriptors)
+                fields, segments = client.exchange(request, descriptors, on_wait=_say)
                 link = Link(client, fields, segments)
                 undo.pop_all()
                 return link
@@ -107,6 +111,10 @@ def _attach_by(deadline: float, path: Path, request: AttachRequest, descriptors:
         time.sleep(RETRY_S)
 
 
+def _say(words: str) -> None:
+    print(f"p2psgd: {ascii(words)[1:-1]}", file=sys.stderr, flush=True)
+
+
 class Link:
     """An attached trainer; made by `attach`, closed by `close` or at the end of its with block.
 
@@ -114,36 +122,37 @@ class Link:
     shapes. `mini_batches` counts the `send` calls of all this node's trainers so far, `peer_mini_batches` the
     same of each peer as far as its updates told, by node id. `sent` says how many indices the last `send` of
     this trainer sent of each tensor, by name. `share` is (i, n): take the i-th of n parts of the data.
+    `restored` is the dict that a trainer of this node gave last by `keep`, None if there is none.
     """
 
     def __init__(self, client: ControlClient, fields: dict[str, Any], descriptors: list[int]) -> None:
         try:
             answer = check_answer(AttachAnswer, fields)
-            if len(descriptors) != 7:
-                raise TrainerError(f"the daemon handed over {len(descriptors)} descriptors instead of 7")
-            copy, *memories, wake_trainer, wake_daemon = descriptors
-            self.quantum = 2.0**answer.quantum_log2
-            self._weights = np.empty(answer.weights, dtype=np.float32)
-            self._copy_weights(copy)
+            if not 7 <= len(descriptors) <= 8:
+                raise TrainerError(f"the daemon handed over {len(descriptors)} descriptors instead of 7 or 8")
+            replica, *memories, wake_trainer, wake_daemon = descriptors[:7]
+            script = descriptors[7:]
+            self.restored = read_kept(script[0]) if script else None
+            self._copy = WorkingCopy(answer)
+            self._copy.copy_from(replica)
             self._memory = TrainerMemory(answer, memories, Wakeup(wake_trainer), Wakeup(wake_daemon))
         except BaseException:
             close_descriptors(descriptors)
             raise
-        close_descriptors([copy, *memories])
+        close_descriptors([replica, *memories, *script])
         client.timeout_s = None  # a stopped daemon that goes on later is no reason to end
         self._client = client
+        self._keeping = Keeping(client, self._memory)
         self._closed = False
         self._exact = True  # not while weights are being changed or published, nor after an interruption then
         self._says_it_waits = False  # in the daemon's status, until a report that it does not gets through
-        words_max = max(answer.indices_max, min(BATCH_WORDS_MAX, BATCH_UPDATES_MAX * answer.indices_max))
-        self._batch_words = np.empty(words_max, dtype=np.uint32)
+        self.quantum = self._copy.quantum
+        self.weights, self.tensors = self._copy.weights, self._copy.tensors
         self._sweep = Sweep(answer.tensors, indices_max=answer.indices_max, quantum=self.quantum)
         self.sent: Mapping[str, int] = dict.fromkeys((name for name, _ in answer.tensors), 0)
         self.node = answer.node
         self.share = answer.share
         self.peer_mini_batches = dict(answer.peer_mini_batches)
-        self.weights = _read_only(self._weights)
-        self.tensors = _cut(self.weights, answer.tensors)
         self._poll = select.poll()
         self._poll.register(self._client, select.POLLIN)
         self._poll.register(self._memory.wake_trainer, select.POLLIN)
@@ -154,6 +163,8 @@ class Link:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None:
+            self._keeping.make_state = None  # it may be in the middle of anything
         self.close(finished=kind is None)
 
     @property
@@ -171,6 +182,18 @@ class Link:
         """Whether the daemon asks this trainer to end after its current mini-batch."""
         return self._memory.stopping
 
+    def keep(self, make_state: MakeState) -> None:
+        """Have what `make_state()` returns kept with the checkpoints of this node, for `restored`.
+
+        It returns a dict of names and values: numpy arrays of plain numbers, ints, floats, texts and bytes,
+        at most 4,096 and 1 GiB together. It is called now, to see that it will do (TrainerError if not), at
+        `close`, and about once a minute inside `receive` or `wait`; for a script that does not call them, or
+        that waits for room, inside `send`, before that counts.
+        """
+        self._check_open()
+        pack_state(make_state())
+        self._keeping.make_state = make_state
+
     def receive(self) -> int:
         """Apply the peers' updates that have come since the last call; return how many they were.
 
@@ -179,10 +202,12 @@ class Link:
         """
         self._check_open()
         self._client.check_daemon()
+        self._keeping.give_if_asked()
         if self._memory.reload_wanted or not self._exact:
             self._reload()
         self._exact = False
-        applied = self._apply_pending()
+        # The inbox gets its room back before updates are applied: should that fail, all comes anew.
+        applied = self._copy.apply_received(self._memory.updates(), self._note_peer)
         self._exact = True
         return applied
 
@@ -198,6 +223,7 @@ class Link:
         """
         self._check_open()
         self._client.check_daemon()
+        self._keeping.give_if_asked_long_ago()
         if not self._exact:
             self._reload()
         memory = self._memory
@@ -209,14 +235,14 @@ class Link:
             raise TrainerError(f"delta is refused: {error}") from None
         entries = [
             layout.OUTBOX_ENTRY.pack(mini_batch, group.step, len(words))
-            + codec.encode(words, self._weights.size)
+            + codec.encode(words, self.weights.size)
             for group, words in parts
         ]
         self._wait_for_room(entries)
         self._exact = False
         memory.publish(entries)
         for group, words in parts:
-            codec.apply_weights(self._weights, words, group.step * self.quantum)
+            self._copy.apply(words, group.step)
         self._exact = True
         self.sent = self._sweep.count(parts)
         return sum(len(words) for _, words in parts)
@@ -225,11 +251,13 @@ class Link:
         """Wait until there is something to `receive` or `stopping` is set; False if neither came in time."""
         self._check_open()
         deadline = time.monotonic() + timeout_s
+        self._keeping.give_if_asked()
         while not self._has_news():
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return False
             self._sleep(left_s)
+            self._keeping.give_if_asked()
         return True
 
     def report(self, **figures: Any) -> None:
@@ -257,10 +285,15 @@ class Link:
             return
         self._closed = True
         self._client.timeout_s = DETACH_TIMEOUT_S
-        with contextlib.suppress(P2psgdError):  # a daemon that is gone or refuses needs no farewell
-            self._client.exchange(DetachRequest(finished=finished))
-        self._client.close()
-        self._memory.close()
+        kept: list[int] = []
+        try:
+            kept += self._keeping.pack()
+        finally:
+            with contextlib.suppress(P2psgdError):  # a daemon that is gone or refuses needs no farewell
+                self._client.exchange(DetachRequest(finished=finished), kept)
+            close_descriptors(kept)
+            self._client.close()
+            self._memory.close()
 
     def _has_news(self) -> bool:
         """After an interruption there is always: all weights, whatever the inbox looks like by then."""
@@ -276,45 +309,14 @@ class Link:
             not isinstance(delta, np.ndarray)
             or delta.dtype.name not in codec.DELTA_TYPES
             or not delta.dtype.isnative
-            or delta.shape != self._weights.shape
+            or delta.shape != self.weights.shape
         ):
             found = f"{delta.dtype} {delta.shape}" if isinstance(delta, np.ndarray) else type(delta).__name__
             raise TrainerError(
-                f"delta must be a numpy array {self._weights.shape} of {', '.join(codec.DELTA_TYPES)};"
+                f"delta must be a numpy array {self.weights.shape} of {', '.join(codec.DELTA_TYPES)};"
                 f" it is {found}"
             )
         return np.ascontiguousarray(delta)
-
-    def _apply_pending(self) -> int:
-        """Apply what lies in the inbox, many updates at a time; return how many they were.
-
-        The inbox gets its room back before they are applied: should that fail, the link is not exact, and
-        everything comes anew from the replica.
-        """
-        applied = 0
-        batch: list[tuple[UpdateHeader, NDArray[np.uint32]]] = []
-        room = self._batch_words
-        for body in self._memory.updates():
-            try:
-                header, payload = parse_update(body, self._weights.size)
-                if header.count > room.size or len(batch) == BATCH_UPDATES_MAX:
-                    applied += self._apply(batch)
-                    batch, room = [], self._batch_words
-                words, room = room[: header.count], room[header.count :]
-                batch.append((header, codec.decode_into(payload, words, self._weights.size)))
-            except PeerError as error:
-                raise TrainerError(
-                    f"the daemon's inbox holds an update that does not check: {error}"
-                ) from None
-        return applied + self._apply(batch)
-
-    def _apply(self, batch: list[tuple[UpdateHeader, NDArray[np.uint32]]]) -> int:
-        codec.apply_weights_together(
-            self._weights, [(words, header.step * self.quantum) for header, words in batch]
-        )
-        for header, _ in batch:
-            self._note_peer(header.node, header.mini_batch)
-        return len(batch)
 
     def _note_peer(self, node: int, mini_batch: int) -> None:
         self.peer_mini_batches[node] = max(mini_batch, self.peer_mini_batches.get(node, 0))
@@ -331,17 +333,13 @@ class Link:
             answer = check_answer(ReloadAnswer, fields)
             if len(descriptors) != 1:
                 raise TrainerError(f"the daemon handed over {len(descriptors)} descriptors instead of 1")
-            self._copy_weights(descriptors[0])
+            self._copy.copy_from(descriptors[0])
         finally:
             close_descriptors(descriptors)
         self._memory.skip_inbox(answer.inbox)
         for node, mini_batch in answer.peer_mini_batches:
             self._note_peer(node, mini_batch)
         self._exact = True
-
-    def _copy_weights(self, copy: int) -> None:
-        coordinates = map_segment(copy, np.int32, self._weights.size, Access.SEALED)
-        np.multiply(coordinates, self.quantum, out=self._weights, casting="same_kind")
 
     def _wait_for_room(self, entries: list[bytes]) -> None:
         room = sum(entry_bytes(len(entry)) for entry in entries)
@@ -354,6 +352,7 @@ class Link:
             words = "the daemon's outbox is full: it takes updates more slowly than this trainer makes them"
             self._says_it_waits |= self._client.tell(ReportRequest(waits=words))
             while not self._memory.has_room(room):
+                self._keeping.give_if_asked()
                 self._sleep(None)
         if self._says_it_waits:
             self._says_it_waits = not self._client.tell(ReportRequest(waits=""))
@@ -369,12 +368,3 @@ def _read_only(array: NDArray[np.float32]) -> NDArray[np.float32]:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def _cut(weights: NDArray[np.float32], tensors: Tensors) -> dict[str, NDArray[np.float32]]:
-    views, start = {}, 0
-    for name, shape in tensors:
-        size = math.prod(shape)
-        views[name] = weights[start : start + size].reshape(shape)
-        start += size
-    return views

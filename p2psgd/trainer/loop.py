@@ -45,7 +45,12 @@ def train(
             f"recipe {recipe.name} makes a net of {shape.weights} weights; at most {WEIGHTS_MAX} will do",
             ExitCode.CONFIGURATION,
         )
-    link = attach(initial_weights(shape, recipe.seed), quantum=recipe.quantum, label=recipe.label)
+    link = attach(
+        initial_weights(shape, recipe.seed),
+        quantum=recipe.quantum,
+        label=recipe.label,
+        two_nodes=recipe.run.two_nodes,
+    )
     with link, Interruption() as interruption:
         share = share or link.share
         if share is None:

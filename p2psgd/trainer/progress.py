@@ -23,12 +23,18 @@ class Reports(Protocol):
 class Progress:
     """Counts samples, averages the loss, and reports."""
 
-    def __init__(self, link: Reports, samples: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """`samples` were used by earlier lives of this trainer."""
+    def __init__(
+        self,
+        link: Reports,
+        samples: int,
+        clock: Callable[[], float] = time.monotonic,
+        loss: float | None = None,
+    ) -> None:
+        """`samples` were used by earlier lives of this trainer, whose mean `loss` the mean goes on from."""
         self._link = link
         self._clock = clock
         self._samples = samples
-        self._loss: float | None = None
+        self.loss = loss  # the running mean
         self._epoch = 0.0
         self._test_accuracy: float | None = None
         self._training_s = 0.0  # time from mini-batch to mini-batch, waits left out
@@ -46,7 +52,7 @@ class Progress:
         self._mark = now
         self._samples += samples
         self._epoch = epoch
-        self._loss = loss if self._loss is None else self._loss + (loss - self._loss) / LOSS_MEMORY
+        self.loss = loss if self.loss is None else self.loss + (loss - self.loss) / LOSS_MEMORY
         if now >= self._due:
             self._report("")
 
@@ -72,7 +78,7 @@ class Progress:
         self._link.report(
             samples=self._samples,
             samples_per_s=self._samples_per_s(),
-            loss=self._loss,
+            loss=self.loss,
             test_accuracy=self._test_accuracy,
             waits=waits,
             epoch=self._epoch,

@@ -13,7 +13,7 @@ import hashlib
 import json
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -45,6 +45,14 @@ TAU_RANGE = "a number above 0 and at most 1000000 (in units of the mean gradient
 DENSITY_RANGE = "a number above 0 and at most 0.25 (the part of the weights sent per mini-batch)"
 PATTERNS_MAX = 64  # the deepest net has 34 tensors
 TABLE = f"a table of at most {PATTERNS_MAX} tensor names or patterns, in quotes, each with {{}}"
+
+
+class RunTable(BaseModel):
+    """What the nodes of the run agree on beside the training itself."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    two_nodes: Literal["stall", "lower-id"] = "stall"
 
 
 class Recipe(BaseModel):
@@ -86,6 +94,11 @@ class Recipe(BaseModel):
         default=(), max_length=PATTERNS_MAX, description=TABLE.format(DENSITY_RANGE)
     )
     quantum_log2: int = Field(default=-20, ge=-30, le=0, description="a whole number from -30 to 0")
+    run: RunTable = Field(
+        default=RunTable(),
+        description='a table with two_nodes = "stall" (of two nodes that lose each other, both wait) or '
+        '"lower-id" (the one with the lower node id goes on)',
+    )
 
     @property
     def quantum(self) -> float:
@@ -108,10 +121,11 @@ class Recipe(BaseModel):
         """The name and a hash of all that must be equal on every node.
 
         The data's place is left out: every machine may keep them somewhere else. So are tables that are not
-        there, so that a key that is new to recipes leaves the labels of older ones as they are.
+        there, so that a key that is new to recipes leaves the labels of older ones as they are. The table
+        `run` is part of the fingerprint itself.
         """
         absent = {key for key in ("tau_of", "density_of") if not getattr(self, key)}
-        agreed = self.model_dump(mode="json", exclude={"data", *absent})
+        agreed = self.model_dump(mode="json", exclude={"data", "run", *absent})
         if self.data in BUILT_IN_DATA:
             agreed["data"] = self.data
         text = json.dumps(agreed, sort_keys=True)
@@ -149,7 +163,7 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
 def parse_recipe(keys: dict[str, Any], *, where: str) -> Recipe:
     """Make a recipe of keys and values; `where` begins the sentence of a UsageError."""
     fields = Recipe.model_fields
-    for table in ("tau_of", "density_of"):
+    for table in ("tau_of", "density_of", "run"):
         below = keys.get(table)
         lost = [key for key in below if key in fields] if isinstance(below, dict) else []
         if lost:

@@ -13,7 +13,7 @@ Tensors may follow rules of their own (step_rules.py); every rule has a tau and 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from p2psgd.trainer.recipe import Recipe
 from p2psgd.trainer.step_rules import StepRule
@@ -40,6 +40,11 @@ class StepSize:
     def tau(self) -> float:
         """The threshold in units of the mean gradient."""
         return self._tau
+
+    def restore(self, tau: float) -> None:
+        """Go on from an earlier life's threshold; a fixed one stays as the rule says."""
+        if self._target is not None:
+            self._tau = min(TAU_MAX, max(TAU_MIN, tau))
 
     def step(self, learning_rate: float) -> int:
         """Quanta that a weight moves by at this learning rate, 1 to STEP_MAX."""
@@ -69,6 +74,11 @@ class StepSizes:
     def taus(self) -> list[float]:
         """The thresholds, one for each rule, in units of the mean gradient."""
         return [size.tau for _, size in self._rules]
+
+    def restore(self, taus: Sequence[float]) -> None:
+        """Go on from what `taus` was in an earlier life."""
+        for (_, size), tau in zip(self._rules, taus, strict=True):
+            size.restore(tau)
 
     def step(self, learning_rate: float) -> int | dict[str, int]:
         """What a link's send() takes: one step if all tensors have the same, else each tensor's by name."""

@@ -4,8 +4,9 @@ section 3].
 receive() brings the peers' updates, the gradient is taken at the weights as they then are, send() adds minus
 the learning rate times the gradient to the residual and sends what has grown beyond the step. When the rate
 changes the residual changes with it: what waits is a sum of gradients, as in [Strom 2015], and none of it is
-sent for the sole reason that the step is smaller now. Where it goes on after a crash follows from the link's
-count of mini-batches. This file knows no signals, files or command lines.
+sent for the sole reason that the step is smaller now. Where it goes on after a crash or a restart follows
+from the link's count of mini-batches, and from what it has kept: taus, rate, time, and the mean loss. This
+file knows no signals, files or command lines.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from p2psgd.errors import ExitCode, UsageError
 from p2psgd.trainer.data import Dataset
 from p2psgd.trainer.evaluation import loss_and_accuracy, net_shape
 from p2psgd.trainer.net import Net, Vector
-from p2psgd.trainer.plan import Plan
+from p2psgd.trainer.plan import UNENDING, Plan
 from p2psgd.trainer.progress import Progress, Reports
 from p2psgd.trainer.recipe import Recipe
 from p2psgd.trainer.schedule import Order, learning_rate
@@ -30,6 +31,7 @@ from p2psgd.trainer.step_size import StepSizes
 
 QUIET_S = 30.0  # so long a trainer waits without hearing anything before it starts all the same
 LOOK_EVERY_S = 0.25  # how soon a wait notices a signal
+KEPT_BY = "p2psgd train, 1"  # which script's state it is, and its version
 
 
 class TrainingLink(Reports, Protocol):
@@ -57,6 +59,13 @@ class TrainingLink(Reports, Protocol):
 
     def receive(self) -> int:
         """Apply what has arrived; returns how many updates."""
+
+    @property
+    def restored(self) -> Mapping[str, Any] | None:
+        """What an earlier trainer of this node kept last, if one did."""
+
+    def keep(self, make_state: Callable[[], Mapping[str, Any]]) -> None:
+        """Have what this returns kept for a later one."""
 
     @property
     def sent(self) -> Mapping[str, int]:
@@ -90,15 +99,25 @@ class Training:
         self._recipe, self._dataset, self._plan, self._link = recipe, dataset, plan, link
         self._interrupted = interrupted
         self._clock = clock
-        self._begin = clock() - elapsed_s
+        kept: dict[str, Any] = dict(link.restored or {})
+        if kept.get("by") != KEPT_BY:
+            kept = {}
+        self._begin: float = clock() - max(elapsed_s, kept.get("elapsed_s", 0.0))
+        plan.settle_gentle_start(kept.get("gentle_batches", UNENDING))
         shape = net_shape(recipe, dataset)
         self._net = Net(shape, recipe.batch)
         self._order = Order(len(dataset.train.labels), recipe.seed)
         self._step_sizes = StepSizes(recipe, shape.tensors)
         self._inputs = np.empty((recipe.batch, shape.inputs), np.float32)
         self._gradient = np.empty(shape.weights, np.float32)
-        self._rate: float | None = None  # of the last mini-batch, also of an earlier life's (not by time)
-        self._progress = Progress(link, plan.walk.samples_before(link.mini_batches), clock)
+        self._rate: float | None = None  # of the last mini-batch, also of an earlier life's
+        if kept.get("mini_batches") == link.mini_batches:
+            self._rate = kept.get("rate")
+        if kept:
+            self._step_sizes.restore(kept["taus"].tolist())
+        samples = plan.walk.samples_before(link.mini_batches)
+        self._progress = Progress(link, samples, clock, loss=kept.get("loss"))
+        link.keep(self._keep)
 
     def run(self) -> None:
         """Train until this share is done, or the daemon or a signal asks for the end.
@@ -113,6 +132,18 @@ class Training:
             self._link.receive()
             _, accuracy = loss_and_accuracy(self._net.shape, self._link.weights, self._dataset.test)
         self._progress.ends(accuracy)
+
+    def _keep(self) -> dict[str, Any]:
+        """What a later life goes on from, as of the last mini-batch."""
+        known = {"rate": self._rate, "loss": self._progress.loss}
+        return {
+            "by": KEPT_BY,
+            "mini_batches": self._link.mini_batches,
+            "elapsed_s": self._elapsed_s(),
+            "gentle_batches": self._plan.walk.gentle_batches,
+            "taus": np.array(self._step_sizes.taus),
+            **{name: value for name, value in known.items() if value is not None},
+        }
 
     def _elapsed_s(self) -> float:
         return self._clock() - self._begin
@@ -174,8 +205,8 @@ class Training:
         delta *= np.float32(-rate)
         if rate != self._rate:
             delta += np.float32(rate / self._rate - 1) * link.residual
-        self._rate = rate
         link.send(delta, step=self._step_sizes.step(rate))
+        self._rate = rate
         self._step_sizes.sent(link.sent)
         self._progress.trained(len(rows), loss, float(positions[0] / plan.walk.samples))
 

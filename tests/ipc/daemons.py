@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import hashlib
 import threading
 import time
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from p2psgd.errors import PeerError, UsageError
 from p2psgd.ipc import layout
 from p2psgd.ipc.control_server import ControlServer
-from p2psgd.ipc.host import OwnUpdate
+from p2psgd.ipc.host import OwnUpdate, TrainerState
 from p2psgd.ipc.proposal import RunProposal
 from p2psgd.ipc.ring import entry_bytes
 from p2psgd.wire import codec
@@ -75,6 +76,14 @@ def make_update(words: NDArray[np.uint32], weights: int, **header: int) -> bytes
     return pack_update(UpdateHeader(**{**fields, **header}, count=len(words)), codec.encode(words, weights))
 
 
+def changes_of(updates: list[OwnUpdate], weights: int) -> NDArray[np.float64]:
+    """What these updates change in all weights."""
+    changes = np.zeros(weights)
+    for update in updates:
+        changes[update.words >> 1] += QUANTUM * update.step * (1 - 2 * (update.words & 1).astype(np.float64))
+    return changes
+
+
 class NumpyHost:
     """A control host: the replica in numpy, and everything that was said to it, kept."""
 
@@ -90,6 +99,12 @@ class NumpyHost:
         self.share_value: tuple[int, int] | None = (1, 4)
         self.status_value: dict[str, Any] = {"node": f"node-{node}"}
         self.finish_requests = 0
+        self.scrubs = 0
+        self.digest_value: dict[str, Any] = {"scrub": {}}
+        self.removed: list[tuple[str, bool]] = []
+        self.unready = ""
+        self.states: list[TrainerState] = []
+        self.updates_at_states: list[int] = []
         self._initial = b""
 
     def status(self) -> dict[str, Any]:
@@ -97,6 +112,16 @@ class NumpyHost:
 
     def compression(self) -> dict[str, Any]:
         return {"total": {"updates": len(self.updates)}}
+
+    def digest(self, *, scrub: bool) -> dict[str, Any]:
+        self.scrubs += scrub
+        return {**self.digest_value, "scrub": {**self.digest_value["scrub"], "count": self.scrubs}}
+
+    def remove(self, node: str, *, forbid: bool) -> int:
+        if node != "node-7":
+            raise UsageError(f"no node is called {node!r}")
+        self.removed.append((node, forbid))
+        return 7
 
     def share(self) -> tuple[int, int] | None:
         return self.share_value
@@ -134,6 +159,14 @@ class NumpyHost:
         header, payload = parse_update(body, self.coordinates.size)
         self._apply(codec.decode(payload, header.count, self.coordinates.size), header.step)
         self.mini_batches[header.node] = max(header.mini_batch, self.mini_batches.get(header.node, 0))
+
+    def trainer_state(self, state: TrainerState) -> None:
+        residual = None if state.residual is None else state.residual.copy()
+        self.states.append(dataclasses.replace(state, residual=residual))
+        self.updates_at_states.append(len(self.updates))
+
+    def ready(self) -> str:
+        return self.unready
 
     def peer_mini_batches(self) -> dict[int, int]:
         return self.mini_batches

@@ -28,7 +28,7 @@ from tests.ipc.daemons import Daemon, LoopFactory, wait_until
 INITIAL = np.linspace(-1, 1, 2000, dtype=np.float32)
 ATTACH = {
     "op": "attach",
-    "version": 1,
+    "version": 2,
     "pid": 1,
     "run": {"tensors": [["w", [2000]]], "quantum_log2": -20, "mode": "async", "label": ""},
 }
@@ -60,6 +60,20 @@ def test_status_compression_and_finish_are_answered(daemon: Daemon) -> None:
         assert client.request("compression") == {"compression": {"total": {"updates": 0}}}
         assert client.request("finish") == {}
         assert client.request("status")["status"] == {"node": "node-1"}
+
+
+def test_digest_and_remove_reach_the_host_once_there_is_a_run(daemon: Daemon) -> None:
+    with ControlClient(daemon.path) as client:
+        for op, fields in (("digest", {"scrub": True}), ("remove", {"node": "node-7", "forbid": True})):
+            with pytest.raises(UsageError, match="knows no run yet"):
+                client.request(op, **fields)
+        with attach(INITIAL, control=daemon.path):
+            assert client.request("digest", scrub=True) == {"digest": {"scrub": {"count": 1}}}
+            assert client.request("digest", scrub=False) == {"digest": {"scrub": {"count": 1}}}
+            assert client.request("remove", node="node-7", forbid=True) == {"id": "0000000000000007"}
+            with pytest.raises(UsageError, match="no node is called 'node-8'"):
+                client.request("remove", node="node-8", forbid=False)
+    assert daemon.host.removed == [("node-7", True)]
 
 
 def test_a_replica_comes_as_bytes_that_nobody_can_change(daemon: Daemon) -> None:
@@ -141,9 +155,10 @@ def test_without_a_daemon_the_sentence_says_how_to_start_one(tmp_path: Path) -> 
         (msgpack.packb({"op": "reload"}), "only the attached trainer"),
         (msgpack.packb({"op": "report", "loss": 1.0}), "only the attached trainer"),
         (msgpack.packb({"op": "detach", "finished": True}), "only the attached trainer"),
+        (msgpack.packb({"op": "state", "mini_batches": 0, "outbox": 0}), "only the attached trainer"),
         (
-            msgpack.packb({**ATTACH, "version": 2}),
-            "speaks version 1 of the control protocol, the trainer version 2",
+            msgpack.packb({**ATTACH, "version": 1}),
+            "speaks version 2 of the control protocol, the trainer version 1",
         ),
         (msgpack.packb({**ATTACH, "run": None}), "knows no run yet"),
         (msgpack.packb(ATTACH), "comes with one descriptor, not with 0"),

@@ -24,4 +24,5 @@ def test_the_positions_of_the_layout_stay() -> None:
         "RELOAD_WANTED": 40,
         "STOPPING": 48,
         "GENERATION": 56,
+        "STATE_WANTED": 64,
     }

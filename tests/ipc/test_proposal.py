@@ -68,3 +68,12 @@ def test_the_quantum_may_be_any_power_of_two_in_range() -> None:
     assert [measure_quantum(2.0**-n) for n in range(31)] == [-n for n in range(31)]
     assert measure_quantum(np.float32(0.25)) == -2
     assert measure_quantum(1) == 0
+
+
+def test_two_nodes_wait_for_each_other_unless_the_run_says_otherwise() -> None:
+    values = {"w": np.zeros(2, np.float32)}
+    assert propose(values, quantum=QUANTUM, label="")[0].two_nodes == "stall"
+    proposal, _ = propose(values, quantum=QUANTUM, label="", two_nodes="lower-id")
+    assert proposal.two_nodes == "lower-id"
+    with pytest.raises(TrainerError, match="two_nodes 'both' is refused: of two nodes"):
+        propose(values, quantum=QUANTUM, label="", two_nodes="both")

@@ -21,7 +21,13 @@ from p2psgd.ipc.requests import (
 )
 from tests.ipc.daemons import PATIENT
 
-RUN = {"tensors": [["w", [3, 4]], ["b", []]], "quantum_log2": -20, "mode": "async", "label": "speech"}
+RUN = {
+    "tensors": [["w", [3, 4]], ["b", []]],
+    "quantum_log2": -20,
+    "mode": "async",
+    "label": "speech",
+    "two_nodes": "lower-id",
+}
 ATTACH = {"op": "attach", "version": 1, "pid": 77, "run": RUN}
 
 
@@ -33,7 +39,9 @@ def test_an_attach_request_carries_the_run() -> None:
     request = parse_request(msgpack.packb(ATTACH))
     assert isinstance(request, AttachRequest)
     assert request.run is not None
-    assert request.run.proposal() == RunProposal((("w", (3, 4)), ("b", ())), -20, "async", "speech")
+    assert request.run.proposal() == RunProposal(
+        (("w", (3, 4)), ("b", ())), -20, "async", "speech", "lower-id"
+    )
     assert request.run.proposal().weights == 13
 
 
@@ -85,6 +93,9 @@ def test_a_report_names_only_what_it_says() -> None:
         with_run(quantum_log2=-31),
         with_run(mode="ring"),
         with_run(label="x" * 201),
+        with_run(two_nodes="both"),
+        {"op": "state", "mini_batches": -1, "outbox": 0},
+        {"op": "state", "mini_batches": 1},
         with_run(seed=1),
     ],
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -52,6 +52,11 @@ class FakeLink:
         self.sent: dict[str, int] = dict.fromkeys(net.sizes, 0)
         self.waits = 0
         self.finished: bool | None = None
+        self.restored: Mapping[str, Any] | None = None
+        self.make_state: Callable[[], Mapping[str, Any]] | None = None
+
+    def keep(self, make_state: Callable[[], Mapping[str, Any]]) -> None:
+        self.make_state = make_state
 
     def receive(self) -> int:
         with self.net.arrived:

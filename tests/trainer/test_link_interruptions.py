@@ -19,6 +19,7 @@ from tests.ipc.daemons import (
     WEIGHTS,
     ZEROS,
     Daemon,
+    changes_of,
     make_update,
     make_words,
     smallest_rings,
@@ -57,12 +58,17 @@ class LineInterrupt:
 def test_an_interruption_at_any_line_of_reload_receive_and_send_tears_nothing(
     start_daemon: StartDaemon,
 ) -> None:
-    """The link that goes on has all of the peer's update and all or nothing of its own."""
+    """The link that goes on has all of the peer's update and all or nothing of its own.
+
+    The state that it gives is that of one moment.
+    """
     daemon = start_daemon()
     before = len(os.listdir("/proc/self/fd"))
     with attach(ZEROS, control=daemon.path) as link:
+        link.keep(lambda: {"n": link.mini_batches})
         link.send(spike(1, 3.5), 2)
         number, interrupted = 0, True
+        totals = {1: spike(1, 3.5)}  # of all deltas up to this mini-batch
         while interrupted:
             number += 1
             interrupt = LineInterrupt(number)
@@ -70,6 +76,7 @@ def test_an_interruption_at_any_line_of_reload_receive_and_send_tears_nothing(
             daemon.peer_update(make_update(make_words(np.array([7]), np.array([0])), WEIGHTS))
             expected += spike(7, 1) + spike(9, 3)
             delta = spike(number % 1000, 3) + spike(1500, 0.25)
+            daemon.call(daemon.server.request_state)
             link._exact = False  # as if a call before this one had been interrupted
             interrupted = False
             try:
@@ -81,17 +88,27 @@ def test_an_interruption_at_any_line_of_reload_receive_and_send_tears_nothing(
             finally:
                 sys.settrace(None)
             mini_batches = link.mini_batches
+            if mini_batches not in totals:
+                totals[mini_batches] = totals[mini_batches - 1] + delta
+            totals[mini_batches + 1] = totals[mini_batches] + spike(9, 3)
             link.receive()
             link.send(spike(9, 3), 2)
             assert link.mini_batches == mini_batches + 1, interrupt.where
             daemon.take_all()
             np.testing.assert_array_equal(link.weights, daemon.weights(), interrupt.where)
+            (state,), (updates,) = daemon.host.states, daemon.host.updates_at_states
+            assert state.residual is not None
+            assert state.script == {"n": state.mini_batches}, interrupt.where
+            sent = changes_of(daemon.host.updates[:updates], WEIGHTS)
+            np.testing.assert_array_equal(sent + state.residual, totals[state.mini_batches], interrupt.where)
+            daemon.host.states.clear()
+            daemon.host.updates_at_states.clear()
             done = link.weights + link.residual - expected
             assert not done.any() or (done == delta).all(), interrupt.where
             assert daemon.trainer_status()["refused_requests"] == 0, interrupt.where
     assert number > 300  # else it has not been interrupted everywhere
-    # An answer's descriptor has no owner for the few lines in which it is handed over or closed.
-    assert len(os.listdir("/proc/self/fd")) <= before + 20
+    # An answer's or a state's descriptor has no owner for the few lines in which it is handed over or closed.
+    assert len(os.listdir("/proc/self/fd")) <= before + 40
 
 
 def test_an_interrupted_reload_is_made_up_for_even_if_the_inbox_has_filled_again_since(

@@ -26,8 +26,8 @@ class Attaching:
         self.links: list[FakeLink] = []
         self.share: tuple[int, int] | None = (0, 1)
 
-    def __call__(self, initial: dict[str, Vector], *, quantum: float, label: str) -> FakeLink:
-        assert label == RECIPE.label
+    def __call__(self, initial: dict[str, Vector], *, quantum: float, label: str, two_nodes: str) -> FakeLink:
+        assert (label, two_nodes) == (RECIPE.label, RECIPE.run.two_nodes)
         (link,) = FakeNet(initial, quantum, 1).links
         link.share = self.share
         self.links.append(link)

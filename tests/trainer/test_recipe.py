@@ -107,6 +107,9 @@ def test_an_unknown_key_is_refused_with_the_nearest_and_all_known_ones() -> None
         ("density_of", {"*": 0.3}),
         ("quantum_log2", 1),
         ("quantum_log2", -31),
+        ("run", "stall"),
+        ("run", {"two_nodes": "both"}),
+        ("run", {"two_node": "stall"}),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_key_value_and_range(key: str, value: object) -> None:
@@ -196,6 +199,12 @@ def test_tables_change_the_label_and_so_does_their_order() -> None:
 
 def test_labels_stay_as_they_are_when_recipes_get_new_keys() -> None:
     assert recipe().label == "mine-fc97ae4d"
+
+
+def test_what_two_nodes_do_is_said_in_a_table_and_is_no_part_of_the_label() -> None:
+    assert recipe().run.two_nodes == "stall"
+    other = recipe(run={"two_nodes": "lower-id"})
+    assert (other.run.two_nodes, other.label) == ("lower-id", recipe().label)
 
 
 def test_a_recipe_that_is_not_there_is_refused_with_the_built_in_ones() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from p2psgd.errors import ExitCode, UsageError
+from p2psgd.ipc.script_state import pack_state, unpack_state
 from p2psgd.trainer import training
 from p2psgd.trainer.data import Dataset, load_dataset
 from p2psgd.trainer.evaluation import net_shape
@@ -203,6 +204,46 @@ def test_a_trainer_that_was_at_work_before_goes_on_from_its_count(digits: Datase
     assert parted.mini_batches == 40
     assert np.array_equal(whole.weights, parted.weights)
     assert parted.reports[-1]["samples"] == 40 * recipe.batch
+
+
+@pytest.mark.parametrize("seconds", [None, 4.0])
+@pytest.mark.parametrize("died_at", [17, 22])  # at 22 the rate is halved
+def test_what_is_kept_continues_the_run_as_if_nothing_had_happened(
+    digits: Dataset, seconds: float | None, died_at: int
+) -> None:
+    """A density, whose tau is steered by what was sent; a run by time, whose clock is another one now."""
+    recipe = quick(tau=None, density=0.02)
+    steps = None if seconds else 40
+
+    def life(link: FakeLink, begin: int, *, until: int = 40) -> None:
+        def clock() -> float:
+            return 1000 * begin + 0.1 * link.mini_batches
+
+        plan = Plan(recipe, len(digits.train.labels), (0, 1), steps, seconds)
+        Training(
+            recipe, digits, plan, link, interrupted=lambda: link.mini_batches == until, clock=clock
+        ).run()
+
+    whole, first, second = (links(recipe, digits, 1)[0] for _ in range(3))
+    life(whole, 0)
+    life(first, 0, until=died_at)
+    assert first.make_state is not None
+    second.restored = unpack_state(np.concatenate(pack_state(first.make_state())))
+    second.weights, second.residual = first.weights, first.residual
+    second.mini_batches = first.mini_batches
+    life(second, died_at)
+    assert [*first.steps, *second.steps] == whole.steps
+    assert len({str(step) for step in whole.steps}) > 10
+    assert np.array_equal(second.weights, whole.weights)
+    assert np.array_equal(second.residual, whole.residual)
+    assert second.reports[-1]["loss"] == whole.reports[-1]["loss"]
+
+
+def test_what_another_script_has_kept_is_nothing_to_this_one(digits: Dataset) -> None:
+    (link,) = links(quick(), digits, 1)
+    link.restored = {"elapsed_s": 1e9, "taus": "?", "mini_batches": 0}
+    trainings(quick(), digits, [link], steps=2)[0].run()
+    assert link.mini_batches == 2
 
 
 def test_a_later_share_that_was_at_work_before_does_not_wait_again(digits: Dataset) -> None:

@@ -1,0 +1,185 @@
+"""What a training script wants back after a restart, as the bytes of one memfd.
+
+A u32 with the length of a header, the header (a MessagePack map that names each value, its kind and its
+shape), then the values one after the other; each begins at a multiple of 64 bytes. Numbers and texts are
+small arrays in there. Both sides read it as strictly as everything else that they share: sizes are bounded
+before anything is built, nothing is executed, and what is read are views.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+
+from p2psgd.errors import TrainerError
+from p2psgd.ipc.requests import Name, Strict, describe_fault, unpack_datagram
+
+STATE_BYTES_MAX: Final = 2**30
+VALUES_MAX: Final = 4096
+HEADER_BYTES_MAX: Final = 2**20
+ALIGNMENT: Final = 64  # of a value, as a mapped array wants it
+ARRAYS: Final = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64"),
+)
+PLAIN: Final = {"an int": "int64", "a float": "float64", "a text": "uint8", "bytes": "uint8"}
+_LENGTH: Final = struct.Struct("<I")
+
+ScriptValue = NDArray[Any] | int | float | str | bytes | memoryview
+ScriptState = dict[str, ScriptValue]
+Side = Annotated[int, Field(ge=0, le=STATE_BYTES_MAX)]
+Value = tuple[Name, str, Annotated[tuple[Side, ...], Field(max_length=16)]]
+
+
+class _Header(Strict):
+    values: Annotated[tuple[Value, ...], Field(max_length=VALUES_MAX)]
+
+
+def pack_state(state: Mapping[str, Any]) -> list[NDArray[np.uint8]]:
+    """The bytes of a state, piece after piece; large arrays are not copied.
+
+    Values are numpy arrays of plain numbers, ints of 64 bits, floats, texts and bytes-like objects, at most
+    4,096 and 1 GiB together. TrainerError with a sentence for anything else.
+    """
+    if not isinstance(state, Mapping):
+        raise TrainerError(f"a state must be a dict of names and values; it is a {type(state).__name__}")
+    if len(state) > VALUES_MAX:
+        raise TrainerError(f"a state of {len(state)} values; at most {VALUES_MAX} are possible")
+    values, arrays = [], []
+    for name, value in state.items():
+        if not isinstance(name, str) or not 1 <= len(name) <= 200:
+            raise TrainerError(f"{name!r:.100} names a value of the state; a name is a text of 1 to 200")
+        kind, array = _array_of(name, value)
+        values.append((name, kind, array.shape))
+        arrays.append(array)
+    try:
+        header = msgpack.packb({"values": values})
+    except UnicodeEncodeError:
+        raise TrainerError("a name in the state cannot be written as UTF-8") from None
+    if len(header) > HEADER_BYTES_MAX:
+        raise TrainerError(f"the names of the state take {len(header)} bytes; use fewer or shorter ones")
+    pieces = [np.frombuffer(_LENGTH.pack(len(header)) + header, np.uint8)]
+    for array in arrays:
+        pieces += [_padding(pieces[-1].size), array.reshape(-1).view(np.uint8)]
+    size_bytes = sum(piece.size for piece in pieces)
+    if size_bytes > STATE_BYTES_MAX:
+        raise TrainerError(f"the state takes {size_bytes} bytes; at most {STATE_BYTES_MAX} are possible")
+    return pieces
+
+
+def unpack_state(contents: NDArray[np.uint8]) -> ScriptState:
+    """The state that these bytes, (n,), are; arrays and memoryviews in it are views of them.
+
+    TrainerError with a sentence if they are not exactly one state.
+    """
+    if not _LENGTH.size <= contents.size <= STATE_BYTES_MAX:
+        raise TrainerError(f"a state of {contents.size} bytes; {_LENGTH.size} to {STATE_BYTES_MAX} can be")
+    (length,) = _LENGTH.unpack(contents[: _LENGTH.size].tobytes())
+    begin, end = _LENGTH.size, _LENGTH.size + length
+    if end > contents.size or length > HEADER_BYTES_MAX:
+        raise TrainerError(f"the header of a state of {contents.size} bytes claims to have {length}")
+    fields = unpack_datagram(contents[begin:end].tobytes(), bytes_max=HEADER_BYTES_MAX)
+    try:
+        values = _Header.model_validate(fields).values
+    except ValidationError as error:
+        raise TrainerError(f"a malformed state: {describe_fault(error)}") from None
+    state: ScriptState = {}
+    for name, kind, shape in values:
+        begin = end + _padding(end).size
+        array, end = _take(contents, begin, name, kind, shape)
+        state[name] = _value_of(name, kind, array)
+    if len(state) != len(values) or end != contents.size:
+        raise TrainerError(f"a state of {contents.size} bytes is not what its header says")
+    return state
+
+
+def copy_state(state: ScriptState) -> ScriptState:
+    """The same with arrays and bytes of its own."""
+    return {name: _copy(value) for name, value in state.items()}
+
+
+def _array_of(name: str, value: Any) -> tuple[str, NDArray[Any]]:
+    """The kind of a value and its bytes' array, contiguous."""
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        if array.dtype.name not in ARRAYS or array.ndim > 16:
+            raise TrainerError(
+                f"value {name!r:.100} of the state is an array of {array.dtype} with {array.ndim} axes;"
+                f" possible are {', '.join(ARRAYS)} with at most 16"
+            )
+        return array.dtype.name, np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(
+            array.shape
+        )
+    try:
+        match value:
+            case int():
+                return "an int", np.array(value, np.int64)
+            case float():
+                return "a float", np.array(value, np.float64)
+            case str():
+                return "a text", np.frombuffer(value.encode(), np.uint8)
+            case _:
+                return "bytes", np.frombuffer(memoryview(value).cast("B"), np.uint8)
+    except OverflowError:
+        raise TrainerError(
+            f"value {name!r:.100} of the state is an int beyond 64 bits: keep it as a text"
+        ) from None
+    except UnicodeEncodeError:
+        raise TrainerError(f"value {name!r:.100} of the state is a text that UTF-8 does not have") from None
+    except TypeError:
+        raise TrainerError(
+            f"value {name!r:.100} of the state is a {type(value).__name__}; possible are numpy arrays, ints,"
+            " floats, texts and bytes"
+        ) from None
+
+
+def _take(
+    contents: NDArray[np.uint8], begin: int, name: str, kind: str, shape: tuple[int, ...]
+) -> tuple[NDArray[Any], int]:
+    """The array of a value that begins there, and where it ends."""
+    dtype = np.dtype(PLAIN.get(kind, kind) if kind in PLAIN or kind in ARRAYS else "V")
+    if dtype.kind == "V" or (kind in PLAIN and len(shape) != (dtype.name == "uint8")):
+        raise TrainerError(f"value {name!r:.100} of a state has kind {kind!r:.20} and {len(shape)} axes")
+    end = begin + math.prod(shape) * dtype.itemsize
+    if end > contents.size:
+        raise TrainerError(f"value {name!r:.100} of a state reaches beyond its {contents.size} bytes")
+    try:
+        return contents[begin:end].view(dtype).reshape(shape), end
+    except ValueError as error:
+        raise TrainerError(f"value {name!r:.100} of a state: {error}") from None
+
+
+def _value_of(name: str, kind: str, array: NDArray[Any]) -> ScriptValue:
+    match kind:
+        case "an int":
+            return int(array)
+        case "a float":
+            return float(array)
+        case "a text":
+            try:
+                return array.tobytes().decode()
+            except UnicodeDecodeError:
+                raise TrainerError(f"value {name!r:.100} of a state is no UTF-8") from None
+        case "bytes":
+            return array.data
+    return array
+
+
+def _copy(value: ScriptValue) -> ScriptValue:
+    match value:
+        case np.ndarray():
+            return value.copy()
+        case memoryview():
+            return bytes(value)
+    return value
+
+
+def _padding(position: int) -> NDArray[np.uint8]:
+    return np.zeros(-position % ALIGNMENT, np.uint8)

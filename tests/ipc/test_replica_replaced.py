@@ -1,0 +1,86 @@
+"""When the daemon's replica is replaced as a whole, an attached trainer takes it anew and misses nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.ipc.daemons import WEIGHTS, Daemon, make_update, make_words, smallest_rings
+
+StartDaemon = Callable[..., Daemon]
+SCRIPT = """
+import hashlib, select, sys, numpy as np, p2psgd
+from tests.ipc.doomed_trainer import delta_of
+weights = int(sys.argv[2])
+with p2psgd.attach(np.zeros(weights, np.float32), control=sys.argv[1]) as link:
+    print("attached", flush=True)
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        link.receive()
+        link.send(delta_of(link.mini_batches + 1, weights), step=8)
+    sys.stdin.readline()
+    print("stopped", flush=True)
+    for line in sys.stdin:
+        link.receive()
+        print(hashlib.sha256(link.weights).hexdigest(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("sizes", [{}, smallest_rings(WEIGHTS)])
+def test_a_trainer_takes_the_new_replica_and_all_that_comes_after(
+    start_daemon: StartDaemon, sizes: dict[str, int]
+) -> None:
+    daemon = start_daemon(**sizes)
+    random = np.random.default_rng(3)
+
+    def peer_update() -> None:
+        indices = np.sort(random.choice(WEIGHTS, random.integers(1, 300), replace=False))
+        words = make_words(indices, random.integers(0, 2, len(indices)))
+        daemon.peer_update(make_update(words, WEIGHTS, step=3))
+
+    def replace() -> None:
+        daemon.host.coordinates = random.integers(-1000, 1000, WEIGHTS, dtype=np.int32)
+        daemon.server.replica_replaced()
+
+    daemon.call(daemon.server.replica_replaced)  # nobody is there: nothing to be done
+    command = [sys.executable, "-c", SCRIPT, str(daemon.path), str(WEIGHTS)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as trainer:
+        orders, answers = trainer.stdin, trainer.stdout
+        assert orders is not None
+        assert answers is not None
+        assert answers.readline() == "attached\n"
+
+        def ask() -> str:
+            print(file=orders, flush=True)
+            return answers.readline().strip()
+
+        for _ in range(20):
+            for _ in range(random.integers(0, 20)):
+                peer_update()
+            daemon.call(replace)
+        assert ask() == "stopped"
+        daemon.take_all()
+        for quiet in range(8):
+            for _ in range(quiet):
+                peer_update()
+            before = daemon.trainer_status()["reloads"]
+            daemon.call(replace)
+            if quiet % 2:
+                daemon.call(replace)
+            for _ in range(quiet):
+                peer_update()
+            assert ask() == hashlib.sha256(daemon.weights().tobytes()).hexdigest()
+            assert daemon.trainer_status()["reloads"] == before + 1
+            peer_update()
+            assert ask() == hashlib.sha256(daemon.weights().tobytes()).hexdigest()
+            assert daemon.trainer_status()["reloads"] == before + 1
+        orders.close()
+        assert trainer.wait(60) == 0
+    assert daemon.trainer_status()["refused_trainers"] == 0
+    mini_batches = [update.mini_batch for update in daemon.host.updates]
+    assert mini_batches == list(range(1, len(mini_batches) + 1))
+    assert mini_batches
