@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, cast
 
@@ -16,7 +14,10 @@ import typer
 from rich.console import Console
 
 import p2psgd
+from p2psgd.cli_asking import digest, events, export, remove, status
+from p2psgd.cli_checkpoint import app as checkpoint
 from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, RecordingError, TrainerError, UsageError
+from p2psgd.ops.printing import print_text
 
 # What Typer raises for a command line it does not understand; it exports only this subclass of it.
 CommandLineError = cast(type[Exception], typer.BadParameter.__base__)
@@ -29,19 +30,27 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure this machine.", rich_markup_mode=None)
 app.add_typer(bench, name="bench")
+app.add_typer(checkpoint, name="checkpoint")
 
 
 @app.callback(invoke_without_command=True)
 def common(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     """Train one neural network on many ordinary machines over an ordinary network."""
     if version:
-        _print(f"p2psgd {p2psgd.__version__}")
+        print_text(f"p2psgd {p2psgd.__version__}")
         raise typer.Exit
 
 
 StateOption = Annotated[
     Path | None,
     typer.Option(help="State directory of the node (default: $P2PSGD_STATE, else ~/.local/state/p2psgd)."),
+]
+PatienceOption = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        help="Silence after which a peer is suspect, 0.2 to 600; all other times follow from it.",
+    ),
 ]
 RecipeOption = Annotated[str, typer.Option(help="Built-in recipe (speech, digits) or a TOML file.")]
 StepsOption = Annotated[
@@ -69,18 +78,15 @@ def node(
     name: Annotated[
         str | None, typer.Option(help="What people call this node (default: the host's name).")
     ] = None,
-    patience: Annotated[
-        float,
-        typer.Option(
-            min=0.5,
-            max=3600,
-            help="Seconds of silence after which a peer is suspect; all other times follow.",
-        ),
-    ] = 5.0,
+    patience: PatienceOption = 5.0,
     log_budget: Annotated[
         int,
         typer.Option(min=1, max=1024 * 1024, help="MiB of updates kept for peers that lag or start late."),
     ] = 256,
+    log_disk_budget: Annotated[
+        int,
+        typer.Option(min=0, max=1024 * 1024, help="MiB of them kept on disk beyond that, in --state."),
+    ] = 1024,
     record: RecordOption = None,
     record_bytes: RecordBytesOption = None,
 ) -> None:
@@ -93,6 +99,7 @@ def node(
         address = parse_address(listen, port_default=None)
     except ValueError as error:
         raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
+    _check_patience(patience)
     limit = _record_limit(record, record_bytes)
     if name is not None and not 1 <= len(name) <= 64:
         raise UsageError(f"--name {name!r:.80} must have 1 to 64 characters")
@@ -105,6 +112,7 @@ def node(
         trainer=trainer,
         patience_s=patience,
         log_budget_bytes=log_budget * 1024 * 1024,
+        store_budget_bytes=log_disk_budget * 1024 * 1024,
         record=record,
         record_bytes_max=limit,
     )
@@ -156,6 +164,7 @@ def local(
     trainer: Annotated[
         str | None, typer.Option(help="Your own training command instead of the built-in trainer.")
     ] = None,
+    patience: PatienceOption = 5.0,
     record: RecordOption = None,
     record_bytes: RecordBytesOption = None,
 ) -> None:
@@ -163,6 +172,7 @@ def local(
     from p2psgd.local import run_local
 
     _exclusive(steps, seconds)
+    _check_patience(patience)
     code = run_local(
         nodes,
         recipe=recipe,
@@ -172,6 +182,7 @@ def local(
         weights=weights,
         state=state,
         trainer=trainer,
+        patience_s=patience,
         record=record,
         record_bytes=_record_limit(record, record_bytes),
         console=Console(),
@@ -179,53 +190,8 @@ def local(
     raise typer.Exit(code)
 
 
-@app.command()
-def export(
-    file: Annotated[Path, typer.Argument(help="The .npz file to write: one float32 array for each tensor.")],
-    node: Annotated[
-        Path | None, typer.Option(help="State directory of the node (default: as for `p2psgd node`).")
-    ] = None,
-) -> None:
-    """Write the weights of a running node of this machine to a file."""
-    from p2psgd.ipc.control_client import ControlClient
-    from p2psgd.ipc.paths import control_path
-    from p2psgd.ops.weights import export_weights
-
-    with ControlClient(control_path(node)) as client:
-        weights, digest = export_weights(client, file)
-    _print(f"{weights} weights with digest {digest} written to {file}")
-
-
-@app.command()
-def status(
-    node: Annotated[
-        Path | None, typer.Argument(help="State directory of the node (default: as for `p2psgd node`).")
-    ] = None,
-    compression: Annotated[
-        bool, typer.Option("--compression", help="Print what to look at to choose tau instead.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
-) -> None:
-    """Print the status of a node of this machine."""
-    from p2psgd.ipc.control_client import ControlClient
-    from p2psgd.ipc.paths import control_path
-    from p2psgd.ops.compression_text import render_compression
-    from p2psgd.ops.status_text import render_status
-
-    with ControlClient(control_path(node)) as client:
-        answer: dict[str, Any] = client.request("status")["status"]
-        if compression or as_json:
-            try:
-                whole = client.request("compression")["compression"]
-            except UsageError:  # the request has no fields that could be wrong: the daemon does not know it
-                if not as_json:
-                    raise UsageError(_other_version(answer), ExitCode.CONFIGURATION) from None
-                whole = None
-            answer["compression"] = whole or answer.get("compression")
-    if as_json:
-        _print(json.dumps(answer, indent=2))
-    else:
-        _print(render_compression(answer["compression"] or {}) if compression else render_status(answer))
+for asking in (status, events, digest, remove, export):
+    app.command()(asking)
 
 
 @app.command()
@@ -237,17 +203,9 @@ def recording(
     from p2psgd.ops.recording import describe_recording, render_recording
 
     description = describe_recording(file)
-    _print(json.dumps(description, indent=2) if as_json else render_recording(description))
+    print_text(json.dumps(description, indent=2) if as_json else render_recording(description))
     if description["fault"]:
         raise RecordingError(description["fault"])
-
-
-def _print(text: str) -> None:
-    try:
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
-    except BrokenPipeError:  # such as `p2psgd status | head`: nobody reads on, and Typer would exit with 1
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @bench.command()
@@ -255,7 +213,7 @@ def cpu() -> None:
     """Print which instructions the native core uses here and why, and how fast each choice is."""
     from p2psgd.ops.cpu_bench import report
 
-    _print(report())
+    print_text(report())
 
 
 def parse_share(text: str) -> tuple[int, int]:
@@ -273,6 +231,15 @@ def _exclusive(steps: int | None, seconds: float | None) -> None:
         raise UsageError("--steps and --seconds exclude each other: give one of them")
 
 
+def _check_patience(patience: float) -> None:
+    from p2psgd.core.timing import Timing
+
+    try:
+        Timing(patience)
+    except ValueError as error:
+        raise UsageError(f"--patience: {error}") from None
+
+
 def _record_limit(record: Path | None, record_bytes: int | None) -> int:
     """--record-bytes or its default; UsageError if it is of no use."""
     from p2psgd.ops.recorder import RECORD_BYTES_MAX, RECORD_BYTES_RANGE
@@ -285,13 +252,6 @@ def _record_limit(record: Path | None, record_bytes: int | None) -> int:
     if not least <= record_bytes <= most:
         raise UsageError(f"--record-bytes {record_bytes} is no limit for a recording: give {least} to {most}")
     return record_bytes
-
-
-def _other_version(status: Mapping[str, Any]) -> str:
-    return (
-        f"the daemon is of another version ({status.get('version', 'unknown')}, this is "
-        f"{p2psgd.__version__}) and does not tell its compression: ask with its own p2psgd"
-    )
 
 
 def main() -> NoReturn:

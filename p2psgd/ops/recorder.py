@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from p2psgd.core.run_spec import RunSpec
+from p2psgd.durable.atomic import words_of
+from p2psgd.durable.frame_file import FrameFile, start_of
 from p2psgd.ops import numerals
-from p2psgd.wire.recording import RecordingHeader, pack_start
 
 RECORD_BYTES_MAX: Final = 4 * 1024**3  # the usual limit of a file
 RECORD_BYTES_RANGE: Final = (
@@ -27,7 +28,6 @@ RECORD_BYTES_RANGE: Final = (
     2**63 - 1,
 )  # from twice the longest start to a file system's own limit
 PLACES_MAX: Final = 1000  # FILE, FILE.1 ... FILE.999: lives of a node that restarts again and again
-BUFFERS_MAX: Final = 1024  # Linux's UIO_MAXIOV: what one writev takes
 QUEUE_BYTES_MAX: Final = 64 * 1024**2  # half a second of updates at 1 Gbit/s
 WRITE_EVERY_S: Final = 0.2
 CLOSE_LIMIT_S: Final = 5.0  # for what is still in the queue when the node stops
@@ -50,26 +50,16 @@ class Recorder:
         self._queue_bytes = 0  # in the queue, and in the batch that is being written
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        self._whole, self._whole_bytes = 0, 0  # in the file, the start counted; the thread's own
 
     def begin(self, spec: RunSpec) -> None:
         """The run is known: make the file, and from here on updates may be added."""
-        header = RecordingHeader(
-            tensors=spec.tensors,
-            quantum_log2=spec.quantum_log2,
-            mode=spec.mode,
-            label=spec.label,
-            initial=spec.initial,
-            fingerprint=spec.fingerprint,
-            weights=spec.weights,
-        )
         try:
             file, self.path = make_file(self.path)
         except OSError as error:
-            self._end(f"cannot be made: {_words(error)}", kept=False)
+            self._end(f"cannot be made: {words_of(error)}", kept=False)
             return
         log.info("recording into %s", self.path)
-        start = pack_start(header)
+        start = start_of(spec)
         self._queue.append(start)
         self._queue_bytes = self.bytes = len(start)
         self._thread = threading.Thread(target=self._write_on, args=(file,), name="recorder", daemon=True)
@@ -117,43 +107,26 @@ class Recorder:
 
     def _write_on(self, descriptor: int) -> None:
         """The thread: until the node closes and the queue is empty, or writing fails."""
-        last = False
+        last, file = False, FrameFile(descriptor)
         try:
-            with os.fdopen(descriptor, "wb", buffering=0) as file:
+            with contextlib.closing(file):
                 while not last:
                     last = self._closing.wait(WRITE_EVERY_S)
                     with self._lock:
                         batch, self._queue = self._queue, []
-                    self._append(file.fileno(), batch)
+                    file.append(batch)
                     with self._lock:
                         self._queue_bytes -= sum(map(len, batch))
         except OSError as error:
-            kept = self._whole > 0
+            kept = file.whole > 0
             if not kept:
                 with contextlib.suppress(OSError):
                     self.path.unlink()
             with self._lock:
                 self._queue.clear()
                 self._queue_bytes = 0
-                self.updates, self.bytes = max(self._whole - 1, 0), self._whole_bytes
-                self._end(f"cannot be written: {_words(error)}", kept=kept)
-
-    def _append(self, file: int, batch: list[bytes]) -> None:
-        """Write all of it; OSError if the device takes no more, the file then cut to what is whole."""
-        place, offset = 0, 0  # of the next byte to write
-        try:
-            while place < len(batch):
-                rest = memoryview(batch[place])[offset:]
-                offset += os.writev(file, [rest, *batch[place + 1 : place + BUFFERS_MAX]])
-                while place < len(batch) and offset >= len(batch[place]):
-                    offset -= len(batch[place])
-                    self._whole_bytes += len(batch[place])
-                    self._whole += 1
-                    place += 1
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.ftruncate(file, self._whole_bytes)
-            raise
+                self.updates, self.bytes = max(file.whole - 1, 0), file.bytes
+                self._end(f"cannot be written: {words_of(error)}", kept=kept)
 
 
 def make_file(path: Path) -> tuple[int, Path]:
@@ -168,7 +141,3 @@ def make_file(path: Path) -> tuple[int, Path]:
         with contextlib.suppress(FileExistsError):
             return os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), place
     raise FileExistsError(errno.EEXIST, f"it exists already, and so do .1 to .{PLACES_MAX - 1} of it")
-
-
-def _words(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

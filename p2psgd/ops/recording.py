@@ -108,6 +108,7 @@ def render_recording(description: Mapping[str, Any]) -> str:
 
 
 def _check_fingerprint(header: RecordingHeader) -> None:
-    spec = RunSpec(header.tensors, header.quantum_log2, header.mode, header.label, header.initial)
+    fields = (header.tensors, header.quantum_log2, header.mode, header.label)
+    spec = RunSpec(*fields, header.initial, header.two_nodes)
     if spec.fingerprint != header.fingerprint:
         raise RecordingError("the recording's header does not fit the fingerprint in it")

@@ -6,15 +6,17 @@ Keys are for machines and stay; `waits` and `error` are sentences for people.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Final
 
 from p2psgd.core.replica import Replica
 from p2psgd.identity import Identity
 from p2psgd.net.mesh import Mesh
+from p2psgd.ops.replication import Replication, describe_replication
 
-ROWS_MAX: Final = 256  # peers and origins listed one by one: a status must fit into one datagram
+ROWS_MAX: Final = 128  # peers and origins listed one by one: a status must fit into one datagram,
+ERROR_MAX: Final = 300  # and so must what peers say of themselves, in characters
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Vitals:
     stopped_nodes: set[int]
     trainer: dict[str, Any]
     accounts: dict[str, Any]  # "compression" and "recording"
+    replication: Replication | None = None  # None before the run is known
+    events: dict[str, Any] = field(default_factory=dict)  # EventLog.status()
 
 
 def describe_node(
@@ -51,6 +55,8 @@ def describe_node(
         "listen": vitals.listen,
         "plaintext": True,
         **_describe_replica(replica),
+        **({} if vitals.replication is None else describe_replication(vitals.replication)),
+        "events": vitals.events,
         "bytes": {
             "sent": 0 if mesh is None else mesh.bytes_sent,
             "received": 0 if mesh is None else mesh.bytes_received,
@@ -90,7 +96,7 @@ def _describe_replica(replica: Replica | None) -> dict[str, Any]:
         "origins_total": len(replica.frontier),
         "frontier": [
             {
-                "node": replica.names.get(row.node, f"{row.node:016x}"),
+                "node": replica.parts.names.get(row.node, f"{row.node:016x}"),
                 "id": f"{row.node:016x}",
                 "incarnation": row.incarnation,
                 "sequence": row.sequence,
@@ -100,10 +106,10 @@ def _describe_replica(replica: Replica | None) -> dict[str, Any]:
         ],
         "updates": {
             "sent": replica.sequence,
-            "applied": replica.updates_applied,
-            "duplicates": replica.duplicates,
-            "indices_sent": replica.indices_sent,
-            "bytes": replica.update_bytes_sent,
+            "applied": replica.parts.tally.applied,
+            "duplicates": replica.parts.tally.duplicates,
+            "indices_sent": replica.parts.tally.indices_sent,
+            "bytes": replica.parts.tally.own_bytes,
         },
         "log": {
             "updates": len(replica.log),
@@ -135,7 +141,7 @@ def _describe_peers(replica: Replica | None, mesh: Mesh, vitals: Vitals) -> list
                 "bytes_sent": news.bytes_sent + (0 if connection is None else connection.bytes_sent),
                 "bytes_received": news.bytes_received
                 + (0 if connection is None else connection.bytes_received),
-                "error": news.words,
+                "error": news.words[:ERROR_MAX],
             }
         )
     for dialler in mesh.diallers:
@@ -150,7 +156,7 @@ def _describe_peers(replica: Replica | None, mesh: Mesh, vitals: Vitals) -> list
                     "since_s": round(vitals.now - dialler.since, 1),
                     "bytes_sent": 0,
                     "bytes_received": 0,
-                    "error": dialler.words,
+                    "error": dialler.words[:ERROR_MAX],
                 }
             )
     return rows

@@ -18,9 +18,10 @@ from p2psgd.ops.figures import (
     section,
     whole,
 )
+from p2psgd.ops.replication_text import log_words, replication_lines
 
 COORDINATE_MAX = 2**24  # from here on float32 no longer holds every multiple of the quantum
-LABEL_WIDTH = 10
+LABEL_WIDTH = 12
 
 
 def render_status(status: Status) -> str:
@@ -35,7 +36,8 @@ def render_status(status: Status) -> str:
         *_line("trainer", _trainer(status, node)),
         *_line("updates", _updates(status, node)),
         *_line("traffic", _traffic(status)),
-        *_line("log", _log(status)),
+        *_line("log", log_words(section(status, "log"))),
+        *(line for label, text in replication_lines(status) for line in _line(label, text)),
         *_line("recording", recording_words(section(status, "recording"))),
         *_line("replica", _replica(status)),
         *_line("dropped", _dropped(status)),
@@ -122,15 +124,6 @@ def _traffic(status: Status) -> str:
     lag = f"; loop lag {numerals.decimals(lag_ms, 1)} ms" if lag_ms is not None else ""
     sent, received = numerals.size(whole(traffic, "sent")), numerals.size(whole(traffic, "received"))
     return f"{sent} sent, {received} received{lag}"
-
-
-def _log(status: Status) -> str:
-    log = section(status, "log")
-    if not log:
-        return ""
-    budget = f" of at most {numerals.size(whole(log, 'budget_bytes'))}" if whole(log, "budget_bytes") else ""
-    kept = numerals.counted(whole(log, "updates"), "update")
-    return f"{kept} kept, {numerals.size(whole(log, 'bytes'))}{budget}"
 
 
 def recording_words(recording: Status) -> str:

@@ -1,11 +1,16 @@
-"""A node's weights as a file that anything can read: an .npz with a float32 array for each tensor."""
+"""A node's weights as a file that anything can read, .npz or safetensors: a float32 array for each tensor."""
 
 from __future__ import annotations
 
 import math
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
 
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.ipc.answers import ReplicaAnswer, check_answer
@@ -13,6 +18,8 @@ from p2psgd.ipc.control_client import ControlClient
 from p2psgd.ipc.datagrams import close_descriptors
 from p2psgd.ipc.requests import ReplicaRequest
 from p2psgd.ipc.segments import Access, map_segment
+
+Weights = dict[str, NDArray[np.float32]]
 
 
 def export_weights(client: ControlClient, path: Path) -> tuple[int, str]:
@@ -26,19 +33,44 @@ def export_weights(client: ControlClient, path: Path) -> tuple[int, str]:
         coordinates = map_segment(descriptors[0], np.int32, answer.weights, Access.SEALED)
     finally:
         close_descriptors(descriptors)
-    weights = (coordinates * 2.0**answer.quantum_log2).astype(np.float32)
-    tensors, start = {}, 0
-    for name, shape in answer.tensors:
+    write_weights(path, coordinates, tensors=answer.tensors, quantum_log2=answer.quantum_log2)
+    return answer.weights, f"{answer.digest:016x}"
+
+
+def write_weights(
+    path: Path,
+    coordinates: NDArray[np.int32],
+    *,
+    tensors: Sequence[tuple[str, tuple[int, ...]]],
+    quantum_log2: int,
+) -> None:
+    """Write what the coordinates are worth, by tensor: as safetensors if `path` ends so, else as .npz.
+
+    The file appears whole or not at all. UsageError if it cannot be written.
+    """
+    values = (coordinates * 2.0**quantum_log2).astype(np.float32)
+    weights, start = {}, 0
+    for name, shape in tensors:
         size = math.prod(shape)
-        tensors[name] = weights[start : start + size].reshape(shape)
+        weights[name] = values[start : start + size].reshape(shape)
         start += size
     fresh = path.with_name(f".{path.name}.new")
     try:
         with fresh.open("wb") as file:
-            np.savez(file, allow_pickle=False, **tensors)
+            if path.suffix == ".safetensors":
+                file.write(safetensors.numpy.save(weights))
+            else:
+                _write_npz(file, weights)
         fresh.replace(path)
     except OSError as error:
         fresh.unlink(missing_ok=True)
         words = f"the weights cannot be written to {path}: {(error.strerror or str(error)).lower()}"
         raise UsageError(words, ExitCode.USAGE) from None
-    return answer.weights, f"{answer.digest:016x}"
+
+
+def _write_npz(file: BinaryIO, weights: Weights) -> None:
+    """As numpy.savez does, which takes no array of the name `file`."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, values in weights.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, values, allow_pickle=False)

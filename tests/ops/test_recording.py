@@ -27,6 +27,7 @@ def start(fingerprint: bytes = SPEC.fingerprint) -> bytes:
             mode=SPEC.mode,
             label=SPEC.label,
             initial=SPEC.initial,
+            two_nodes="stall",
             fingerprint=fingerprint,
             weights=SPEC.weights,
         )

@@ -11,27 +11,27 @@ def line(text: str, label: str) -> str:
 def test_a_training_node_in_full() -> None:
     assert render_status(status()).splitlines() == [
         "node-0: id 00112233aabbccdd, pid 4711, p2psgd 0.1.0, up 1 h 2 min",
-        "state     training",
-        "run       speech: async, 80,000 weights in 8 tensors, quantum 2^-20, fingerprint " + "ab" * 16,
-        "listens   127.0.0.1:7000; plaintext: whoever reaches this port can read and join",
-        "trainer   attached (pid 4712), mini-batch 1,000, epoch 1.23, 6,543 samples/s, loss 2.346",
-        "updates   1,000 sent, 990 applied, 2 duplicates dropped, 12.00 bits per index, compression 2133x",
-        "traffic   9.0 MB sent, 8.0 MB received; loop lag 0.3 ms",
-        "log       30 updates kept, 88.0 kB of at most 256.0 MB",
-        "replica   digest 0123456789abcdef; largest coordinate 123,456 of at most 16,777,216",
-        "peer      node-1 at 127.0.0.1:7001: connected for 1 min 40 s, lacks 0 updates of ours, "
+        "state       training",
+        "run         speech: async, 80,000 weights in 8 tensors, quantum 2^-20, fingerprint " + "ab" * 16,
+        "listens     127.0.0.1:7000; plaintext: whoever reaches this port can read and join",
+        "trainer     attached (pid 4712), mini-batch 1,000, epoch 1.23, 6,543 samples/s, loss 2.346",
+        "updates     1,000 sent, 990 applied, 2 duplicates dropped, 12.00 bits per index, compression 2133x",
+        "traffic     9.0 MB sent, 8.0 MB received; loop lag 0.3 ms",
+        "log         30 updates kept, 88.0 kB of at most 256.0 MB",
+        "replica     digest 0123456789abcdef; largest coordinate 123,456 of at most 16,777,216",
+        "peer        node-1 at 127.0.0.1:7001: connected for 1 min 40 s, lacks 0 updates of ours, "
         "30.0 kB sent, 3.0 MB received",
     ]
 
 
 def test_waits_and_alarms_are_notes_in_plain_words() -> None:
     text = render_status(status(waits="for node-1 to come back", alarms=["coordinate 7 passed 2^23"]))
-    assert "note      for node-1 to come back\nnote      coordinate 7 passed 2^23" in text
+    assert "note        for node-1 to come back\nnote        coordinate 7 passed 2^23" in text
 
 
 def test_dropped_frames_are_counted_by_reason() -> None:
     text = render_status(status(dropped={"payload": 1, "crc": 1_200, "digest": 0}))
-    assert line(text, "dropped") == "dropped   crc 1,200, payload 1"
+    assert line(text, "dropped") == "dropped     crc 1,200, payload 1"
 
 
 def test_a_restarted_trainer_shows_what_happened() -> None:
@@ -43,21 +43,21 @@ def test_a_finished_trainer_is_not_missed() -> None:
     text = render_status(
         status(state="serving", trainer=trainer(attached=False, finished=True, test_accuracy=0.5234))
     )
-    assert line(text, "trainer").startswith("trainer   finished, mini-batch 1,000")
+    assert line(text, "trainer").startswith("trainer     finished, mini-batch 1,000")
     assert "test accuracy 52.34 %" in text
 
 
 def test_a_peer_that_is_away_says_why() -> None:
     away = peer("node-1", state="lost", lag=None, error="connection refused", bytes_sent=0, bytes_received=0)
     assert line(render_status(status(peers=[away])), "peer") == (
-        "peer      node-1 at 127.0.0.1:7001: lost for 1 min 40 s, connection refused"
+        "peer        node-1 at 127.0.0.1:7001: lost for 1 min 40 s, connection refused"
     )
 
 
 def test_a_recording_says_how_far_it_is_and_why_it_ended() -> None:
     recording = {"file": "/tmp/run.rec", "updates": 12, "bytes": 34_000, "note": "the recording cannot go on"}
     assert line(render_status(status(recording=recording)), "recording") == (
-        "recording 12 updates in 34.0 kB in /tmp/run.rec; the recording cannot go on"
+        "recording   12 updates in 34.0 kB in /tmp/run.rec; the recording cannot go on"
     )
 
 
@@ -65,12 +65,12 @@ def test_a_fresh_daemon_says_what_it_lacks() -> None:
     text = render_status({"node": "node-0", "state": "waiting for a trainer", "run": None, "peers": []})
     assert text.splitlines() == [
         "node-0",
-        "state     waiting for a trainer",
-        "note      waiting for a trainer",
-        "run       none yet: the first trainer brings it, and this node neither dials nor answers before",
-        "trainer   none attached",
-        "updates   0 sent, 0 applied",
-        "peers     none",
+        "state       waiting for a trainer",
+        "note        waiting for a trainer",
+        "run         none yet: the first trainer brings it, and this node neither dials nor answers before",
+        "trainer     none attached",
+        "updates     0 sent, 0 applied",
+        "peers       none",
     ]
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import p2psgd
 from p2psgd.errors import UsageError
 from p2psgd.ipc.control_client import ControlClient
 from p2psgd.ipc.paths import control_path
-from p2psgd.ops.weights import export_weights
+from p2psgd.ops.weights import export_weights, write_weights
 from tests.daemons import Daemon, all_stopped, until
 from tests.ports import free_ports
 
@@ -37,3 +38,13 @@ def test_the_weights_of_a_node_are_exported_by_name(tmp_path: Path) -> None:
         assert (exported["a"] == 0.5).all()
         assert exported["b"].tolist() == [0.0, 0.5, 0.0, 0.0]
     assert sorted(path.name for path in tmp_path.glob("*weights*")) == ["weights.npz"]
+
+
+@pytest.mark.parametrize("suffix", ["npz", "safetensors"])
+def test_tensors_keep_their_names_whatever_they_are(tmp_path: Path, suffix: str) -> None:
+    path, tensors = tmp_path / f"weights.{suffix}", (("file", (2,)), ("a/b c", ()), ("allow_pickle", (1, 1)))
+    write_weights(path, np.array([-8, 1, 2, 3], np.int32), tensors=tensors, quantum_log2=-2)
+    weights = safetensors.numpy.load_file(path) if suffix == "safetensors" else dict(np.load(path))
+    assert weights["file"].tolist() == [-2.0, 0.25]
+    assert weights["a/b c"].shape == ()
+    assert weights["allow_pickle"].tolist() == [[0.75]]

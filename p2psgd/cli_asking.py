@@ -1,0 +1,131 @@
+"""The commands that ask a node of this machine, or read what it has left: how is it, what happened, are the
+replicas equal. `p2psgd.cli` makes commands of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import p2psgd
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.ops.printing import print_text
+
+NodeArgument = Annotated[
+    Path | None,
+    typer.Argument(metavar="STATE", help="State directory of the node (default: as for `p2psgd node`)."),
+]
+
+
+def status(
+    node: NodeArgument = None,
+    compression: Annotated[
+        bool, typer.Option("--compression", help="Print what to look at to choose tau instead.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
+) -> None:
+    """Print the status of a node of this machine."""
+    from p2psgd.ipc.control_client import ControlClient
+    from p2psgd.ipc.paths import control_path
+    from p2psgd.ops.compression_text import render_compression
+    from p2psgd.ops.status_text import render_status
+
+    with ControlClient(control_path(node)) as client:
+        answer: dict[str, Any] = client.request("status")["status"]
+        if compression or as_json:
+            try:
+                whole = client.request("compression")["compression"]
+            except UsageError:  # the request has no fields that could be wrong: the daemon does not know it
+                if not as_json:
+                    raise UsageError(_other_version(answer), ExitCode.CONFIGURATION) from None
+                whole = None
+            answer["compression"] = whole or answer.get("compression")
+    if as_json:
+        print_text(json.dumps(answer, indent=2))
+    else:
+        print_text(render_compression(answer["compression"] or {}) if compression else render_status(answer))
+
+
+def events(
+    node: NodeArgument = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, for machines.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Then go on with those that come.")] = False,
+    kind: Annotated[str | None, typer.Option(help="Only events of this kind.")] = None,
+    last: Annotated[int | None, typer.Option("-n", min=1, help="Only the last so many until now.")] = None,
+) -> None:
+    """Print what happened to a node, whether it runs or not."""
+    from p2psgd.ipc.paths import control_path
+    from p2psgd.ops.events import EventReader, render_event, select_events
+
+    def show(event: dict[str, Any]) -> bool:
+        return print_text(json.dumps(event) if as_json else render_event(event))
+
+    with contextlib.suppress(KeyboardInterrupt), EventReader(control_path(node).parent) as reader:
+        if not all(map(show, select_events(reader.kept(), kind=kind, last=last))) or not follow:
+            return
+        for event in reader.follow():
+            if kind in (None, event["kind"]) and not show(event):
+                return
+
+
+def digest(
+    node: NodeArgument = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
+) -> None:
+    """Compare a node's replica with its peers' now.
+
+    It also checks the memory that it lies in. Exit code 0: nothing differs.
+    """
+    from p2psgd.ipc.control_client import ControlClient
+    from p2psgd.ipc.paths import control_path
+    from p2psgd.ops.digest_report import is_sound, render_digest, scrub_and_report
+
+    with ControlClient(control_path(node)) as client:
+        report = scrub_and_report(client)
+    print_text(json.dumps(report, indent=2) if as_json else render_digest(report))
+    raise typer.Exit(ExitCode.OK if is_sound(report) else ExitCode.FAILED)
+
+
+def remove(
+    member: Annotated[str, typer.Argument(metavar="NODE", help="The node's name, or its id.")],
+    node: NodeArgument = None,
+    forbid: Annotated[bool, typer.Option("--forbid", help="Never admit it again.")] = False,
+) -> None:
+    """Leave a dead machine out of the run.
+
+    Ask any member's daemon, which asks the others.
+    """
+    from p2psgd.ipc.control_client import ControlClient
+    from p2psgd.ipc.paths import control_path
+    from p2psgd.ops.removal import remove_node
+
+    with ControlClient(control_path(node)) as client:
+        print_text(remove_node(client, member, forbid=forbid))
+
+
+def export(
+    file: Annotated[Path, typer.Argument(help="The .npz file to write: one float32 array for each tensor.")],
+    node: Annotated[
+        Path | None, typer.Option(help="State directory of the node (default: as for `p2psgd node`).")
+    ] = None,
+) -> None:
+    """Write the weights of a running node of this machine to a file."""
+    from p2psgd.ipc.control_client import ControlClient
+    from p2psgd.ipc.paths import control_path
+    from p2psgd.ops.weights import export_weights
+
+    with ControlClient(control_path(node)) as client:
+        weights, digest = export_weights(client, file)
+    print_text(f"{weights} weights with digest {digest} written to {file}")
+
+
+def _other_version(status: Mapping[str, Any]) -> str:
+    return (
+        f"the daemon is of another version ({status.get('version', 'unknown')}, this is "
+        f"{p2psgd.__version__}) and does not tell its compression: ask with its own p2psgd"
+    )

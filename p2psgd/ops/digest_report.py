@@ -1,0 +1,205 @@
+"""Are the replicas equal, now? What `p2psgd digest` prints: one node's answer about itself and its peers.
+
+Two replicas are compared by what their nodes say in STATUS: for each origin the last sequence applied and
+the running digest there. Where both have applied the same number, the digests must be equal, even while
+training goes on. That they say so of the weights as they lie in memory is what the scrub adds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from p2psgd.core.frontier import Origin
+from p2psgd.ipc.control_client import ControlClient
+from p2psgd.ops import numerals
+from p2psgd.ops.figures import Status, number, printable, section, whole
+from p2psgd.wire.messages import FrontierRow
+
+PEERS_MAX: Final = 256  # an answer must fit into one datagram
+SCRUB_PATIENCES: Final = 12  # to wait for one; it takes 2.4 of a loop that is not late
+POLL_S: Final = 0.05
+
+IDENTICAL: Final = "identical"  # the same frontier, the same digests
+AGREES: Final = "agrees"  # equal where both have applied the same; one is ahead somewhere
+DIFFERS: Final = "differs"
+UNKNOWN: Final = "unknown"  # what it has is not known: it has not said so yet, or is not linked
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubFigures:
+    """Of the digest recomputed from the weights as they lie in memory.
+
+    `count`: scrubs finished in this life, `quarantines`: those that found a difference where the one before
+    had not. `clean`: what the last one found, None before the first; `age_s`: how long ago that was.
+    """
+
+    count: int
+    quarantines: int
+    running: bool
+    clean: bool | None
+    age_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PeerReplica:
+    """What one peer said last, linked or not; `rows` None: nothing yet."""
+
+    node: int
+    name: str
+    linked: bool
+    ready: bool
+    view: int
+    rows: Sequence[FrontierRow] | None
+
+
+def describe_digest(
+    *,
+    node: int,
+    name: str,
+    digest: int,
+    patience_s: float,
+    view: int,
+    ready: bool,
+    waits: str,
+    rows: Sequence[FrontierRow],
+    scrub: ScrubFigures,
+    peers: Iterable[PeerReplica],
+) -> dict[str, Any]:
+    """The answer to a `digest` request, JSON-ready: this is where its keys are defined.
+
+    `waits`: why this node is not ready; `rows`: its own frontier.
+    """
+    compared = [_compare(rows, peer) for peer in peers]
+    return {
+        "node": name,
+        "id": f"{node:016x}",
+        "digest": f"{digest:016x}",
+        "patience_s": patience_s,
+        "view": view,
+        "ready": ready,
+        "waits": waits,
+        "updates": sum(row.sequence for row in rows),
+        "scrub": asdict(scrub),
+        "peers": compared[:PEERS_MAX],
+        "peers_total": len(compared),
+        "differ_total": sum(peer["verdict"] == DIFFERS for peer in compared),
+    }
+
+
+def _compare(rows: Sequence[FrontierRow], peer: PeerReplica) -> dict[str, Any]:
+    ours = {Origin(row.node, row.incarnation): row for row in rows}
+    theirs = {Origin(row.node, row.incarnation): row for row in peer.rows or ()}
+    lacks = 0 if peer.rows is None else sum(_excess(row, theirs.get(origin)) for origin, row in ours.items())
+    ahead = sum(_excess(row, ours.get(origin)) for origin, row in theirs.items())
+    differing = [
+        row
+        for origin, row in ours.items()
+        if (other := theirs.get(origin)) and row.sequence == other.sequence and row.digest != other.digest
+    ]
+    if peer.rows is None:
+        verdict = UNKNOWN
+    elif differing:
+        verdict = DIFFERS
+    else:
+        verdict = AGREES if lacks or ahead else IDENTICAL
+    return {
+        "node": peer.name,
+        "id": f"{peer.node:016x}",
+        "linked": peer.linked,
+        "ready": peer.ready,
+        "view": peer.view,
+        "lacks": lacks,  # updates that we have and it has not,
+        "ahead": ahead,  # and the other way round, by its last word
+        "verdict": verdict,
+        "differs_at": [
+            {"id": f"{row.node:016x}", "incarnation": row.incarnation, "sequence": row.sequence}
+            for row in differing[:1]
+        ],
+    }
+
+
+def _excess(row: FrontierRow, other: FrontierRow | None) -> int:
+    return max(0, row.sequence - (0 if other is None else other.sequence))
+
+
+def scrub_and_report(client: ControlClient, *, patiences: float = SCRUB_PATIENCES) -> dict[str, Any]:
+    """Have the daemon scrub its replica now and return its answer when that is done.
+
+    If it is not after so many patiences, what an earlier scrub found does not count.
+    """
+    report: dict[str, Any] = client.request("digest", scrub=True)["digest"]
+    deadline = time.monotonic() + patiences * (number(report, "patience_s") or 0.0)
+    before = report["scrub"]
+    while report["scrub"]["count"] <= before["count"]:
+        if time.monotonic() > deadline:
+            report["scrub"]["clean"] = None
+            return report
+        time.sleep(POLL_S)
+        report = client.request("digest", scrub=False)["digest"]
+    if report["scrub"]["quarantines"] > before["quarantines"]:
+        report["scrub"]["clean"] = False  # also if a snapshot has mended it already
+    return report
+
+
+def is_sound(report: Status) -> bool:
+    """Nothing differs, and the weights in memory are what the digest says."""
+    return whole(report, "differ_total") == 0 and section(report, "scrub").get("clean") is True
+
+
+def render_digest(report: Status) -> str:
+    """The answer as lines of text."""
+    ready = "ready" if report.get("ready") else f"not ready: {printable(report.get('waits') or '?')}"
+    lines = [
+        f"{printable(report.get('node', '?'))}: digest {printable(report.get('digest', '?'))} after "
+        f"{numerals.counted(whole(report, 'updates'), 'update')}, view {whole(report, 'view')}, {ready}",
+        f"scrub     {_scrub(section(report, 'scrub'))}",
+        *(f"peer      {_peer(peer)}" for peer in report.get("peers") or ()),
+    ]
+    unlisted = whole(report, "peers_total") - len(report.get("peers") or ())
+    lines += [f"peers     {unlisted} more are not listed"] if unlisted > 0 else []
+    lines += [] if report.get("peers") else ["peers     none: there is nothing to compare with"]
+    return "\n".join(lines)
+
+
+def _scrub(scrub: Status) -> str:
+    match scrub.get("clean"):
+        case True:
+            words = "clean: the digest was recomputed from the weights in memory and is the same"
+        case False:
+            words = "NOT CLEAN: the weights in memory are not what the digest says; something changed them"
+        case _:
+            return "none has finished since it was asked for"
+    return f"{words} ({numerals.duration(number(scrub, 'age_s'))} ago)"
+
+
+def _peer(peer: Status) -> str:
+    facts = [
+        "linked" if peer.get("linked") else "not linked, by its last word",
+        "ready" if peer.get("ready") else "not ready",
+        f"view {whole(peer, 'view')}",
+    ]
+    if peer.get("verdict") == UNKNOWN and not peer.get("linked"):
+        return f"{printable(peer.get('node', '?'))}: not compared, since it is not linked: ask it there"
+    lacks, ahead = whole(peer, "lacks"), whole(peer, "ahead")
+    facts += [f"lacks {numerals.counted(lacks, 'update')} of ours"] if lacks else []
+    facts += [f"has {numerals.counted(ahead, 'update')} that we lack"] if ahead else []
+    return f"{printable(peer.get('node', '?'))}: {_verdict(peer)} ({', '.join(facts)})"
+
+
+def _verdict(peer: Status) -> str:
+    match peer.get("verdict"):
+        case "identical":
+            return "identical"
+        case "agrees":
+            return "equal where both have applied the same"
+        case "differs":
+            at: Status = next(iter(peer.get("differs_at") or ()), {})
+            return (
+                f"DIFFERS at update {whole(at, 'sequence')} of {printable(at.get('id', '?'))}"
+                f"/{whole(at, 'incarnation')}"
+            )
+        case _:
+            return "has not said yet what it has"

@@ -1,0 +1,109 @@
+"""`p2psgd remove`: which node a person means, and waiting until the view without it is decided."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from p2psgd.core.view import View
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.ipc.control_client import ControlClient
+from p2psgd.ops import numerals
+from p2psgd.ops.figures import Status, number, printable, section, whole
+
+WAIT_PATIENCES: Final = 12  # as long as a peer is away before it counts as gone
+POLL_S: Final = 0.1
+
+
+def choose_removal(text: str, *, forbid: bool, me: int, names: Mapping[int, str], view: View) -> int:
+    """The node id that `text`, a name or 16 hexadecimal digits, stands for.
+
+    UsageError with a sentence if it stands for none, for several, for this node `me`, or if there is nothing
+    to do: only a member can be removed, and whoever is to be forbidden need not be one.
+    """
+    node = _find_node(text, names, view)
+    if node == me:
+        raise UsageError("a node does not remove itself: stop it, or ask another member's daemon to do it")
+    if view.number == 0:
+        raise UsageError("the run is not founded yet, so there is no view to remove a node from")
+    if me not in view.lives:
+        raise UsageError("this node is no member now, so it has no vote: ask a member's daemon")
+    who = f"{names[node]} ({node:016x})" if node in names else f"{node:016x}"
+    if forbid and node in view.forbidden and node not in view.lives:
+        raise UsageError(f"{who} is forbidden already")
+    if not forbid and node not in view.lives:
+        raise UsageError(f"{who} is no member of view {view.number}: there is nothing to remove")
+    return node
+
+
+def _find_node(text: str, names: Mapping[int, str], view: View) -> int:
+    named = sorted(node for node, name in names.items() if name == text)
+    if len(named) > 1:
+        ids = ", ".join(f"{node:016x}" for node in named)
+        raise UsageError(f"{len(named)} nodes are called {text!r:.70}: give the id of one of them, {ids}")
+    if named:
+        return named[0]
+    if len(text) == 16 and set(text.lower()) <= set("0123456789abcdef"):
+        return int(text, 16)
+    nameless = [f"{member:016x}" for member in sorted(view.lives.keys() - names.keys())]
+    known = numerals.listed([*sorted(map(repr, names.values())), *nameless][:20])
+    raise UsageError(f"no node is called {text!r:.70}: known are {known}; an id has 16 hexadecimal digits")
+
+
+def remove_node(client: ControlClient, text: str, *, forbid: bool) -> str:
+    """Ask the daemon to remove a node and wait for the view that says so; return what has happened.
+
+    UsageError: refused, or admitted again at once since it still runs, or not decided within 12 patiences,
+    with what is missing.
+    """
+    before = whole(section(client.request("status")["status"], "view"), "number")
+    node: str = client.request("remove", node=text, forbid=forbid)["id"]
+    deadline: float | None = None
+    while True:
+        status: dict[str, Any] = client.request("status")["status"]
+        if is_removed(status, node, forbid=forbid):
+            return _done(status, text, forbid=forbid)
+        if not forbid and (admitted_by := _admitted_since(status, node, before)):
+            raise UsageError(
+                f"{text} still runs, and view {admitted_by} has admitted it again: stop it first, or give "
+                "--forbid"
+            )
+        wait_s = WAIT_PATIENCES * (number(status, "patience_s") or 0.0)
+        if deadline is None:
+            deadline = time.monotonic() + wait_s
+        if time.monotonic() > deadline:
+            waited, waits = numerals.duration(wait_s), _missing(section(status, "view"))
+            words = f"{text} is still a member after {waited}: {waits}; the members go on trying"
+            raise UsageError(words, ExitCode.TEMPORARY)
+        time.sleep(POLL_S)
+
+
+def is_removed(status: Status, node: str, *, forbid: bool) -> bool:
+    """The view that this status tells of is without the node, and forbids it if it shall."""
+    view = section(status, "view")
+    gone = all(member.get("id") != node for member in view.get("members") or ())
+    return gone and (not forbid or node in (view.get("forbidden") or ()))
+
+
+def _admitted_since(status: Status, node: str, before: int) -> int:
+    """The view after number `before` that has taken the node in; 0 if none has."""
+    members = section(status, "view").get("members") or ()
+    since = next((whole(member, "since") for member in members if member.get("id") == node), 0)
+    return since if since > before else 0
+
+
+def _missing(view: Status) -> str:
+    """What keeps the next view from being decided."""
+    if view.get("waits"):
+        return printable(view["waits"])
+    total = whole(view, "members_total")
+    linked = sum(bool(member.get("linked")) for member in view.get("members") or ())
+    return f"{linked} of {numerals.counted(total, 'member')} are linked, {total // 2 + 1} are needed"
+
+
+def _done(status: Status, text: str, *, forbid: bool) -> str:
+    view = section(status, "view")
+    members = numerals.counted(whole(view, "members_total"), "member")
+    again = "is never admitted again" if forbid else "is admitted again if it comes back"
+    return f"view {whole(view, 'number')} with {members} is decided: {text} is removed, and {again}"

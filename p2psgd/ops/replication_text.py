@@ -1,0 +1,163 @@
+"""The same in words, for `p2psgd status`: a line each, none where there is nothing to say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from p2psgd.ops import numerals
+from p2psgd.ops.figures import Status, number, printable, section, whole
+
+HELD_BACK = 0.75  # of the log: from here on it is trimmed, so what is left has a reason
+RARE = (  # counters worth a word when they are not 0
+    ("evictions_seen", "eviction", None),
+    ("reapplied", "own update applied again after a snapshot", "own updates applied again after a snapshot"),
+    ("quarantines", "quarantine", None),
+    ("held_back", "update put off for lack of room", "updates put off for lack of room"),
+    (
+        "lost_durability",
+        "update dropped before all had it on disk",
+        "updates dropped before all had them on disk",
+    ),
+    ("lost_updates", "UPDATE LOST", "UPDATES LOST"),
+)
+
+
+def replication_lines(status: Status) -> list[tuple[str, str]]:
+    """(label, text) of every line, empty if the status is of a node without a run."""
+    return [
+        *_ready(status),
+        *_view(section(status, "view")),
+        *_members(section(status, "view")),
+        *_stall(section(status, "stall")),
+        *_holders(section(status, "log")),
+        *_checkpoint(section(status, "checkpoint")),
+        *_scrub(section(status, "scrub"), section(status, "counters")),
+        *_snapshots(status),
+        *_slow_links(status),
+        *_counters(section(status, "counters")),
+        *_events(section(status, "events")),
+    ]
+
+
+def log_words(log: Status) -> str:
+    """What the log holds, in RAM and on disk, of what it may."""
+    if not log:
+        return ""
+    budget = f" of at most {numerals.size(whole(log, 'budget_bytes'))}" if whole(log, "budget_bytes") else ""
+    words = f"{numerals.counted(whole(log, 'updates'), 'update')} kept, {numerals.size(whole(log, 'bytes'))}"
+    words += budget
+    if whole(log, "stored_budget_bytes"):
+        stored, limit = whole(log, "stored_bytes"), whole(log, "stored_budget_bytes")
+        words += f" in memory, {numerals.size(stored)} of at most {numerals.size(limit)} on disk"
+    pressure = number(log, "pressure")
+    return f"{words}; {numerals.percent(pressure)} full" if pressure is not None else words
+
+
+def _ready(status: Status) -> Iterator[tuple[str, str]]:
+    if status.get("ready") is False:
+        yield "not ready", printable(status.get("not_ready") or "nothing says why")
+
+
+def _view(view: Status) -> Iterator[tuple[str, str]]:
+    if not view:
+        return
+    if not whole(view, "number"):
+        yield "view", "none yet: the run is not founded, and nothing leaves any log"
+    else:
+        facts = [f"{whole(view, 'number')}, {numerals.counted(whole(view, 'members_total'), 'member')}"]
+        facts += [] if view.get("member") else ["this node is not one of them"]
+        facts += [f"{len(view['forbidden'])} forbidden"] if view.get("forbidden") else []
+        yield "view", ", ".join(facts)
+    if view.get("waits"):
+        yield "view", printable(view["waits"])
+
+
+def _members(view: Status) -> Iterator[tuple[str, str]]:
+    listed = view.get("members") or ()
+    for member in listed:
+        if member.get("own"):
+            continue
+        heard_s = number(member, "heard_s")
+        facts = [
+            ("ready" if member.get("ready") else "not ready") if member.get("linked") else "not linked",
+            "never heard" if heard_s is None else f"heard of {numerals.duration(heard_s)} ago",
+        ]
+        if member.get("lag") is not None:
+            facts.append(f"lacks {numerals.counted(whole(member, 'lag'), 'update')} of ours")
+        name, node = printable(member.get("node", "?")), printable(member["id"])
+        yield "member", f"{node if name == node else f'{name} ({node})'}: {', '.join(facts)}"
+    if (unlisted := whole(view, "members_total") - len(listed)) > 0:
+        yield "member", f"{unlisted} more are not listed"
+
+
+def _stall(stall: Status) -> Iterator[tuple[str, str]]:
+    if stall:
+        since = numerals.duration(number(stall, "since_s"))
+        yield "stalled", f"for {since}: {printable(stall.get('words', '?'))}"
+
+
+def _holders(log: Status) -> Iterator[tuple[str, str]]:
+    if (number(log, "pressure") or 0.0) < HELD_BACK:
+        return  # what is on its way just now is nobody's fault
+    for holder in log.get("holders") or ():
+        yield "holds log", f"{printable(holder['node'])}: {numerals.size(whole(holder, 'bytes'))}"
+
+
+def _checkpoint(checkpoint: Status) -> Iterator[tuple[str, str]]:
+    if not checkpoint:
+        return
+    if whole(checkpoint, "number"):
+        age, size = number(checkpoint, "age_s"), numerals.size(whole(checkpoint, "bytes"))
+        words = f"{whole(checkpoint, 'number')}, {size}, {numerals.duration(age)} ago"
+    else:
+        words = "none yet in this life"
+    failures = numerals.counted(whole(checkpoint, "failures"), "failure")
+    words += f"; {failures}" if whole(checkpoint, "failures") else ""
+    words += f"; {printable(checkpoint['trouble'])}" if checkpoint.get("trouble") else ""
+    yield "checkpoint", words
+
+
+def _scrub(scrub: Status, counters: Status) -> Iterator[tuple[str, str]]:
+    if scrub.get("clean") is None:
+        return
+    found = "clean" if scrub["clean"] else "NOT CLEAN"
+    words = f"{found} {numerals.duration(number(scrub, 'age_s'))} ago, {whole(scrub, 'count')} in all"
+    yield "scrub", words
+
+
+def _snapshots(status: Status) -> Iterator[tuple[str, str]]:
+    for snapshot in status.get("snapshots") or ():
+        done, total = whole(snapshot, "done_bytes"), whole(snapshot, "total_bytes")
+        way = "giving to" if snapshot.get("giving") else "taking from"
+        rate = numerals.size(number(snapshot, "bytes_per_s"))
+        yield (
+            "snapshot",
+            f"{way} {printable(snapshot['node'])}: {numerals.size(done)} of {numerals.size(total)}, {rate}/s",
+        )
+    counters = section(status, "counters")
+    given, taken = whole(counters, "snapshots_given"), whole(counters, "snapshots_taken")
+    if given or taken:
+        yield "snapshots", f"{given} given, {taken} taken"
+
+
+def _slow_links(status: Status) -> Iterator[tuple[str, str]]:
+    for link in status.get("slow_links") or ():
+        available, needed = (numerals.size(number(link, key)) for key in ("available", "needed"))
+        words = (
+            f"{printable(link['node'])} takes {available}/s of updates, all nodes make {needed}/s: it falls"
+        )
+        yield "slow link", f"{words} behind, and has to leave the run when the log is full"
+
+
+def _counters(counters: Status) -> Iterator[tuple[str, str]]:
+    facts = [
+        numerals.counted(whole(counters, key), one, many) for key, one, many in RARE if whole(counters, key)
+    ]
+    if facts:
+        yield "since start", ", ".join(facts)
+
+
+def _events(events: Status) -> Iterator[tuple[str, str]]:
+    if whole(events, "failures"):
+        lost = numerals.counted(whole(events, "failures"), "event")
+        yield "events", f"{lost} could not be written: {printable(events.get('trouble', '?'))}"

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from p2psgd.ops.digest_report import (
+    PeerReplica,
+    ScrubFigures,
+    describe_digest,
+    is_sound,
+    render_digest,
+    scrub_and_report,
+)
+from p2psgd.wire.messages import FrontierRow
+
+CLEAN = ScrubFigures(count=3, quarantines=0, running=False, clean=True, age_s=2.0)
+
+
+def row(node: int, sequence: int, digest: int | None = None) -> FrontierRow:
+    return FrontierRow(node, 1, sequence, 1000 * node + sequence if digest is None else digest)
+
+
+def peer(rows: list[FrontierRow] | None, **changes: Any) -> PeerReplica:
+    values: dict[str, Any] = {"node": 2, "name": "node-2", "linked": True, "ready": True, "view": 4}
+    return PeerReplica(**values | changes, rows=rows)
+
+
+def report(*peers: PeerReplica, scrub: ScrubFigures = CLEAN) -> dict[str, Any]:
+    return describe_digest(
+        node=1,
+        name="node-1",
+        digest=0xABC,
+        patience_s=5.0,
+        view=4,
+        ready=True,
+        waits="",
+        rows=[row(1, 10), row(2, 20)],
+        scrub=scrub,
+        peers=peers,
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict", "lacks", "ahead"),
+    [
+        ([row(1, 10), row(2, 20)], "identical", 0, 0),
+        ([row(1, 7), row(2, 20)], "agrees", 3, 0),
+        ([row(1, 10), row(2, 25), row(3, 4)], "agrees", 0, 9),
+        ([row(2, 20)], "agrees", 10, 0),
+        ([], "agrees", 30, 0),
+        ([row(1, 10), row(2, 20, digest=1)], "differs", 0, 0),
+        ([row(1, 4, digest=1), row(2, 20, digest=1)], "differs", 6, 0),
+        ([row(1, 4, digest=1), row(2, 20)], "agrees", 6, 0),  # at 4 ours is not known any more
+        (None, "unknown", 0, 0),
+    ],
+)
+def test_replicas_are_compared_where_both_have_applied_the_same(
+    rows: list[FrontierRow] | None, verdict: str, lacks: int, ahead: int
+) -> None:
+    told = report(peer(rows))["peers"][0]
+    assert (told["verdict"], told["lacks"], told["ahead"]) == (verdict, lacks, ahead)
+
+
+def test_another_life_of_a_node_is_another_origin() -> None:
+    told = report(peer([FrontierRow(1, 2, 10, 5), row(1, 10), row(2, 20)]))["peers"][0]
+    assert (told["verdict"], told["ahead"]) == ("agrees", 10)
+
+
+def test_a_difference_is_named_and_fails_also_when_its_peer_is_not_listed() -> None:
+    wrong = peer([row(2, 20, digest=1)], node=3, name="node-3")
+    told = report(*[peer([row(1, 10), row(2, 20)])] * 300, wrong)
+    assert (len(told["peers"]), told["peers_total"], told["differ_total"]) == (256, 301, 1)
+    assert not is_sound(told)
+    assert "45 more are not listed" in render_digest(told)
+    text = render_digest(report(wrong))
+    assert "node-3: DIFFERS at update 20 of 0000000000000002/1 (linked, ready, view 4, lacks" in text
+
+
+@pytest.mark.parametrize(("clean", "sound"), [(True, True), (False, False), (None, False)])
+def test_only_a_clean_scrub_is_sound(clean: bool | None, sound: bool) -> None:
+    scrub = ScrubFigures(count=1, quarantines=0, running=False, clean=clean, age_s=1.0)
+    assert is_sound(report(scrub=scrub)) is sound
+
+
+def test_the_text_has_a_line_for_each_fact() -> None:
+    text = render_digest(report(peer([row(1, 7), row(2, 20)]), peer(None, name="x\x1b", linked=False)))
+    assert text.splitlines() == [
+        "node-1: digest 0000000000000abc after 30 updates, view 4, ready",
+        "scrub     clean: the digest was recomputed from the weights in memory and is the same (2 s ago)",
+        "peer      node-2: equal where both have applied the same (linked, ready, view 4, "
+        "lacks 3 updates of ours)",
+        "peer      x\\x1b: not compared, since it is not linked: ask it there",
+    ]
+    assert render_digest(report()).endswith("none: there is nothing to compare with")
+
+
+class SlowScrub:
+    """A daemon whose scrub ends after so many requests."""
+
+    def __init__(self, requests: int) -> None:
+        self.requests = requests
+        self.asked: list[bool] = []
+
+    def request(self, op: str, *, scrub: bool) -> dict[str, Any]:
+        assert op == "digest"
+        self.asked.append(scrub)
+        count = 5 + (len(self.asked) > self.requests)
+        return {"digest": report(scrub=ScrubFigures(count, 0, running=True, clean=True, age_s=9.0))}
+
+
+def test_a_scrub_is_asked_for_once_and_waited_for() -> None:
+    daemon = SlowScrub(3)
+    assert is_sound(scrub_and_report(daemon))  # type: ignore[arg-type] # the one call it makes
+    assert daemon.asked == [True, False, False, False]
+
+
+def test_what_an_earlier_scrub_found_does_not_count() -> None:
+    told = scrub_and_report(SlowScrub(10**9), patiences=0.0)  # type: ignore[arg-type] # the one call it makes
+    assert not is_sound(told)
+    assert "none has finished since it was asked for" in render_digest(told)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from p2psgd.core.frontier import Origin
+from p2psgd.core.view import View
+from p2psgd.errors import UsageError
+from p2psgd.ops.removal import choose_removal, is_removed
+from p2psgd.ops.replication import describe_replication
+from tests.ops.replications import ME, OTHER, THIRD, replication
+
+NAMES = {1: "here", 2: "node-2", 3: "twin", 4: "twin", 5: "gone"}
+VIEW = View(6, (Origin(1, 1), Origin(2, 1), Origin(3, 1), Origin(0xABCDEF0123456789, 1)), frozenset({5}))
+
+
+def choose(text: str, *, forbid: bool = False, me: int = 1, view: View = VIEW) -> int:
+    return choose_removal(text, forbid=forbid, me=me, names=NAMES, view=view)
+
+
+def test_a_node_is_named_by_its_name_or_its_id() -> None:
+    assert choose("node-2") == 2
+    assert choose("0000000000000003") == 3
+    assert choose("abcdef0123456789") == choose("ABCDEF0123456789") == 0xABCDEF0123456789
+
+
+def test_whoever_is_to_be_forbidden_need_not_be_a_member() -> None:
+    assert choose("00000000000000ff", forbid=True) == 0xFF
+    assert choose("node-2", forbid=True) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "sentence"),
+    [
+        (
+            "node-9",
+            {},
+            "no node is called 'node-9': known are 'gone', 'here', 'node-2', 'twin', 'twin' and abc",
+        ),
+        ("0x2", {}, "an id has 16 hexadecimal digits"),
+        ("twin", {}, "2 nodes are called 'twin': give the id of one of them, 0000000000000003, 00000000"),
+        ("here", {}, "a node does not remove itself"),
+        ("gone", {}, "gone (0000000000000005) is no member of view 6: there is nothing to remove"),
+        ("gone", {"forbid": True}, "gone (0000000000000005) is forbidden already"),
+        ("node-2", {"view": View()}, "the run is not founded yet"),
+        ("node-2", {"me": 4}, "this node is no member now, so it has no vote"),
+    ],
+)
+def test_what_cannot_be_is_a_sentence(text: str, changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        choose(text, **changes)
+
+
+@pytest.mark.parametrize(
+    ("view", "forbid", "removed"),
+    [
+        (View(6, (ME, OTHER, THIRD)), False, False),
+        (View(7, (ME, OTHER)), False, True),
+        (View(7, (ME, OTHER)), True, False),
+        (View(7, (ME, OTHER), frozenset({3})), True, True),
+    ],
+)
+def test_it_is_done_when_the_view_says_so(view: View, forbid: bool, removed: bool) -> None:
+    status = describe_replication(replication(view=view))
+    assert is_removed(status, "0000000000000003", forbid=forbid) is removed

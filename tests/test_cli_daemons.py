@@ -1,0 +1,80 @@
+"""The commands for when machines fail, as a person gives them, with real daemons."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemons import P2PSGD, Daemon, all_stopped, until
+from tests.test_node import Place, calm, endless, mini_batches
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*P2PSGD, *words], capture_output=True, text=True, timeout=120, check=False)
+
+
+def events(daemon: Daemon) -> list[dict[str, Any]]:
+    done = command("events", str(daemon.state), "--json")
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def view(daemon: Daemon) -> dict[str, Any]:
+    told: dict[str, Any] = (daemon.status() or {}).get("view") or {}
+    return told
+
+
+def test_a_machine_that_died_is_seen_removed_and_remembered(tmp_path: Path) -> None:
+    place = Place(tmp_path, 3)
+    trained = endless(calm(tmp_path))
+    with all_stopped([place.start(number, *trained) for number in range(3)]) as daemons:
+        until(lambda: all(mini_batches(daemon) > 30 for daemon in daemons), "training")
+        until(lambda: view(daemons[0]).get("members_total") == 3, "the run is founded")
+        equal = command("digest", str(daemons[0].state))
+        assert equal.returncode == 0, equal.stdout + equal.stderr
+        assert equal.stdout.count("equal where both") + equal.stdout.count("identical") == 2
+
+        daemons[2].kill()
+
+        def away() -> bool:
+            members = view(daemons[0]).get("members") or ()
+            return any(not member["linked"] and member["lag"] for member in members)
+
+        until(away, "the status shows who is away, and what it lacks")
+        number = view(daemons[0])["number"]
+        done = command("remove", "node-2", str(daemons[0].state))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"view {number + 1} with 2 members is decided: node-2 is removed")
+        again = command("remove", "node-2", str(daemons[1].state))
+        assert again.returncode == 64
+        assert "there is nothing to remove" in again.stderr
+
+        until(lambda: view(daemons[1]).get("number") == number + 1, "the other one knows it")
+        count = mini_batches(daemons[0])
+        until(lambda: mini_batches(daemons[0]) > count + 20, "training went on")
+        dead = events(daemons[2])  # read from the files of a node that runs no more
+        assert {"view", "ready"} <= {event["kind"] for event in dead}
+        kinds = [event["kind"] for event in events(daemons[0])]
+        assert kinds.count("view") == number + 1
+        assert "removed" in kinds
+
+
+def test_events_go_on_counting_in_a_nodes_next_life(tmp_path: Path) -> None:
+    place = Place(tmp_path, 1)
+    with all_stopped([place.start(0, *endless(calm(tmp_path)))]) as daemons:
+        until(lambda: mini_batches(daemons[0]) > 5, "training")
+        daemons[0].kill()
+        before = events(daemons[0])
+        daemons.append(place.start(0, *endless(calm(tmp_path))))
+        until(lambda: mini_batches(daemons[1]) > 5, "training again")
+        assert daemons[1].stop() == 0
+        after = events(daemons[1])
+    assert after[: len(before)] == before
+    assert len(after) > len(before)
+    assert [event["count"] for event in after] == list(range(1, len(after) + 1))
