@@ -20,41 +20,63 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.effects import Alarm, Deliver, Drop, Halt, Record, ReportDrained, Send
+from p2psgd.core.arrivals import event_of
+from p2psgd.core.effects import (
+    Alarm,
+    Deliver,
+    Drop,
+    Effect,
+    Halt,
+    NextTurn,
+    Note,
+    Record,
+    Reload,
+    ReportDrained,
+    SaveVotes,
+    Send,
+    WriteCheckpoint,
+)
 from p2psgd.core.events import (
     Event,
-    GapReceived,
+    GoodbyeReceived,
     LinkClosed,
     LinkDrained,
     LinkOpened,
-    NeedReceived,
     NodeStopping,
     OwnUpdateMade,
-    StatusReceived,
+    RemovalAsked,
     TimePassed,
-    UpdateReceived,
+    TurnPassed,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates
+from p2psgd.core.timing import Timing
 from p2psgd.discovery.hosts import Address, Hosts, find_hosts
-from p2psgd.errors import ExitCode, TrainerError, UsageError
+from p2psgd.errors import ExitCode, P2psgdError, TrainerError, UsageError
 from p2psgd.identity import claim_identity
 from p2psgd.ipc.control_server import ControlServer
-from p2psgd.ipc.host import OwnUpdate
+from p2psgd.ipc.host import OwnUpdate, TrainerState
 from p2psgd.ipc.paths import SOCKET_NAME
 from p2psgd.ipc.proposal import RunProposal
-from p2psgd.net.drain import DRAIN_POLL_S, deliver_rest
+from p2psgd.keeper import Keeper
+from p2psgd.net.drain import DRAIN_POLL_S, DRAIN_TIMEOUT_S, deliver_rest, leave
 from p2psgd.net.greeting import make_greeting
 from p2psgd.net.listening import bind, warn_of_plaintext
 from p2psgd.net.mesh import Mesh, raise_failure
 from p2psgd.net.refusals import Refusals
 from p2psgd.ops.accounts import Accounts
+from p2psgd.ops.event_log import EventLog
+from p2psgd.ops.frame_store import FrameFile
+from p2psgd.ops.link_speeds import LinkSpeeds
+from p2psgd.ops.observe import observe_digest, observe_replication
 from p2psgd.ops.recorder import RECORD_BYTES_MAX
+from p2psgd.ops.removal import choose_removal
+from p2psgd.ops.replication import Replication
+from p2psgd.ops.stall import Stall
 from p2psgd.ops.status import Vitals, describe_node
 from p2psgd.supervisor import STOP_TIMEOUT_S, Supervisor
 from p2psgd.wire.frames import FrameType
-from p2psgd.wire.messages import Gap, Goodbye, Need, Status, parse_frontier, parse_message
 
 TICKS_PER_PATIENCE: Final = 25
 ALARMS_MAX: Final = 20  # the latest; all are in the log
@@ -74,6 +96,7 @@ class NodeOptions:
     trainer: str | None = None
     patience_s: float = 5.0
     log_budget_bytes: int = 256 * 1024 * 1024
+    store_budget_bytes: int = 1024 * 1024 * 1024
     record: Path | None = None
     record_bytes_max: int = RECORD_BYTES_MAX
 
@@ -86,6 +109,12 @@ class Node:
         self._replica: Replica | None = None
         self._mesh: Mesh | None = None
         self._identity = claim_identity(options.state, name=options.name)
+        self._timing = Timing(options.patience_s)
+        self._events = EventLog(options.state)
+        self._keeper = Keeper(self, options.state, self._identity.origin, self._timing)
+        self._stall = Stall(self._events)
+        self._speeds = LinkSpeeds(patience_s=options.patience_s)
+        self._told_ready = False
         self._accounts = Accounts(options.record, record_bytes_max=options.record_bytes_max)
         self._state = "waiting for a trainer"
         self._started = time.monotonic()
@@ -170,7 +199,9 @@ class Node:
             await self._mesh.close()
         if self._listening is not None:
             self._listening.close()
+        await self._keeper.close()
         await self._accounts.close()
+        self._events.close()
         self._identity.release()
 
     def _on_signal(self) -> None:
@@ -218,10 +249,15 @@ class Node:
         if self._replica is None or self._mesh is None:
             return
         lost = await deliver_rest(self._replica, self._mesh, self._stopped_nodes)
+        self.handle(NodeStopping())
+        await self._keeper.finish(DRAIN_TIMEOUT_S)
         if lost and self._hosts.peers:
-            words = f"stopped, but no peer has acknowledged this node's last {lost} updates: they are lost"
+            words = (
+                f"stopped, but no peer has acknowledged this node's last {lost} updates: they are in "
+                f"{self.options.state} alone, and come back with this node"
+            )
             self._fail(words, ExitCode.TEMPORARY)
-        self._handle(NodeStopping())
+        await leave(self._replica)
 
     async def _until_detached(self) -> None:
         """Give a trainer that somebody else started the time to end its mini-batch and leave."""
@@ -237,13 +273,34 @@ class Node:
             await asyncio.sleep(interval_s)
             self._loop_lag_s = max(time.monotonic() - due, 0.9 * self._loop_lag_s)
             if self._replica is not None:
-                self._replica.loop_lag_ms = int(self._loop_lag_s * 1000)
-                self._handle(TimePassed())
+                self._replica.statuses.loop_lag_ms = int(self._loop_lag_s * 1000)
+                self.handle(TimePassed())
+                self._keeper.pass_time(
+                    time.monotonic(),
+                    bytes_applied=self._replica.parts.tally.bytes_applied,
+                    log_capacity=self._replica.log.capacity,
+                )
+                self._look_at_links()
                 self._regulate()
+
+    def _look_at_links(self) -> None:
+        assert self._replica is not None
+        assert self._mesh is not None
+        peers = [peer for peer in self._replica.peers.values() if peer.ready and peer.status]
+        self._speeds.look(
+            time.monotonic(),
+            applied=sum(row.sequence for row in self._replica.frontier.rows()),
+            applied_bytes=self._replica.parts.tally.bytes_applied,
+            acknowledged={
+                peer.origin.node: sum(row.sequence for row in (peer.status or {}).values()) for peer in peers
+            },
+        )
+        others = sum(not dialler.ourselves for dialler in self._mesh.diallers)
+        self._replica.membership.founders = 1 + others
 
     # -- the replica's orders
 
-    def _handle(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         assert self._replica is not None
         assert self._mesh is not None
         for effect in self._replica.handle(event, time.monotonic()):
@@ -251,63 +308,129 @@ class Node:
                 case Send():
                     self._mesh.send(effect.peer, effect.frame)
                 case Record():
-                    self._accounts.record(effect.frame)
+                    self._record(effect)
                 case Deliver():
                     self._control.deliver(effect.body)
                 case ReportDrained():
                     self._mesh.report_drained(effect.peer)
                 case Drop():
                     self._mesh.drop(effect.peer, effect.reason, effect.words)
-                case Alarm():
-                    self._alarm(effect.words)
-                case Halt():
-                    self._fail(effect.words, ExitCode.FAILED)
+                case _:
+                    self._carry_out(effect)
+
+    def _carry_out(self, effect: Effect) -> None:
+        """What the replica orders rarely."""
+        match effect:
+            case Alarm():
+                self.alarm(effect.words)
+            case Note():
+                self.note(effect.kind, effect.words, effect.node)
+            case SaveVotes():
+                self._keeper.save_votes(effect)
+            case WriteCheckpoint():
+                self._keeper.write(effect)
+            case NextTurn():
+                asyncio.get_running_loop().call_soon(self.handle, TurnPassed())
+            case Reload():
+                self._control.replica_replaced()
+                self._speeds.clear()
+            case Halt():
+                self._halt(effect)
+
+    def _record(self, effect: Record) -> None:
+        if effect.own:
+            self._keeper.add_own(effect.frame)
+        if self._accounts.recording:
+            self._accounts.record(effect.frame)
+
+    def _halt(self, effect: Halt) -> None:
+        self._fail(effect.words, ExitCode.TEMPORARY if effect.again else ExitCode.FAILED)
+        self._keeper.abandoning |= effect.abandon
 
     def _regulate(self) -> None:
         """Let the trainer make no more than the network and the peers take."""
         assert self._replica is not None
         self._congested = self._state != "draining" and self._replica.congested(time.monotonic())
-        self._control.pause_outbox(paused=self._congested)
+        waits = self._state != "draining" and (not self._replica.ready or self._replica.stalled)
+        self._control.pause_outbox(paused=self._congested or waits)
+        self._stall.update(self._replica.waiting_for() if waits else "", time.monotonic())
+        if not (self._replica.ready and self._told_ready):
+            self._told_ready = self._replica.ready
+            self._control.readiness_changed()
 
-    def _alarm(self, words: str) -> None:
+    # -- KeeperHost
+
+    def alarm(self, words: str) -> None:
         log.error("%s", ascii(words)[1:-1])
         self._alarms = [*self._alarms, words][-ALARMS_MAX:]
+        self._events.write("alarm", words)
+
+    def note(self, kind: str, words: str, node: int | None = None) -> None:
+        log.info("%s", ascii(words)[1:-1])
+        self._events.write(kind, words, node)
+
+    def request_trainer_state(self) -> None:
+        """Not of a trainer that is held up: giving its state would empty its outbox into a full log."""
+        assert self._replica is not None
+        held_up = not self._replica.ready or self._replica.stalled
+        if not (held_up and self._control.trainer_status()["attached"]) or self._state == "draining":
+            self._control.request_state()
+
+    def sequence(self) -> int:
+        assert self._replica is not None
+        return self._replica.sequence
 
     # -- MeshHost
 
     def link_opened(self, peer: Origin, name: str) -> None:
         self._refusals.linked()
+        self._events.write("link", f"linked with {name}", peer.node)
         self._stopped_nodes.discard(peer.node)
-        self._handle(LinkOpened(peer, name))
+        self.handle(LinkOpened(peer, name))
 
     def link_closed(self, peer: Origin, words: str) -> None:
-        self._handle(LinkClosed(peer))
+        self._events.write("lost", f"lost the link: {words}", peer.node)
+        self.handle(LinkClosed(peer))
         self._regulate()
 
     def link_drained(self, peer: Origin) -> None:
-        self._handle(LinkDrained(peer))
+        self.handle(LinkDrained(peer))
 
     def frame_received(self, peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> None:
-        if frame_type is FrameType.UPDATE:
-            self._handle(UpdateReceived(peer, body))
+        event = event_of(peer, frame_type, body)
+        if event is None:
             return
-        message = parse_message(frame_type, body)
-        match message:
-            case Status():
-                self._handle(StatusReceived(peer, parse_frontier(message.frontier), message.loop_lag_ms))
-                self._regulate()
-            case Need():
-                origin = Origin(message.node, message.incarnation)
-                self._handle(NeedReceived(peer, origin, message.first, message.last))
-            case Gap():
-                self._handle(GapReceived(peer, Origin(message.node, message.incarnation), message.floor))
-            case Goodbye():
-                self._stopped_nodes.add(peer.node)
+        self.handle(event)
+        if frame_type is FrameType.STATUS:
+            self._regulate()
+        elif isinstance(event, GoodbyeReceived):
+            self._stopped_nodes.add(peer.node)
 
     def refused_by_peer(self, code: str, words: str) -> None:
         self._refusals.refused(code, words)
 
     # -- ControlHost
+
+    def ready(self) -> str:
+        if self._replica is None or self._replica.ready or self._state == "draining":
+            return ""
+        return self._replica.waiting_for()
+
+    def trainer_state(self, state: TrainerState) -> None:
+        self._keeper.trainer_state(state)
+
+    def digest(self, *, scrub: bool) -> dict[str, Any]:
+        assert self._replica is not None
+        if scrub:
+            self._replica.parts.sweeping.scrub_due = time.monotonic()
+        return observe_digest(self._replica, time.monotonic())
+
+    def remove(self, node: str, *, forbid: bool) -> int:
+        assert self._replica is not None
+        names, view = self._replica.parts.names, self._replica.membership.view
+        chosen = choose_removal(node, forbid=forbid, me=self._replica.me.node, names=names, view=view)
+        self.handle(RemovalAsked(chosen, forbid))
+        return chosen
 
     def name(self) -> str:
         return self._identity.name
@@ -334,17 +457,29 @@ class Node:
         except ValueError as error:
             raise TrainerError(str(error)) from None
         me = self._identity.origin
+        try:
+            restored, trainer, votes = self._keeper.open(spec, coordinates)
+        except P2psgdError as error:
+            raise TrainerError(str(error)) from None
         self._run = proposal
         self._replica = Replica(
             spec,
             me=me,
             coordinates=coordinates,
-            patience_s=self.options.patience_s,
+            now=time.monotonic(),
+            timing=self._timing,
+            founders=len(self._hosts.peers) + 1,
+            votes=votes,
+            restored=restored,
             log_budget_bytes=self.options.log_budget_bytes,
-            recorded=self._accounts.recording,
+            store=FrameFile(self.options.state, budget_bytes=self.options.store_budget_bytes),
+            store_budget_bytes=self.options.store_budget_bytes,
         )
+        if trainer is not None:
+            self._control.restore(trainer)
         self._accounts.begin(spec, me)
-        self._replica.names[me.node] = self._identity.name
+        self._replica.parts.names[me.node] = self._identity.name
+        self._events.names = self._replica.parts.names.get
         greeting = make_greeting(spec, me, self._identity.name)
         self._mesh = Mesh(self, greeting, self.options.patience_s, time.monotonic)
         assert self._listening is not None
@@ -364,14 +499,16 @@ class Node:
     def own_updates(self, updates: list[OwnUpdate]) -> None:
         for update in updates:
             self._accounts.count(update)
-            self._handle(OwnUpdateMade(update.mini_batch, update.step, update.payload, update.words))
+            self.handle(OwnUpdateMade(update.mini_batch, update.step, update.payload, update.words))
         self._regulate()
 
     def peer_mini_batches(self) -> dict[int, int]:
         if self._replica is None:
             return {}
         return {
-            node: count for node, count in self._replica.mini_batches.items() if node != self._replica.me.node
+            node: count
+            for node, count in self._replica.frontier.mini_batches().items()
+            if node != self._replica.me.node
         }
 
     def asked_to_finish(self) -> None:
@@ -380,11 +517,14 @@ class Node:
 
     def trainer_attached(self, pid: int) -> None:
         log.info("trainer %d attached", pid)
+        self._events.write("trainer", f"trainer {pid} attached")
         if self._state != "draining":
             self._state = "training"
 
     def trainer_left(self, *, finished: bool, words: str) -> None:
-        log.info("trainer left: %s", ascii(words)[1:-1] or ("done" if finished else "gone"))
+        why = words or ("done" if finished else "gone")
+        log.info("trainer left: %s", ascii(why)[1:-1])
+        self._events.write("trainer", f"the trainer left: {why}")
         if self._state != "draining":
             self._state = "serving" if finished else "waiting for a trainer"
 
@@ -412,8 +552,22 @@ class Node:
             stopped_nodes=self._stopped_nodes,
             trainer=trainer,
             accounts=self._accounts.status(),
+            replication=self._observe(),
+            events=self._events.status(),
         )
         return describe_node(self._identity, vitals, self._replica, self._mesh)
+
+    def _observe(self) -> Replication | None:
+        if self._replica is None:
+            return None
+        now = time.monotonic()
+        return observe_replication(
+            self._replica,
+            now,
+            checkpoint=self._keeper.figures(now),
+            stall=self._stall.figures(now),
+            slow_links=self._speeds.slow(self._replica.parts.names),
+        )
 
 
 def run_node(options: NodeOptions) -> ExitCode:

@@ -5,7 +5,9 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
 
 import hypothesis
 import pytest
@@ -19,6 +21,8 @@ hypothesis.settings.load_profile("p2psgd")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+SMALL_DISK_BYTES: Final = 600_000
+
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
@@ -27,6 +31,18 @@ def loop_factory(request: pytest.FixtureRequest) -> LoopFactory:
     """Both loops on which the daemon runs."""
     factory: LoopFactory = request.param
     return factory
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with little room."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_BYTES}", "tmpfs", str(place)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to mount a tmpfs")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
 
 
 def _namespaces_available() -> bool:

@@ -25,13 +25,23 @@ def trainer(recipe: str = "digits", *options: str) -> str:
 
 
 class Daemon:
-    """One `p2psgd node` process and what can be asked of it."""
+    """One `p2psgd node` process and what can be asked of it. Its output goes to `log`, by default beside the
+    state directory.
+    """
 
-    def __init__(self, state: Path, *options: str, within: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        state: Path,
+        *options: str,
+        within: list[str] | None = None,
+        log: Path | None = None,
+        environment: dict[str, str] | None = None,
+        program: list[str] = P2PSGD,
+    ) -> None:
         state.parent.mkdir(parents=True, exist_ok=True)
         self.state = state
-        self.log = state.with_suffix(".log")
-        command = [*(within or []), *P2PSGD, "node", "--state", str(state), "--name", state.name, *options]
+        self.log = log or state.with_suffix(".log")
+        command = [*(within or []), *program, "node", "--state", str(state), "--name", state.name, *options]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 command,
@@ -39,13 +49,13 @@ class Daemon:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **(environment or {})},
             )
 
-    def status(self) -> dict[str, Any] | None:
+    def status(self, timeout_s: float = 10) -> dict[str, Any] | None:
         """The status, or None while the daemon does not answer."""
         try:
-            with ControlClient(control_path(self.state), timeout_s=10) as client:
+            with ControlClient(control_path(self.state), timeout_s=timeout_s) as client:
                 answer: dict[str, Any] = client.request("status")["status"]
                 return answer
         except P2psgdError:
@@ -75,6 +85,11 @@ class Daemon:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
+
+    def scrub(self) -> None:
+        """Have the replica compared with its digest soon."""
+        with ControlClient(control_path(self.state), timeout_s=10) as client:
+            client.request("digest", scrub=True)
 
     def kill(self) -> None:
         self.process.kill()

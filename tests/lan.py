@@ -1,5 +1,5 @@
-"""A small LAN in network namespaces: hosts with an address each, joined by a bridge, every link shaped to
-one rate.
+"""A small LAN in network namespaces: hosts with an address each, joined by a bridge, every cable shaped to a
+rate. A cable can be cut or made slow, and the way from one host to another closed.
 
 Needs root and iproute2. Everything lives in namespaces of its own names and goes when the context ends.
 """
@@ -10,6 +10,9 @@ import os
 import subprocess
 from types import TracebackType
 from typing import Self
+
+# The bridge's own address: a packet that is sent there for another host's IP address goes no further.
+NOWHERE = "02:70:32:70:00:01"
 
 
 def command(*arguments: str) -> None:
@@ -48,10 +51,27 @@ class Lan:
         """Cut or restore a host's cable."""
         command("ip", "-n", self._bridge, "link", "set", f"v{number}", "up" if up else "down")
 
+    def set_way(self, source: int, target: int, *, open: bool) -> None:
+        """Lose every packet from one host to another, or let them through again; not the way back."""
+        neighbour = (self.addresses[target], "dev", "eth0")
+        if open:
+            command("ip", "-n", self.hosts[source], "neigh", "delete", *neighbour)
+        else:
+            wrong = ("lladdr", NOWHERE, "nud", "permanent")
+            command("ip", "-n", self.hosts[source], "neigh", "replace", *neighbour, *wrong)
+
+    def set_rate(self, number: int, rate: str) -> None:
+        """What a host's cable carries from now on, each way, such as "1mbit"."""
+        shape = ("root", "tbf", "rate", rate, "burst", "64kb", "latency", "50ms")
+        for namespace, device in ((self._bridge, f"v{number}"), (self.hosts[number], "eth0")):
+            command("tc", "-n", namespace, "qdisc", "replace", "dev", device, *shape)
+
     def _build(self) -> None:
         for namespace in (self._bridge, *self.hosts):
             command("ip", "netns", "add", namespace)
-        command("ip", "-n", self._bridge, "link", "add", "br0", "type", "bridge")
+        no_router = "echo 0 > /proc/sys/net/ipv4/ip_forward"
+        command("ip", "netns", "exec", self._bridge, "sh", "-c", no_router)
+        command("ip", "-n", self._bridge, "link", "add", "br0", "address", NOWHERE, "type", "bridge")
         command("ip", "-n", self._bridge, "link", "set", "br0", "up")
         for number, (host, address) in enumerate(zip(self.hosts, self.addresses, strict=True)):
             port = f"v{number}"
@@ -61,9 +81,7 @@ class Lan:
             command("ip", "-n", host, "addr", "add", f"{address}/24", "dev", "eth0")
             command("ip", "-n", host, "link", "set", "lo", "up")
             command("ip", "-n", host, "link", "set", "eth0", "up")
-            for namespace, device in ((self._bridge, port), (host, "eth0")):
-                shape = ("root", "tbf", "rate", self._rate, "burst", "64kb", "latency", "50ms")
-                command("tc", "-n", namespace, "qdisc", "add", "dev", device, *shape)
+            self.set_rate(number, self._rate)
 
     def _remove(self) -> None:
         for namespace in (*self.hosts, self._bridge):

@@ -34,7 +34,7 @@ from p2psgd.ops.weights import export_weights
 from p2psgd.trainer.evaluation import evaluate
 
 CONVERGENCE_LIMIT_S = 60.0  # without any progress of any frontier
-STOP_LIMIT_S = 40.0  # a daemon flushes for up to 30 s
+STOP_LIMIT_S = 80.0  # a daemon's trainer ends within 10 s, it flushes for up to 30 s, and so long it may save
 FINISH_LIMIT_S = 30.0  # how long trainers that were asked to finish may take for their last mini-batch
 
 TRAINING = "training"
@@ -53,6 +53,7 @@ def run_local(
     weights: Path | None = None,
     state: Path | None,
     trainer: str | None,
+    patience_s: float = 5.0,
     record: Path | None = None,
     record_bytes: int = RECORD_BYTES_MAX,
     console: Console,
@@ -77,6 +78,7 @@ def run_local(
         weights=weights,
         state=state,
         trainer=trainer,
+        patience_s=patience_s,
         record=record,
         record_bytes=record_bytes,
     )
@@ -105,6 +107,8 @@ class LocalRun:
         what = f"recipe {plan.recipe.name}" if plan.recipe else "own trainer"
         self._display = Display(console, f"p2psgd local, {numerals.counted(plan.nodes, 'node')}, {what}")
         self._watch = Watch(cluster, plan.names, self._display)
+        self._stop_limit_s = STOP_LIMIT_S + 2 * plan.patience_s
+        self._convergence_limit_s = max(CONVERGENCE_LIMIT_S, 12 * plan.patience_s)
 
     def execute(self) -> ExitCode:
         """Go through all phases; UsageError if a daemon cannot start, KeyboardInterrupt on a 2nd signal."""
@@ -120,7 +124,7 @@ class LocalRun:
             proof = self._prove()
         outcome = self._outcome(proof, wall_s, converged=not troubles)
         troubles += self._export()
-        late = self._cluster.stop(STOP_LIMIT_S)
+        late = self._cluster.stop(self._stop_limit_s)
         report = build_report(outcome)
         recorded = self._look_at_recording(report["recording"])
         report["recording"] = recorded.recording
@@ -133,7 +137,7 @@ class LocalRun:
             except OSError as error:
                 troubles.append(f"the report cannot be written: {error}")
         troubles += proof.findings if proof else []
-        troubles += [f"{name} did not stop within {STOP_LIMIT_S:.0f} s and was killed" for name in late]
+        troubles += [f"{name} did not stop within {self._stop_limit_s:.0f} s and was killed" for name in late]
         troubles += [lost_sentence(report)] if self._watch.lost else []
         if not (proof or troubles):
             troubles.append("no node knew a run: nothing was trained")
@@ -166,7 +170,7 @@ class LocalRun:
     def _converge(self) -> list[str]:
         """Wait until the live nodes have applied the same updates; return what is missing if they do not."""
         since = time.monotonic()
-        convergence = Convergence(CONVERGENCE_LIMIT_S, since)
+        convergence = Convergence(self._convergence_limit_s, since)
         while self._watch.live and not convergence.reached:
             self._watch.turn(CONVERGING)
             if self._watch.all_answered_since(since):
@@ -174,7 +178,7 @@ class LocalRun:
                 convergence.look(self._watch.frontiers(), since)
             if convergence.stalled(time.monotonic()):
                 missing = who_lacks_what(self._watch.frontiers()) or ["not every daemon answers"]
-                return [f"no progress for {CONVERGENCE_LIMIT_S:.0f} s: {'; '.join(missing)}"]
+                return [f"no progress for {self._convergence_limit_s:.0f} s: {'; '.join(missing)}"]
         return []
 
     def _prove(self) -> Proof | None:

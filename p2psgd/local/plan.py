@@ -40,6 +40,7 @@ class Plan:
     state: Path
     keep_state: bool
     trainer: str | None
+    patience_s: float = 5.0
     record: Path | None = None
     record_bytes: int = RECORD_BYTES_MAX
 
@@ -81,6 +82,7 @@ def make_plan(
     weights: Path | None = None,
     state: Path | None,
     trainer: str | None,
+    patience_s: float = 5.0,
     record: Path | None = None,
     record_bytes: int = RECORD_BYTES_MAX,
 ) -> Plan:
@@ -113,6 +115,7 @@ def make_plan(
         state=_state_directory(state),
         keep_state=state is not None,
         trainer=trainer,
+        patience_s=patience_s,
         record=None if record is None else record.absolute(),
         record_bytes=record_bytes,
     )

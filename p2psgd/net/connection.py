@@ -47,6 +47,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._drain_wanted = False
+        self._finished = False
 
     # -- asyncio's side
 
@@ -79,8 +80,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closing = True
-        words = self.close_words or (str(exc) if exc is not None else "closed by the peer")
-        self._owner.connection_lost(self, words)
+        self._owner.connection_lost(self, self.close_words or _describe_end(exc))
 
     # -- the owner's side
 
@@ -89,8 +89,8 @@ class Connection(asyncio.BufferedProtocol):
         self._reader.open(limits)
 
     def send(self, frame: bytes) -> None:
-        """Hand over one whole frame; nothing is sent on a connection that is closing."""
-        if self._transport is not None and not self.closing:
+        """Hand over one whole frame; nothing is sent on a connection that is closing or finished."""
+        if self._transport is not None and not (self.closing or self._finished):
             self.bytes_sent += len(frame)
             self._transport.write(frame)
 
@@ -115,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         would destroy what it has not read yet.
         """
         if not self.closing and self._transport is not None:
-            self.close_words = words
+            self.close_words, self._finished = words, True
             self._transport.write_eof()
 
     def abort(self, words: str) -> None:
@@ -142,3 +142,12 @@ def set_socket_options(connected: socket.socket | None, *, user_timeout_s: float
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, third_s)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, third_s)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(user_timeout_s * 1000))
+
+
+def _describe_end(error: Exception | None) -> str:
+    """Why a connection ended that this node did not end, in a person's words."""
+    if error is None:
+        return "closed by the peer"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error) or type(error).__name__

@@ -34,7 +34,18 @@ async def deliver_rest(replica: Replica, mesh: Mesh, stopped_nodes: Set[int]) ->
     for peer in replica.peers.values():
         if lag := replica.lag(peer):
             log.warning("%s has not acknowledged %d updates", ascii(peer.name)[1:-1], lag)
-    return replica.sequence - replica.acknowledged_max
+    return replica.sequence - replica.parts.tally.acknowledged
+
+
+async def leave(replica: Replica) -> None:
+    """After GOODBYE, stay for one patience at most, to vote on the view without this node, until it is
+    decided or nobody is left who would decide it.
+    """
+    deadline = time.monotonic() + replica.timing.patience_s
+    while not replica.may_leave:
+        if time.monotonic() > deadline:
+            return
+        await asyncio.sleep(DRAIN_POLL_S)
 
 
 def _is_undelivered(replica: Replica, mesh: Mesh, stopped_nodes: Set[int]) -> bool:
@@ -42,4 +53,4 @@ def _is_undelivered(replica: Replica, mesh: Mesh, stopped_nodes: Set[int]) -> bo
     if any(map(replica.lag, replica.peers.values())):
         return True
     expected = any(dialler.node not in stopped_nodes for dialler in mesh.diallers)
-    return expected and replica.acknowledged_max < replica.sequence
+    return expected and replica.parts.tally.acknowledged < replica.sequence

@@ -61,7 +61,7 @@ def describe_difference(ours: Hello, theirs: Hello) -> str:
         for name in fields
         if getattr(theirs, name) != getattr(ours, name)
     ]
-    what = "; ".join(differing) or "the tensors' shapes or the initial weights (seed) differ"
+    what = "; ".join(differing) or "the tensors' shapes, the initial weights (seed) or two_nodes differ"
     return (
         f"{theirs.name} and {ours.name} train different runs: fingerprints {theirs.run.hex()[:16]} and "
         f"{ours.run.hex()[:16]} ({what}); start all nodes with the same recipe or script"

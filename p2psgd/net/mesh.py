@@ -23,7 +23,7 @@ from p2psgd.net.dialler import Dialler
 from p2psgd.net.greeting import check_greeting, newer_stays
 from p2psgd.net.listening import BACKLOG
 from p2psgd.wire.frames import FrameType, link_limits
-from p2psgd.wire.messages import Hello, Reject, Welcome, pack_message, parse_message
+from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
 
 GREETING_TIMEOUT_S: Final = 10.0
 GREETINGS_MAX: Final = 32  # inbound connections that have not said HELLO yet
@@ -206,7 +206,7 @@ class Mesh:
         if greeting is not None and greeting.dialler is not None:
             greeting.dialler.words = str(error)
         connection.send(
-            pack_message(Reject(node=self.greeting.node, code=error.reason, words=str(error)[:1000]))
+            pack_message(Reject(node=self.greeting.node, code=error.reason, words=str(error)[:WORDS_MAX]))
         )
         connection.close(str(error))
         self._forget(connection, str(error))

@@ -156,6 +156,24 @@ def test_a_lost_peer_is_dialled_again_when_it_is_back(loop_factory: LoopFactory)
     run(loop_factory, scenario)
 
 
+def test_what_is_ordered_after_the_end_of_a_link_was_sent_is_dropped(loop_factory: LoopFactory) -> None:
+    """A peer may well ask for something while this node stops."""
+
+    async def scenario() -> None:
+        one, other = Party(1), Party(2)
+        await one.start(other.address)
+        await other.start()
+        await until(lambda: agree(one, other))
+        one.mesh.links[2].connection.finish("this node stopped")
+        one.mesh.send(other.origin, pack_message(Goodbye(sequence=7)))
+        await until(lambda: not other.host.open)
+        assert not other.host.frames
+        await one.mesh.close()
+        await other.mesh.close()
+
+    run(loop_factory, scenario)
+
+
 def test_another_run_is_refused_on_both_sides_and_counted(loop_factory: LoopFactory) -> None:
     async def scenario() -> None:
         one, two = Party(1), Party(2, run=b"s" * 32)
@@ -297,7 +315,7 @@ def test_a_peer_that_reads_nothing_fills_a_bounded_buffer_and_drains_later(loop_
         stalled = slow.mesh.links[1].connection
         assert stalled._transport is not None
         stalled._transport.pause_reading()
-        frame = pack_frame(FrameType.GOODBYE, bytes(50_000))
+        frame = pack_frame(FrameType.STATUS, bytes(50_000))
         link = fast.mesh.links[2].connection
         sent = 0
         while link.writable:

@@ -1,9 +1,14 @@
-"""Three machines on 100 Mbit/s links, each with its own hosts.txt, started by hand in any order."""
+"""Three machines on 100 Mbit/s links, each with its own hosts.txt, started by hand in any order; and that the
+network's own faults are what they say.
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -82,3 +87,60 @@ def test_a_host_whose_cable_was_cut_catches_up(tmp_path: Path) -> None:
         for daemon in daemons:
             until(daemon.finished, "the trainer has finished", timeout_s=120)
         assert_replicas_identical(daemons)
+
+
+def sent(lan: Lan, source: int, target: int, *, listen: str, send: str) -> bool:
+    """Run two lines of Python on two hosts, `send` once the other has said that it listens."""
+    python = [sys.executable, "-c"]
+    with subprocess.Popen(
+        [*lan.within(target), *python, f"import socket; {listen}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as listening:
+        assert listening.stdout is not None
+        listening.stdout.readline()
+        subprocess.run([*lan.within(source), *python, f"import socket; {send}"], check=True)
+        return listening.wait(30) == 0
+
+
+def datagram_arrives(lan: Lan, source: int, target: int) -> bool:
+    end = "s = socket.socket(type=socket.SOCK_DGRAM); s.settimeout(2); "
+    return sent(
+        *(lan, source, target),
+        listen=f"{end} s.bind(('', 7)); print(flush=True); s.recv(9)",
+        send=f"{end} s.sendto(b'hello', ('{lan.addresses[target]}', 7))",
+    )
+
+
+def seconds_for(lan: Lan, source: int, target: int, size: int) -> float:
+    """How long so many bytes take over TCP, the start of both ends included."""
+    began = time.monotonic()
+    assert sent(
+        *(lan, source, target),
+        listen=f"s = socket.create_server(('', 7)); print(flush=True); "
+        f"s.accept()[0].recv({size}, socket.MSG_WAITALL)",
+        send=f"socket.create_connection(('{lan.addresses[target]}', 7)).sendall(bytes({size}))",
+    )
+    return time.monotonic() - began
+
+
+@pytest.mark.root
+def test_a_closed_way_loses_what_goes_one_way_until_it_is_open_again() -> None:
+    with Lan(3, rate="100mbit") as lan:
+        lan.set_way(0, 1, open=False)
+        assert not datagram_arrives(lan, 0, 1)
+        assert datagram_arrives(lan, 1, 0)
+        assert datagram_arrives(lan, 0, 2)
+        assert datagram_arrives(lan, 2, 1)
+        lan.set_way(0, 1, open=True)
+        assert datagram_arrives(lan, 0, 1)
+
+
+@pytest.mark.root
+def test_a_cable_that_was_made_slow_is_slow_until_it_is_made_fast_again() -> None:
+    with Lan(2, rate="100mbit") as lan:
+        lan.set_rate(0, "1mbit")
+        assert seconds_for(lan, 0, 1, 500_000) > 3  # 4 s, less what goes at once
+        assert seconds_for(lan, 1, 0, 500_000) > 3
+        lan.set_rate(0, "100mbit")
+        assert seconds_for(lan, 0, 1, 500_000) < 3

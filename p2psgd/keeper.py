@@ -1,0 +1,281 @@
+"""What a node keeps on disk so that it can go on after a crash: votes, checkpoints, its own updates.
+
+Files are written by threads; the loop only hands over and is told. What cannot be written is said once, and
+training goes on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Coroutine
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.core.effects import SaveVotes, WriteCheckpoint
+from p2psgd.core.events import CheckpointDue, CheckpointWritten, Event, VotesSaved
+from p2psgd.core.frontier import Origin
+from p2psgd.core.restored import Restored
+from p2psgd.core.run_spec import RunSpec
+from p2psgd.core.timing import Timing
+from p2psgd.core.votes import NO_VOTES, Votes
+from p2psgd.durable.checkpoint import Checkpoint
+from p2psgd.durable.checkpoint import TrainerState as KeptState
+from p2psgd.durable.own_file import OwnFile
+from p2psgd.durable.restore import FOLDER, abandon, restore
+from p2psgd.durable.store import CheckpointStore, Written
+from p2psgd.durable.votes_file import read_votes, write_votes
+from p2psgd.errors import CheckpointError, ExitCode, P2psgdError, UsageError
+from p2psgd.ipc.host import TrainerState
+from p2psgd.kept_trainer import pack_trainer, unpack_trainer
+from p2psgd.net.mesh import raise_failure
+from p2psgd.ops import numerals
+from p2psgd.ops.replication import CheckpointFigures
+from p2psgd.wire import codec
+from p2psgd.wire.messages import ORIGINS_MAX
+
+LOG_SHARE: Final = 0.25  # of the log's budget has come since the last checkpoint: another is due
+
+
+class KeeperHost(Protocol):
+    """The node, as its keeper sees it."""
+
+    def handle(self, event: Event) -> None: ...
+    def request_trainer_state(self) -> None: ...
+    def sequence(self) -> int: ...
+    def note(self, kind: str, words: str) -> None: ...
+    def alarm(self, words: str) -> None: ...
+
+
+class Keeper:
+    """One node's durable state in the directory `state`; nothing before `open` tells the run."""
+
+    def __init__(self, host: KeeperHost, state: Path, origin: Origin, timing: Timing) -> None:
+        self.abandoning = False  # what is on disk must not be used again
+        self.failures = 0
+        self.last: Written | None = None
+        self.last_at = 0.0
+        self._trouble = ""
+        self._host = host
+        self._state = state
+        self._origin = origin
+        self._timing = timing
+        self._store = CheckpointStore(state / FOLDER)
+        self._spec: RunSpec | None = None
+        self._own: OwnFile | None = None
+        self._handed_over: TrainerState | None = None  # by the trainer, not copied yet
+        self._trainer: KeptState | None = None  # the last that is known, after `_sequence` own updates
+        self._sequence = 0
+        self._requested: float | None = None  # when a checkpoint was begun that is not written yet
+        self._copying = False
+        self._bytes_kept = 0  # of updates applied when the last checkpoint was begun
+        self._due = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._votes_trouble = False
+        self._votes: SaveVotes | None = None  # the latest that is being written, or is to be
+        self._idle = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def open(
+        self, spec: RunSpec, coordinates: NDArray[np.int32]
+    ) -> tuple[Restored | None, TrainerState | None, Votes]:
+        """What is on disk of this run, whose initial coordinates int32 (P,) are given; UsageError if it is
+        another run's or damaged.
+        """
+        votes = read_votes(self._state, spec.fingerprint) or NO_VOTES
+        found = restore(self._store.folder, spec)
+        if found is not None and found.checkpoint is not None and len(found.checkpoint.rows) >= ORIGINS_MAX:
+            words = f"this run has seen {ORIGINS_MAX} starts of daemons and can take no more"
+            raise UsageError(
+                f"{words}: export its weights (p2psgd checkpoint export) and begin another run from them",
+                ExitCode.CONFIGURATION,
+            )
+        trainer = None
+        if found is not None and found.checkpoint is not None:
+            try:
+                trainer = unpack_trainer(found.checkpoint.trainer)
+            except CheckpointError as error:
+                self._host.alarm(f"{error}; the trainer begins anew")
+        self._spec, self._loop = spec, asyncio.get_running_loop()
+        self._own = OwnFile(self._store.folder, spec, on_error=self._own_failed, sync_s=self._timing.status_s)
+        self._due = time.monotonic() + self._timing.gone_s
+        if found is None:
+            return None, None, votes
+        for warning in found.warnings:
+            self._host.alarm(warning)
+        checkpoint = found.checkpoint
+        if checkpoint is not None and checkpoint.trainer is not None:
+            self._trainer = replace(checkpoint.trainer, sequence=0)  # of this life, nothing is in it
+        if checkpoint is None:
+            digest = codec.digest_coordinates(coordinates, spec.key)
+            return Restored(coordinates, [], digest, [], found.own), None, votes
+        since = numerals.counted(len(found.own), "own update") if found.own else "no own updates"
+        when = _local_time(checkpoint.written_at)
+        self._host.note("restored", f"goes on from a checkpoint of {when} and {since} since")
+        restored = Restored(
+            checkpoint.coordinates, checkpoint.rows, checkpoint.digest, checkpoint.tail, found.own
+        )
+        return restored, trainer, votes
+
+    # -- votes
+
+    def save_votes(self, effect: SaveVotes) -> None:
+        """Write the votes, then say VotesSaved; tried again by the core if they cannot be written."""
+        assert self._spec is not None
+        if self._votes is None:
+            self._spawn(self._write_votes(self._spec.fingerprint))
+        self._votes = effect
+
+    async def _write_votes(self, fingerprint: bytes) -> None:
+        """Write the latest, until no later one has come meanwhile."""
+        effect: SaveVotes | None = None
+        while effect is not self._votes:
+            effect = self._votes
+            assert effect is not None
+            try:
+                await asyncio.to_thread(write_votes, self._state, fingerprint, effect.votes)
+            except P2psgdError as error:
+                if not self._votes_trouble:
+                    self._host.alarm(f"{error}: this node cannot vote on who is a member")
+                self._votes_trouble = True
+            else:
+                self._votes_trouble = False
+                self._host.handle(VotesSaved(effect.revision))
+        self._votes = None
+
+    # -- own updates
+
+    def add_own(self, frame: bytes) -> None:
+        """Keep an own update that was just made."""
+        if self._own is not None:
+            self._own.add(frame)
+
+    def _own_failed(self, words: str) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._host.alarm, words)
+
+    # -- checkpoints
+
+    def pass_time(self, now: float, *, bytes_applied: int, log_capacity: int) -> None:
+        """Begin a checkpoint when it is due, or early when much has come since the last one: the log can then
+        let go of it without a power cut of all nodes being able to take it.
+        """
+        if self.abandoning:
+            return
+        if self._requested is not None:
+            if not self._copying and now - self._requested > self._timing.patience_s:
+                self._begin_copy()
+            return
+        early = bytes_applied - self._bytes_kept > LOG_SHARE * log_capacity
+        if self._spec is not None and (now >= self._due or early):
+            self._bytes_kept = bytes_applied
+            self.begin(now)
+
+    def begin(self, now: float) -> None:
+        """Begin a checkpoint: with the trainer's state, as soon as it has handed that over."""
+        self._requested, self._due = now, now + self._timing.gone_s
+        self._host.request_trainer_state()
+
+    def trainer_state(self, state: TrainerState | None) -> None:
+        """The trainer handed over its state: all its updates until then were taken, and none after."""
+        if self._requested is not None and not self._copying:
+            self._handed_over, self._sequence = state, self._host.sequence()
+            self._begin_copy()
+
+    def _begin_copy(self) -> None:
+        """With the trainer's last known state, if it does not answer: what it has sent since is known."""
+        self._copying = True
+        self._host.handle(CheckpointDue())
+
+    def write(self, effect: WriteCheckpoint) -> None:
+        """Write the copy that the core has made."""
+        assert self._spec is not None
+        if self.abandoning:
+            return
+        self._spawn(self._write(effect, self._spec))
+
+    async def _write(self, effect: WriteCheckpoint, spec: RunSpec) -> None:
+        began = time.monotonic()
+        try:
+            if self._handed_over is not None:  # its residual is the trainer's memory, lent until the next one
+                handed_over, self._handed_over = self._handed_over, None
+                self._trainer = await asyncio.to_thread(
+                    pack_trainer, handed_over, spec.weights, self._sequence
+                )
+            checkpoint = Checkpoint(
+                spec=spec,
+                origin=self._origin,
+                coordinates=effect.coordinates,
+                rows=effect.rows,
+                digest=effect.digest,
+                tail=effect.tail,
+                trainer=self._trainer,
+                written_at=time.time(),
+            )
+            written = await asyncio.to_thread(self._store.write, checkpoint)
+        except P2psgdError as error:
+            self.failures += 1
+            self._trouble = str(error)
+            self._host.alarm(str(error))
+            self._end(written=False)
+            return
+        assert self._own is not None
+        self._own.rotate(written.kept)
+        self.last, self.last_at, self._trouble = written, time.monotonic(), ""
+        size, seconds = numerals.size(written.bytes), self.last_at - began
+        words = f"checkpoint {written.number} written: {size} in {seconds:.1f} s"
+        self._host.note("checkpoint", words)
+        self._end(written=True)
+
+    def _end(self, *, written: bool) -> None:
+        self._requested, self._copying = None, False
+        self._host.handle(CheckpointWritten(written))
+        self._idle.set()
+
+    def figures(self, now: float) -> CheckpointFigures:
+        """For the status."""
+        number, size = (0, 0) if self.last is None else (self.last.number, self.last.bytes)
+        age_s = None if self.last is None else now - self.last_at
+        return CheckpointFigures(number, age_s, size, self.failures, self._trouble)
+
+    # -- the end
+
+    async def finish(self, timeout_s: float) -> None:
+        """Write a last checkpoint; the trainer has left."""
+        if self._spec is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._requested is not None:  # one that was begun before lacks the trainer's last state
+                    self._idle.clear()
+                    await self._idle.wait()
+                self._idle.clear()
+                self.begin(time.monotonic())
+                await self._idle.wait()
+
+    async def close(self) -> None:
+        """Wait for what is being written; then put it aside if it must not be used again."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._own is not None:
+            await asyncio.to_thread(self._own.close)
+        if self.abandoning:
+            try:
+                await asyncio.to_thread(abandon, self._store.folder)
+            except P2psgdError as error:
+                self._host.alarm(str(error))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(raise_failure)
+
+
+def _local_time(unix: float) -> str:
+    return datetime.fromtimestamp(unix).astimezone().isoformat(" ", "seconds")
