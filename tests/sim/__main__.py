@@ -52,10 +52,11 @@ def explain(seed: int, nodes: int | None) -> None:
 
 def report(summary: Summary, *, processes: int) -> None:
     """Print what many seeds came to."""
+    by_wall, by_core = (summary.virtual_s / each for each in (summary.real_s, summary.cpu_s))
     print(
         f"{summary.seeds} seeds, {len(summary.failed)} violations: {summary.virtual_s:,.0f} virtual seconds "
-        f"in {summary.real_s:,.1f} s of {processes} processes ({summary.virtual_s / summary.real_s:,.0f} "
-        f"times real time), {summary.events:,} events, {summary.updates:,} updates"
+        f"in {summary.real_s:,.1f} s of {processes} processes ({by_wall:,.0f} times real time, "
+        f"{by_core:,.0f} on each core), {summary.events:,} events, {summary.updates:,} updates"
     )
     print(f"slowest convergence after the last disturbance: {summary.healing_s_max:.1f} s")
     for what, count in sorted(summary.sightings.items()):

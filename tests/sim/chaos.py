@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
+from p2psgd.core.events import RemovalAsked
 from tests.sim.clock import Clock
 from tests.sim.daemon import Daemon
+from tests.sim.disk import Disk
 from tests.sim.faults import (
     CleanStop,
     Crash,
+    CrashInSnapshot,
     Cut,
+    Deaf,
+    DiskFull,
     Fault,
+    FlippedCoordinate,
+    FreshDisk,
+    LateStart,
+    Outcast,
     Partition,
     Pause,
+    PowerCut,
+    Removal,
     SlowLink,
     SmallLog,
     Timed,
     Unlinked,
 )
 from tests.sim.network import Line
+
+TRICKLE_BYTES_PER_S: Final = 1.0  # reaches the deaf
+STAGGER_S: Final = 0.3  # between two nodes that come back after a power cut
 
 
 class World(Protocol):
@@ -27,96 +41,200 @@ class World(Protocol):
     clock: Clock
     lines: dict[tuple[int, int], Line]
     daemons: dict[int, Daemon]
+    disks: dict[int, Disk]
 
-    def boot(self, number: int) -> None: ...
-    def disturb(self, number: int) -> None: ...
+    def boot(self, place: int) -> None: ...
+    def replace_disk(self, place: int) -> None: ...
+    def disturb(self, place: int) -> None: ...
+    def see(self, what: str) -> None: ...
     def trace(self, who: str, what: object) -> None: ...
 
 
 class Chaos:
-    """Plans all faults of a scenario."""
+    """Plans all faults of a scenario, but those that last for ever: `cast_out` does that."""
 
     def __init__(self, world: World, faults: tuple[Fault, ...]) -> None:
-        self.returning = 0  # nodes that are down or stopping and will come back
+        self.returning: set[int] = set()  # places where a node is down and will come back
         self._world = world
-        self._come_back: dict[int, float] = {}  # for how long a node that is stopping will be down
+        self._stops: dict[int, float] = {}  # for how long a node that is stopping will be down
+        self._ambushes: list[CrashInSnapshot] = []
         for fault in faults:
             match fault:
-                case SmallLog():
-                    pass  # whoever boots the node looks for it
                 case Unlinked():
                     world.lines[fault.node, fault.other].cut()
                     world.lines[fault.other, fault.node].cut()
+                case SmallLog() | LateStart() | Outcast():
+                    pass  # the world looks for it
                 case _:
                     world.clock.at(fault.at, self._begin, fault)
 
-    def _begin(self, fault: Timed) -> None:
-        self._world.trace("FAULT", fault)
+    def _begin(self, fault: Timed) -> None:  # noqa: PLR0912 (one case a fault)
+        world = self._world
+        world.trace("FAULT", fault)
         match fault:
             case Crash():
-                if fault.node in self._world.daemons:
-                    self._return_later(fault.node, fault.back_after_s)
-                    self._world.daemons[fault.node].die()
+                if self._kill(fault.node, fault.back_after_s) and fault.damaged:
+                    world.disks[fault.node].damage()
+            case FreshDisk():
+                if self._kill(fault.node, fault.back_after_s):
+                    world.replace_disk(fault.node)
+            case PowerCut():
+                world.see("all lost at once")
+                for place in sorted(world.daemons):
+                    self._kill(place, fault.back_after_s + STAGGER_S * place)
+            case CrashInSnapshot():
+                self._ambushes.append(fault)
             case CleanStop():
-                if fault.node in self._world.daemons and not self._world.daemons[fault.node].stopping:
-                    self._return_later(fault.node, fault.back_after_s)
-                    self._world.daemons[fault.node].when_running(self._world.daemons[fault.node].stop)
+                daemon = world.daemons.get(fault.node)
+                if daemon is not None and not daemon.stopping:
+                    self._stops[fault.node] = fault.back_after_s
+                    daemon.when_running(daemon.stop)
             case Pause():
-                daemon = self._world.daemons.get(fault.node)
+                daemon = world.daemons.get(fault.node)
                 if daemon is not None and not daemon.paused:
-                    self._world.disturb(fault.node)
+                    world.disturb(fault.node)
                     daemon.pause()
-                    self._world.clock.after(fault.for_s, self._resume, daemon)
-            case Cut() | Partition() | SlowLink():
+                    world.clock.after(fault.for_s, self._resume, daemon)
+            case DiskFull():
+                disk = world.disks[fault.node]
+                disk.fill()
+                world.clock.after(fault.for_s, disk.empty)
+            case FlippedCoordinate():
+                if fault.node in world.daemons:
+                    world.daemons[fault.node].flip(fault.place, fault.bit)
+            case Removal():
+                asked = world.daemons.get(fault.asked)
+                if asked is not None:
+                    asked.when_running(asked.handle, RemovalAsked(world.disks[fault.node].node, forbid=False))
+            case Cut() | Partition() | SlowLink() | Deaf():
                 lines = self._lines(fault)
-                for line in lines:
-                    if isinstance(fault, SlowLink):
-                        line.slow_down(fault.bytes_per_s)
-                    else:
-                        line.cut()
-                self._world.clock.after(fault.for_s, self._heal, fault, lines)
+                self._impair(fault, lines)
+                world.clock.after(fault.for_s, self._heal, fault, lines)
             case _:
-                tamperer = self._world.lines[fault.source, fault.target].tamperer
+                tamperer = world.lines[fault.source, fault.target].tamperer
                 assert tamperer is not None
                 tamperer.add(fault)
 
-    def _return_later(self, number: int, back_after_s: float | None) -> None:
+    def _kill(self, place: int, back_after_s: float) -> bool:
+        daemon = self._world.daemons.get(place)
+        if daemon is None:
+            return False
+        self._stops.pop(place, None)
+        daemon.die()
+        self._return_later(place, back_after_s)
+        return True
+
+    def _return_later(self, place: int, back_after_s: float) -> None:
+        self.returning.add(place)
+        self._world.clock.after(back_after_s, self._boot, place)
+
+    def died(self, place: int, back_after_s: float | None) -> None:
+        """A node has ended by itself; None: as it was told to."""
+        self._world.disturb(place)
+        if back_after_s is None:
+            back_after_s = self._stops.pop(place, None)
         if back_after_s is not None:
-            self.returning += number not in self._come_back
-            self._come_back[number] = back_after_s
-        elif self._come_back.pop(number, None) is not None:
-            self.returning -= 1
+            self._return_later(place, back_after_s)
 
-    def died(self, number: int) -> None:
-        """A node's process has ended, for whatever reason."""
-        self._world.disturb(number)
-        if number in self._come_back:
-            self._world.clock.after(self._come_back.pop(number), self._boot, number)
+    def snapshot_begun(self, donor: int, joiner: int) -> None:
+        """Here a fault may lie in wait."""
+        for fault in [each for each in self._ambushes if each.node in (donor, joiner)]:
+            self._ambushes.remove(fault)
+            self._world.see("crash of the donor" if fault.node == donor else "crash of the joiner")
+            self._world.clock.after(fault.delay_s, self._spring, fault)
 
-    def _boot(self, number: int) -> None:
-        self.returning -= 1
-        self._world.trace("FAULT", f"node {number} starts again")
-        self._world.boot(number)
+    def _spring(self, fault: CrashInSnapshot) -> None:
+        self._world.trace("FAULT", fault)
+        self._kill(fault.node, fault.back_after_s)
+
+    def calm(self) -> None:
+        """No more of what waits for its moment."""
+        self._ambushes.clear()
+        for line in self._world.lines.values():
+            assert line.tamperer is not None
+            line.tamperer.clear()
+
+    def cast_out(self, fault: Outcast) -> None:
+        """From now on for ever."""
+        self._world.trace("FAULT", fault)
+        daemon = self._world.daemons.get(fault.node)
+        match fault.fate:
+            case "dead":
+                self.returning.discard(fault.node)
+                self._stops.pop(fault.node, None)
+                if daemon is not None:
+                    daemon.die()
+            case "paused":
+                if daemon is not None and not daemon.paused:
+                    self._world.disturb(fault.node)
+                    daemon.pause()
+            case "deaf":
+                deaf = Deaf(self._world.clock.now, fault.node, float("inf"))
+                self._impair(deaf, self._lines(deaf))
+            case _:
+                for (a, b), line in self._world.lines.items():
+                    if fault.node in (a, b) and fault.friend not in (a, b):
+                        line.cut()
+
+    def take_in(self, fault: Outcast) -> None:
+        """The core cannot do without it."""
+        self._world.trace("FAULT", f"over: {fault!r}")
+        daemon = self._world.daemons.get(fault.node)
+        match fault.fate:
+            case "dead":
+                if daemon is None:
+                    self._return_later(fault.node, 0.0)
+            case "paused":
+                if daemon is not None:
+                    self._resume(daemon)
+            case "deaf":
+                deaf = Deaf(self._world.clock.now, fault.node, float("inf"))
+                self._heal(deaf, self._lines(deaf))
+            case _:
+                for (a, b), line in self._world.lines.items():
+                    if fault.node in (a, b) and fault.friend not in (a, b):
+                        line.mend()
+
+    def _boot(self, place: int) -> None:
+        if place in self.returning:
+            self.returning.discard(place)
+            self._world.trace("FAULT", f"node {place} starts again")
+            self._world.boot(place)
 
     def _resume(self, daemon: Daemon) -> None:
-        if daemon.alive:
+        if daemon.alive and daemon.paused:
             self._world.trace("FAULT", f"node {daemon.me.node} goes on")
-            self._world.disturb(daemon.me.node)
+            self._world.disturb(daemon.place)
             daemon.resume()
 
-    def _lines(self, fault: Cut | Partition | SlowLink) -> list[Line]:
+    def _lines(self, fault: Cut | Partition | SlowLink | Deaf) -> list[Line]:
         every = self._world.lines
-        if isinstance(fault, Partition):
-            return [line for (a, b), line in every.items() if (a in fault.side) != (b in fault.side)]
-        lines = [every[fault.source, fault.target]]
-        if isinstance(fault, Cut) and fault.both:
-            lines.append(every[fault.target, fault.source])
-        return lines
+        match fault:
+            case Partition():
+                return [line for (a, b), line in every.items() if (a in fault.side) != (b in fault.side)]
+            case Deaf():
+                return [line for (_, b), line in every.items() if b == fault.node]
+            case Cut() if fault.both:
+                return [every[fault.source, fault.target], every[fault.target, fault.source]]
+        return [every[fault.source, fault.target]]
 
-    def _heal(self, fault: Cut | Partition | SlowLink, lines: list[Line]) -> None:
+    def _impair(self, fault: Cut | Partition | SlowLink | Deaf, lines: list[Line]) -> None:
+        for line in lines:
+            match fault:
+                case SlowLink():
+                    line.slow_down(fault.bytes_per_s)
+                case Deaf():
+                    line.slow_down(TRICKLE_BYTES_PER_S)
+                case _:
+                    line.cut()
+
+    def _heal(self, fault: Cut | Partition | SlowLink | Deaf, lines: list[Line]) -> None:
         self._world.trace("FAULT", f"over: {fault!r}")
         for line in lines:
-            if isinstance(fault, SlowLink):
-                line.speed_up(fault.bytes_per_s)
-            else:
-                line.mend()
+            match fault:
+                case SlowLink():
+                    line.speed_up(fault.bytes_per_s)
+                case Deaf():
+                    line.speed_up(TRICKLE_BYTES_PER_S)
+                case _:
+                    line.mend()

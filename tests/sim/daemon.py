@@ -10,40 +10,60 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, Protocol
 
-import numpy as np
-
-from p2psgd.core.effects import Deliver, Drop, Halt, ReportDrained, Send
+from p2psgd.core.arrivals import event_of
+from p2psgd.core.effects import (
+    Drop,
+    Effect,
+    Halt,
+    NextTurn,
+    Note,
+    Record,
+    ReportDrained,
+    SaveVotes,
+    Send,
+    WriteCheckpoint,
+)
 from p2psgd.core.events import (
     Event,
     LinkClosed,
     LinkDrained,
     LinkOpened,
-    NodeStopping,
-    OwnUpdateMade,
     StatusReceived,
     TimePassed,
+    TurnPassed,
     UpdateReceived,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.run_spec import RunSpec
+from p2psgd.core.timing import Timing
+from p2psgd.core.votes import NO_VOTES  # noqa: F401 (a mutant wants it)
 from p2psgd.errors import PeerError
-from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType
-from tests.core.cluster import event_of
+from tests.core.stores import MemoryStore
+from tests.sim.agreement import VOTES
+from tests.sim.disk import Disk
+from tests.sim.faults import SmallLog
 from tests.sim.invariants import DRAINED_SHARE, Inspector
+from tests.sim.keeper import Keeper
+from tests.sim.leaving import leave
+from tests.sim.ledger import Book
 from tests.sim.mesh import Mesh, Surroundings
 from tests.sim.network import Endpoint
+from tests.sim.outcome import Violation
+from tests.sim.places import place_of
 from tests.sim.scenario import Scenario
+from tests.sim.sightings import note_frame, note_state
+from tests.sim.trainer import Trainer
+from tests.sim.whole import check_restored
 
-TICKS_PER_PATIENCE: Final = 25  # as in node.py
-DRAIN_TIMEOUT_S: Final = 30.0
-DRAIN_POLL_S: Final = 0.1
-STEP_MAX: Final = 400  # small enough that no coordinate comes near 2^23
+TICKS_PER_PATIENCE: Final = 10  # node.py has 25; nothing in the core is due more often than 5 times
+SCRUB_TICKS_MAX: Final = 2 * 60 + 12 * TICKS_PER_PATIENCE + 10  # a flip behind the scrub is seen by the next
+TURN_S: Final = 0.2  # at most, from one turn of a busy loop to the next: updates come in between
+START_AGAIN_S: Final = 1.0  # as a service manager does it
 
 _UPDATE: Final = FrameType.UPDATE
-_NEED: Final = int(FrameType.NEED)
-_GAP: Final = int(FrameType.GAP)
+_RARE: Final = VOTES | {FrameType.NEED, FrameType.GAP}
 
 
 class World(Surroundings, Protocol):
@@ -52,51 +72,81 @@ class World(Surroundings, Protocol):
     scenario: Scenario
     inspector: Inspector
     tracing: bool
+    training: bool
 
     def trace(self, who: str, what: object) -> None: ...
-    def died(self, daemon: Daemon) -> None: ...
+    def died(self, daemon: Daemon, back_after_s: float | None) -> None: ...
+    def noted(self, daemon: Daemon, note: Note) -> None: ...
 
 
 class Daemon:
     """A node from its start to its end."""
 
     def __init__(
-        self, world: World, spec: RunSpec, me: Origin, *, log_budget_bytes: int, trainer: Random, mesh: Random
+        self,
+        world: World,
+        spec: RunSpec,
+        disk: Disk,
+        *,
+        log: SmallLog,
+        trainer: Random,
+        mesh: Random,
+        keeper: Random,
     ) -> None:
-        scenario = world.scenario
-        self.me = me
+        scenario, initial = world.scenario, world.inspector.ledger.initial
+        disk.lives += 1
+        disk.store = MemoryStore()
+        disk.store.writable = not disk.full
+        timing = Timing(scenario.patience_s)
+        self.me = Origin(disk.node, disk.lives)
+        self.place = place_of(disk.node)
         self.alive = True
         self.paused = False
         self.stopping = False
         self.resumed_at = -1e9
+        self._scenario = scenario
+        restored = disk.restored(spec, initial)
         self.replica = Replica(
             spec,
-            me=me,
-            coordinates=world.inspector.ledger.initial.copy(),
-            patience_s=scenario.patience_s,
-            log_budget_bytes=log_budget_bytes,
+            me=self.me,
+            coordinates=initial.copy(),
+            now=world.clock.now,
+            timing=timing,
+            founders=scenario.nodes,
+            votes=disk.votes,
+            restored=restored,
+            log_budget_bytes=log.budget_bytes,
+            store=disk.store if log.store_bytes else None,
+            store_budget_bytes=log.store_bytes,
             credit_bytes=scenario.credit_bytes,
         )
+        self.book = Book(world.inspector.ledger, self.replica)
+        self.view = self.replica.membership.view
+        check_restored(self.replica, restored)
         self.mesh = Mesh(
             world,
             self,
             spec,
-            me,
-            others=[number for number in range(1, scenario.nodes + 1) if number != me.node],
+            self.me,
+            others=[number for number in range(1, scenario.nodes + 1) if number != self.place],
             patience_s=scenario.patience_s,
             chance=mesh,
         )
         self._world = world
         self._clock = world.clock
+        self._disk = disk
         self._inspector = world.inspector
-        self._book = world.inspector.open_book()
-        self._scenario = scenario
-        self._trainer = trainer
+        self._chance = keeper
+        self.keeper = Keeper(
+            self, disk, world.clock, keeper, timing, votes_saved=world.inspector.agreement.saved
+        )
         self._tick_s = scenario.patience_s / TICKS_PER_PATIENCE
+        self._flipped_ticks = 0
         self._pending: list[tuple[Callable[..., None], tuple[object, ...]]] = []
+        self.trainer = Trainer(world, self, trainer)
         self.mesh.start()
         self._clock.after(self._tick_s, self._tick)
-        self._plan_update()
+        self.trainer.plan()
 
     # -- the process
 
@@ -119,34 +169,30 @@ class Daemon:
         for action, arguments in pending:
             self.when_running(action, *arguments)
         for number in range(1, self._scenario.nodes + 1):
-            if number != self.me.node:
-                self._world.lines[number, self.me.node].flow()
+            if number != self.place:
+                self._world.lines[number, self.place].flow()
 
-    def die(self) -> None:
+    def die(self, back_after_s: float | None = None) -> None:
         """The process ends at once."""
         if self.alive:
             self.alive = self.paused = False
+            self.keeper.crash()
             self.mesh.die()
-            self._world.died(self)
+            self._world.died(self, back_after_s)
 
     def stop(self) -> None:
-        """SIGTERM: wait until everything is acknowledged, 30 s at most, then say goodbye."""
+        """SIGTERM."""
         if not self.stopping:
             self.stopping = True
-            self._drain(self._clock.now + DRAIN_TIMEOUT_S)
+            leave(self._world, self, self.keeper)
 
-    def _drain(self, deadline: float) -> None:
-        if not self.alive:
-            return
-        replica = self.replica
-        undelivered = any(map(replica.lag, replica.peers.values()))
-        if (undelivered or replica.acknowledged_max < replica.sequence) and self._clock.now < deadline:
-            self._clock.after(DRAIN_POLL_S, self.when_running, self._drain, deadline)
-            return
-        self._world.see("goodbye" if replica.peers else "stopped alone")
-        self.handle(NodeStopping())
-        self.mesh.finish()
-        self._clock.after(self._scenario.patience_s, self.die)
+    def flip(self, place: float, bit: int) -> None:
+        """One bit of a weight changes."""
+        if self.book.flipped is None:
+            index = int(place * len(self.replica.lattice.coordinates))
+            value = int(self.replica.lattice.coordinates[index])
+            self.book.flip(self.replica, index, (value ^ 1 << bit) - value)
+            self._flipped_ticks = 0
 
     def _tick(self) -> None:
         if self.paused:
@@ -154,76 +200,84 @@ class Daemon:
         elif self.alive:
             self._clock.after(self._tick_s, self._tick)
             self.handle(TimePassed())
+            if self.alive:
+                replica = self.replica
+                self.keeper.pass_time(replica.parts.tally.bytes_applied, replica.log.capacity)
+            if self.alive:
+                note_state(self._world.see, self.replica)
+                self._watch_scrub()
 
-    # -- the trainer
-
-    def _plan_update(self) -> None:
-        self._clock.after(self._trainer.expovariate(self._scenario.rates[self.me.node - 1]), self._train)
-
-    def _train(self) -> None:
-        if not self.alive or self.stopping or self._clock.now >= self._scenario.chaos_s:
-            return
-        if self.paused:
-            self._pending.append((self._train, ()))
-            return
-        self._plan_update()
-        if self.replica.congested(self._clock.now):
-            self._world.see("congested")
-            return
-        chance, weights = self._trainer, self._scenario.weights
-        count = chance.randint(1, self._scenario.indices_max)
-        indices = {chance.randrange(weights) for _ in range(count)}
-        words = np.array([index << 1 | chance.getrandbits(1) for index in sorted(indices)], np.uint32)
-        step = chance.randint(1, STEP_MAX)
-        self.handle(OwnUpdateMade(self.replica.sequence + 1, step, codec.encode(words, weights), words))
+    def _watch_scrub(self) -> None:
+        if self.book.flipped is not None and not self.replica.parts.quarantined:
+            self._flipped_ticks += 1
+            if self._flipped_ticks > SCRUB_TICKS_MAX:
+                raise Violation("I9", f"node {self.me.node} has not found its damaged weight")
 
     # -- the replica
 
     def handle(self, event: Event) -> None:
         """Give the replica an event, check it, and carry out what it orders."""
+        if not self.alive:
+            return
         world = self._world
         if world.tracing:
             world.trace(f"node {self.me.node}", event)
         effects = self.replica.handle(event, self._clock.now)
-        self._inspector.after_event(self, self._book, event, effects)
+        self._inspector.after_event(self, event, effects)
         for effect in effects:
-            kind = type(effect)
             if world.tracing:
                 world.trace("  orders", effect)
-            if kind is Send:
-                assert isinstance(effect, Send)
-                self._note_frame(effect.frame, event)
-                self._inspector.check_sent(self, effect.peer, self.mesh.send(effect.peer, effect.frame))
-            elif kind is Deliver:
-                pass
-            elif isinstance(effect, ReportDrained):
-                world.see("credit exhausted")
+            if isinstance(effect, Send):
+                frame = effect.frame
+                if frame[4] in _RARE:
+                    self._note_rare(frame, event)
+                under_way = self.mesh.send(effect.peer, frame)
+                self._inspector.check_sent(self, effect.peer, frame, under_way)
+            elif not isinstance(effect, Record):
+                self._carry_out(effect)
+            elif effect.own:
+                self.keeper.add_own(self.me, self.replica.sequence, effect.frame)
+
+    def _carry_out(self, effect: Effect) -> None:
+        """What the replica orders rarely."""
+        match effect:
+            case ReportDrained():
+                self._world.see("credit exhausted")
                 endpoint = self.mesh.link(effect.peer)
                 if endpoint is not None:
                     endpoint.report_drained(self._scenario.credit_bytes // DRAINED_SHARE)
-            elif isinstance(effect, Drop):
+            case Drop():
                 endpoint = self.mesh.link(effect.peer)
                 if endpoint is not None:
                     self.mesh.failed(endpoint, PeerError(effect.reason, effect.words))
-            elif isinstance(effect, Halt):
-                world.see("stopped: cannot catch up")
-                self.die()
-                return
+            case Note():
+                self._world.noted(self, effect)
+            case SaveVotes():
+                self.keeper.save_votes(effect)
+            case WriteCheckpoint():
+                self.keeper.write(effect)
+            case NextTurn():
+                self._clock.after(
+                    TURN_S * self._chance.random(), self.when_running, self.handle, TurnPassed()
+                )
+            case Halt():
+                if effect.abandon:
+                    self._disk.abandon()
+                self.die(START_AGAIN_S)
 
-    def _note_frame(self, frame: bytes, event: Event) -> None:
-        if frame[4] == _NEED:
-            self._world.see("NEED after a gap" if isinstance(event, UpdateReceived) else "NEED after STATUS")
-        elif frame[4] == _GAP:
-            self._world.see("GAP")
+    def _note_rare(self, frame: bytes, event: Event) -> None:
+        if frame[4] in VOTES:
+            self._inspector.agreement.check_vote(self.me, frame, self._disk.votes)
+        note_frame(self._world.see, frame, after_update=isinstance(event, UpdateReceived))
 
     # -- the mesh's host
 
     def bytes_received(self, endpoint: Endpoint) -> None:
         """Take out all whole frames."""
-        next_frame = endpoint.reader.next_frame
+        next_frame, receive = endpoint.reader.next_frame, self.mesh.frame_received
         try:
             while not endpoint.closing and (frame := next_frame()) is not None:
-                self.mesh.frame_received(endpoint, *frame)
+                receive(endpoint, *frame)
         except PeerError as error:
             self.mesh.failed(endpoint, error)
 
@@ -264,4 +318,4 @@ class Daemon:
 
     def refused(self, number: int, error: PeerError) -> None:
         """MeshHost."""
-        self._inspector.judge_refusal(self, number, error.reason, str(error))
+        self._inspector.judge.refusal(self, number, error.reason, str(error))

@@ -1,7 +1,8 @@
 """Faults as data: what goes wrong, when, where and for how long.
 
 A scenario is a tuple of these, drawn from the seed, so that a failing one can be shrunk by leaving some out.
-All that last end by themselves; what a fault does is in chaos.py. Nodes are numbered from 1.
+All that last end by themselves; what a fault does is in chaos.py. Nodes are numbered from 1; a number is a
+place, where a fresh disk makes another node.
 """
 
 from __future__ import annotations
@@ -11,20 +12,89 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """kill -9; after `back_after_s` the daemon starts again, empty, as a new incarnation. None: never."""
+    """kill -9; after `back_after_s` the daemon starts again from its disk, as a new incarnation. `damaged`:
+    the newer of two checkpoints cannot be read then.
+    """
 
     at: float
     node: int
-    back_after_s: float | None
+    back_after_s: float
+    damaged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FreshDisk:
+    """The machine burns; a new one in its place has an empty disk and so another node id."""
+
+    at: float
+    node: int
+    back_after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PowerCut:
+    """All nodes crash at once; each is back a little later than the one before."""
+
+    at: float
+    back_after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CrashInSnapshot:
+    """The first snapshot to begin after `at` that `node` gives or takes: it crashes `delay_s` later."""
+
+    at: float
+    node: int
+    delay_s: float
+    back_after_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class CleanStop:
-    """SIGTERM: the node waits for acknowledgements, says goodbye and ends; it may come back like a crash."""
+    """SIGTERM: the node waits for acknowledgements, says goodbye, leaves the view, writes a checkpoint and
+    ends; it comes back later.
+    """
 
     at: float
     node: int
-    back_after_s: float | None
+    back_after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFull:
+    """Nothing can be written: votes, checkpoints, own updates, the log's store."""
+
+    at: float
+    node: int
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FlippedCoordinate:
+    """One bit of a weight in memory changes; `place` in [0, 1) says which weight."""
+
+    at: float
+    node: int
+    place: float
+    bit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A person asks node `asked` to have `node` removed from the view."""
+
+    at: float
+    asked: int
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deaf:
+    """Nothing but a trickle reaches this node; it sends as always."""
+
+    at: float
+    node: int
+    for_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +195,11 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class SmallLog:
-    """All lives of `node` have a log of `budget_bytes`; a laggard may be told GAP, and stop."""
+    """All lives of `node` have a log of `budget_bytes`, and a store of `store_bytes` beyond it."""
 
     node: int
     budget_bytes: int
+    store_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +210,28 @@ class Unlinked:
     other: int
 
 
+@dataclass(frozen=True, slots=True)
+class LateStart:
+    """The node starts only then."""
+
+    node: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcast:
+    """What a node that is not of the core is from the end of the first phase on: "dead", "deaf", "paused", or
+    reached only by `friend` ("apart").
+    """
+
+    node: int
+    fate: str
+    friend: int
+
+
 Tampering = Reset | FlippedBit | Forged | Duplicated | Swapped | Lost
-Condition = SmallLog | Unlinked  # holds from the beginning to the end
-Timed = Crash | CleanStop | Pause | Cut | Partition | SlowLink | Tampering
+Condition = SmallLog | Unlinked | LateStart | Outcast  # known from the beginning
+Ending = Crash | FreshDisk | PowerCut | CrashInSnapshot | CleanStop
+Lasting = Pause | Cut | Partition | SlowLink | DiskFull | Deaf
+Timed = Ending | Lasting | Tampering | FlippedCoordinate | Removal
 Fault = Timed | Condition

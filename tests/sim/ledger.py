@@ -26,7 +26,7 @@ class Entry:
 
 
 class Ledger:
-    """All updates by origin, in sequence; and how far each has spread beyond its origin's node."""
+    """All updates by origin, in sequence; and how far each has spread beyond the life that made it."""
 
     def __init__(self, initial: NDArray[np.int32]) -> None:
         self.initial = initial
@@ -59,20 +59,39 @@ class Ledger:
 class Book:
     """What one life of a node must hold: the ledger's sum over what its frontier has shown."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, replica: Replica) -> None:
+        """A new life, whatever it was restored to."""
         self._ledger = ledger
-        self._rows: list[tuple[int, int]] = []  # of the frontier, which keeps its origins in order of coming
-        self._origins: list[Origin] = []
+        self._version = -1
+        self._rows: dict[Origin, tuple[int, int, int]] = {}
         self._expected = ledger.initial.copy()
+        self._bytes = b""
+        self.flipped: tuple[int, int] | None = None  # a weight in damaged memory, and by how much
+        self._follow_rows(replica, None)
+        self._check(replica)
+
+    def flip(self, replica: Replica, index: int, difference: int) -> None:
+        """Memory has changed by itself."""
+        self.flipped = index, difference
+        replica.lattice.coordinates[index] += difference
+        self._expected[index] += difference
         self._bytes = self._expected.tobytes()
 
-    def follow(self, replica: Replica, event: Event) -> list[tuple[Origin, Entry]]:
-        """Check I1, I2 and I3 after an event; returns what was applied in it."""
-        rows = replica.frontier._rows
+    def follow(self, replica: Replica, event: Event, *, replaced: bool) -> list[tuple[Origin, Entry]]:
+        """Check I1, I2 and I3 after an event; returns what was applied in it. `replaced`: by a snapshot."""
         applied: list[tuple[Origin, Entry]] = []
-        after = [*rows.values()]
-        if after != self._rows:
-            applied = self._advance(replica, [*rows], after, event)
+        if replaced and self.flipped is not None:
+            index, difference = self.flipped
+            self._expected[index] -= difference
+            self._bytes = self._expected.tobytes()
+            self.flipped = None
+        if replica.frontier.version != self._version:
+            body = event.body if isinstance(event, UpdateReceived) else None
+            applied = self._follow_rows(replica, None if replaced else body)
+        self._check(replica)
+        return applied
+
+    def _check(self, replica: Replica) -> None:
         if replica.lattice.coordinates.tobytes() != self._bytes:
             wrong = int(np.flatnonzero(replica.lattice.coordinates != self._expected)[0])
             raise Violation(
@@ -80,49 +99,49 @@ class Book:
                 f"weight {wrong} of {label(replica.me)} is {replica.lattice.coordinates[wrong]}, but the "
                 f"initial one and the updates of its frontier add up to {self._expected[wrong]}",
             )
-        return applied
 
-    def _advance(
-        self, replica: Replica, origins: list[Origin], rows: list[tuple[int, int]], event: Event
-    ) -> list[tuple[Origin, Entry]]:
+    def _follow_rows(self, replica: Replica, body: bytes | bytearray | None) -> list[tuple[Origin, Entry]]:
+        rows, before = replica.frontier._rows, self._rows
         applied = []
-        if origins[: len(self._origins)] != self._origins:
-            raise Violation("I2", f"{label(replica.me)} has lost an origin from its frontier")
-        before = self._rows + [(0, 0)] * (len(rows) - len(self._rows))
-        for origin, row, row_before in zip(origins, rows, before, strict=True):
+        for origin, row in rows.items():
+            row_before = before.get(origin, (0, 0, 0))
             if row is row_before:
                 continue
-            if row[0] <= row_before[0]:
+            if row[0] < row_before[0] or (row[0] == row_before[0] and row[1] != row_before[1]):
                 raise Violation(
                     "I2",
                     f"the frontier of {label(replica.me)} at {label(origin)} went from {row_before} to {row}",
                 )
             for sequence in range(row_before[0] + 1, row[0] + 1):
-                entry = self._entry(replica, origin, sequence, event)
+                entry = self._entry(replica, origin, sequence, body)
                 self._expected += entry.change
                 applied.append((origin, entry))
-            if row[1] != applied[-1][1].digest:
+            if row[0] > row_before[0] and row[1] != applied[-1][1].digest:
                 raise Violation(
                     "I3", f"{label(replica.me)} has another digest of {label(origin)} at update {row[0]}"
                 )
-            if origin.node != replica.me.node:
+            if origin != replica.me:
                 self._ledger.spread[origin] = max(row[0], self._ledger.spread.get(origin, 0))
-        self._rows, self._origins = rows, origins
+        for origin in before.keys() - rows.keys():
+            raise Violation("I2", f"{label(replica.me)} has lost {label(origin)} from its frontier")
+        self._rows, self._version = dict(rows), replica.frontier.version
         self._bytes = self._expected.tobytes()
         return applied
 
-    def _entry(self, replica: Replica, origin: Origin, sequence: int, event: Event) -> Entry:
+    def _entry(
+        self, replica: Replica, origin: Origin, sequence: int, body: bytes | bytearray | None
+    ) -> Entry:
         entry = self._ledger.entry(origin, sequence)
         if entry is None:
             raise Violation(
                 "I3", f"{label(replica.me)} applied update {sequence} of {label(origin)}, which made no such"
             )
-        if isinstance(event, UpdateReceived) and event.body != entry.frame[5:]:
+        if body is not None and body != entry.frame[5:]:
             raise Violation(
                 "I3", f"{label(replica.me)} applied other bytes as update {sequence} of {label(origin)}"
             )
         frame = replica.log.frame(origin, sequence)
-        if frame != entry.frame:
+        if frame != entry.frame and (frame is not None or body is not None):
             raise Violation(
                 "I3", f"{label(replica.me)} logged other bytes as update {sequence} of {label(origin)}"
             )

@@ -1,7 +1,7 @@
 """Dialling, greeting and one link for each pair: what net.mesh does, on the virtual network.
 
 The rules (who may be linked, which of two connections stays) are the real ones of net.greeting, as are the
-frames. Made up: how addresses become nodes (everybody knows everybody's number), and sockets.
+frames. Made up: addresses (everybody knows everybody's place), and sockets. Links are kept by place.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import Hello, Reject, Welcome, pack_message, parse_message
 from tests.sim.clock import Clock
 from tests.sim.network import Endpoint, Line, connect
+from tests.sim.places import place_of
 
 GREETING_TIMEOUT_S: Final = 10.0
 SYN_AGAIN_S: Final = (1.0, 2.0, 4.0)  # a kernel's pauses before it tries once more; then 3 s to the timeout
@@ -47,7 +48,7 @@ class Surroundings(Protocol):
     lines: dict[tuple[int, int], Line]
 
     def mesh(self, number: int) -> Mesh | None: ...
-    def see(self, what: str) -> None: ...
+    def see(self, what: str, times: int = 1) -> None: ...
 
 
 class Mesh:
@@ -68,6 +69,7 @@ class Mesh:
         self._world = world
         self._host = host
         self._me = me
+        self._place = place_of(me.node)
         self._patience_s = patience_s
         self._chance = chance
         self._greeting = make_greeting(spec, me, f"node-{me.node}")
@@ -98,7 +100,7 @@ class Mesh:
 
     def link(self, peer: Origin) -> Endpoint | None:
         """The link to exactly this life of a peer."""
-        endpoint = self.links.get(peer.node)
+        endpoint = self.links.get(place_of(peer.node))
         return endpoint if endpoint is not None and self._peers[endpoint] == peer else None
 
     def finish(self) -> None:
@@ -133,7 +135,7 @@ class Mesh:
             self._idle.add(number)
             return
         clock, lines = self._world.clock, self._world.lines
-        forth, back = lines[self._me.node, number], lines[number, self._me.node]
+        forth, back = lines[self._place, number], lines[number, self._place]
         if forth.cuts or back.cuts:
             if attempt < len(SYN_AGAIN_S):
                 clock.after(SYN_AGAIN_S[attempt], self._dial, number, attempt + 1)
@@ -151,8 +153,8 @@ class Mesh:
             return
         lines = self._world.lines
         mine = Endpoint(self._host, number=number, dialled=True)
-        theirs = Endpoint(other._host, number=self._me.node, dialled=False)
-        forth, back = lines[self._me.node, number], lines[number, self._me.node]
+        theirs = Endpoint(other._host, number=self._place, dialled=False)
+        forth, back = lines[self._place, number], lines[number, self._place]
         connect(forth, back, mine, theirs, patience_s=self._patience_s)
         other._await_greeting(theirs)
         self._await_greeting(mine)
@@ -204,9 +206,9 @@ class Mesh:
 
     def _greeted(self, endpoint: Endpoint, theirs: Hello) -> None:
         check_greeting(self._greeting, theirs, self._newest.get(theirs.node, 0))
-        held = self.links.get(theirs.node)
+        held = self.links.get(endpoint.number)
         if held is not None:
-            if self._peers[held].incarnation == theirs.incarnation and not newer_stays(
+            if self._peers[held] == (theirs.node, theirs.incarnation) and not newer_stays(
                 ours=self._me.node,
                 theirs=theirs.node,
                 held_dialled=held.dialled,
@@ -229,12 +231,12 @@ class Mesh:
         endpoint.reader.open(self._limits)
         self._greetings.discard(endpoint)
         peer = Origin(theirs.node, theirs.incarnation)
-        self.links[theirs.node] = endpoint
+        self.links[endpoint.number] = endpoint
         self._peers[endpoint] = peer
         self._newest[theirs.node] = theirs.incarnation
-        self._linked_at[theirs.node] = self._world.clock.now
+        self._linked_at[endpoint.number] = self._world.clock.now
         if endpoint.dialled:
-            self._idle.add(theirs.node)
+            self._idle.add(endpoint.number)
         self._host.link_opened(peer, theirs.name)
 
     def _rejected(self, endpoint: Endpoint) -> None:

@@ -15,9 +15,30 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
-from p2psgd.core import frontier, lattice, log, repair, replica
+from p2psgd.core import (
+    acks,
+    budget,
+    consensus,
+    consistent_copy,
+    explaining,
+    feeding,
+    frontier,
+    joining,
+    lattice,
+    log,
+    membership,
+    outbound,
+    receiving,
+    replica,
+    scrub,
+    snapshot_intake,
+    snapshots,
+    state,
+    statuses,
+    sweeping,
+)
 from p2psgd.wire import update
-from tests.sim import world
+from tests.sim import daemon, trainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,101 +53,49 @@ class Edit:
 
 R: Final = "Replica."
 MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
+    # applying
     "duplicates-applied": (
-        Edit(replica, R + "_receive_update", "if header.sequence <= applied:", "if False:"),
-        Edit(replica, R + "_receive_update", "if self._digest_after(", "if False and self._digest_after("),
+        Edit(receiving, "Receiver.update", "if header.sequence <= applied:", "if False:"),
+        Edit(
+            receiving,
+            "Receiver.update",
+            "if state.digest_after(",
+            "if False and state.digest_after(",
+        ),
         Edit(frontier, "Frontier.advance", "assert sequence ==", "assert True or sequence =="),
     ),
-    "duplicates-not-counted": (
-        Edit(replica, R + "_receive_update", "if header.sequence <= applied:", "if False:"),
-    ),
     "gap-in-sequence-accepted": (
-        Edit(replica, R + "_receive_update", "if header.sequence > applied + 1:", "if False:"),
-        Edit(replica, R + "_receive_update", "if self._digest_after(", "if False and self._digest_after("),
+        Edit(receiving, "Receiver.update", "if header.sequence > applied + 1:", "if False:"),
+        Edit(
+            receiving,
+            "Receiver.update",
+            "if state.digest_after(",
+            "if False and state.digest_after(",
+        ),
         Edit(frontier, "Frontier.advance", "assert sequence ==", "assert True or sequence =="),
         Edit(log, "UpdateLog.append", "assert sequence ==", "assert True or sequence =="),
     ),
     "missing-frontier-key-not-0": (
-        Edit(frontier, "Frontier.sequence", "(0, 0)", "(1, 0)"),
+        Edit(frontier, "Frontier.sequence", "0 if row", "1 if row"),
         Edit(frontier, "Frontier.advance", "assert sequence ==", "assert True or sequence =="),
         Edit(log, "UpdateLog.append", "assert sequence ==", "assert True or sequence =="),
     ),
     "digest-unchecked": (
-        Edit(replica, R + "_receive_update", "if self._digest_after(", "if False and self._digest_after("),
+        Edit(
+            receiving,
+            "Receiver.update",
+            "if state.digest_after(",
+            "if False and state.digest_after(",
+        ),
     ),
     "checksum-unchecked": (Edit(update, "parse_update", "!= checksum:", "== -1:"),),
-    "applied-twice-on-repair": (
-        Edit(
-            replica,
-            R + "_receive_update",
-            "self._effects.append(Deliver(body))",
-            "self._effects.append(Deliver(body))\n"
-            "    if origin != peer.origin: self.lattice.apply(words, header.step, 0)",
-        ),
-    ),
-    "no-push-after-drain": (
-        Edit(
-            replica,
-            R + "_hear",
-            "self._credit_bytes, False\n                self._push(peer)",
-            "self._credit_bytes, False",
-        ),
-    ),
-    "log-trimmed-early": (
-        Edit(
-            log, "UpdateLog.append", "self.bytes_held > self.budget_bytes and", "len(self._arrival) > 40 and"
-        ),
-    ),
-    "log-never-trimmed": (
-        Edit(log, "UpdateLog.append", "while self.bytes_held", "while False and self.bytes_held"),
-    ),
-    "old-incarnations-not-repaired": (
-        Edit(
-            replica,
-            R + "_receive_status",
-            "if row.sequence > applied and not",
-            "if row.sequence > applied and origin.node != self.me.node and not",
-        ),
-    ),
-    "need-ignored": (Edit(replica, R + "_serve", "if event.first <= last:", "if False:"),),
-    "need-served-short": (Edit(replica, R + "_serve", "last = min(", "last = -1 + min("),),
-    "credit-never-given-back": (
-        Edit(replica, R + "_hear", "peer.credit, peer.draining = self._credit_bytes,", "peer.draining ="),
-    ),
-    "credit-not-spent": (Edit(replica, R + "_send", "peer.credit -= len(frame)", "pass"),),
-    "no-ask-after-status": (
-        Edit(replica, R + "_receive_status", "if row.sequence > applied and not", "if False and not"),
-    ),
-    "digest-wrong-after-repair": (
-        Edit(
-            replica,
-            R + "_apply",
-            "contribution = header.digest - self.frontier.digest(origin)",
-            "contribution = header.digest - (self.frontier.digest(origin) if origin in self.peers else 0)",
-        ),
-    ),
-    "incarnation-reused": (Edit(world, "World.boot", "self._lives[number] += 1", "self._lives[number] = 1"),),
-    "status-stale": (Edit(frontier, "Frontier.advance", "self._packed = None", "pass"),),
     "repairs-not-delivered": (
         Edit(
-            replica,
-            R + "_receive_update",
-            "self._effects.append(Deliver(body))",
-            "self._effects.extend([Deliver(body)] if origin == peer.origin else [])",
+            receiving,
+            "Receiver.update",
+            "parts.out.order(Deliver(body))",
+            "parts.out.order(Deliver(body)) if origin == peer.origin else None",
         ),
-    ),
-    "gap-not-told": (Edit(replica, R + "_push", "self._send(peer, pack_message(gap))", "pass"),),
-    "origin-not-hoped-for": (
-        Edit(
-            repair,
-            "Repair.hopeless",
-            "ahead - told_gap or (origin in peers and origin not in told_gap)",
-            "ahead - told_gap",
-        ),
-    ),
-    "never-hopeless": (Edit(replica, R + "_pass_time", "if hopeless is not None:", "if False:"),),
-    "lively-origin-relied-on": (
-        Edit(replica, R + "_expected_from_origin", "now - direct.brought", "now - direct.heard"),
     ),
     "running-digest-wrong": (
         Edit(
@@ -134,6 +103,124 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
             "Lattice.apply",
             "(self.digest + contribution) % 2**64",
             "(self.digest ^ contribution) % 2**64",
+        ),
+    ),
+    "incarnation-reused": (Edit(daemon, "Daemon.__init__", "disk.lives += 1", "disk.lives = 1"),),
+    # sending and asking
+    "no-push-after-drain": (Edit(replica, R + "_hear", "self.parts.feeder.push(peer, now)", "pass"),),
+    "credit-never-given-back": (
+        Edit(outbound, "Outbound.refill", "self.credit_bytes, False", "peer.credit, False"),
+    ),
+    "credit-not-spent": (Edit(outbound, "Outbound.send", "peer.credit -= len(frame)", "pass"),),
+    "need-ignored": (Edit(feeding, "Feeder.serve", "if event.first <= last:", "if False:"),),
+    "need-served-short": (Edit(feeding, "Feeder.serve", "last = min(", "last = -1 + min("),),
+    "no-ask-after-status": (
+        Edit(receiving, "Receiver._ask_for_all", "if lacking and not", "if False and not"),
+    ),
+    "old-incarnations-not-repaired": (
+        Edit(
+            receiving,
+            "Receiver._ask_for_all",
+            "if lacking and not",
+            "if lacking and origin.node != self.me.node and not",
+        ),
+    ),
+    "lively-origin-relied-on": (
+        Edit(receiving, "Receiver._expected_from_origin", "now - direct.brought", "now - direct.heard"),
+    ),
+    # trimming
+    "trimmed-early": (Edit(budget, "Budget.trim", "return acks.stable(origin, others)", "return 2**64"),),
+    "trimmed-by-a-majority": (
+        Edit(
+            budget,
+            "Budget.trim",
+            "return acks.stable(origin, others)",
+            "return sorted(acks.applied(each, origin) for each in [*others, others[0]])[len(others) // 2]"
+            " if others else 0",
+        ),
+    ),
+    "trimmed-by-who-is-linked": (
+        Edit(
+            acks,
+            "Acknowledgements.stable",
+            "if member != self._me",
+            "if member != self._me and self.applied(member, self._me)",
+        ),
+    ),
+    "acks-of-an-old-life-counted": (
+        Edit(
+            acks,
+            "Acknowledgements.applied",
+            "return self._known.get(member, _NOTHING).applied.get(origin, 0)",
+            "return max((known.applied.get(origin, 0) for life, known in self._known.items()"
+            " if life.node == member.node), default=0)",
+        ),
+        Edit(acks, "Acknowledgements.keep", "if life not in kept", "if False"),
+    ),
+    "sent-snapshot-counted-as-acknowledged": (
+        Edit(
+            snapshots,
+            "Snapshots._feed",
+            "self._parts.counters.snapshots_given += 1",
+            "self._counters.snapshots_given += 1\n"
+            "    self._parts.acks.hear(peer.origin, self._parts.state.frontier.rows(), 0, [], now)",
+        ),
+    ),
+    "log-never-trimmed": (Edit(log, "UpdateLog._shed", "while heads and", "while False and"),),
+    "trainer-never-stalls": (Edit(trainer, "Trainer._train", "if replica.stalled or", "if"),),
+    # joining
+    "admission-without-barrier": (
+        Edit(joining, "Joining._try_barrier", "self.passed = not self.absent", "self.passed = True"),
+    ),
+    "ready-before-it-has-all": (
+        Edit(joining, "Joining.look", "and self._has_all(view, peers, frontier)", ""),
+    ),
+    "snapshot-without-log": (Edit(snapshots, "Snapshots._feed", "[frame for _, _, frame in tail]", "[]"),),
+    "snapshot-unverified": (
+        Edit(snapshot_intake, "SnapshotIntake.chunk", "and self._digest_left:", "and False:"),
+    ),
+    "snapshot-at-a-loss": (
+        Edit(state, "State.lost_by", "return sum(", "return 0 * sum("),
+        Edit(
+            state,
+            "State._held",
+            'raise LookupError(f"update {sequence} of {origin.node:016x} cannot be read from the log")',
+            "continue",
+        ),
+    ),
+    "exclusives-not-applied-again": (Edit(state, "State.adopt", "for frame in again:", "for frame in ():"),),
+    "copy-misses-updates": (
+        Edit(consistent_copy, "ConsistentCopy.note", "codec.apply_coordinates(", "id, ("),
+    ),
+    # agreeing
+    "votes-forgotten": (Edit(daemon, "Daemon.__init__", "votes=disk.votes", "votes=NO_VOTES"),),
+    "promise-not-held-back": (
+        Edit(consensus, "Consensus._answer", "if self._revision <= self._saved:", "if True:"),
+    ),
+    "evicted-without-a-quorum": (
+        Edit(
+            membership,
+            "Membership._is_quorum",
+            "return self.view.quorum(nodes, self._two_nodes)",
+            "return True",
+        ),
+    ),
+    "accepted-value-ignored": (
+        Edit(consensus, "Consensus._count_promise", "attempt.value or attempt.wish", "attempt.wish"),
+    ),
+    "never-evicted": (Edit(membership, "Membership.wish_eviction", "if node in", "if False and node in"),),
+    # disks and memory
+    "own-updates-not-restored": (Edit(state, "State.restore", "in restored.own:", "in ():"),),
+    "scrub-asleep": (Edit(sweeping, "Sweeping.pass_time", "if now < self.scrub_due:", "if True:"),),
+    "scrub-misses-updates": (
+        Edit(scrub, "Scrub.note", "self._digest = (self._digest + part) % 2**64", "pass"),
+    ),
+    "quarantine-keeps-sending": (
+        Edit(
+            replica,
+            R + "_scrub",
+            "parts.quarantined = parts.feeder.silent = True",
+            "parts.quarantined = True",
         ),
     ),
 }
@@ -172,5 +259,11 @@ def _apply(edit: Edit, originals: list[tuple[Any, str, Any]]) -> None:
         setattr(place, attribute, made[attribute])
 
 
-IMPORTERS: Final = (replica,)  # who has imported a function that is edited, by its name
+IMPORTERS: Final = (
+    replica,
+    state,
+    statuses,
+    snapshot_intake,
+    explaining,
+)  # who has imported a function that is edited, by its name
 _SOURCES: Final[dict[Any, str]] = {}  # of mutated functions, which have no file

@@ -47,6 +47,7 @@ class Line:
     ) -> None:
         self.clock = clock
         self.chance = chance
+        self.random = chance.random
         self.latency_s = latency_s
         self.jitter_s = jitter_s
         self.speeds = [bytes_per_s]  # the lowest holds
@@ -127,7 +128,7 @@ class Pipe:
             self._held.clear()
             for piece in pieces:
                 self._put(piece)
-        elif len(frame) > 1 and line.chance.random() < PIECES_SHARE:
+        elif line.random() < PIECES_SHARE:
             middle = line.chance.randrange(1, len(frame))
             self._put(frame[:middle])
             self._put(frame[middle:])
@@ -146,11 +147,12 @@ class Pipe:
     def _plan(self, size: int) -> None:
         line = self._line
         clock = line.clock
-        line.free_at = max(clock.now, line.free_at) + size / line.speed
-        arrival = line.free_at + line.latency_s + line.jitter_s * line.chance.random()
-        self._last_arrival = arrival = max(arrival, self._last_arrival)
+        free_at = line.free_at if line.free_at > clock.now else clock.now
+        line.free_at = free_at = free_at + size / line.speed
+        arrival = free_at + line.latency_s + line.jitter_s * line.random()
+        self._last_arrival = max(self._last_arrival, arrival)
         self.undelivered += size
-        clock.at(arrival, self._arrive, self._plans)
+        clock.at(self._last_arrival, self._arrive, self._plans)
 
     def plan_again(self) -> None:
         """The line's speed has changed: so do the times of all that is under way."""
@@ -300,12 +302,11 @@ class Endpoint:
         reader = self.reader
         while piece and not self.closing:
             place = reader.get_buffer()
-            now, piece = (
-                (piece, b"") if len(piece) <= len(place) else (piece[: len(place)], piece[len(place) :])
-            )
-            place[: len(now)] = now
-            reader.received(len(now))
+            count = min(len(piece), len(place))
+            place[:count] = piece[:count]
+            reader.received(count)
             self.owner.bytes_received(self)
+            piece = piece[count:]
 
     def ended(self, words: str) -> None:
         """Socket."""

@@ -16,13 +16,16 @@ class Violation(Exception):
 
 @dataclass(slots=True)
 class Outcome:
-    """One run. `sightings` counts the events worth knowing; `healing_s` is how long convergence took."""
+    """One run. `sightings` counts the events worth knowing; `healing_s` is how long convergence took;
+    `cpu_s` the run itself.
+    """
 
     seed: int
     violation: str | None = None
     name: str = ""  # of the invariant that was violated
     virtual_s: float = 0.0
     healing_s: float = 0.0
+    cpu_s: float = 0.0
     events: int = 0
     updates: int = 0
     sightings: Counter[str] = field(default_factory=Counter)

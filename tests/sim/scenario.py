@@ -8,36 +8,50 @@ from typing import Final
 
 from tests.sim.faults import (
     CleanStop,
+    Condition,
     Crash,
+    CrashInSnapshot,
     Cut,
+    Deaf,
+    DiskFull,
     Duplicated,
     Fault,
     FlippedBit,
+    FlippedCoordinate,
     Forged,
+    FreshDisk,
+    LateStart,
     Lost,
+    Outcast,
     Partition,
     Pause,
+    PowerCut,
+    Removal,
     Reset,
     SlowLink,
     SmallLog,
     Swapped,
+    Timed,
     Unlinked,
 )
 
-NODES_MIN: Final = 3
+NODES_MIN: Final = 2
 NODES_MAX: Final = 7
-LIVING_MIN: Final = 2  # so many nodes are never dead for ever
-FAULTS_MAX: Final = 14
-LASTS_S_MAX: Final = 32.0  # past the 20 s after which a silent link is closed
+FAULTS_MAX: Final = 16
+ENTRY_BYTES: Final = 220  # of a usual update in a log
+LASTS_S_MAX: Final = 80.0  # past the 20 s after which a silent link is closed, and long enough to fill logs
 KINDS: Final = (
-    *("crash", "crash", "crash", "stop", "pause", "pause", "cut", "cut", "one way", "partition"),
-    *("slow", "reset", "flip", "forge", "duplicate", "duplicate", "swap", "lose", "lose"),
+    *("crash", "crash", "crash", "in snapshot", "in snapshot", "fresh", "power", "stop"),
+    *("pause", "pause", "cut", "cut", "one way", "partition", "partition", "deaf", "slow"),
+    *("reset", "flip", "forge", "duplicate", "swap", "lose", "disk full", "memory", "remove"),
 )
+FATES: Final = ("dead", "dead", "deaf", "paused", "apart")
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run. Node i of 1..nodes makes `rates[i - 1]` updates a second until `chaos_s`; then all is healed.
+    """One run. Node i of 1..nodes makes `rates[i - 1]` updates a second until `chaos_s`; then the core is
+    healed. `work_s`: once all is equal they train for so long again.
 
     `credit_bytes`: what may be on its way through a link. `bytes_per_s`, `latency_s`: of every direction.
     """
@@ -45,8 +59,10 @@ class Scenario:
     seed: int
     nodes: int
     weights: int
+    two_nodes: str
     patience_s: float
     chaos_s: float
+    work_s: float
     rates: tuple[float, ...]
     indices_max: int
     credit_bytes: int
@@ -61,15 +77,17 @@ def draw_scenario(seed: int, *, nodes: int | None = None) -> Scenario:
     chance = Random(f"{seed} scenario")
     size = chance.randint(NODES_MIN, NODES_MAX)
     size = size if nodes is None else nodes
-    chaos_s = chance.uniform(20.0, 60.0)
+    chaos_s = chance.uniform(60.0, 180.0)
     weights = chance.randint(50, 300)
     return Scenario(
         seed=seed,
         nodes=size,
         weights=weights,
+        two_nodes=chance.choice(("stall", "lower-id")),
         patience_s=5.0,  # the default of a real node
         chaos_s=chaos_s,
-        rates=tuple(4.0 ** chance.uniform(-1.5, 1.0) for _ in range(size)),  # 1/8 to 4 a second
+        work_s=chance.choice((0.0, 0.0, 20.0)),
+        rates=tuple(4.0 ** chance.uniform(-2.5, 0.5) for _ in range(size)),  # 1/32 to 2 a second
         indices_max=chance.randint(1, min(weights, 30)),
         credit_bytes=chance.choice((800, 3000, 20_000, 1 << 20)),
         latency_s=10.0 ** chance.uniform(-3.3, -0.7),  # 0.5 to 200 ms
@@ -80,36 +98,42 @@ def draw_scenario(seed: int, *, nodes: int | None = None) -> Scenario:
 
 
 def _draw_faults(chance: Random, nodes: int, chaos_s: float) -> tuple[Fault, ...]:
-    conditions: list[SmallLog | Unlinked] = []
-    if chance.random() < 0.3:
-        frugal = range(1, nodes + 1) if chance.random() < 0.3 else [chance.randint(1, nodes)]
-        conditions += [SmallLog(node, chance.choice((0, 3000, 10_000))) for node in frugal]
-    if chance.random() < 0.15:
-        # All pairs of a star's leaves may be unlinked; the centre is never dead for ever.
+    everybody = range(1, nodes + 1)
+    conditions: list[Condition] = []
+    if chance.random() < 0.75:
+        frugal = everybody if chance.random() < 0.7 else [chance.randint(1, nodes)]
+        entries = chance.choice((8, 15, 30, 60))
+        conditions += [_draw_log(chance, node, entries) for node in frugal]
+    if nodes > 3 and chance.random() < 0.15:
+        # All pairs of a star's leaves may be unlinked; the centre is always of the core.
         conditions += [Unlinked(*sorted(chance.sample(range(2, nodes + 1), 2)))]
-    centre = {1} if conditions else set()
-    mortal = sorted(set(range(1, nodes + 1)) - centre)
-    doomed = chance.sample(mortal, chance.randint(0, max(0, nodes - LIVING_MIN - 1)))
+    outcasts = chance.sample(range(2, nodes + 1), chance.randint(0, (nodes - 1) // 2))
+    # By way of the centre, since what a member knows is passed on by those who hear it themselves.
+    conditions += [Outcast(node, chance.choice(FATES), friend=1) for node in outcasts]
+    if chance.random() < 0.2:
+        late = chance.sample(everybody, chance.randint(1, nodes - 1))
+        conditions += [LateStart(node, chaos_s * chance.random() ** 2) for node in late]
     times = sorted(chance.uniform(1.0, chaos_s) for _ in range(chance.randint(0, FAULTS_MAX)))
-    timed = [_draw_fault(chance, when, nodes, chaos_s) for when in times]
-    ends: list[Fault] = []
-    if conditions and chance.random() < 0.6:  # longer than patience, shorter than what closes a silent link
-        a, b = chance.sample(range(1, nodes + 1), 2)
-        at = chance.uniform(1.0, chaos_s - 9.0)
-        ends.append(Cut(at, a, b, min(chance.uniform(8.0, 19.0), chaos_s - at), both=chance.random() < 0.7))
-    for node in doomed:
-        if chance.random() < 0.5:
-            kind = CleanStop if chance.random() < 0.2 else Crash
-            ends.append(kind(chance.uniform(1.0, chaos_s), node, None))
-    return (*conditions, *timed, *ends)
+    return (*conditions, *(_draw_fault(chance, when, nodes, chaos_s) for when in times))
 
 
-def _draw_fault(chance: Random, at: float, nodes: int, chaos_s: float) -> Fault:  # noqa: PLR0911, PLR0912
+def _draw_log(chance: Random, node: int, entries: int) -> SmallLog:
+    store = chance.choice((0, 0, entries * ENTRY_BYTES))
+    return SmallLog(node, entries * ENTRY_BYTES, store)
+
+
+def _draw_fault(chance: Random, at: float, nodes: int, chaos_s: float) -> Timed:  # noqa: PLR0911, PLR0912
     a, b = chance.sample(range(1, nodes + 1), 2)
     lasts_s = min(LASTS_S_MAX * chance.random() ** 2 + 0.05, chaos_s - at)  # most are short
     match chance.choice(KINDS):
         case "crash":
-            return Crash(at, a, lasts_s)
+            return Crash(at, a, lasts_s, damaged=chance.random() < 0.2)
+        case "in snapshot":
+            return CrashInSnapshot(at, a, chance.random() ** 4, lasts_s)
+        case "fresh":
+            return FreshDisk(at, a, lasts_s)
+        case "power":
+            return PowerCut(at, chance.uniform(0.1, 5.0))
         case "stop":
             return CleanStop(at, a, lasts_s)
         case "pause":
@@ -121,6 +145,8 @@ def _draw_fault(chance: Random, at: float, nodes: int, chaos_s: float) -> Fault:
         case "partition":
             side = chance.sample(range(1, nodes + 1), chance.randint(1, nodes - 1))
             return Partition(at, tuple(sorted(side)), lasts_s)
+        case "deaf":
+            return Deaf(at, a, lasts_s)
         case "slow":
             return SlowLink(at, a, b, lasts_s, 10.0 ** chance.uniform(1.5, 3.5))
         case "reset":
@@ -133,5 +159,11 @@ def _draw_fault(chance: Random, at: float, nodes: int, chaos_s: float) -> Fault:
             return Duplicated(at, a, b, chance.randint(1, 20))
         case "lose":
             return Lost(at, a, b)
+        case "disk full":
+            return DiskFull(at, a, lasts_s)
+        case "memory":
+            return FlippedCoordinate(at, a, chance.random(), chance.randrange(20))
+        case "remove":
+            return Removal(at, a, b)
         case _:
             return Swapped(at, a, b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections import Counter
@@ -13,28 +14,12 @@ from typing import Final
 from tests.sim.mutants import MUTANTS, mutated
 from tests.sim.outcome import Outcome
 from tests.sim.scenario import draw_scenario
+from tests.sim.sightings import MUST_OCCUR
 from tests.sim.world import simulate
 
-MUST_OCCUR: Final = (
-    "duplicate dropped",
-    "NEED after a gap",
-    "NEED after STATUS",
-    "repair by a non-origin",
-    "old incarnation told to the restarted node",
-    "link dropped by checksum",
-    "link dropped by digest",
-    "link dropped by framing",
-    "silent link closed",
-    "credit exhausted",
-    "GAP",
-    "parked cursor freed",
-    "stopped: cannot catch up",
-    "restart",
-    "goodbye",
-    "second connection refused",
-)
 DEADLINE_SEEDS: Final = 1000  # a mutant that is alive after so many seeds lives
 CHUNK: Final = 8
+GC_THRESHOLDS: Final = 20_000, 50, 1000  # a run makes much that lives as long as it does, and few cycles
 
 
 @dataclass(slots=True)
@@ -44,6 +29,7 @@ class Summary:
     seeds: int = 0
     virtual_s: float = 0.0
     real_s: float = 0.0  # of the whole sweep, all cores together working
+    cpu_s: float = 0.0  # of all runs, one after the other
     healing_s_max: float = 0.0
     events: int = 0
     updates: int = 0
@@ -54,6 +40,7 @@ class Summary:
         """One more run."""
         self.seeds += 1
         self.virtual_s += outcome.virtual_s
+        self.cpu_s += outcome.cpu_s
         self.healing_s_max = max(self.healing_s_max, outcome.healing_s)
         self.events += outcome.events
         self.updates += outcome.updates
@@ -69,7 +56,11 @@ class Summary:
 
 def run_seed(seed: int, nodes: int | None = None, *, tracing: bool = False) -> Outcome:
     """One seed with the code as it is."""
-    return simulate(draw_scenario(seed, nodes=nodes), tracing=tracing)
+    gc.set_threshold(*GC_THRESHOLDS)
+    began = time.process_time()
+    outcome = simulate(draw_scenario(seed, nodes=nodes), tracing=tracing)
+    outcome.cpu_s = time.process_time() - began
+    return outcome
 
 
 def sweep(

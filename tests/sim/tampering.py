@@ -10,6 +10,12 @@ from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from p2psgd.wire.update import pack_update, parse_update
 from tests.sim.faults import Duplicated, FlippedBit, Forged, Lost, Reset, Swapped, Tampering
 
+_REPEATABLE: Final = frozenset(  # a greeting or a piece of a snapshot that comes twice is refused
+    FrameType
+) - {
+    *(FrameType.HELLO, FrameType.WELCOME, FrameType.REJECT, FrameType.SNAPSHOT_META),
+    *(FrameType.SNAPSHOT_CHUNK, FrameType.SNAPSHOT_TAIL, FrameType.SNAPSHOT_END),
+}
 BROKEN: Final = b""  # in place of a piece: here the connection breaks
 
 
@@ -42,7 +48,7 @@ class Tamperer:
                 self._waiting.remove(tampering)
                 self._tampered(tampering)
                 return [*self._tamper(tampering, frame, held), *released]
-        if self._copies and frame[4] >= FrameType.UPDATE:
+        if self._copies and frame[4] in _REPEATABLE:
             self._copies -= 1
             return [frame, frame, *released]
         return [frame, *released]
@@ -53,7 +59,7 @@ class Tamperer:
             case Reset():
                 return True
             case Duplicated():
-                return frame_type >= FrameType.UPDATE  # a greeting that comes twice is refused
+                return frame_type in _REPEATABLE
             case _:
                 return frame_type == FrameType.UPDATE
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from p2psgd.core.effects import Alarm, Deliver, Drop, Halt, ReportDrained, Send
+from p2psgd.core.effects import (
+    Alarm,
+    Deliver,
+    Drop,
+    Halt,
+    Note,
+    Record,
+    ReportDrained,
+    SaveVotes,
+    Send,
+    WriteCheckpoint,
+)
 from p2psgd.core.events import (
     GapReceived,
     LinkClosed,
@@ -10,15 +21,18 @@ from p2psgd.core.events import (
     LinkOpened,
     NeedReceived,
     OwnUpdateMade,
+    SnapshotBegun,
+    SnapshotChunkReceived,
+    SnapshotTailReceived,
     StatusReceived,
     UpdateReceived,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.frames import FrameType
-from p2psgd.wire.messages import Gap, Need, Status, parse_frontier, parse_message
+from p2psgd.wire.messages import FrontierRow, Gap, Need, Status, parse_frontier, parse_message
 
 
-def describe(what: object) -> str:  # noqa: PLR0911 - one line for each kind of thing
+def describe(what: object) -> str:  # noqa: PLR0911, PLR0912 (one line for each kind of thing)
     """One line, the same for the same thing in every process."""
     match what:
         case OwnUpdateMade():
@@ -27,7 +41,8 @@ def describe(what: object) -> str:  # noqa: PLR0911 - one line for each kind of 
             return f"receives from {_name(what.peer)} {_update(bytes(what.body))}"
         case StatusReceived():
             rows = [(row.node, row.incarnation, row.sequence) for row in what.rows]
-            return f"receives from {_name(what.peer)} STATUS {_rows(rows)}"
+            ready = "ready" if what.ready else "not ready"
+            return f"receives from {_name(what.peer)} STATUS view {what.view} {ready} {_rows(rows)}"
         case NeedReceived():
             return f"is asked by {_name(what.peer)} for {_name(what.origin)} {what.first} to {what.last}"
         case GapReceived():
@@ -40,6 +55,18 @@ def describe(what: object) -> str:  # noqa: PLR0911 - one line for each kind of 
             return "to the trainer: the update"
         case Drop():
             return f"drop {_name(what.peer)}: {what.reason}: {what.words}"
+        case SnapshotBegun():
+            return f"SnapshotBegun {_name(what.peer)} {_table(what.rows)} tail {what.tail}"
+        case SnapshotChunkReceived() | SnapshotTailReceived():
+            return f"{type(what).__name__} {_name(what.peer)}"
+        case SaveVotes():
+            return f"SaveVotes {what.revision}: {what.votes}"
+        case WriteCheckpoint():
+            return f"WriteCheckpoint {_table(what.rows)} tail {len(what.tail)}"
+        case Record():
+            return "Record"
+        case Note():
+            return f"Note {what.kind}: {what.words}"
         case Alarm() | Halt():
             return f"{type(what).__name__}: {what.words}"
         case str():
@@ -50,6 +77,10 @@ def describe(what: object) -> str:  # noqa: PLR0911 - one line for each kind of 
 
 def _name(origin: Origin) -> str:
     return f"{origin.node}.{origin.incarnation}"
+
+
+def _table(rows: list[FrontierRow]) -> str:
+    return _rows([(row.node, row.incarnation, row.sequence) for row in rows])
 
 
 def _rows(rows: list[tuple[int, int, int]]) -> str:
@@ -65,6 +96,8 @@ def _update(body: bytes) -> str:
 
 def _frame(frame: bytes) -> str:
     frame_type, body = FrameType(frame[4]), frame[5:]
+    if frame_type in (FrameType.SNAPSHOT_CHUNK, FrameType.SNAPSHOT_TAIL):
+        return frame_type.name
     if frame_type is FrameType.UPDATE:
         return _update(body)
     match parse_message(frame_type, body):
@@ -76,4 +109,4 @@ def _frame(frame: bytes) -> str:
         case Gap() as gap:
             return f"GAP {gap.node}.{gap.incarnation} up to {gap.floor}"
         case other:
-            return type(other).__name__.upper()
+            return repr(other)

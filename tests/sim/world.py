@@ -1,4 +1,4 @@
-"""One run: build the world of a scenario, let anything fail, heal it, and wait for convergence.
+"""One run: build the world of a scenario, let anything fail, heal the core, and wait for convergence.
 
 Everything random comes from the seed, by one stream for each purpose: a fault that is left out in shrinking
 then changes as little as possible of what the others meet.
@@ -7,29 +7,38 @@ then changes as little as possible of what the others meet.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Final
 
 import numpy as np
 
+from p2psgd.core import snapshot_giving, sweeping
+from p2psgd.core.effects import Note
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
+from p2psgd.core.votes import NO_VIEW
 from tests.sim.chaos import Chaos
 from tests.sim.clock import Clock
+from tests.sim.convergence import Convergence
 from tests.sim.daemon import Daemon
-from tests.sim.faults import SmallLog, Unlinked
-from tests.sim.invariants import Inspector, check_converged
-from tests.sim.ledger import label
+from tests.sim.disk import Disk
+from tests.sim.faults import LateStart, SmallLog
+from tests.sim.invariants import Inspector
 from tests.sim.mesh import Mesh
 from tests.sim.network import Line
 from tests.sim.outcome import Outcome, Violation
+from tests.sim.places import node_at
 from tests.sim.scenario import Scenario
+from tests.sim.sightings import note_note
 from tests.sim.tampering import Tamperer
 from tests.sim.trace import describe
+from tests.sim.whole import Grave, bury
 
-HEALING_S_MAX: Final = 40.0  # 8 patiences: a silent link is closed after 4, dialled again after up to 3
-POLL_S: Final = 0.5
 LARGE_LOG_BYTES: Final = 1 << 26
+SLICE: Final = 64  # coordinates in one turn, in place of a quarter of a million
+CHUNK_BYTES: Final = 256  # of a snapshot, in place of as many KiB
 
 
 class World:
@@ -38,30 +47,37 @@ class World:
     def __init__(self, scenario: Scenario, *, tracing: bool = False) -> None:
         self.scenario = scenario
         self.tracing = tracing
+        self.training = True
         self.lines_of_trace: list[str] = []
         self.sightings: Counter[str] = Counter()
         self.clock = Clock()
-        self.daemons: dict[int, Daemon] = {}
-        self._lives: Counter[int] = Counter()
+        self.daemons: dict[int, Daemon] = {}  # by place
+        self.graves: dict[Origin, Grave] = {}
+        self._evicted: set[int] = set()
         self._disturbed: dict[int, float] = {}
-        numbers = range(1, scenario.nodes + 1)
+        places = range(1, scenario.nodes + 1)
         chance = Random(f"{scenario.seed} initial")
         initial = np.array([chance.randint(-1000, 1000) for _ in range(scenario.weights)], np.int32)
         self.spec = RunSpec(
-            (("net", (scenario.weights,)),), -20, "async", "simulated", hash_coordinates(initial)
+            (("net", (scenario.weights,)),),
+            *(-20, "async", "simulated", hash_coordinates(initial), scenario.two_nodes),
         )
         self.inspector = Inspector(self, initial)
-        self.lines = {(a, b): self._line(a, b) for a in numbers for b in numbers if a != b}
-        self._trainers = {number: Random(f"{scenario.seed} trainer {number}") for number in numbers}
-        self._diallers = {number: Random(f"{scenario.seed} dialler {number}") for number in numbers}
-        self._budgets = dict.fromkeys(numbers, LARGE_LOG_BYTES)
-        self._budgets |= {
-            each.node: each.budget_bytes for each in scenario.faults if isinstance(each, SmallLog)
+        self.lines = {(a, b): self._line(a, b) for a in places for b in places if a != b}
+        self.disks = {place: Disk(place, self.spec.key) for place in places}
+        self._disks_used: Counter[int] = Counter()
+        self._streams = {
+            (what, place): Random(f"{scenario.seed} {what} {place}")
+            for what in ("trainer", "dialler", "keeper")
+            for place in places
         }
-        self._unlinked = {(each.node, each.other) for each in scenario.faults if isinstance(each, Unlinked)}
-        self._chaos = Chaos(self, scenario.faults)
-        for number in numbers:
-            self.boot(number)
+        self._logs = {place: SmallLog(place, LARGE_LOG_BYTES, 0) for place in places}
+        self._logs |= {each.node: each for each in scenario.faults if isinstance(each, SmallLog)}
+        self.chaos = Chaos(self, scenario.faults)
+        self.convergence = Convergence(self)
+        late = {each.node: each.at for each in scenario.faults if isinstance(each, LateStart)}
+        for place in places:
+            self.clock.at(late.get(place, 0.0), self._start, place)
 
     def _line(self, source: int, target: int) -> Line:
         scenario = self.scenario
@@ -72,7 +88,7 @@ class World:
             jitter_s=scenario.jitter_s,
             bytes_per_s=scenario.bytes_per_s,
         )
-        line.tamperer = Tamperer(scenario.weights, self.inspector.tampered)
+        line.tamperer = Tamperer(scenario.weights, self.inspector.judge.tampered)
         return line
 
     # -- what others see
@@ -91,97 +107,95 @@ class World:
         """All processes."""
         return list(self.daemons.values())
 
-    def see(self, what: str) -> None:
+    def see(self, what: str, times: int = 1) -> None:
         """Count an event worth knowing."""
-        self.sightings[what] += 1
+        self.sightings[what] += times
+
+    def noted(self, daemon: Daemon, note: Note) -> None:
+        """A node has something to tell."""
+        note_note(self.see, daemon.replica, note, self._evicted)
+        if note.kind == "snapshot given" and note.node is not None:
+            self.chaos.snapshot_begun(daemon.place, note.node % 10)
 
     def trace(self, who: str, what: object) -> None:
         """Write a line of the trace, if there is one."""
         if self.tracing:
             self.lines_of_trace.append(f"{self.clock.now:11.6f}  {who}  {describe(what)}")
 
-    def disturb(self, number: int) -> None:
+    def disturb(self, place: int) -> None:
         """A node was paused, resumed or ended."""
-        self._disturbed[number] = self.clock.now
+        self._disturbed[place] = self.clock.now
 
-    def disturbed_at(self, number: int) -> float:
+    def disturbed_at(self, place: int) -> float:
         """When a node was last not running as it should."""
-        daemon = self.daemons.get(number)
+        daemon = self.daemons.get(place)
         if daemon is None or daemon.paused:
             return self.clock.now
-        return self._disturbed.get(number, -1e9)
+        return self._disturbed.get(place, -1e9)
 
-    def boot(self, number: int) -> None:
-        """Start a node: a new incarnation with an empty replica."""
-        self._lives[number] += 1
-        if self._lives[number] > 1:
+    # -- processes
+
+    def _start(self, place: int) -> None:
+        if place not in self.daemons and place not in self.chaos.returning:
+            self.boot(place)
+
+    def boot(self, place: int) -> None:
+        """Start a node from its disk: a new incarnation."""
+        disk = self.disks[place]
+        if disk.lives:
             self.see("restart")
-        self.daemons[number] = Daemon(
+        if disk.checkpoints:
+            self.see("restart from checkpoint")
+        self.daemons[place] = Daemon(
             self,
             self.spec,
-            Origin(number, self._lives[number]),
-            log_budget_bytes=self._budgets[number],
-            trainer=self._trainers[number],
-            mesh=self._diallers[number],
+            disk,
+            log=self._logs[place],
+            trainer=self._streams["trainer", place],
+            mesh=self._streams["dialler", place],
+            keeper=self._streams["keeper", place],
         )
 
-    def died(self, daemon: Daemon) -> None:
-        """A process has ended."""
-        self.sightings["duplicate dropped"] += daemon.replica.duplicates
-        if self.daemons.get(daemon.me.node) is daemon:
-            del self.daemons[daemon.me.node]
-        self._chaos.died(daemon.me.node)
+    def died(self, daemon: Daemon, back_after_s: float | None) -> None:
+        """A process has ended; it has itself started again after `back_after_s`."""
+        self.sightings["duplicate dropped"] += daemon.replica.parts.tally.duplicates
+        self.graves[daemon.me] = bury(daemon)
+        if self.daemons.get(daemon.place) is daemon:
+            del self.daemons[daemon.place]
+        self.chaos.died(daemon.place, back_after_s)
+
+    def replace_disk(self, place: int) -> None:
+        """A new machine with a new node id; only if the run's votes survive that, else the disk is saved."""
+        others = [disk for other, disk in self.disks.items() if other != place]
+        nodes = {disk.node for disk in others}
+        agreement = self.inspector.agreement
+        ignorant = {disk.node for disk in others if disk.votes.view.number == 0} | {place}
+        views = [agreement.latest, *(disk.votes.value for disk in others if disk.votes.value is not None)]
+        if agreement.is_quorum(NO_VIEW, ignorant):
+            return
+        if all(agreement.is_quorum(view, nodes) for view in views):
+            self.see("disk lost")
+            self._disks_used[place] += 1
+            self.disks[place] = Disk(node_at(place, self._disks_used[place]), self.spec.key)
+            self.disks[place].full = 0
 
     # -- the two phases
 
     def run(self) -> float:
         """Run it all; returns how long convergence took after the last disturbance."""
         self.clock.run_until(self.scenario.chaos_s)
-        calm_since = self.clock.now
-        for line in self.lines.values():
-            assert line.tamperer is not None
-            line.tamperer.clear()
-        while True:
-            if self._chaos.returning or any(daemon.stopping for daemon in self.daemons.values()):
-                calm_since = self.clock.now
-            apart = self._apart()
-            if apart is None and calm_since < self.clock.now:
-                break
-            if apart is not None and self.clock.now > calm_since + HEALING_S_MAX:
-                raise Violation("I4", f"{HEALING_S_MAX:.0f} s after all was healed {apart}")
-            self.clock.run_until(self.clock.now + POLL_S)
-        self._check_end()
-        return self.clock.now - calm_since
+        return self.convergence.run()
 
-    def _apart(self) -> str | None:
-        """Which two nodes, that could reach each other by way of living ones, have not applied the same."""
-        for group in self._groups():
-            for daemon in group[1:]:
-                if daemon.replica.frontier.packed() != group[0].replica.frontier.packed():
-                    rows = [each.replica.frontier.rows() for each in (group[0], daemon)]
-                    only = [sorted(set(mine) - set(theirs)) for mine, theirs in (rows, rows[::-1])]
-                    (ours, theirs) = ([row[:3] for row in side] for side in only)
-                    return f"{label(group[0].me)} has applied {ours} where {label(daemon.me)} has {theirs}"
-        return None
 
-    def _groups(self) -> list[list[Daemon]]:
-        groups: list[list[Daemon]] = []
-        for number in sorted(self.daemons):
-            daemon = self.daemons[number]
-            joined = [group for group in groups if any(self._linkable(daemon, each) for each in group)]
-            groups = [group for group in groups if group not in joined]
-            groups.append([*(each for group in joined for each in group), daemon])
-        return groups
-
-    def _linkable(self, one: Daemon, other: Daemon) -> bool:
-        return tuple(sorted((one.me.node, other.me.node))) not in self._unlinked
-
-    def _check_end(self) -> None:
-        for group in self._groups():
-            check_converged(group)
-        for daemon in self.living():
-            self.inspector.check_whole(daemon)
-            self.sightings["duplicate dropped"] += daemon.replica.duplicates
+@contextmanager
+def small_pieces() -> Iterator[None]:
+    """Copies take several turns and snapshots several frames, though they are small."""
+    usual = sweeping.SLICE, snapshot_giving.CHUNK_BYTES
+    try:
+        sweeping.SLICE, snapshot_giving.CHUNK_BYTES = SLICE, CHUNK_BYTES  # type: ignore[misc]
+        yield
+    finally:
+        sweeping.SLICE, snapshot_giving.CHUNK_BYTES = usual  # type: ignore[misc]
 
 
 def simulate(scenario: Scenario, *, tracing: bool = False) -> Outcome:
@@ -189,8 +203,9 @@ def simulate(scenario: Scenario, *, tracing: bool = False) -> Outcome:
     outcome = Outcome(scenario.seed)
     world = None
     try:
-        world = World(scenario, tracing=tracing)
-        outcome.healing_s = world.run()
+        with small_pieces():
+            world = World(scenario, tracing=tracing)
+            outcome.healing_s = world.run()
     except Violation as violation:
         outcome.violation, outcome.name = str(violation), violation.name
     except Exception as error:
@@ -202,5 +217,6 @@ def simulate(scenario: Scenario, *, tracing: bool = False) -> Outcome:
         outcome.events = world.inspector.events
         outcome.updates = world.inspector.ledger.updates
         outcome.sightings = world.sightings
+        outcome.sightings["race of two views"] += world.inspector.agreement.races
         outcome.trace = world.lines_of_trace
     return outcome

@@ -1,0 +1,205 @@
+"""The second phase: the core is healed, the rest stays as it is for ever, and the core must be one again.
+
+The core is all nodes but the outcasts, and of these as many as the latest view needs for a quorum. Once all
+of it is equal and READY the trainers may go on for a while, and it must be equal again.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from p2psgd.core.events import RemovalAsked
+from p2psgd.core.frontier import Origin
+from tests.sim.chaos import Chaos
+from tests.sim.clock import Clock
+from tests.sim.daemon import Daemon
+from tests.sim.disk import Disk
+from tests.sim.faults import Outcast
+from tests.sim.invariants import Inspector
+from tests.sim.ledger import label
+from tests.sim.outcome import Violation
+from tests.sim.scenario import Scenario
+from tests.sim.whole import check_converged
+
+POLL_S: Final = 0.5
+CALM_S_MAX: Final = 3000.0
+PERSON_PATIENCES: Final = 3  # of calm in which nobody was READY, until a person steps in
+PATIENCES_MAX: Final = 30  # links: 8; then views, barrier, snapshot, and all of it again after a failure
+WORK_PATIENCES_MAX: Final = 20  # in which every node of the core must have made an update
+
+
+class World(Protocol):
+    """What is healed."""
+
+    scenario: Scenario
+    clock: Clock
+    chaos: Chaos
+    inspector: Inspector
+    daemons: dict[int, Daemon]
+    disks: dict[int, Disk]
+    training: bool
+
+    def see(self, what: str, times: int = 1) -> None: ...
+
+
+class Convergence:
+    """Of one run."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._outcasts = {each.node: each for each in world.scenario.faults if isinstance(each, Outcast)}
+        self._calm_since = 0.0
+        self._owed: dict[Origin, int] = {}  # what the core had when it was healed
+
+    def run(self) -> float:
+        """Heal and wait; returns how long it took."""
+        world = self._world
+        world.training = False
+        world.chaos.calm()
+        for outcast in self._outcasts.values():
+            world.chaos.cast_out(outcast)
+        self._owe()
+        took = self._wait()
+        if world.scenario.work_s:
+            self._work()
+            self._wait()
+        self._check_end()
+        return took
+
+    def _owe(self) -> None:
+        for daemon in self._core():
+            for origin in daemon.replica.frontier:
+                self._owed[origin] = max(daemon.replica.frontier.sequence(origin), self._owed.get(origin, 0))
+
+    def _core(self) -> list[Daemon]:
+        return [daemon for place, daemon in self._world.daemons.items() if place not in self._outcasts]
+
+    def _wait(self) -> float:
+        world = self._world
+        self._calm_since = world.clock.now
+        while True:
+            self._keep_quorum()
+            if self._is_disturbed():
+                self._calm_since = world.clock.now
+            self._ask_person()
+            apart = self._apart()
+            if apart is None and self._calm_since < world.clock.now:
+                return world.clock.now - self._calm_since
+            limit_s = PATIENCES_MAX * world.scenario.patience_s + self._backoff_s() + self._transfer_s()
+            if world.clock.now > world.scenario.chaos_s + CALM_S_MAX:
+                raise Violation("I4", f"{CALM_S_MAX:.0f} s after all was healed there is no calm: {apart}")
+            if apart is not None and world.clock.now > self._calm_since + limit_s:
+                raise Violation("I4", f"{limit_s:.0f} s after all was healed {apart}")
+            world.clock.run_until(world.clock.now + POLL_S)
+
+    def _keep_quorum(self) -> None:
+        """Take in outcasts that the latest view cannot do without."""
+        agreement = self._world.inspector.agreement
+        view = agreement.latest
+        core = {disk.node for place, disk in self._world.disks.items() if place not in self._outcasts}
+        for place in sorted(self._outcasts):
+            if agreement.is_quorum(view, core):
+                return
+            node = self._world.disks[place].node
+            if view.number == 0 or node in view.lives:
+                self._world.chaos.take_in(self._outcasts.pop(place))
+                self._calm_since = self._world.clock.now
+                core.add(node)
+        if not agreement.is_quorum(view, core):
+            raise Violation("setup", f"no quorum of {view} can ever come back")
+
+    def _ask_person(self) -> None:
+        """When all who live have lost their memory, nobody may evict who is gone and might have kept it:
+        then a person who knows has it removed.
+        """
+        core, now = self._core(), self._world.clock.now
+        if now < self._calm_since + PERSON_PATIENCES * self._world.scenario.patience_s:
+            return
+        if any(daemon.replica.ready for daemon in core):
+            return
+        here = {daemon.me.node for daemon in core}
+        for daemon in core:
+            for node in sorted(daemon.replica.membership.view.lives.keys() - here):
+                daemon.when_running(daemon.handle, RemovalAsked(node, forbid=False))
+                self._calm_since = now
+        if self._calm_since == now:
+            self._world.see("removed by a person")
+
+    def _is_disturbed(self) -> bool:
+        world = self._world
+        core = self._core()
+        return (
+            not world.chaos.returning <= self._outcasts.keys()
+            or any(daemon.stopping or daemon.book.flipped for daemon in core)
+            or len(core) + len(self._outcasts) < world.scenario.nodes
+        )
+
+    def _backoff_s(self) -> float:
+        """How long, from the calm on, those that were evicted for slowness had to wait."""
+        ends = (
+            past.at + daemon.replica.timing.backoff_s(past.times)
+            for daemon in self._core()
+            for past in daemon.replica.membership._wishes._evictions.values()
+        )
+        return max(0.0, max(ends, default=0.0) - self._calm_since)
+
+    def _transfer_s(self) -> float:
+        """I8: twice what is missing by the bandwidth, at most a replica and a log for each node."""
+        scenario = self._world.scenario
+        size = 4 * scenario.weights + sum(
+            daemon.replica.log.bytes_held + daemon.replica.log.bytes_stored for daemon in self._core()
+        )
+        return 2 * scenario.nodes * size / scenario.bytes_per_s
+
+    def _apart(self) -> str | None:
+        """What keeps the core from being one."""
+        core = self._core()
+        if not core:
+            return "nobody lives"
+        first = core[0]
+        for daemon in core:
+            if not daemon.replica.ready:
+                return f"{label(daemon.me)} is not ready: {daemon.replica.waiting_for()}"
+            if daemon.replica.frontier._rows != first.replica.frontier._rows:
+                rows = [each.replica.frontier.rows() for each in (first, daemon)]
+                only = [sorted(set(mine) - set(theirs)) for mine, theirs in (rows, rows[::-1])]
+                (ours, theirs) = ([row[:3] for row in side] for side in only)
+                return f"{label(first.me)} has applied {ours} where {label(daemon.me)} has {theirs}"
+        return None
+
+    def _work(self) -> None:
+        """The trainers go on: nobody may be kept from it for long."""
+        world = self._world
+        clock = world.clock
+        world.training = True
+        before = {daemon.me: daemon.trainer.updates for daemon in self._core()}
+        begun = clock.now
+        clock.run_until(begun + world.scenario.work_s)
+        while idle := [
+            daemon
+            for daemon in self._core()
+            if daemon.trainer.updates == before.get(daemon.me) and daemon.me in daemon.view
+        ]:
+            if clock.now > begun + WORK_PATIENCES_MAX * world.scenario.patience_s + 300.0:
+                words = f"{label(idle[0].me)} made no update: {idle[0].replica.waiting_for()}"
+                raise Violation("stall", words)
+            clock.run_until(clock.now + POLL_S)
+        world.training = False
+        world.see("worked on")
+
+    def _check_end(self) -> None:
+        world = self._world
+        core = self._core()
+        check_converged(core)
+        for daemon in world.daemons.values():
+            world.inspector.check_whole(daemon)
+        world.inspector.check_pairs()
+        for daemon in core:
+            world.see("duplicate dropped", daemon.replica.parts.tally.duplicates)
+            for origin, sequence in self._owed.items():
+                has = daemon.replica.frontier.sequence(origin)
+                if has < sequence and has + 1 < world.inspector.judge.abandoned.get(origin, 2**64):
+                    words = (
+                        f"{label(daemon.me)} has {has} updates of {label(origin)}, the core had {sequence}"
+                    )
+                    raise Violation("loss", words)

@@ -1,0 +1,83 @@
+"""What of a node survives its crash: votes, two checkpoints, own updates; as keeper.py has it kept."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.core.effects import WriteCheckpoint
+from p2psgd.core.frontier import Origin
+from p2psgd.core.restored import Restored
+from p2psgd.core.run_spec import RunSpec
+from p2psgd.core.votes import NO_VOTES, Votes
+from p2psgd.wire import codec
+from p2psgd.wire.messages import FrontierRow
+from tests.core.stores import MemoryStore
+
+CHECKPOINTS_KEPT = 2
+
+
+class Disk:
+    """One node's. `full`: how many faults keep anything from being written now."""
+
+    def __init__(self, node: int, key: int) -> None:
+        self.key = key  # of the run's digests
+        self.node = node
+        self.lives = 0
+        self.full = 0
+        self.store: MemoryStore | None = None  # of the life that runs
+        self.votes: Votes = NO_VOTES
+        self.checkpoints: list[WriteCheckpoint] = []  # the newest last
+        self.own: list[tuple[Origin, int, bytes]] = []  # in order of their making
+
+    def fill(self) -> None:
+        """From now on nothing can be written."""
+        self.full += 1
+        if self.store is not None:
+            self.store.writable = False
+
+    def empty(self) -> None:
+        """One reason less."""
+        self.full -= 1
+        if self.store is not None:
+            self.store.writable = not self.full
+
+    def keep(self, checkpoint: WriteCheckpoint) -> bool:
+        """One more checkpoint, unless memory is damaged; own updates that are in all that are kept go."""
+        if codec.digest_coordinates(checkpoint.coordinates, self.key) != checkpoint.digest:
+            return False
+        self.checkpoints = [*self.checkpoints, checkpoint][-CHECKPOINTS_KEPT:]
+        oldest = {Origin(row.node, row.incarnation): row.sequence for row in self.checkpoints[0].rows}
+        self.own = [each for each in self.own if each[1] > oldest.get(each[0], 0)]
+        return True
+
+    def damage(self) -> None:
+        """The newest checkpoint, if it is not the only one, cannot be read any more."""
+        if len(self.checkpoints) == CHECKPOINTS_KEPT:
+            self.checkpoints.pop()
+
+    def abandon(self) -> None:
+        """What a replica could go on from is moved out of the way; votes stay."""
+        self.checkpoints, self.own = [], []
+
+    def restored(self, spec: RunSpec, initial: NDArray[np.int32]) -> Restored | None:
+        """What a new life begins with: the newest checkpoint that fits its digest, and own updates."""
+        for checkpoint in reversed(self.checkpoints):
+            if codec.digest_coordinates(checkpoint.coordinates, spec.key) == checkpoint.digest:
+                return self._beyond(
+                    checkpoint.coordinates.copy(), checkpoint.rows, checkpoint.digest, checkpoint.tail
+                )
+        if not self.own:
+            return None
+        return self._beyond(initial.copy(), [], codec.digest_coordinates(initial, spec.key), [])
+
+    def _beyond(
+        self, coordinates: NDArray[np.int32], rows: list[FrontierRow], digest: int, tail: list[bytes]
+    ) -> Restored:
+        applied = {Origin(row.node, row.incarnation): row.sequence for row in rows}
+        own = []
+        for origin, sequence, frame in self.own:
+            if sequence == applied.get(origin, 0) + 1:
+                own.append(frame)
+                applied[origin] = sequence
+        return Restored(coordinates, rows, digest, tail, own)

@@ -1,0 +1,161 @@
+"""What may only happen when a fault explains it: links dropped, alarms, nodes that stop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+from p2psgd.core.effects import Alarm, Drop, Effect, Halt
+from p2psgd.core.events import Event, UpdateReceived
+from p2psgd.core.frontier import Origin
+from tests.sim.faults import FlippedBit, Forged, Tampering
+from tests.sim.ledger import label
+from tests.sim.network import Line
+from tests.sim.outcome import Violation
+from tests.sim.places import place_of
+from tests.sim.scenario import Scenario
+from tests.sim.whole import Grave
+
+if TYPE_CHECKING:
+    from tests.sim.daemon import Daemon
+
+HARMED_FRAME_REASONS: Final = {  # how a frame with a wrong bit may show: in its body, or in its prefix
+    *("checksum", "update length", "frame type", "frame length", "frame order", "message", "snapshot"),
+}
+
+
+class World(Protocol):
+    """What the judge sees of the world."""
+
+    scenario: Scenario
+    lines: dict[tuple[int, int], Line]
+    graves: dict[Origin, Grave]
+
+    @property
+    def now(self) -> float: ...
+    def living(self) -> list[Daemon]: ...
+    def disturbed_at(self, place: int) -> float: ...
+    def see(self, what: str, times: int = 1) -> None: ...
+
+
+class Judge:
+    """Of one run."""
+
+    def __init__(self, world: World) -> None:
+        self.abandoned: dict[Origin, int] = {}  # by origin, from which sequence on updates may be lost
+        self._world = world
+        self._harmed: Counter[tuple[int, int]] = Counter()  # frames by direction, less links dropped for them
+        self._forged: Counter[tuple[int, int]] = Counter()
+
+    def tampered(self, tampering: Tampering) -> None:
+        """A frame was harmed: one link may be dropped for it."""
+        direction = tampering.source, tampering.target
+        self._world.see(f"fault done: {type(tampering).__name__}")
+        if isinstance(tampering, FlippedBit):
+            self._harmed[direction] += 1
+        elif isinstance(tampering, Forged):
+            self._forged[direction] += 1
+
+    def alarm(self, daemon: Daemon, event: Event, alarm: Alarm, effects: list[Effect]) -> None:
+        """A node tells people of trouble."""
+        if alarm.words.startswith("the log is "):
+            self._world.see("log nearly full")
+            return
+        if "bad memory" in alarm.words and daemon.book.flipped:
+            return
+        reasons = [effect.reason for effect in effects if isinstance(effect, Drop)]
+        forged = (
+            isinstance(event, UpdateReceived) and self._forged[place_of(event.peer.node), daemon.place] > 0
+        )
+        if not forged or reasons != ["digest"]:
+            raise Violation(
+                "alarm", f"{label(daemon.me)} raised an alarm that no fault explains: {alarm.words}"
+            )
+
+    def refusal(self, daemon: Daemon, place: int, reason: str, words: str) -> None:
+        """A node closes the connection to `place` because that broke the protocol, or is silent."""
+        direction = place, daemon.place
+        if reason == "silent":
+            self._world.see("silent link closed")
+            explained = self._was_silent(daemon, place)
+        elif reason == "slow":
+            self._world.see("slow joiner dropped")
+            explained = self._was_silent(daemon, place) or self._is_slow(daemon, place)
+        elif reason == "superseded":
+            self._world.see("superseded")
+            explained = True
+        elif reason == "digest":
+            self._world.see("link dropped by digest")
+            self._forged[direction] -= 1
+            explained = self._forged[direction] >= 0
+        elif reason == "snapshot" and "not any more" in words:
+            self._world.see("late snapshot refused")  # its joiner had given it up
+            explained = True
+        elif reason == "snapshot" and any(
+            each.place == place and each.book.flipped for each in self._world.living()
+        ):
+            self._world.see("damaged snapshot refused")
+            explained = True
+        else:
+            self._world.see("link dropped by checksum" if reason == "checksum" else "link dropped by framing")
+            self._harmed[direction] -= 1
+            explained = reason in HARMED_FRAME_REASONS and self._harmed[direction] >= 0
+        if not explained:
+            raise Violation("drop", f"{label(daemon.me)} dropped node {place}: {reason}: {words}")
+
+    def _was_silent(self, daemon: Daemon, place: int) -> bool:
+        """A pause, a death, a cut or slow line, or a harmed length explains that nothing came lately."""
+        world = self._world
+        line = world.lines[place, daemon.place]
+        lately = world.now - daemon.replica.timing.silence_s - world.scenario.patience_s
+        return (
+            line.impaired
+            or line.impaired_at > lately
+            or world.disturbed_at(place) > lately
+            or daemon.resumed_at > lately
+            or self._harmed[place, daemon.place] > 0
+        )
+
+    def _is_slow(self, daemon: Daemon, place: int) -> bool:
+        line = self._world.lines[daemon.place, place]
+        return line.impaired or line.impaired_at > self._world.now - daemon.replica.timing.silence_s
+
+    def halt(self, daemon: Daemon, halt: Halt) -> None:
+        """A node stops by itself."""
+        if halt.abandon:
+            self._abandonment(daemon)
+        elif halt.again and daemon.book.flipped:
+            self._lose_memory(daemon)
+        else:
+            raise Violation("halt", f"{label(daemon.me)} stopped without need: {halt.words}")
+
+    def _lose_memory(self, daemon: Daemon) -> None:
+        """Its memory is damaged and found no donor: what only that held dies with it, as in a crash."""
+        others = [each.replica for each in self._world.living() if each is not daemon]
+        for origin in daemon.replica.frontier:
+            first = max((each.frontier.sequence(origin) for each in others), default=0) + 1
+            if daemon.replica.frontier.sequence(origin) >= first:
+                self.abandoned[origin] = min(first, self.abandoned.get(origin, first))
+
+    def _abandonment(self, daemon: Daemon) -> None:
+        """Allowed only for what all others that had it have lost with their memory."""
+        replica = daemon.replica
+        lost = 0
+        for origin in replica.frontier:
+            others = [each.replica for each in self._world.living() if each is not daemon]
+            best = max((each.frontier.sequence(origin) for each in others), default=0)
+            floor = replica.log.floor(origin)
+            if floor > best:
+                graves: Mapping[Origin, Grave] = self._world.graves
+                if not any(grave.rows.get(origin, 0) >= floor for grave in graves.values()):
+                    words = (
+                        f"{label(daemon.me)} loses {label(origin)} from {best + 1} on, that nobody else had"
+                    )
+                    raise Violation("loss", words)
+                lost += replica.frontier.sequence(origin) - best
+            if replica.frontier.sequence(origin) > best:
+                first = best + 1
+                self.abandoned[origin] = min(first, self.abandoned.get(origin, first))
+        self._world.see("lost, and said so")
+        self._world.see("updates lost", lost)

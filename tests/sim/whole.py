@@ -1,0 +1,180 @@
+"""What must hold of one node, and of every two, at any moment; looked at every so often, and at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import combinations, permutations
+from typing import TYPE_CHECKING, Final
+
+from p2psgd.core.frontier import Origin
+from p2psgd.core.log import ENTRY_BYTES
+from p2psgd.core.replica import Replica
+from p2psgd.core.restored import Restored
+from p2psgd.core.snapshots import TAIL_PER_CAPACITY
+from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES
+from p2psgd.wire.update import parse_update
+from tests.sim.agreement import Agreement
+from tests.sim.ledger import Ledger, label
+from tests.sim.outcome import Violation
+
+if TYPE_CHECKING:
+    from tests.sim.daemon import Daemon
+
+UNTIL_STALL_FRAMES: Final = 4  # between two looks at the log a node makes no more than these
+
+
+@dataclass(frozen=True, slots=True)
+class Grave:
+    """What a life has applied, or had when it ended, the number of its view, and whether it was READY."""
+
+    rows: Mapping[Origin, int]
+    view: int
+    ready: bool
+
+
+def bury(daemon: Daemon) -> Grave:
+    """A life as it is now."""
+    replica = daemon.replica
+    rows = {origin: row[0] for origin, row in replica.frontier._rows.items()}
+    return Grave(rows, replica.membership.view.number, replica.ready)
+
+
+def check_one(daemon: Daemon, ledger: Ledger) -> None:
+    """A node's digest, log, cursors and acknowledgements."""
+    replica = daemon.replica
+    if not daemon.book.flipped and replica.lattice.digest != replica.lattice.recompute_digest():
+        raise Violation("I9", f"the running digest of {label(daemon.me)} is not that of its weights")
+    _check_log(replica, ledger)
+    if not replica.parts.quarantined:
+        _check_pushed(replica)
+    acknowledged = replica.parts.tally.acknowledged
+    if acknowledged > ledger.spread.get(daemon.me, 0):
+        raise Violation(
+            "acknowledgement",
+            f"{label(daemon.me)} takes its {acknowledged} updates for acknowledged, but no "
+            f"other node ever had more than {ledger.spread.get(daemon.me, 0)}",
+        )
+
+
+def check_restored(replica: Replica, restored: Restored | None) -> None:
+    """Own updates that were on the disk are applied."""
+    for frame in () if restored is None else restored.own:
+        header, _ = parse_update(frame[PREFIX.size :], replica.spec.weights)
+        if replica.frontier.sequence(Origin(header.node, header.incarnation)) < header.sequence:
+            words = f"{label(replica.me)} lacks its node's update {header.sequence}, which was on its disk"
+            raise Violation("disk", words)
+
+
+def _check_pushed(replica: Replica) -> None:
+    """I11: what a peer is sent depends on its own credit and on nobody else."""
+    for peer in replica.peers.values():
+        if peer.credit <= 0:
+            continue
+        for origin, cursor in peer.cursors.items():
+            end = replica.frontier.sequence(origin) if cursor.last is None else cursor.last
+            if not cursor.parked and cursor.next <= end:
+                raise Violation(
+                    "push",
+                    f"{label(replica.me)} has credit for {label(peer.origin)} and does not send it update "
+                    f"{cursor.next} of {label(origin)}",
+                )
+        if peer.feed is not None:
+            raise Violation(
+                "push", f"{label(replica.me)} does not go on with {label(peer.origin)}'s snapshot"
+            )
+
+
+def _check_log(replica: Replica, ledger: Ledger) -> None:
+    log, me = replica.log, label(replica.me)
+    frame_bytes = max((len(entries[-1].frame) for entries in ledger.entries.values()), default=0)
+    over = log.bytes_held + log.bytes_stored - log.capacity
+    tail_bytes = TAIL_PER_CAPACITY * log.capacity * (1 + ENTRY_BYTES / UPDATE_HEADER_BYTES)
+    if over > UNTIL_STALL_FRAMES * (frame_bytes + 200) + tail_bytes:
+        raise Violation("I7", f"the log of {me} is {over} bytes beyond its {log.capacity}")
+    held = 0
+    for origin in replica.frontier:
+        floor, last = log.floor(origin), replica.frontier.sequence(origin)
+        held += last - floor
+        for sequence in {min(floor + 1, last), last} if floor < last else ():
+            entry = ledger.entry(origin, sequence)
+            if entry is None or log.frame(origin, sequence) != entry.frame:
+                raise Violation("I5", f"the log of {me} lacks {label(origin)}'s update {sequence}")
+    if held != len(log):
+        raise Violation("I5", f"the log of {me} holds {len(log)} updates, by its floors {held}")
+
+
+def check_all(daemons: list[Daemon], graves: Mapping[Origin, Grave], agreement: Agreement) -> None:
+    """Of every two nodes."""
+    seen: dict[frozenset[tuple[Origin, tuple[int, int, int]]], Daemon] = {}
+    for daemon in daemons:
+        if daemon.book.flipped:
+            continue
+        other = seen.setdefault(frozenset(daemon.replica.frontier._rows.items()), daemon)
+        if other.replica.lattice.digest != daemon.replica.lattice.digest:
+            raise Violation(
+                "I9", f"{label(daemon.me)} and {label(other.me)} have applied the same and differ"
+            )
+    lives = {daemon.me: daemon for daemon in daemons}
+    for daemon in daemons:
+        view = daemon.replica.membership.view
+        for member in view.members if daemon.replica.ready else ():
+            living = lives.get(member)
+            last = graves.get(member) if living is None else bury(living)
+            since = agreement.member_since(member, view.number)
+            if agreement.member_since(daemon.me, view.number) > since:
+                continue  # what this one gave up before it was admitted it gives by snapshot
+            if last is not None and last.ready and last.view >= since:
+                _check_floors(daemon.replica, member, last.rows)
+
+
+def _check_floors(replica: Replica, member: Origin, rows: Mapping[Origin, int]) -> None:
+    """I5, I10: nobody has given up what a READY member of its view lacks."""
+    for origin in replica.frontier:
+        floor = replica.log.floor(origin)
+        if floor > rows.get(origin, 0):
+            raise Violation(
+                "I5",
+                f"{label(replica.me)} has given up {label(origin)} up to {floor}, while {label(member)}, a "
+                f"READY member of its view, has applied {rows.get(origin, 0)}",
+            )
+
+
+def find_trapped(daemons: Iterable[Daemon]) -> str | None:
+    """I5: of two nodes one has what the other can neither be told nor take as a snapshot without loss."""
+    replicas = [daemon.replica for daemon in daemons]
+    for one, other in permutations(replicas, 2):
+        lacking = [
+            origin
+            for origin in one.frontier
+            if one.frontier.sequence(origin) > other.frontier.sequence(origin)
+        ]
+        if all(_is_replayable(replicas, other, origin) for origin in lacking):
+            continue
+        if _loss(other, one) and _loss(one, other):
+            return (
+                f"{label(other.me)} can never be told all that {label(one.me)} has, nor the other way round"
+            )
+    return None
+
+
+def _is_replayable(replicas: list[Replica], lacks: Replica, origin: Origin) -> bool:
+    applied = lacks.frontier.sequence(origin)
+    return any(each.log.floor(origin) <= applied < each.frontier.sequence(origin) for each in replicas)
+
+
+def _loss(taker: Replica, donor: Replica) -> int:
+    return taker.parts.state.lost_by({origin: donor.frontier.sequence(origin) for origin in donor.frontier})
+
+
+def check_converged(daemons: Iterable[Daemon]) -> None:
+    """I4: equal frontiers, digests and bytes."""
+    for one, other in combinations(daemons, 2):
+        a, b = one.replica, other.replica
+        same = (
+            a.frontier.rows() == b.frontier.rows()
+            and a.lattice.digest == b.lattice.digest
+            and a.lattice.coordinates.tobytes() == b.lattice.coordinates.tobytes()
+        )
+        if not same:
+            raise Violation("I4", f"{label(one.me)} and {label(other.me)} differ after convergence")
