@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard p2psgd/wire/native/*.?pp p2psgd/wire/native/kernels/*)
 
-.PHONY: demo test lint bench fuzz sim wheel clean
+.PHONY: demo test lint bench fuzz sim chaos wheel clean
 
 demo: $(VENV)/.ready
 	$(BIN)/p2psgd local -n 4 --recipe speech
@@ -30,6 +30,10 @@ fuzz: $(VENV)/.test
 # SEEDS=A:B of the simulator on all cores: see tests/sim/README.md.
 sim: $(VENV)/.test
 	$(BIN)/python -m tests.sim --seeds $(or $(SEEDS),0:10000) --processes 0
+
+# MINUTES of real nodes and real faults drawn from SEED; needs root: see tests/chaos/README.md.
+chaos: $(VENV)/.test
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 # An sdist, and out of it a wheel that needs no compiler and no libstdc++ where it is installed. auditwheel names the
 # oldest glibc it runs with; where it cannot (musl, say) the wheel keeps the tag of this machine, and make says so.

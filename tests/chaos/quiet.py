@@ -1,0 +1,80 @@
+"""A quiet point: everything is healed, no trainer makes updates, and all replicas must become equal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from p2psgd.errors import P2psgdError
+from p2psgd.local.convergence import Convergence, Origin, frontier_of, who_lacks_what
+from p2psgd.local.proof import prove
+from p2psgd.trainer.evaluation import evaluate
+from tests.chaos.nodes import Node
+from tests.chaos.trainer import RECIPE
+
+CONVERGED_WITHIN_S: Final = 60.0
+LOOK_EVERY_S: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class QuietPoint:
+    """What was found: `took_s` from the healing to equal frontiers; `findings` is empty if all is well."""
+
+    at_s: float
+    took_s: float
+    findings: tuple[str, ...]
+    frontier: Mapping[Origin, int]
+    digest: str | None
+    test_accuracy: float | None
+
+
+def find_equal(nodes: Sequence[Node], *, began: float, turn: Callable[[], None]) -> QuietPoint:
+    """Wait until all nodes answer and have applied the same, and compare their replicas byte by byte.
+
+    `began`: when the run did, on the monotonic clock; `turn` is called all the while, to keep the daemons up.
+    """
+    since = time.monotonic()
+    for node in nodes:
+        node.scrub()
+    convergence = Convergence(CONVERGED_WITHIN_S, since)
+    while True:
+        turn()
+        statuses = {node.name: node.look() for node in nodes}
+        flipped = {node.name for node in nodes if node.life is not None and node.life.is_flipped}
+        frontiers = {
+            name: frontier_of(status)
+            for name, status in statuses.items()
+            if status and status.get("run") and status.get("ready", True) and name not in flipped
+        }
+        now = time.monotonic()
+        if len(frontiers) == len(nodes):
+            convergence.look(frontiers, now)
+        if convergence.reached:
+            break
+        if now - since > CONVERGED_WITHIN_S:
+            silent = [f"{name} is not ready" for name in sorted(statuses.keys() - frontiers.keys())]
+            lacking = who_lacks_what(frontiers) + silent
+            words = f"not equal within {CONVERGED_WITHIN_S:.0f} s: {'; '.join(lacking) or 'still moving'}"
+            return QuietPoint(now - began, now - since, (words,), {}, None, None)
+        time.sleep(LOOK_EVERY_S)
+    for node in nodes:
+        node.remember(now)
+    applied = frontiers[nodes[0].name].applied
+    return _compare(nodes, applied, at_s=now - began, took_s=now - since)
+
+
+def _compare(
+    nodes: Sequence[Node], applied: Mapping[Origin, int], *, at_s: float, took_s: float
+) -> QuietPoint:
+    status = nodes[0].look(10.0) or {}
+    try:
+        key = int.from_bytes(bytes.fromhex(status["run"]["fingerprint"])[:8], "little")
+        replicas = [node.replica() for node in nodes]
+    except (P2psgdError, KeyError) as error:
+        return QuietPoint(at_s, took_s, (f"a replica could not be had: {error}",), applied, None, None)
+    proof = prove(replicas, key)
+    _, accuracy = evaluate(RECIPE, replicas[0].weights)
+    digest = None if proof.digest is None else f"{proof.digest:016x}"
+    return QuietPoint(at_s, took_s, tuple(proof.findings), applied, digest, accuracy)

@@ -1,0 +1,127 @@
+"""A daemon under attack, what can be seen of it, and frames that lie to it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.wire import codec
+from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
+from p2psgd.wire.messages import Reject, parse_message
+from tests.core.cluster import make_words
+from tests.daemons import Daemon
+from tests.stranger import Stranger
+
+
+class Target:
+    """One daemon whose trainer has finished."""
+
+    def __init__(self, daemon: Daemon, port: int) -> None:
+        self.daemon = daemon
+        self.port = port
+
+    def stranger(self, node: int) -> Stranger:
+        """A linked peer."""
+        return Stranger(self.daemon, self.port, node=node)
+
+    def connect(self) -> socket.socket:
+        """A connection that has not said HELLO."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+
+    def status(self) -> dict[str, Any]:
+        status = self.daemon.status()
+        assert status is not None
+        return status
+
+    def frontier(self) -> dict[int, int]:
+        """Sequence by node."""
+        return {int(row["id"], 16): row["sequence"] for row in self.status()["frontier"]}
+
+    def coordinates(self) -> NDArray[np.int32]:
+        return np.frombuffer(self.daemon.replica()[1], np.int32)
+
+    def state(self) -> tuple[tuple[int, bytes], dict[int, int]]:
+        """All that no bad frame may change."""
+        return self.daemon.replica(), self.frontier()
+
+    def code_of_refusal(self, node: int, data: bytes) -> str:
+        """Link as `node`, send `data`, and return the code of the REJECT that the daemon hangs up with."""
+        stranger = self.stranger(node)
+        try:
+            return refusal(stranger.socket, data)
+        finally:
+            stranger.close()
+
+    def memory_taken(self, action: Callable[[], None]) -> int:
+        """Bytes by which the daemon's resident memory was, at its peak, above what it was before.
+
+        The least of three times: the first also pays for what Python keeps for good, and whatever else the
+        daemon does falls into any of them.
+        """
+        return min(self._memory_taken_once(action) for _ in range(3))
+
+    def _memory_taken_once(self, action: Callable[[], None]) -> int:
+        process = Path(f"/proc/{self.daemon.process.pid}")
+        (process / "clear_refs").write_text("5")  # the peak starts again
+        before = memory_bytes(process, "VmRSS")
+        action()
+        return memory_bytes(process, "VmHWM") - before
+
+
+def memory_bytes(process: Path, what: str) -> int:
+    lines = (process / "status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(what))
+
+
+def refusal(connected: socket.socket, data: bytes) -> str:
+    """Send, read until the other side hangs up, and return the code of its REJECT; empty if none came."""
+    received = bytearray()
+    with contextlib.suppress(ConnectionError):
+        connected.sendall(data)
+    with contextlib.suppress(ConnectionError):
+        while piece := connected.recv(65536):
+            received += piece
+    code = ""
+    while received:
+        length, number = PREFIX.unpack_from(received)
+        body = received[PREFIX.size : PREFIX.size + length]
+        del received[: PREFIX.size + length]
+        if number == FrameType.REJECT:
+            message = parse_message(FrameType.REJECT, body)
+            assert isinstance(message, Reject)
+            code = message.code
+    return code
+
+
+CHECKED = struct.Struct("<QQQQQIIIB7s")
+
+
+def forged_update(
+    stranger: Stranger, indices: list[int], *, weights: int | None = None, payload: bytes = b"", **lies: Any
+) -> bytes:
+    """An UPDATE frame whose checksum is right and whose header says `lies`, by the names of its fields."""
+    words = make_words(indices)
+    payload = payload or codec.encode(words, weights or stranger.weights)
+    fields: dict[str, Any] = {
+        "node": stranger.node,
+        "incarnation": 1,
+        "sequence": 1,
+        "digest": codec.digest_words(words, 1, stranger.key),
+        "mini_batch": 1,
+        "step": 1,
+        "count": len(indices),
+        "length": len(payload),
+        "encoding": 1,
+        "zero": bytes(7),
+    }
+    assert lies.keys() <= fields.keys()
+    checked = CHECKED.pack(*(fields | lies).values())
+    checksum = codec.crc32c(payload, codec.crc32c(checked))
+    return pack_frame(FrameType.UPDATE, checked + checksum.to_bytes(4, "little") + payload)
