@@ -65,6 +65,7 @@ def test_a_recording_gives_the_updates_of_its_run(tmp_path: Path) -> None:
         mode="async",
         label="",
         initial=bytes(32),
+        two_nodes="stall",
         fingerprint=bytes(32),
         weights=32,
     )
