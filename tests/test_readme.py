@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,13 @@ README = Path(__file__).parent.parent / "README.md"
 
 @pytest.mark.timeout(180)
 def test_the_script_trains_on_two_nodes(tmp_path: Path) -> None:
-    (script,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    script, keeping = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    before, loop, after = script.partition("    while ")
+    keeping = textwrap.indent(textwrap.dedent(keeping), "    ")
     path = tmp_path / "train.py"
-    # The same script, and a look at how far its weights came.
-    path.write_text(script + "    assert np.abs(link.weights - truth).max() < 0.1\n")
+    # The same script, which keeps a state, and a look at how far its weights came.
+    check = "    assert np.abs(link.weights - truth).max() < 0.1\n"
+    path.write_text(f"import json\n{before}{keeping}{loop}{after}{check}")
     report = tmp_path / "report.json"
     command = [*P2PSGD, "local", "-n", "2", "--trainer", f"{sys.executable} {path}", "--report", str(report)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
