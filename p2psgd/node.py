@@ -443,7 +443,7 @@ class Node:
 
     def define_run(self, proposal: RunProposal, coordinates: NDArray[np.int32]) -> None:
         fields = (proposal.tensors, proposal.quantum_log2, proposal.mode, proposal.label)
-        spec = RunSpec(*fields, hash_coordinates(coordinates))
+        spec = RunSpec(*fields, hash_coordinates(coordinates), proposal.two_nodes)
         if self._replica is not None:
             if spec.fingerprint != self._replica.spec.fingerprint:
                 here, there = self._replica.spec.fingerprint.hex()[:16], spec.fingerprint.hex()[:16]
@@ -461,8 +461,10 @@ class Node:
             restored, trainer, votes = self._keeper.open(spec, coordinates)
         except P2psgdError as error:
             raise TrainerError(str(error)) from None
-        self._run = proposal
-        self._replica = Replica(
+        store = FrameFile(self.options.state, budget_bytes=self.options.store_budget_bytes)
+        if trainer is not None:
+            self._control.restore(trainer)
+        replica = Replica(
             spec,
             me=me,
             coordinates=coordinates,
@@ -472,16 +474,15 @@ class Node:
             votes=votes,
             restored=restored,
             log_budget_bytes=self.options.log_budget_bytes,
-            store=FrameFile(self.options.state, budget_bytes=self.options.store_budget_bytes),
+            store=store,
             store_budget_bytes=self.options.store_budget_bytes,
         )
-        if trainer is not None:
-            self._control.restore(trainer)
-        self._accounts.begin(spec, me)
-        self._replica.parts.names[me.node] = self._identity.name
-        self._events.names = self._replica.parts.names.get
+        replica.parts.names[me.node] = self._identity.name
         greeting = make_greeting(spec, me, self._identity.name)
         self._mesh = Mesh(self, greeting, self.options.patience_s, time.monotonic)
+        self._run, self._replica = proposal, replica  # from here on nothing can be refused
+        self._events.names = replica.parts.names.get
+        self._accounts.begin(spec, me)
         assert self._listening is not None
         self._spawn(self._mesh.start(self._listening, self._hosts.peers))
         log.info(

@@ -65,6 +65,21 @@ def test_a_machine_that_died_is_seen_removed_and_remembered(tmp_path: Path) -> N
         assert "removed" in kinds
 
 
+def test_the_lower_of_two_nodes_goes_on_alone_where_the_recipe_says_so(tmp_path: Path) -> None:
+    place, recipe = Place(tmp_path, 2), calm(tmp_path)
+    with Path(recipe).open("a") as file:
+        file.write('[run]\ntwo_nodes = "lower-id"\n')
+    with all_stopped([place.start(number, *endless(recipe)) for number in range(2)]) as daemons:
+        until(lambda: all(mini_batches(daemon) > 5 for daemon in daemons), "both train")
+        lower, higher = sorted(daemons, key=lambda daemon: str((daemon.status() or {})["id"]))
+        view = (lower.status() or {})["view"]
+        assert view["members_total"] == 2
+        higher.kill()
+        done = command("remove", view["members"][1]["id"], str(lower.state))
+        assert done.returncode == 0, done.stderr
+        assert "with 1 member is decided" in done.stdout
+
+
 def test_events_go_on_counting_in_a_nodes_next_life(tmp_path: Path) -> None:
     place = Place(tmp_path, 1)
     with all_stopped([place.start(0, *endless(calm(tmp_path)))]) as daemons:

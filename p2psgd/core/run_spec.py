@@ -31,7 +31,7 @@ class RunSpec:
     mode: str
     label: str
     initial: bytes
-    two_nodes: str = "stall"
+    two_nodes: str
 
     @cached_property
     def weights(self) -> int:

@@ -90,6 +90,7 @@ def _describe_replica(replica: Replica | None) -> dict[str, Any]:
             "quantum_log2": spec.quantum_log2,
             "tensors": len(spec.tensors),
             "label": spec.label,
+            "two_nodes": spec.two_nodes,
         },
         "digest": f"{replica.lattice.digest:016x}",
         "coordinate_max": replica.lattice.magnitude_max,

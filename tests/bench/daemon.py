@@ -75,7 +75,9 @@ def measure_receiving(rig: Rig, sets: list[NDArray[np.uint32]]) -> tuple[float, 
 
 def measure_core(stranger: Stranger, frames: list[bytes]) -> float:
     coordinates = np.zeros(stranger.weights, np.int32)
-    spec = RunSpec((("weights", (stranger.weights,)),), -20, "async", "", hash_coordinates(coordinates))
+    spec = RunSpec(
+        (("weights", (stranger.weights,)),), -20, "async", "", hash_coordinates(coordinates), "stall"
+    )
     assert spec.key == stranger.key
     replica = Replica(spec, me=Origin(1, 1), coordinates=coordinates)
     peer = Origin(stranger.node, 1)

@@ -9,7 +9,7 @@ import pytest
 
 from p2psgd.core.run_spec import RunSpec
 
-SPEC = RunSpec((("a", (50, 20)),), -20, "async", "label", b"i" * 32)
+SPEC = RunSpec((("a", (50, 20)),), -20, "async", "label", b"i" * 32, "stall")
 
 
 @pytest.mark.parametrize(

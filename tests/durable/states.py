@@ -15,7 +15,7 @@ from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.update import UpdateHeader, pack_update
 
 TENSORS = (("hidden.weight", (50, 20)), ("hidden.bias", (20,)), ("scale", ()))
-SPEC = RunSpec(TENSORS, -20, "async", "digits", hash_coordinates(np.zeros(1021, np.int32)))
+SPEC = RunSpec(TENSORS, -20, "async", "digits", hash_coordinates(np.zeros(1021, np.int32)), "stall")
 ME = Origin(2**64 - 5, 2**63 + 1)
 PEER = Origin(7, 8)
 

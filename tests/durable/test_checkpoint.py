@@ -170,7 +170,7 @@ def test_the_residual_may_lie_behind_on_purpose(path: Path) -> None:
 
 def test_a_run_of_tensors_with_odd_names_keeps_them(path: Path) -> None:
     tensors = (("residual", (2,)), ("__metadata__", (1,)), ('"/\\ü\n', (3,)), ("tail", ()))
-    spec = RunSpec(tensors, -4, "ring", "", b"x" * 32)
+    spec = RunSpec(tensors, -4, "ring", "", b"x" * 32, "stall")
     coordinates = np.arange(7, dtype=np.int32)
     state = dataclasses.replace(
         checkpoint(updates=0, trainer=False),

@@ -253,6 +253,16 @@ def test_a_recording_that_begins_late_is_still_refused_as_a_recording(tmp_path: 
     (path,) = own_paths(tmp_path)
     with path.open("rb") as file:
         header = recording.read_start(file)
-        assert RunSpec(header.tensors, header.quantum_log2, header.mode, header.label, header.initial) == SPEC
+        assert (
+            RunSpec(
+                header.tensors,
+                header.quantum_log2,
+                header.mode,
+                header.label,
+                header.initial,
+                header.two_nodes,
+            )
+            == SPEC
+        )
         with pytest.raises(UsageError, match="its sequence number is 2 where 1 follows"):
             list(recording.read_updates(file, header.weights))

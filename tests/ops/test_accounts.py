@@ -11,7 +11,7 @@ from p2psgd.ipc.host import OwnUpdate
 from p2psgd.ops.accounts import Accounts
 from p2psgd.wire import codec
 
-SPEC = RunSpec((("a", (50, 20)),), -20, "async", "label", b"i" * 32)
+SPEC = RunSpec((("a", (50, 20)),), -20, "async", "label", b"i" * 32, "stall")
 
 
 def own_update(mini_batch: int) -> OwnUpdate:

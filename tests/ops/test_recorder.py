@@ -24,7 +24,7 @@ from p2psgd.wire.recording import read_start, read_updates
 from p2psgd.wire.update import UpdateHeader, pack_update
 from tests.daemons import until
 
-SPEC = RunSpec((("a", (50, 20)),), -20, "async", "label", b"i" * 32)
+SPEC = RunSpec((("a", (50, 20)),), -20, "async", "label", b"i" * 32, "stall")
 
 
 def frame(sequence: int) -> bytes:

@@ -16,7 +16,7 @@ from p2psgd.wire.recording import RecordingHeader, pack_start
 from p2psgd.wire.update import UpdateHeader, pack_update
 from tests.ops.compressions import TENSORS, WEIGHTS
 
-SPEC = RunSpec(TENSORS, -20, "async", "speech", b"i" * 32)
+SPEC = RunSpec(TENSORS, -20, "async", "speech", b"i" * 32, "stall")
 
 
 def start(fingerprint: bytes = SPEC.fingerprint) -> bytes:

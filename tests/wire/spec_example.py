@@ -63,6 +63,7 @@ RUN: Final = RunSpec(
     mode="async",
     label="example",
     initial=hash_coordinates(COORDINATES),
+    two_nodes="stall",
 )
 WORDS: Final = uint32([2 << 1, 3 << 1 | 1, 17 << 1, 29 << 1])
 CODED_SIGNS: Final = 40, signed_words("   ++ ++ --                   ++ +")  # weights, words
