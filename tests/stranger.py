@@ -21,7 +21,9 @@ from tests.daemons import Daemon, until
 def status_of(*rows: FrontierRow) -> bytes:
     """A STATUS frame of a peer that has applied so much and knows of no view."""
     table = pack_frontier(list(rows))
-    return pack_message(Status(frontier=table, view=0, founding=0, ready=False, confirmed=b"", loop_lag_ms=0))
+    return pack_message(
+        Status(frontier=table, view=0, founding=0, ready=False, confirmed=b"", unwanted=b"", loop_lag_ms=0)
+    )
 
 
 class Stranger:

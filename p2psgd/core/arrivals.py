@@ -34,6 +34,7 @@ from p2psgd.wire.messages import (
     parse_confirmed,
     parse_frontier,
     parse_message,
+    parse_nodes,
 )
 
 
@@ -57,6 +58,7 @@ def event_of(peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> Ev
                 status.founding,
                 status.ready,
                 parse_confirmed(status.confirmed),
+                parse_nodes(status.unwanted),
                 status.loop_lag_ms,
             )
         case Need() as need:

@@ -71,6 +71,7 @@ class StatusReceived:
     founding: int
     ready: bool
     confirmed: list[ConfirmedRow]
+    unwanted: list[int]
     loop_lag_ms: int
 
 

@@ -8,7 +8,7 @@ decided is `Consensus`'s business, and why somebody should be evicted its owner'
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,6 +34,7 @@ class _Told:
 
     view: int
     ready: bool
+    unwanted: Collection[int]
 
 
 class Membership:
@@ -99,11 +100,15 @@ class Membership:
             self._wishes.leaving &= self.view.lives.keys() | self._links.keys()
         self._consensus.forget(peer)
 
-    def hear_status(self, peer: Origin, *, view: int, ready: bool, now: float) -> None:
-        """A linked peer, of the same founding if it knows one, told which view it knows."""
+    def hear_status(
+        self, peer: Origin, *, view: int, ready: bool, unwanted: Collection[int], now: float
+    ) -> None:
+        """A linked peer, of the same founding if it knows one, told which view it knows and whom it wishes to
+        evict.
+        """
         if self._links.get(peer.node) != peer:
             return
-        self._told[peer.node] = _Told(view, ready)
+        self._told[peer.node] = _Told(view, ready, unwanted)
         if view < self.view.number:
             self._effects.append(Send(peer, pack_message(self.view.news())))
         self._consider(now)
@@ -125,13 +130,18 @@ class Membership:
         self._notice(now)
         self._consider(now)
 
+    @property
+    def unwanted(self) -> Set[int]:
+        """Members that this node wishes to evict, now."""
+        return self._wishes.unwanted.keys()
+
     def leaving(self, node: int) -> None:
         """A linked node said GOODBYE: it is to leave the view, until it links again."""
         self._wishes.leaving.add(node)
 
     def wish_eviction(self, node: int, words: str, now: float) -> None:
-        """Evict a member, `words` say why; kept until it is withdrawn or a view shows it, acted on while
-        READY.
+        """Evict a member, `words` say why; kept until it is withdrawn or a view shows it, acted on and told
+        to others while READY.
         """
         if node in self.view.lives and node != self.me.node:
             self._wishes.unwanted[node] = words
@@ -206,13 +216,24 @@ class Membership:
         if self.me.node not in view.lives:
             return None
         here = self._here()
-        wish = self._wishes.next_view(view, here, ready=self._ready, now=now)
+        wish = self._wishes.next_view(view, here, evict=self._to_evict(), ready=self._ready, now=now)
         if wish is not None and self._is_quorum(here.keys()):
             staying = here.keys() - self._wishes.leaving
             if not wish.quorum(staying, self._two_nodes):
                 # They could never decide anything again: better that all stay whom no person wants out.
-                return self._wishes.next_view(view, here, ready=False, now=now)
+                return self._wishes.next_view(view, here, evict=set(), ready=False, now=now)
         return wish
+
+    def _to_evict(self) -> set[int]:
+        """Whom this node, if READY, and the READY members linked to it wish to evict: each of them may be
+        linked to fewer than it takes to decide. Of two that wish each other out, one has its way.
+        """
+        evict = set(self.unwanted) if self._ready else set()
+        for node, told in sorted(self._told.items()):
+            current = told.ready and told.view == self.view.number and self._links[node] in self.view
+            if current and node not in evict:
+                evict.update(told.unwanted)
+        return evict - {self.me.node}
 
     def _wanted_founding(self, now: float) -> View | None:
         nodes = {node: life for node, life in self._here().items() if node not in self._wishes.leaving}

@@ -113,7 +113,9 @@ class Receiver:
         peer.view, peer.ready, peer.loop_lag_ms = event.view, event.ready, event.loop_lag_ms
         parts.acks.hear(peer.origin, event.rows, event.view, event.confirmed, now)
         self._acks_are_new = True
-        parts.membership.hear_status(peer.origin, view=event.view, ready=event.ready, now=now)
+        parts.membership.hear_status(
+            peer.origin, view=event.view, ready=event.ready, unwanted=event.unwanted, now=now
+        )
         if 0 < peer.has(peer.origin) <= parts.state.frontier.sequence(peer.origin):
             peer.brought = now
         if first or peer.has(parts.me) > acknowledged:

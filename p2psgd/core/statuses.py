@@ -4,7 +4,7 @@ are heard.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.joining import lacks_floor
@@ -12,7 +12,7 @@ from p2psgd.core.parts import Parts
 from p2psgd.core.peer import Peer
 from p2psgd.core.state import State
 from p2psgd.core.view import View
-from p2psgd.wire.messages import ConfirmedRow, Status, pack_confirmed, pack_frontier, pack_message
+from p2psgd.wire.messages import ConfirmedRow, Status, pack_confirmed, pack_frontier, pack_message, pack_nodes
 
 
 def pack_status(
@@ -21,6 +21,7 @@ def pack_status(
     view: View,
     saved: Mapping[Origin, int],
     *,
+    unwanted: Iterable[int],
     ready: bool,
     loop_lag_ms: int,
     heard_since: float,
@@ -52,6 +53,7 @@ def pack_status(
             founding=view.founding,
             ready=ready,
             confirmed=pack_confirmed(confirmed),
+            unwanted=pack_nodes(unwanted),
             loop_lag_ms=loop_lag_ms,
         )
     )
@@ -88,6 +90,7 @@ class Statuses:
                 parts.peers,
                 parts.membership.view,
                 parts.saved,
+                unwanted=parts.membership.unwanted if parts.ready else (),
                 ready=parts.ready,
                 loop_lag_ms=self.loop_lag_ms,
                 heard_since=now - parts.timing.patience_s,

@@ -20,10 +20,10 @@ from p2psgd.wire.messages import (
     MemberRow,
     Promise,
     ViewNews,
-    pack_forbidden,
     pack_members,
-    parse_forbidden,
+    pack_nodes,
     parse_members,
+    parse_nodes,
 )
 
 NUMBER_MAX: Final = 2**62  # nobody gets there by deciding
@@ -84,7 +84,7 @@ class View:
 
     def packed_forbidden(self) -> bytes:
         """The forbidden nodes as they travel."""
-        return pack_forbidden(self.forbidden)
+        return pack_nodes(self.forbidden)
 
     def news(self) -> ViewNews:
         """The message that tells of this view, once it is decided."""
@@ -102,7 +102,7 @@ def parse_view(message: Accept | Promise | ViewNews) -> View:
         raise PeerError("message", f"view {message.view} is told: no run gets beyond {NUMBER_MAX}")
     rows = parse_members(message.members)
     members = tuple(Origin(row.node, row.incarnation) for row in rows)
-    forbidden = frozenset(parse_forbidden(message.forbidden))
+    forbidden = frozenset(parse_nodes(message.forbidden))
     view = View(message.view, members, forbidden, message.founding, tuple(row.since for row in rows))
     if any(not 1 <= row.since <= view.number for row in rows):
         raise PeerError("message", f"view {view.number} is told with members since a view that cannot be")

@@ -47,15 +47,18 @@ class Wishes:
         parole_s = PAROLE_PER_PATIENCE * self._timing.patience_s
         self._evictions = {node: past for node, past in self._evictions.items() if now - past.at <= parole_s}
 
-    def next_view(self, view: View, here: Mapping[int, int], *, ready: bool, now: float) -> View | None:
+    def next_view(
+        self, view: View, here: Mapping[int, int], *, evict: Set[int], ready: bool, now: float
+    ) -> View | None:
         """The view to come after `view` if it went by this node; None if it is to stay.
 
-        `here`: incarnations of the linked nodes, this one included. Only a READY member evicts.
+        `here`: incarnations of the linked nodes, this one included. `evict`: what READY members wish; only a
+        READY one takes out who said GOODBYE.
         """
-        remove = self._removals.keys() & view.lives.keys()
+        back = {node for node, life in here.items() if life > view.lives.get(node, life)}
+        remove = (self._removals.keys() | evict - back) & view.lives.keys()
         if ready:
-            back = {node for node, life in here.items() if life > view.lives.get(node, life)}
-            remove |= (self.unwanted.keys() - back | self.leaving) & view.lives.keys()
+            remove |= self.leaving & view.lives.keys()
         for_good = {node for node, forbid in self._removals.items() if forbid} - view.forbidden
         forbid = set(sorted(for_good)[: MEMBERS_MAX - len(view.forbidden)])
         out = remove | self._removals.keys() | self.leaving | view.forbidden

@@ -17,9 +17,9 @@ from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.maps import unpack_flat_map
 from p2psgd.wire.tables import (
     CONFIRMED_BYTES,
-    FORBIDDEN_BYTES,
     MEMBER_BYTES,
     MEMBERS_MAX,
+    NODE_BYTES,
     ORIGINS_MAX,
     ROW_BYTES,
     U64_MAX,
@@ -27,13 +27,13 @@ from p2psgd.wire.tables import (
     FrontierRow,
     MemberRow,
     pack_confirmed,
-    pack_forbidden,
     pack_frontier,
     pack_members,
+    pack_nodes,
     parse_confirmed,
-    parse_forbidden,
     parse_frontier,
     parse_members,
+    parse_nodes,
 )
 
 __all__ = [
@@ -63,15 +63,15 @@ __all__ = [
     "ViewNews",
     "Welcome",
     "pack_confirmed",
-    "pack_forbidden",
     "pack_frontier",
     "pack_members",
     "pack_message",
+    "pack_nodes",
     "parse_confirmed",
-    "parse_forbidden",
     "parse_frontier",
     "parse_members",
     "parse_message",
+    "parse_nodes",
 ]
 
 PROTOCOL_VERSION: Final = 1
@@ -85,7 +85,7 @@ Frontier = Annotated[bytes, Field(strict=True, max_length=ROW_BYTES * ORIGINS_MA
 Confirmed = Annotated[bytes, Field(strict=True, max_length=CONFIRMED_BYTES * MEMBERS_MAX)]
 Members = Annotated[bytes, Field(strict=True, max_length=MEMBER_BYTES * MEMBERS_MAX)]
 SomeMembers = Annotated[Members, Field(min_length=MEMBER_BYTES)]
-Forbidden = Annotated[bytes, Field(strict=True, max_length=FORBIDDEN_BYTES * MEMBERS_MAX)]
+Nodes = Annotated[bytes, Field(strict=True, max_length=NODE_BYTES * MEMBERS_MAX)]
 
 
 class Message(BaseModel):
@@ -130,7 +130,8 @@ class Status(Message):
 
     `frontier` is a packed table of `FrontierRow`s; `view` is the number of the latest view it knows (0:
     none), `founding` that of the run's first view; `ready`: it is a member whose replica is complete;
-    `confirmed` is a packed table of `ConfirmedRow`s; `loop_lag_ms` tells how late the sender's loop runs.
+    `confirmed` is a packed table of `ConfirmedRow`s; `unwanted` lists the members that a READY sender wants
+    out of that view; `loop_lag_ms` tells how late the sender's loop runs.
     """
 
     frontier: Frontier
@@ -138,6 +139,7 @@ class Status(Message):
     founding: U64
     ready: Annotated[bool, Field(strict=True)]
     confirmed: Confirmed
+    unwanted: Nodes
     loop_lag_ms: Annotated[int, Field(strict=True, ge=0, le=2**31)]
 
 
@@ -187,7 +189,7 @@ class Promise(Message):
     accepted_round: U64
     accepted_node: U64
     members: Members
-    forbidden: Forbidden
+    forbidden: Nodes
     founding: U64
 
     @model_validator(mode="after")
@@ -207,7 +209,7 @@ class Accept(Message):
     round: Sequence
     node: U64
     members: SomeMembers
-    forbidden: Forbidden
+    forbidden: Nodes
     founding: U64
 
 
@@ -224,7 +226,7 @@ class ViewNews(Message):
 
     view: Sequence
     members: SomeMembers
-    forbidden: Forbidden
+    forbidden: Nodes
     founding: U64
 
 

@@ -20,7 +20,7 @@ U64_MAX: Final = 2**64 - 1
 ROW_BYTES: Final = 64
 CONFIRMED_BYTES: Final = 24
 MEMBER_BYTES: Final = 24
-FORBIDDEN_BYTES: Final = 8
+NODE_BYTES: Final = 8
 
 
 class FrontierRow(NamedTuple):
@@ -63,7 +63,7 @@ class ConfirmedRow(NamedTuple):
 _ROW: Final = struct.Struct("<QQQQQQQQ")
 _CONFIRMED: Final = struct.Struct("<QQQ")
 _MEMBER: Final = struct.Struct("<QQQ")
-_FORBIDDEN: Final = struct.Struct("<Q")
+_NODE: Final = struct.Struct("<Q")
 
 
 def pack_frontier(rows: list[FrontierRow]) -> bytes:
@@ -105,14 +105,14 @@ def parse_members(table: bytes) -> list[MemberRow]:
     return [MemberRow(*row) for row in _unpack_table(_MEMBER, table, keys=1, what="list of members")]
 
 
-def pack_forbidden(nodes: Iterable[int]) -> bytes:
+def pack_nodes(nodes: Iterable[int]) -> bytes:
     """Node ids, sorted, 8 bytes each."""
-    return b"".join(_FORBIDDEN.pack(node) for node in sorted(nodes))
+    return b"".join(_NODE.pack(node) for node in sorted(nodes))
 
 
-def parse_forbidden(table: bytes) -> list[int]:
+def parse_nodes(table: bytes) -> list[int]:
     """The ids; PeerError unless whole and strictly ascending."""
-    return [row[0] for row in _unpack_table(_FORBIDDEN, table, keys=1, what="list of forbidden nodes")]
+    return [row[0] for row in _unpack_table(_NODE, table, keys=1, what="list of nodes")]
 
 
 def _unpack_table(row: struct.Struct, table: bytes, *, keys: int, what: str) -> list[tuple[int, ...]]:

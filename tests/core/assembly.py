@@ -27,6 +27,7 @@ class Said:
 
     view: int
     ready: bool
+    unwanted: set[int]
 
 
 @dataclass
@@ -135,7 +136,7 @@ class Assembly:
                         self.tell_status(node, peer)
 
     def tell_status(self, node: int, peer: int) -> None:
-        said = Said(self.life(node).view.number, self.nodes[node].ready)
+        said = Said(self.life(node).view.number, self.nodes[node].ready, set(self.life(node).unwanted))
         self.bag.append((self.nodes[node].origin, self.nodes[peer].origin, said))
 
     def save(self, node: int, count: int | None = None) -> None:
@@ -158,7 +159,9 @@ class Assembly:
             return
         life = self.life(target.node)
         if isinstance(message, Said):
-            life.hear_status(source, view=message.view, ready=message.ready, now=self.now)
+            life.hear_status(
+                source, view=message.view, ready=message.ready, unwanted=message.unwanted, now=self.now
+            )
         else:
             life.hear_vote(source, message, self.now)
         self.collect(target.node)

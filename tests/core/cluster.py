@@ -91,7 +91,7 @@ def status_of(
     ready: bool = False,
     confirmed: list[ConfirmedRow] | None = None,
 ) -> StatusReceived:
-    return StatusReceived(peer, rows, view, founding, ready, confirmed or [], 0)
+    return StatusReceived(peer, rows, view, founding, ready, confirmed or [], [], 0)
 
 
 class Cluster:

@@ -44,6 +44,7 @@ from p2psgd.wire.messages import (
     pack_frontier,
     pack_members,
     pack_message,
+    pack_nodes,
 )
 
 PEER, OTHER = Origin(2, 5), Origin(3, 6)
@@ -66,9 +67,10 @@ MEANT: list[tuple[Message, Event | None]] = [
             founding=8,
             ready=True,
             confirmed=pack_confirmed(CONFIRMED),
+            unwanted=pack_nodes([5]),
             loop_lag_ms=3,
         ),
-        StatusReceived(PEER, ROWS, 4, 8, True, CONFIRMED, 3),
+        StatusReceived(PEER, ROWS, 4, 8, True, CONFIRMED, [5], 3),
     ),
     (Need(node=3, incarnation=6, first=2, last=7), NeedReceived(PEER, OTHER, 2, 7)),
     (Gap(node=3, incarnation=6, floor=7), GapReceived(PEER, OTHER, 7)),
@@ -113,6 +115,8 @@ def test_a_body_that_is_not_what_its_type_says_is_refused(frame_type: FrameType)
 
 
 def test_a_table_that_is_none_is_refused() -> None:
-    status = Status(frontier=bytes(63), view=4, founding=8, ready=True, confirmed=b"", loop_lag_ms=0)
+    status = Status(
+        frontier=bytes(63), view=4, founding=8, ready=True, confirmed=b"", unwanted=b"", loop_lag_ms=0
+    )
     with pytest.raises(PeerError):
         event_of(PEER, FrameType.STATUS, pack_message(status)[PREFIX.size :])

@@ -257,6 +257,61 @@ def test_nobody_removes_the_last_member() -> None:
     assert_all_know(assembly, 1, {1})
 
 
+def between_two_that_wish_an_eviction(*, ready: bool) -> Assembly:
+    """2 and 3 cannot reach each other, 1 between them is not READY, and 4 is dead, which both want out."""
+    assembly = founded(4)
+    assembly.nodes[1].ready = False
+    assembly.nodes[2].ready = assembly.nodes[3].ready = ready
+    assembly.cut(2, 3)
+    assembly.crash(4)
+    for node in (2, 3):
+        assembly.life(node).wish_eviction(4, "gone", assembly.now)
+    return assembly
+
+
+def test_whom_ready_members_wish_to_evict_a_member_takes_out_that_reaches_a_majority() -> None:
+    assembly = between_two_that_wish_an_eviction(ready=True)
+    assembly.settle(3 * PATIENCE_S)
+    assert_all_know(assembly, 2, {1, 2, 3})
+
+
+def test_the_wish_of_a_member_that_is_not_ready_is_nobodys() -> None:
+    assembly = between_two_that_wish_an_eviction(ready=False)
+    assembly.settle(3 * PATIENCE_S)
+    assert_all_know(assembly, 1, {1, 2, 3, 4})
+
+
+def test_a_wish_of_another_view_is_not_acted_on() -> None:
+    assembly = between_two_that_wish_an_eviction(ready=True)
+    for node in (2, 3):
+        assembly.life(node).withdraw_eviction(4)
+        told = Origin(node, 1)
+        assembly.life(1).hear_status(told, view=0, ready=True, unwanted={4}, now=assembly.now)
+    for _ in range(20):
+        assembly.tick(statuses=False)
+    assert assembly.life(1).view.number == 1
+    assert assembly.life(1).explain() == ""
+
+
+def test_of_two_that_wish_each_other_out_one_has_its_way() -> None:
+    assembly = founded(5)
+    assembly.nodes[1].ready = False  # so that it waits its turn, and hears both
+    for one, other in ((2, 3), (2, 4), (2, 5), (3, 4), (3, 5)):
+        assembly.cut(one, other)
+    for node, other in ((2, 3), (3, 2)):
+        assembly.life(node).wish_eviction(other, "it holds back", assembly.now)
+    assembly.settle(PATIENCE_S)
+    assert set(assembly.life(1).view.lives) == {1, 2, 4, 5}
+
+
+def test_nobody_takes_itself_out_because_others_wish_it() -> None:
+    assembly = founded(3)
+    assembly.cut(2, 3)
+    assembly.life(2).wish_eviction(1, "it holds back", assembly.now)
+    assembly.settle(3 * PATIENCE_S)
+    assert_all_know(assembly, 1, {1, 2, 3})
+
+
 def test_who_shows_an_old_view_is_told_the_latest() -> None:
     assembly = founded(3)
     assembly.cut(1, 3)
@@ -264,7 +319,7 @@ def test_who_shows_an_old_view_is_told_the_latest() -> None:
     assembly.life(1).wish_eviction(3, "gone", assembly.now)
     assembly.settle(0.3)
     assembly.life(2).link(Origin(3, 1), assembly.now)
-    assembly.life(2).hear_status(Origin(3, 1), view=1, ready=True, now=assembly.now)
+    assembly.life(2).hear_status(Origin(3, 1), view=1, ready=True, unwanted=(), now=assembly.now)
     sent = assembly.life(2).take_effects()
     assert len(sent) == 1
     assert assembly.life(2).view.number == 2
@@ -284,7 +339,7 @@ def test_a_former_life_that_links_late_changes_nothing() -> None:
     assembly.start(2)
     assembly.settle(0.5)
     assembly.life(1).link(Origin(2, 1), assembly.now)
-    assembly.life(1).hear_status(Origin(2, 1), view=1, ready=True, now=assembly.now)
+    assembly.life(1).hear_status(Origin(2, 1), view=1, ready=True, unwanted=(), now=assembly.now)
     assembly.life(1).unlink(Origin(2, 1))
     assembly.crash(3)
     assembly.life(1).remove(3, forbid=False)  # takes the new life's vote
@@ -332,7 +387,7 @@ def test_a_node_that_stops_votes_and_proposes_nothing() -> None:
 def test_who_hears_of_a_later_view_waits_for_its_news() -> None:
     assembly = founded(3)
     life = assembly.life(1)
-    life.hear_status(Origin(2, 1), view=2, ready=True, now=assembly.now)
+    life.hear_status(Origin(2, 1), view=2, ready=True, unwanted=(), now=assembly.now)
     life.remove(3, forbid=True)
     life.pass_time(assembly.now + PATIENCE_S, ready=True, stopping=False)
     assert life.take_effects() == []
@@ -344,7 +399,7 @@ def test_a_former_life_that_is_still_linked_does_not_replace_the_new_one() -> No
     assembly.cables.remove(frozenset({1, 2}))
     assembly.start(2)
     assembly.life(1).link(Origin(2, 1), assembly.now)
-    assembly.life(1).hear_status(Origin(2, 1), view=1, ready=True, now=assembly.now)
+    assembly.life(1).hear_status(Origin(2, 1), view=1, ready=True, unwanted=(), now=assembly.now)
     assembly.settle(2 * PATIENCE_S)
     assert_all_know(assembly, 2, {1, 2, 3})
     assert assembly.life(1).view.lives[2] == 2
@@ -355,7 +410,7 @@ def test_nobody_is_admitted_before_its_first_status_was_heard() -> None:
     assembly.life(1).link(Origin(9, 1), assembly.now)  # it may turn out to be of another founding
     assembly.settle(PATIENCE_S)
     assert_all_know(assembly, 1, {1, 2, 3})
-    assembly.life(1).hear_status(Origin(9, 1), view=0, ready=False, now=assembly.now)
+    assembly.life(1).hear_status(Origin(9, 1), view=0, ready=False, unwanted=(), now=assembly.now)
     assembly.collect(1)
     assembly.settle()
     assert set(assembly.life(1).view.lives) == {1, 2, 3, 9}

@@ -49,6 +49,7 @@ def read(state: State, *peers: Peer, saved: int = 0, ready: bool = True) -> Stat
         {peer.origin: peer for peer in peers},
         VIEW,
         {A: saved},
+        unwanted=(),
         ready=ready,
         loop_lag_ms=3,
         heard_since=45.0,

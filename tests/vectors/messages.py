@@ -91,6 +91,7 @@ FRONTIER: Final = rows(
 CONFIRMED: Final = rows((0xA1, 1001, 2), (U64_MAX, U64_MAX, U64_MAX))
 MEMBERS: Final = rows((0xA1, 1001, 3), (0xB2, 2000, 1), (U64_MAX, U64_MAX, 2))
 FORBIDDEN: Final = rows((0,), (0xC3,))
+UNWANTED: Final = rows((0xB2,))
 FOUNDING: Final = 0xCB3CE6BC3A3D587F
 VALUE: Final[Fields] = {"members": MEMBERS, "forbidden": FORBIDDEN, "founding": FOUNDING}
 NO_VALUE: Final[Fields] = {"members": rows(), "forbidden": rows(), "founding": 0}
@@ -105,6 +106,7 @@ def status(**changes: Any) -> Fields:
         "founding": 0,
         "ready": False,
         "confirmed": rows(),
+        "unwanted": rows(),
         "loop_lag_ms": 0,
     }
     return {**fields, **changes}
@@ -112,7 +114,7 @@ def status(**changes: Any) -> Fields:
 
 def cases() -> list[Case]:
     """At least one for each type of control message."""
-    of_member = {"view": 2, "founding": FOUNDING, "ready": True, "confirmed": CONFIRMED}
+    of_member = {"view": 2, "founding": FOUNDING, "ready": True, "confirmed": CONFIRMED, "unwanted": UNWANTED}
     return [
         ("a greeting", "HELLO", GREETING),
         ("the smallest greeting", "HELLO", SMALLEST),
@@ -267,7 +269,7 @@ def _refused_tables() -> list[Refused]:
         "rows out of order": rows((2, 1, 1), (1, 1, 1)).packed(),
         "two lives of a node": rows((1, 1, 1), (1, 2, 1)).packed(),
     }
-    forbidden: dict[str, bytes] = {
+    nodes: dict[str, bytes] = {
         "part of a row": bytes(7),
         "rows out of order": rows((2,), (1,)).packed(),
         "a row twice": rows((1,), (1,)).packed(),
@@ -279,7 +281,8 @@ def _refused_tables() -> list[Refused]:
         ("frontier", "SNAPSHOT_META", meta, frontiers),
         ("confirmed", "STATUS", status(), confirmed),
         ("members", "VIEW", view, members),
-        ("forbidden", "VIEW", view, forbidden),
+        ("unwanted", "STATUS", status(), nodes),
+        ("forbidden", "VIEW", view, nodes),
         ("members", "ACCEPT", {**BALLOT, **VALUE}, members),
     ]
     return [

@@ -16,9 +16,9 @@ from p2psgd.wire.tables import (
     FrontierRow,
     MemberRow,
     pack_confirmed,
-    pack_forbidden,
     pack_frontier,
     pack_members,
+    pack_nodes,
 )
 
 U64: Final = st.one_of(st.integers(0, 9), st.integers(0, U64_MAX))
@@ -60,7 +60,7 @@ ORIGIN: Final = {"node": U64, "incarnation": U64}
 BALLOT: Final = {"view": COUNTED, "round": COUNTED, "node": U64}
 VALUE: Final = {
     "members": MEMBERS.map(pack_members),
-    "forbidden": FORBIDDEN.map(pack_forbidden),
+    "forbidden": FORBIDDEN.map(pack_nodes),
     "founding": U64,
 }
 NO_VALUE: Final = {"accepted_round": 0, "accepted_node": 0, "members": b"", "forbidden": b"", "founding": 0}
@@ -76,6 +76,7 @@ FIELDS: Final[dict[FrameType, st.SearchStrategy[dict[str, Any]]]] = {
             "founding": U64,
             "ready": st.booleans(),
             "confirmed": CONFIRMED.map(pack_confirmed),
+            "unwanted": FORBIDDEN.map(pack_nodes),
             "loop_lag_ms": st.integers(0, 2**31),
         }
     ),
@@ -125,7 +126,8 @@ def longest(frame_type: FrameType) -> Message:
         "frontier": pack_frontier([FrontierRow(node, *row) for node in high[:ORIGINS_MAX]]),
         "confirmed": pack_confirmed([ConfirmedRow(node, U64_MAX, U64_MAX) for node in high]),
         "members": pack_members(MemberRow(node, U64_MAX, U64_MAX) for node in high),
-        "forbidden": pack_forbidden(high),
+        "forbidden": pack_nodes(high),
+        "unwanted": pack_nodes(high),
     }
     model = MESSAGES[frame_type]
     return model(**{name: fields.get(name, U64_MAX) for name in model.model_fields})

@@ -100,6 +100,7 @@ def status(rows: list[FrontierRow], *, loop_lag_ms: int = 0) -> Status:
         founding=0,
         ready=False,
         confirmed=b"",
+        unwanted=b"",
         loop_lag_ms=loop_lag_ms,
     )
 
@@ -155,6 +156,7 @@ def views() -> dict[str, bytes]:
         founding=founding,
         ready=True,
         confirmed=pack_confirmed([ConfirmedRow(*ANNA, 1)]),
+        unwanted=b"",
         loop_lag_ms=0,
     )
     return {

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import GREETING_LIMITS, FrameType, link_limits
 from p2psgd.wire.messages import MESSAGES, WORDS_MAX, Message, pack_message, parse_message
-from p2psgd.wire.tables import parse_confirmed, parse_forbidden, parse_frontier, parse_members
+from p2psgd.wire.tables import parse_confirmed, parse_frontier, parse_members, parse_nodes
 from tests.vectors import (
     MessageVector,
     RefusedMessageVector,
@@ -29,7 +29,8 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "frontier": parse_frontier,
     "confirmed": parse_confirmed,
     "members": parse_members,
-    "forbidden": parse_forbidden,
+    "forbidden": parse_nodes,
+    "unwanted": parse_nodes,
 }
 LIMITS = {**link_limits(10**6), **GREETING_LIMITS}
 MEMORY_MAX = 512 * 1024  # bytes that parsing a hostile body may take, beside the body

@@ -68,7 +68,8 @@ def test_a_table_is_as_long_as_the_specification_says() -> None:
         "frontier": tables.ROW_BYTES * tables.ORIGINS_MAX,
         "confirmed": tables.CONFIRMED_BYTES * tables.MEMBERS_MAX,
         "members": tables.MEMBER_BYTES * tables.MEMBERS_MAX,
-        "forbidden": tables.FORBIDDEN_BYTES * tables.MEMBERS_MAX,
+        "forbidden": tables.NODE_BYTES * tables.MEMBERS_MAX,
+        "unwanted": tables.NODE_BYTES * tables.MEMBERS_MAX,
     }
     for name, most in lengths.items():
         found = re.findall(rf"\| {name} \| bin of (?:24|up) to ([0-9,]+) bytes \|", SPEC + VIEWS)

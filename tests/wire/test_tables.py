@@ -11,20 +11,20 @@ from hypothesis import given
 from p2psgd.errors import PeerError
 from p2psgd.wire.tables import (
     CONFIRMED_BYTES,
-    FORBIDDEN_BYTES,
     MEMBER_BYTES,
+    NODE_BYTES,
     ROW_BYTES,
     ConfirmedRow,
     FrontierRow,
     MemberRow,
     pack_confirmed,
-    pack_forbidden,
     pack_frontier,
     pack_members,
+    pack_nodes,
     parse_confirmed,
-    parse_forbidden,
     parse_frontier,
     parse_members,
+    parse_nodes,
 )
 from tests.wire.messages import CONFIRMED, FORBIDDEN, MEMBERS, frontier_rows
 
@@ -35,7 +35,7 @@ TABLES = pytest.mark.parametrize(
         pytest.param(ROW_BYTES, parse_frontier, id="frontier"),
         pytest.param(CONFIRMED_BYTES, parse_confirmed, id="confirmed"),
         pytest.param(MEMBER_BYTES, parse_members, id="members"),
-        pytest.param(FORBIDDEN_BYTES, parse_forbidden, id="forbidden"),
+        pytest.param(NODE_BYTES, parse_nodes, id="forbidden"),
     ],
 )
 
@@ -59,7 +59,7 @@ def test_the_other_tables_survive_the_wire_in_order(
 ) -> None:
     assert parse_confirmed(pack_confirmed(confirmed)) == sorted(confirmed)
     assert parse_members(pack_members(members)) == sorted(members)
-    assert parse_forbidden(pack_forbidden(forbidden)) == sorted(forbidden)
+    assert parse_nodes(pack_nodes(forbidden)) == sorted(forbidden)
 
 
 def test_the_columns_stand_where_the_specification_says() -> None:
@@ -69,7 +69,7 @@ def test_the_columns_stand_where_the_specification_says() -> None:
     assert pack_members([MemberRow(4, 5, 6), MemberRow(node=1, incarnation=2, since=3)]) == struct.pack(
         "<6Q", *range(1, 7)
     )
-    assert pack_forbidden([2, 1]) == struct.pack("<2Q", 1, 2)
+    assert pack_nodes([2, 1]) == struct.pack("<2Q", 1, 2)
 
 
 @TABLES
