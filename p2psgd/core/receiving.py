@@ -122,8 +122,7 @@ class Receiver:
             peer.acknowledged = now
         parts.tally.acknowledged = max(parts.tally.acknowledged, peer.has(parts.me))
         self._congestion.hear(peer)
-        if parts.budget.fullness < 1.0:
-            self._ask_for_all(peer, now)
+        self.ask_for_all(peer, now)
         parts.feeder.follow(peer)
         parts.feeder.push(peer, now)
 
@@ -144,7 +143,10 @@ class Receiver:
 
     # -- asking
 
-    def _ask_for_all(self, peer: Peer, now: float) -> None:
+    def ask_for_all(self, peer: Peer, now: float) -> None:
+        """Ask a peer for what it has applied and this node has not, as far as that is the one to ask."""
+        if self._parts.budget.fullness >= 1.0:
+            return
         for origin, row in (peer.status or {}).items():
             lacking = row.sequence > self._parts.state.frontier.sequence(origin)
             if lacking and not self._expected_from_origin(origin, now):

@@ -71,7 +71,7 @@ class Repair:
     @staticmethod
     def _is_better(other: Peer, origin: Origin, applied: int, search: _Search) -> bool:
         gap = search.floors.get(other.origin, 0) > applied
-        return other.has(origin) > applied and other.origin not in search.idle and not gap
+        return other.holds(origin, applied) and other.origin not in search.idle and not gap
 
     def gap(self, origin: Origin, peer: Origin, floor: int) -> None:
         """`peer` no longer holds `origin` up to `floor`; believed of its own updates, or if it was asked."""

@@ -259,6 +259,7 @@ class Replica:
                     self.parts.repair.gap(event.origin, peer.origin, event.floor)
                 case LinkDrained():
                     self.parts.out.refill(peer)
+                    self._say_what_waited(peer, now)
                     self.parts.feeder.push(peer, now)
                 case VoteReceived():
                     self.membership.hear_vote(peer.origin, event.message, now)
@@ -313,6 +314,14 @@ class Replica:
             self.parts.repair.forget(origin)
             self.membership.unlink(origin)
             self.snapshots.forget(origin, now)
+
+    def _say_what_waited(self, peer: Peer, now: float) -> None:
+        """There is credit again: acknowledge and ask before updates take it, or on a link that is always busy
+        neither would ever be said.
+        """
+        if now >= peer.status_due:
+            self.statuses.send(peer, now)
+        self._receiver.ask_for_all(peer, now)
 
     def _push_all(self, now: float) -> None:
         for peer in self.peers.values():

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p2psgd.core.events import (
-    TimePassed,
-)
+from p2psgd.core.effects import Send
+from p2psgd.core.events import LinkDrained, TimePassed
 from p2psgd.core.outbound import CREDIT_BYTES
 from p2psgd.core.replica import VOTES_OVERDRAFT_BYTES
 from p2psgd.wire.frames import FrameType
@@ -46,3 +45,19 @@ def test_what_is_not_the_log_waits_for_credit_too(clusters: Clusters) -> None:
     waiting = cluster.queues[0, 1]
     assert all(frame[4] != FrameType.STATUS for frame in waiting)  # nineteen were due
     assert sum(map(len, waiting)) < VOTES_OVERDRAFT_BYTES
+
+
+def test_on_a_link_that_is_always_busy_a_status_goes_out_before_more_updates(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    cluster.stuck = {(0, 1)}
+    replica, there = cluster.replica(0), cluster.replica(1).me
+    replica.parts.out.credit_bytes = 500
+    replica.peers[there].credit = 0
+    for index in range(30):
+        cluster.give(0, own_update([index]))
+    cluster.now += 1.0  # a STATUS is due
+    sent = [effect for effect in cluster.give(0, LinkDrained(there)) if isinstance(effect, Send)]
+    assert [effect.frame[4] for effect in sent[:2]] == [FrameType.STATUS, FrameType.UPDATE]
+    assert replica.peers[there].credit <= 0  # the next tick would have had none for it

@@ -6,11 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
+from p2psgd.core.effects import Send
 from p2psgd.core.events import (
     GapReceived,
+    LinkDrained,
     TimePassed,
 )
-from p2psgd.core.frontier import Origin
+from p2psgd.core.frontier import Frontier, Origin
+from p2psgd.core.peer import Peer
+from p2psgd.core.repair import Repair
+from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow
 from tests.core.cluster import Cluster, own_update, status_of
 
@@ -216,3 +221,39 @@ def test_searches_are_bounded_however_many_origins_a_peer_invents(clusters: Clus
         said = status_of(cluster.replica(0).me, rows, view=view.number, founding=view.founding)
         sent += len(cluster.give(1, said))
     assert 0 < sent <= ORIGINS_MAX
+
+
+def test_who_had_no_credit_to_ask_with_asks_when_it_is_given_back(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link(0, 1)
+    cluster.link(1, 2)
+    cluster.settle()
+    cluster.give(0, own_update([1]))
+    cluster.settle()
+    asker, holder = cluster.replica(2), cluster.replica(1).me
+    cluster.stuck = {(2, 1)}
+    asker.peers[holder].credit = 0
+    cluster.pass_time(4.0)  # each STATUS of the holder finds it without
+    assert asker.frontier.sequence(cluster.replica(0).me) == 0
+    effects = cluster.give(2, LinkDrained(holder))
+    frames = [effect.frame[4] for effect in effects if isinstance(effect, Send)]
+    assert FrameType.NEED in frames
+    cluster.stuck = set()
+    cluster.settle()
+    cluster.assert_converged()
+
+
+def test_who_is_ahead_and_no_longer_holds_it_keeps_nobody_from_asking_a_slow_holder_again() -> None:
+    origin, applied = Origin(9, 1), 3
+    frontier = Frontier()
+    frontier.replace([FrontierRow(*origin, applied, 1)])
+    peers = {}
+    for node, floor in ((1, 0), (2, 5)):
+        peer = Peer(Origin(node, 1), f"node-{node}", heard=0.0, brought=0.0, credit=1)
+        peer.status = {origin: FrontierRow(*origin, 8, 1, floor=floor)}
+        peers[peer.origin] = peer
+    slow, repair = peers[Origin(1, 1)], Repair(patience_s=5.0)
+    asked = [
+        repair.missing(origin, 8, slow, frontier=frontier, peers=peers, now=now) for now in (0.0, 6.0, 12.0)
+    ]
+    assert [need is not None for need in asked] == [True] * 3

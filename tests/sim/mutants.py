@@ -115,12 +115,12 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
     "need-ignored": (Edit(feeding, "Feeder.serve", "if event.first <= last:", "if False:"),),
     "need-served-short": (Edit(feeding, "Feeder.serve", "last = min(", "last = -1 + min("),),
     "no-ask-after-status": (
-        Edit(receiving, "Receiver._ask_for_all", "if lacking and not", "if False and not"),
+        Edit(receiving, "Receiver.ask_for_all", "if lacking and not", "if False and not"),
     ),
     "old-incarnations-not-repaired": (
         Edit(
             receiving,
-            "Receiver._ask_for_all",
+            "Receiver.ask_for_all",
             "if lacking and not",
             "if lacking and origin.node != self.me.node and not",
         ),
