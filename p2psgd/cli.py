@@ -93,7 +93,8 @@ def node(
     """Run one node's daemon until SIGTERM or Ctrl+C."""
     from p2psgd.discovery.hosts import parse_address
     from p2psgd.ipc.paths import default_state_directory
-    from p2psgd.node import NodeOptions, run_node
+    from p2psgd.node import run_node
+    from p2psgd.node_options import NodeOptions
 
     try:
         address = parse_address(listen, port_default=None)

@@ -14,7 +14,8 @@ import pytest
 
 from p2psgd.discovery.hosts import Address
 from p2psgd.errors import ExitCode, UsageError
-from p2psgd.node import Node, NodeOptions
+from p2psgd.node import Node
+from p2psgd.node_options import NodeOptions
 from p2psgd.ops.recording import describe_recording
 from p2psgd.wire.frames import FrameType, pack_frame
 from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, trainer, until

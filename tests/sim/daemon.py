@@ -1,4 +1,4 @@
-"""One life of a node: what node.py is to the real one, without loop, sockets and trainer.
+"""One life of a node: what node_run.py is to the real one, without loop, sockets and trainer.
 
 Frames become events and effects become frames exactly as there. A paused daemon does nothing; what its
 timers and its kernel have for it waits.

@@ -1,0 +1,178 @@
+"""What trainers and commands ask of a node through its control socket."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.core.events import OwnUpdateMade, RemovalAsked
+from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates
+from p2psgd.discovery.hosts import Address, Hosts
+from p2psgd.errors import ExitCode, P2psgdError, TrainerError
+from p2psgd.identity import Identity
+from p2psgd.ipc.control_server import ControlServer
+from p2psgd.ipc.host import OwnUpdate, TrainerState
+from p2psgd.ipc.paths import SOCKET_NAME
+from p2psgd.ipc.proposal import RunProposal
+from p2psgd.node_options import NodeOptions
+from p2psgd.node_run import NodeRun
+from p2psgd.node_trainer import NodeTrainer
+from p2psgd.ops.accounts import Accounts
+from p2psgd.ops.journal import Journal
+from p2psgd.ops.observe import observe_digest
+from p2psgd.ops.removal import choose_removal
+from p2psgd.ops.status import Vitals, describe_node
+
+
+class ControlledNode(Protocol):
+    """The node, as this side of it sees it; `run` is None before the run is known."""
+
+    options: NodeOptions
+    identity: Identity
+    journal: Journal
+    accounts: Accounts
+    hosts: Hosts
+    listen: Address
+    started: float
+    loop_lag_s: float
+    run: NodeRun | None
+
+    def begin_run(self, spec: RunSpec, coordinates: NDArray[np.int32]) -> None: ...
+    def fail(self, words: str, code: ExitCode) -> None: ...
+
+
+class NodeControl:
+    """One node's control socket. Implements what the control server asks of its host."""
+
+    def __init__(self, node: ControlledNode) -> None:
+        self._node = node
+        self.server = ControlServer(self, node.options.state / SOCKET_NAME)
+        self.trainer = NodeTrainer(
+            node.options,
+            self.server,
+            node.journal.events,
+            known=lambda: node.run is not None,
+            fail=node.fail,
+        )
+
+    # -- ControlHost: the run
+
+    def define_run(self, proposal: RunProposal, coordinates: NDArray[np.int32]) -> None:
+        fields = (proposal.tensors, proposal.quantum_log2, proposal.mode, proposal.label)
+        spec = RunSpec(*fields, hash_coordinates(coordinates), proposal.two_nodes)
+        if self._node.run is not None:
+            known = self._node.run.replica.spec
+            if spec.fingerprint != known.fingerprint:
+                here, there = known.fingerprint.hex()[:16], spec.fingerprint.hex()[:16]
+                raise TrainerError(
+                    f"this node already trains another run: fingerprint {here} here, {there} from this "
+                    "trainer; stop the node first to begin another"
+                )
+            return
+        try:
+            check_limits(spec)
+        except ValueError as error:
+            raise TrainerError(str(error)) from None
+        try:
+            self._node.begin_run(spec, coordinates)
+        except P2psgdError as error:
+            raise TrainerError(str(error)) from None
+
+    def run(self) -> RunProposal | None:
+        if self._node.run is None:
+            return None
+        spec = self._node.run.replica.spec
+        return RunProposal(spec.tensors, spec.quantum_log2, spec.mode, spec.label, spec.two_nodes)
+
+    def replica(self) -> NDArray[np.int32]:
+        return self._known_run().replica.lattice.coordinates
+
+    def replica_digest(self) -> int:
+        return self._known_run().replica.lattice.digest
+
+    def ready(self) -> str:
+        run = self._node.run
+        if run is None or run.replica.ready or self.trainer.state == "draining":
+            return ""
+        return run.replica.waiting_for()
+
+    def peer_mini_batches(self) -> dict[int, int]:
+        if self._node.run is None:
+            return {}
+        replica = self._node.run.replica
+        return {
+            node: count for node, count in replica.frontier.mini_batches().items() if node != replica.me.node
+        }
+
+    def _known_run(self) -> NodeRun:
+        assert self._node.run is not None
+        return self._node.run
+
+    # -- ControlHost: the trainer
+
+    def name(self) -> str:
+        return self._node.identity.name
+
+    def share(self) -> tuple[int, int] | None:
+        hosts = self._node.hosts
+        return hosts.share if hosts.peers else (0, 1)
+
+    def own_updates(self, updates: list[OwnUpdate]) -> None:
+        run = self._known_run()
+        for update in updates:
+            self._node.accounts.count(update)
+            run.handle(OwnUpdateMade(update.mini_batch, update.step, update.payload, update.words))
+        run.regulation.regulate()
+
+    def trainer_state(self, state: TrainerState) -> None:
+        self._known_run().keeper.trainer_state(state)
+
+    def asked_to_finish(self) -> None:
+        self.trainer.finish()
+
+    def trainer_attached(self, pid: int) -> None:
+        self.trainer.attached(pid)
+
+    def trainer_left(self, *, finished: bool, words: str) -> None:
+        self.trainer.left(finished=finished, words=words)
+
+    # -- ControlHost: questions
+
+    def digest(self, *, scrub: bool) -> dict[str, Any]:
+        replica = self._known_run().replica
+        if scrub:
+            replica.parts.sweeping.scrub_due = time.monotonic()
+        return observe_digest(replica, time.monotonic())
+
+    def remove(self, node: str, *, forbid: bool) -> int:
+        run = self._known_run()
+        names, view = run.replica.parts.names, run.replica.membership.view
+        chosen = choose_removal(node, forbid=forbid, me=run.replica.me.node, names=names, view=view)
+        run.handle(RemovalAsked(chosen, forbid))
+        return chosen
+
+    def compression(self) -> dict[str, Any]:
+        return self._node.accounts.compression()
+
+    def status(self) -> dict[str, Any]:
+        node, run = self._node, self._node.run
+        vitals = Vitals(
+            state=self.trainer.state,
+            started=node.started,
+            now=time.monotonic(),
+            listen=str(node.listen),
+            control=str(node.options.state.absolute()),
+            loop_lag_ms=node.loop_lag_s * 1000,
+            congested=run is not None and run.regulation.congested,
+            alarms=node.journal.alarms,
+            stopped_nodes=set() if run is None else run.stopped_nodes,
+            trainer=self.trainer.status(),
+            accounts=node.accounts.status(),
+            replication=None if run is None else run.observe(),
+            events=node.journal.events.status(),
+        )
+        replica, mesh = (None, None) if run is None else (run.replica, run.mesh)
+        return describe_node(node.identity, vitals, replica, mesh)

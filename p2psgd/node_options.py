@@ -1,0 +1,25 @@
+"""What the command line of `p2psgd node` says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from p2psgd.discovery.hosts import Address
+from p2psgd.ops.recorder import RECORD_BYTES_MAX
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """`patience_s` is the one time setting; all others derive from it."""
+
+    peers: Path | None
+    listen: Address
+    state: Path
+    name: str | None = None
+    trainer: str | None = None
+    patience_s: float = 5.0
+    log_budget_bytes: int = 256 * 1024 * 1024
+    store_budget_bytes: int = 1024 * 1024 * 1024
+    record: Path | None = None
+    record_bytes_max: int = RECORD_BYTES_MAX

@@ -1,0 +1,243 @@
+"""A node's part in its run, from the moment when the run is known: carries out what the replica orders.
+
+Holds the pure replica, the mesh of links and what is kept on disk together. Decides nothing about replication
+itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.core.arrivals import event_of
+from p2psgd.core.effects import (
+    Alarm,
+    Deliver,
+    Drop,
+    Effect,
+    Halt,
+    NextTurn,
+    Note,
+    Record,
+    Reload,
+    ReportDrained,
+    SaveVotes,
+    Send,
+    WriteCheckpoint,
+)
+from p2psgd.core.events import (
+    Event,
+    GoodbyeReceived,
+    LinkClosed,
+    LinkDrained,
+    LinkOpened,
+    TimePassed,
+    TurnPassed,
+)
+from p2psgd.core.frontier import Origin
+from p2psgd.core.replica import Replica
+from p2psgd.core.run_spec import RunSpec
+from p2psgd.core.timing import Timing
+from p2psgd.errors import ExitCode
+from p2psgd.identity import Identity
+from p2psgd.ipc.control_server import ControlServer
+from p2psgd.keeper import Keeper
+from p2psgd.net.greeting import make_greeting
+from p2psgd.net.mesh import Mesh
+from p2psgd.net.refusals import Refusals
+from p2psgd.node_options import NodeOptions
+from p2psgd.node_regulation import Regulation
+from p2psgd.ops.accounts import Accounts
+from p2psgd.ops.frame_store import FrameFile
+from p2psgd.ops.journal import Journal
+from p2psgd.ops.observe import observe_replication
+from p2psgd.ops.replication import Replication
+from p2psgd.wire.frames import FrameType
+
+log = logging.getLogger("p2psgd.node")
+
+
+class NodeRun:
+    """One node's replica and all that it needs to be one of the run's. Implements what the mesh and the
+    keeper ask of their host.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        coordinates: NDArray[np.int32],
+        *,
+        options: NodeOptions,
+        identity: Identity,
+        founders: int,
+        journal: Journal,
+        accounts: Accounts,
+        control: ControlServer,
+        fail: Callable[[str, ExitCode], None],
+    ) -> None:
+        """Take over the run's initial `coordinates`, int32 (P,), and what is on disk of it.
+
+        P2psgdError if that is another run's or cannot be used.
+        """
+        self.stopped_nodes: set[int] = set()
+        self._journal = journal
+        self._accounts = accounts
+        self._control = control
+        self._fail = fail
+        me, timing = identity.origin, Timing(options.patience_s)
+        self.keeper = Keeper(self, options.state, me, timing)
+        restored, trainer, votes = self.keeper.open(spec, coordinates)
+        store = FrameFile(options.state, budget_bytes=options.store_budget_bytes)
+        if trainer is not None:
+            control.restore(trainer)
+        self.replica = Replica(
+            spec,
+            me=me,
+            coordinates=coordinates,
+            now=time.monotonic(),
+            timing=timing,
+            founders=founders,
+            votes=votes,
+            restored=restored,
+            log_budget_bytes=options.log_budget_bytes,
+            store=store,
+            store_budget_bytes=options.store_budget_bytes,
+        )
+        self.replica.parts.names[me.node] = identity.name
+        journal.events.names = self.replica.parts.names.get
+        self.regulation = Regulation(self.replica, control, journal.events)
+        greeting = make_greeting(spec, me, identity.name)
+        self.mesh = Mesh(self, greeting, options.patience_s, time.monotonic)
+        self.refusals = Refusals(options.patience_s, linked_now=lambda: bool(self.mesh.links), fail=fail)
+        accounts.begin(spec, me)
+        log.info(
+            "run %s: %d weights, quantum 2^%d", spec.fingerprint.hex()[:16], spec.weights, spec.quantum_log2
+        )
+
+    # -- time
+
+    def pass_time(self, loop_lag_s: float) -> None:
+        """Let the replica and all around it look at the clock."""
+        self.replica.statuses.loop_lag_ms = int(loop_lag_s * 1000)
+        self.handle(TimePassed())
+        self.keeper.pass_time(
+            time.monotonic(),
+            bytes_applied=self.replica.parts.tally.bytes_applied,
+            log_capacity=self.replica.log.capacity,
+        )
+        self.regulation.look_at_links()
+        others = sum(not dialler.ourselves for dialler in self.mesh.diallers)
+        self.replica.membership.founders = 1 + others
+        self.regulation.regulate()
+
+    # -- the replica's orders
+
+    def handle(self, event: Event) -> None:
+        """Tell the replica what has happened, and do what it orders."""
+        for effect in self.replica.handle(event, time.monotonic()):
+            match effect:
+                case Send():
+                    self.mesh.send(effect.peer, effect.frame)
+                case Record():
+                    self._record(effect)
+                case Deliver():
+                    self._control.deliver(effect.body)
+                case ReportDrained():
+                    self.mesh.report_drained(effect.peer)
+                case Drop():
+                    self.mesh.drop(effect.peer, effect.reason, effect.words)
+                case _:
+                    self._carry_out(effect)
+
+    def _carry_out(self, effect: Effect) -> None:
+        """What the replica orders rarely."""
+        match effect:
+            case Alarm():
+                self.alarm(effect.words)
+            case Note():
+                self.note(effect.kind, effect.words, effect.node)
+            case SaveVotes():
+                self.keeper.save_votes(effect)
+            case WriteCheckpoint():
+                self.keeper.write(effect)
+            case NextTurn():
+                asyncio.get_running_loop().call_soon(self.handle, TurnPassed())
+            case Reload():
+                self._control.replica_replaced()
+                self.regulation.replica_replaced()
+            case Halt():
+                self._halt(effect)
+
+    def _record(self, effect: Record) -> None:
+        if effect.own:
+            self.keeper.add_own(effect.frame)
+        if self._accounts.recording:
+            self._accounts.record(effect.frame)
+
+    def _halt(self, effect: Halt) -> None:
+        self._fail(effect.words, ExitCode.TEMPORARY if effect.again else ExitCode.FAILED)
+        self.keeper.abandoning |= effect.abandon
+
+    # -- KeeperHost
+
+    def alarm(self, words: str) -> None:
+        self._journal.alarm(words)
+
+    def note(self, kind: str, words: str, node: int | None = None) -> None:
+        self._journal.note(kind, words, node)
+
+    def request_trainer_state(self) -> None:
+        """Not of a trainer that is held up: giving its state would empty its outbox into a full log."""
+        held_up = self.regulation.held_up and self._control.trainer_status()["attached"]
+        if not held_up or self.regulation.draining:
+            self._control.request_state()
+
+    def sequence(self) -> int:
+        return self.replica.sequence
+
+    # -- MeshHost
+
+    def link_opened(self, peer: Origin, name: str) -> None:
+        self.refusals.linked()
+        self._journal.events.write("link", f"linked with {name}", peer.node)
+        self.stopped_nodes.discard(peer.node)
+        self.handle(LinkOpened(peer, name))
+
+    def link_closed(self, peer: Origin, words: str) -> None:
+        self._journal.events.write("lost", f"lost the link: {words}", peer.node)
+        self.handle(LinkClosed(peer))
+        self.regulation.regulate()
+
+    def link_drained(self, peer: Origin) -> None:
+        self.handle(LinkDrained(peer))
+
+    def frame_received(self, peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> None:
+        event = event_of(peer, frame_type, body)
+        if event is None:
+            return
+        self.handle(event)
+        if frame_type is FrameType.STATUS:
+            self.regulation.regulate()
+        elif isinstance(event, GoodbyeReceived):
+            self.stopped_nodes.add(peer.node)
+
+    def refused_by_peer(self, code: str, words: str) -> None:
+        self.refusals.refused(code, words)
+
+    # -- what is shown
+
+    def observe(self) -> Replication:
+        """Its part of the node's status."""
+        now = time.monotonic()
+        return observe_replication(
+            self.replica,
+            now,
+            checkpoint=self.keeper.figures(now),
+            stall=self.regulation.stall(now),
+            slow_links=self.regulation.slow_links(),
+        )

@@ -1,0 +1,128 @@
+"""The trainer of a node, as far as the node answers for it: the command that it was started with, which it
+starts and stops, and what has become of the trainer that is or was attached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from p2psgd.errors import ExitCode
+from p2psgd.ipc.control_server import ControlServer
+from p2psgd.net.drain import DRAIN_POLL_S
+from p2psgd.node_options import NodeOptions
+from p2psgd.ops.event_log import EventLog
+from p2psgd.supervisor import STOP_TIMEOUT_S, Supervisor
+
+log = logging.getLogger("p2psgd.node")
+
+
+class NodeTrainer:
+    """`state` is the node's state in a few words: all it does is done for its trainer."""
+
+    def __init__(
+        self,
+        options: NodeOptions,
+        control: ControlServer,
+        events: EventLog,
+        *,
+        known: Callable[[], bool],
+        fail: Callable[[str, ExitCode], None],
+    ) -> None:
+        """`known` tells whether a run is; `fail` ends the node with a sentence."""
+        self.state = "waiting for a trainer"
+        self._options = options
+        self._control = control
+        self._events = events
+        self._known = known
+        self._fail = fail
+        self._ended = False
+        self._supervisor: Supervisor | None = None
+
+    def start(self) -> None:
+        """Start the command that the node was given; without one, wait for whoever attaches."""
+        place = self._options.state.absolute()
+        if self._options.trainer is None:
+            log.info("waiting for a trainer: start one with P2PSGD_CONTROL=%s", place)
+            return
+        self._supervisor = Supervisor(
+            self._options.trainer,
+            environment={"P2PSGD_CONTROL": str(place)},
+            patience_s=self._options.patience_s,
+            progress=lambda: int(self._control.trainer_status()["mini_batches"]),
+            ended=self._on_end,
+            failed=self._fail,
+        )
+        self._supervisor.start()
+
+    def _on_end(self) -> None:
+        """The command is done, and is not started again."""
+        if not self._known() and self.state != "draining":
+            words = f"the trainer ended without attaching to this node: {self._options.trainer}"
+            self._fail(words, ExitCode.CONFIGURATION)
+        elif self.state != "draining":
+            self.state = "serving"
+            self._ended = True
+
+    async def drain(self) -> None:
+        """Let the trainer end its mini-batch, take what it made, and nothing after that."""
+        self.state = "draining"
+        self._control.pause_outbox(paused=False)
+        self._control.finish()
+        if self._supervisor is not None:
+            await self._supervisor.stop()
+        else:
+            await self._until_detached()
+        self._control.drain_outbox()
+        self._control.outbox_closed = True
+
+    async def _until_detached(self) -> None:
+        """Give a trainer that somebody else started the time to end its mini-batch and leave."""
+        for _ in range(round(STOP_TIMEOUT_S / DRAIN_POLL_S)):
+            if not self._control.trainer_status()["attached"]:
+                return
+            await asyncio.sleep(DRAIN_POLL_S)
+
+    def kill(self) -> None:
+        """At once, with all that it has started."""
+        if self._supervisor is not None:
+            self._supervisor.kill()
+
+    async def close(self) -> None:
+        """Leave no trainer behind."""
+        if self._supervisor is not None:
+            self._supervisor.kill()
+            await self._supervisor.stop()
+
+    def finish(self) -> None:
+        """It was asked to end: it is not to be started again."""
+        if self._supervisor is not None:
+            self._supervisor.finish()
+
+    def attached(self, pid: int) -> None:
+        """A trainer has attached."""
+        log.info("trainer %d attached", pid)
+        self._events.write("trainer", f"trainer {pid} attached")
+        if self.state != "draining":
+            self.state = "training"
+
+    def left(self, *, finished: bool, words: str) -> None:
+        """It has left; `words` say why, if there is anything to say."""
+        why = words or ("done" if finished else "gone")
+        log.info("trainer left: %s", ascii(why)[1:-1])
+        self._events.write("trainer", f"the trainer left: {why}")
+        if self.state != "draining":
+            self.state = "serving" if finished else "waiting for a trainer"
+
+    def status(self) -> dict[str, Any]:
+        """The node's status says this about its trainer."""
+        figures, supervisor = self._control.trainer_status(), self._supervisor
+        return {
+            **figures,
+            "supervised": supervisor is not None,
+            "finished": figures["finished"] or self._ended,
+            "restarts": 0 if supervisor is None else supervisor.restarts,
+            "crash": "" if supervisor is None else supervisor.words,
+        }
