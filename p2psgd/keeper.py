@@ -10,35 +10,26 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Coroutine
-from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from p2psgd.core.effects import SaveVotes, WriteCheckpoint
 from p2psgd.core.events import CheckpointDue, CheckpointWritten, Event, VotesSaved
 from p2psgd.core.frontier import Origin
-from p2psgd.core.restored import Restored
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import Timing
-from p2psgd.core.votes import NO_VOTES, Votes
 from p2psgd.durable.checkpoint import Checkpoint
-from p2psgd.durable.checkpoint import TrainerState as KeptState
 from p2psgd.durable.own_file import OwnFile
-from p2psgd.durable.restore import FOLDER, abandon, restore
+from p2psgd.durable.restore import FOLDER, abandon
 from p2psgd.durable.store import CheckpointStore, Written
-from p2psgd.durable.votes_file import read_votes, write_votes
-from p2psgd.errors import CheckpointError, ExitCode, P2psgdError, UsageError
+from p2psgd.durable.votes_file import write_votes
+from p2psgd.errors import P2psgdError
 from p2psgd.ipc.host import TrainerState
-from p2psgd.kept_trainer import pack_trainer, unpack_trainer
+from p2psgd.kept_trainer import pack_trainer
 from p2psgd.net.mesh import raise_failure
+from p2psgd.opening import Opened
 from p2psgd.ops import numerals
 from p2psgd.ops.replication import CheckpointFigures
-from p2psgd.wire import codec
-from p2psgd.wire.messages import ORIGINS_MAX
 
 LOG_SHARE: Final = 0.25  # of the log's budget has come since the last checkpoint: another is due
 
@@ -54,9 +45,9 @@ class KeeperHost(Protocol):
 
 
 class Keeper:
-    """One node's durable state in the directory `state`; nothing before `open` tells the run."""
+    """One node's durable state in the directory `state`, of the run that was `opened` there."""
 
-    def __init__(self, host: KeeperHost, state: Path, origin: Origin, timing: Timing) -> None:
+    def __init__(self, host: KeeperHost, state: Path, origin: Origin, timing: Timing, opened: Opened) -> None:
         self.abandoning = False  # what is on disk must not be used again
         self.failures = 0
         self.last: Written | None = None
@@ -67,67 +58,27 @@ class Keeper:
         self._origin = origin
         self._timing = timing
         self._store = CheckpointStore(state / FOLDER)
-        self._spec: RunSpec | None = None
-        self._own: OwnFile | None = None
+        self._spec = opened.spec
+        self._own = OwnFile(
+            self._store.folder, opened.spec, on_error=self._own_failed, sync_s=timing.status_s
+        )
         self._handed_over: TrainerState | None = None  # by the trainer, not copied yet
-        self._trainer: KeptState | None = None  # the last that is known, after `_sequence` own updates
+        self._trainer = opened.kept  # the last that is known, after `_sequence` own updates
         self._sequence = 0
         self._requested: float | None = None  # when a checkpoint was begun that is not written yet
         self._copying = False
         self._bytes_kept = 0  # of updates applied when the last checkpoint was begun
-        self._due = 0.0
+        self._due = time.monotonic() + timing.gone_s
         self._tasks: set[asyncio.Task[None]] = set()
         self._votes_trouble = False
         self._votes: SaveVotes | None = None  # the latest that is being written, or is to be
         self._idle = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def open(
-        self, spec: RunSpec, coordinates: NDArray[np.int32]
-    ) -> tuple[Restored | None, TrainerState | None, Votes]:
-        """What is on disk of this run, whose initial coordinates int32 (P,) are given; UsageError if it is
-        another run's or damaged.
-        """
-        votes = read_votes(self._state, spec.fingerprint) or NO_VOTES
-        found = restore(self._store.folder, spec)
-        if found is not None and found.checkpoint is not None and len(found.checkpoint.rows) >= ORIGINS_MAX:
-            words = f"this run has seen {ORIGINS_MAX} starts of daemons and can take no more"
-            raise UsageError(
-                f"{words}: export its weights (p2psgd checkpoint export) and begin another run from them",
-                ExitCode.CONFIGURATION,
-            )
-        trainer = None
-        if found is not None and found.checkpoint is not None:
-            try:
-                trainer = unpack_trainer(found.checkpoint.trainer)
-            except CheckpointError as error:
-                self._host.alarm(f"{error}; the trainer begins anew")
-        self._spec, self._loop = spec, asyncio.get_running_loop()
-        self._own = OwnFile(self._store.folder, spec, on_error=self._own_failed, sync_s=self._timing.status_s)
-        self._due = time.monotonic() + self._timing.gone_s
-        if found is None:
-            return None, None, votes
-        for warning in found.warnings:
-            self._host.alarm(warning)
-        checkpoint = found.checkpoint
-        if checkpoint is not None and checkpoint.trainer is not None:
-            self._trainer = replace(checkpoint.trainer, sequence=0)  # of this life, nothing is in it
-        if checkpoint is None:
-            digest = codec.digest_coordinates(coordinates, spec.key)
-            return Restored(coordinates, [], digest, [], found.own), None, votes
-        since = numerals.counted(len(found.own), "own update") if found.own else "no own updates"
-        when = _local_time(checkpoint.written_at)
-        self._host.note("restored", f"goes on from a checkpoint of {when} and {since} since")
-        restored = Restored(
-            checkpoint.coordinates, checkpoint.rows, checkpoint.digest, checkpoint.tail, found.own
-        )
-        return restored, trainer, votes
+        self._loop = asyncio.get_running_loop()
 
     # -- votes
 
     def save_votes(self, effect: SaveVotes) -> None:
         """Write the votes, then say VotesSaved; tried again by the core if they cannot be written."""
-        assert self._spec is not None
         if self._votes is None:
             self._spawn(self._write_votes(self._spec.fingerprint))
         self._votes = effect
@@ -153,11 +104,9 @@ class Keeper:
 
     def add_own(self, frame: bytes) -> None:
         """Keep an own update that was just made."""
-        if self._own is not None:
-            self._own.add(frame)
+        self._own.add(frame)
 
     def _own_failed(self, words: str) -> None:
-        assert self._loop is not None
         self._loop.call_soon_threadsafe(self._host.alarm, words)
 
     # -- checkpoints
@@ -173,7 +122,7 @@ class Keeper:
                 self._begin_copy()
             return
         early = bytes_applied - self._bytes_kept > LOG_SHARE * log_capacity
-        if self._spec is not None and (now >= self._due or early):
+        if now >= self._due or early:
             self._bytes_kept = bytes_applied
             self.begin(now)
 
@@ -195,7 +144,6 @@ class Keeper:
 
     def write(self, effect: WriteCheckpoint) -> None:
         """Write the copy that the core has made."""
-        assert self._spec is not None
         if self.abandoning:
             return
         self._spawn(self._write(effect, self._spec))
@@ -225,7 +173,6 @@ class Keeper:
             self._host.alarm(str(error))
             self._end(written=False)
             return
-        assert self._own is not None
         self._own.rotate(written.kept)
         self.last, self.last_at, self._trouble = written, time.monotonic(), ""
         size, seconds = numerals.size(written.bytes), self.last_at - began
@@ -248,8 +195,6 @@ class Keeper:
 
     async def finish(self, timeout_s: float) -> None:
         """Write a last checkpoint; the trainer has left."""
-        if self._spec is None:
-            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._requested is not None:  # one that was begun before lacks the trainer's last state
@@ -262,8 +207,7 @@ class Keeper:
     async def close(self) -> None:
         """Wait for what is being written; then put it aside if it must not be used again."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._own is not None:
-            await asyncio.to_thread(self._own.close)
+        await asyncio.to_thread(self._own.close)
         if self.abandoning:
             try:
                 await asyncio.to_thread(abandon, self._store.folder)
@@ -275,7 +219,3 @@ class Keeper:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(raise_failure)
-
-
-def _local_time(unix: float) -> str:
-    return datetime.fromtimestamp(unix).astimezone().isoformat(" ", "seconds")

@@ -15,11 +15,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from p2psgd.core.events import NodeStopping
-from p2psgd.core.run_spec import RunSpec
 from p2psgd.discovery.hosts import Hosts, find_hosts
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.identity import claim_identity
@@ -29,6 +25,7 @@ from p2psgd.net.mesh import raise_failure
 from p2psgd.node_control import NodeControl
 from p2psgd.node_options import NodeOptions
 from p2psgd.node_run import NodeRun
+from p2psgd.opening import Opened, reopen_run
 from p2psgd.ops.accounts import Accounts
 from p2psgd.ops.journal import Journal
 
@@ -73,6 +70,7 @@ class Node:
                     self.options.peers, self.listen, timeout_s=self.options.patience_s
                 )
             self._control.server.start(loop)
+            self._go_on()
             self._control.trainer.start()
             self._spawn(self._tick())
             warn_of_plaintext(self.listen)
@@ -86,15 +84,12 @@ class Node:
         finally:
             await self._close()
 
-    def begin_run(self, spec: RunSpec, coordinates: NDArray[np.int32]) -> None:
-        """The run is known, with its initial coordinates int32 (P,); P2psgdError if what is on disk does not
-        fit it, and then it is not begun.
-        """
+    def begin_run(self, opened: Opened) -> None:
+        """The run is known; P2psgdError if it cannot be begun."""
         assert self._listening is not None
         assert self._stop is not None
         self.run = NodeRun(
-            spec,
-            coordinates,
+            opened,
             options=self.options,
             identity=self.identity,
             founders=len(self.hosts.peers) + 1,
@@ -105,6 +100,12 @@ class Node:
         )
         self.run.regulation.draining = self._stop.done()
         self._spawn(self.run.mesh.start(self._listening, self.hosts.peers))
+
+    def _go_on(self) -> None:
+        """From a checkpoint, without a trainer: others may need this node's vote, and what it has."""
+        opened = reopen_run(self.options.state, self.journal)
+        if opened is not None:
+            self.begin_run(opened)
 
     async def _tick(self) -> None:
         interval_s = self.options.patience_s / TICKS_PER_PATIENCE

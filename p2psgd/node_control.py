@@ -20,6 +20,7 @@ from p2psgd.ipc.proposal import RunProposal
 from p2psgd.node_options import NodeOptions
 from p2psgd.node_run import NodeRun
 from p2psgd.node_trainer import NodeTrainer
+from p2psgd.opening import Opened, open_run
 from p2psgd.ops.accounts import Accounts
 from p2psgd.ops.journal import Journal
 from p2psgd.ops.observe import observe_digest
@@ -40,7 +41,7 @@ class ControlledNode(Protocol):
     loop_lag_s: float
     run: NodeRun | None
 
-    def begin_run(self, spec: RunSpec, coordinates: NDArray[np.int32]) -> None: ...
+    def begin_run(self, opened: Opened) -> None: ...
     def fail(self, words: str, code: ExitCode) -> None: ...
 
 
@@ -54,7 +55,6 @@ class NodeControl:
             node.options,
             self.server,
             node.journal.events,
-            known=lambda: node.run is not None,
             fail=node.fail,
         )
 
@@ -66,20 +66,23 @@ class NodeControl:
         if self._node.run is not None:
             known = self._node.run.replica.spec
             if spec.fingerprint != known.fingerprint:
-                here, there = known.fingerprint.hex()[:16], spec.fingerprint.hex()[:16]
                 raise TrainerError(
-                    f"this node already trains another run: fingerprint {here} here, {there} from this "
-                    "trainer; stop the node first to begin another"
+                    f"this node takes part in run {_name(known)}, this trainer is for run {_name(spec)}: "
+                    "start it with the recipe of that run, or give its own run another node, with another "
+                    "--state"
                 )
+            self.trainer.came()
             return
         try:
             check_limits(spec)
         except ValueError as error:
             raise TrainerError(str(error)) from None
+        options = self._node.options
         try:
-            self._node.begin_run(spec, coordinates)
+            self._node.begin_run(open_run(options.state, spec, coordinates, self._node.journal))
         except P2psgdError as error:
             raise TrainerError(str(error)) from None
+        self.trainer.came()
 
     def run(self) -> RunProposal | None:
         if self._node.run is None:
@@ -176,3 +179,7 @@ class NodeControl:
         )
         replica, mesh = (None, None) if run is None else (run.replica, run.mesh)
         return describe_node(node.identity, vitals, replica, mesh)
+
+
+def _name(spec: RunSpec) -> str:
+    return f"{spec.fingerprint.hex()[:16]} ({spec.label or 'no label'})"

@@ -11,9 +11,6 @@ import logging
 import time
 from collections.abc import Callable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from p2psgd.core.arrivals import event_of
 from p2psgd.core.effects import (
     Alarm,
@@ -41,9 +38,9 @@ from p2psgd.core.events import (
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
-from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import Timing
-from p2psgd.errors import ExitCode
+from p2psgd.durable.atomic import words_of
+from p2psgd.errors import ExitCode, UsageError, exit_code_of
 from p2psgd.identity import Identity
 from p2psgd.ipc.control_server import ControlServer
 from p2psgd.keeper import Keeper
@@ -52,6 +49,7 @@ from p2psgd.net.mesh import Mesh
 from p2psgd.net.refusals import Refusals
 from p2psgd.node_options import NodeOptions
 from p2psgd.node_regulation import Regulation
+from p2psgd.opening import Opened
 from p2psgd.ops.accounts import Accounts
 from p2psgd.ops.frame_store import FrameFile
 from p2psgd.ops.journal import Journal
@@ -69,8 +67,7 @@ class NodeRun:
 
     def __init__(
         self,
-        spec: RunSpec,
-        coordinates: NDArray[np.int32],
+        opened: Opened,
         *,
         options: NodeOptions,
         identity: Identity,
@@ -80,30 +77,26 @@ class NodeRun:
         control: ControlServer,
         fail: Callable[[str, ExitCode], None],
     ) -> None:
-        """Take over the run's initial `coordinates`, int32 (P,), and what is on disk of it.
-
-        P2psgdError if that is another run's or cannot be used.
-        """
+        """UsageError if the state directory cannot be written to."""
         self.stopped_nodes: set[int] = set()
         self._journal = journal
         self._accounts = accounts
         self._control = control
         self._fail = fail
-        me, timing = identity.origin, Timing(options.patience_s)
-        self.keeper = Keeper(self, options.state, me, timing)
-        restored, trainer, votes = self.keeper.open(spec, coordinates)
-        store = FrameFile(options.state, budget_bytes=options.store_budget_bytes)
-        if trainer is not None:
-            control.restore(trainer)
+        spec, me, timing = opened.spec, identity.origin, Timing(options.patience_s)
+        store = _make_store(options)
+        if opened.trainer is not None:
+            control.restore(opened.trainer)
+        self.keeper = Keeper(self, options.state, me, timing, opened)
         self.replica = Replica(
             spec,
             me=me,
-            coordinates=coordinates,
+            coordinates=opened.coordinates,
             now=time.monotonic(),
             timing=timing,
             founders=founders,
-            votes=votes,
-            restored=restored,
+            votes=opened.votes,
+            restored=opened.restored,
             log_budget_bytes=options.log_budget_bytes,
             store=store,
             store_budget_bytes=options.store_budget_bytes,
@@ -241,3 +234,12 @@ class NodeRun:
             stall=self.regulation.stall(now),
             slow_links=self.regulation.slow_links(),
         )
+
+
+def _make_store(options: NodeOptions) -> FrameFile:
+    """Where the log goes on beyond its budget in RAM."""
+    try:
+        return FrameFile(options.state, budget_bytes=options.store_budget_bytes)
+    except OSError as error:
+        words = f"cannot make a file in {options.state}: {words_of(error)}"
+        raise UsageError(words, exit_code_of(error)) from None

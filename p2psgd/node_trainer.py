@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from p2psgd.errors import ExitCode
 from p2psgd.ipc.control_server import ControlServer
@@ -16,11 +16,14 @@ from p2psgd.node_options import NodeOptions
 from p2psgd.ops.event_log import EventLog
 from p2psgd.supervisor import STOP_TIMEOUT_S, Supervisor
 
+WAITING: Final = "waiting for a trainer"
+DRAINING: Final = "draining"
+
 log = logging.getLogger("p2psgd.node")
 
 
 class NodeTrainer:
-    """`state` is the node's state in a few words: all it does is done for its trainer."""
+    """One node's."""
 
     def __init__(
         self,
@@ -28,18 +31,24 @@ class NodeTrainer:
         control: ControlServer,
         events: EventLog,
         *,
-        known: Callable[[], bool],
         fail: Callable[[str, ExitCode], None],
     ) -> None:
-        """`known` tells whether a run is; `fail` ends the node with a sentence."""
-        self.state = "waiting for a trainer"
+        """`fail` ends the node with a sentence."""
+        self._state = WAITING
         self._options = options
         self._control = control
         self._events = events
-        self._known = known
         self._fail = fail
+        self._came = False
         self._ended = False
         self._supervisor: Supervisor | None = None
+
+    @property
+    def state(self) -> str:
+        """The node's state in a few words: joining is one whose trainer waits until it is ready."""
+        if self._state != DRAINING and self._control.trainer_waits:
+            return "joining"
+        return self._state
 
     def start(self) -> None:
         """Start the command that the node was given; without one, wait for whoever attaches."""
@@ -59,16 +68,16 @@ class NodeTrainer:
 
     def _on_end(self) -> None:
         """The command is done, and is not started again."""
-        if not self._known() and self.state != "draining":
+        if not self._came and self._state != DRAINING:
             words = f"the trainer ended without attaching to this node: {self._options.trainer}"
             self._fail(words, ExitCode.CONFIGURATION)
-        elif self.state != "draining":
-            self.state = "serving"
+        elif self._state != DRAINING:
+            self._state = "serving"
             self._ended = True
 
     async def drain(self) -> None:
         """Let the trainer end its mini-batch, take what it made, and nothing after that."""
-        self.state = "draining"
+        self._state = DRAINING
         self._control.pause_outbox(paused=False)
         self._control.finish()
         if self._supervisor is not None:
@@ -101,20 +110,25 @@ class NodeTrainer:
         if self._supervisor is not None:
             self._supervisor.finish()
 
+    def came(self) -> None:
+        """A trainer has asked to attach, and fits the run."""
+        self._came = True
+
     def attached(self, pid: int) -> None:
-        """A trainer has attached."""
+        """It has attached."""
+        self._came = True
         log.info("trainer %d attached", pid)
         self._events.write("trainer", f"trainer {pid} attached")
-        if self.state != "draining":
-            self.state = "training"
+        if self._state != DRAINING:
+            self._state = "training"
 
     def left(self, *, finished: bool, words: str) -> None:
         """It has left; `words` say why, if there is anything to say."""
         why = words or ("done" if finished else "gone")
         log.info("trainer left: %s", ascii(why)[1:-1])
         self._events.write("trainer", f"the trainer left: {why}")
-        if self.state != "draining":
-            self.state = "serving" if finished else "waiting for a trainer"
+        if self._state != DRAINING:
+            self._state = "serving" if finished else WAITING
 
     def status(self) -> dict[str, Any]:
         """The node's status says this about its trainer."""

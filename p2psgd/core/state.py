@@ -67,9 +67,11 @@ class State:
 
     def restore(self, restored: Restored) -> dict[Origin, int]:
         """Become what came from the disk, own updates since the checkpoint included; what the checkpoint
-        itself holds.
+        itself holds. The initial digest follows from it: the initial coordinates need not be known.
         """
         self.lattice.replace(restored.coordinates, restored.digest)
+        changes = sum(row.digest for row in restored.rows)
+        self.lattice.initial_digest = (restored.digest - changes) % U64_MODULUS
         self.frontier.replace(restored.rows)
         saved = {origin: self.frontier.sequence(origin) for origin in self.frontier}
         tail = []

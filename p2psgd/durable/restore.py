@@ -42,12 +42,18 @@ class Restored:
     warnings: list[str]
 
 
-def restore(folder: Path, spec: RunSpec) -> Restored | None:
+def restore(folder: Path, spec: RunSpec | None) -> Restored | None:
     """Read what a former life of this node left in `folder`, None if that is nothing.
 
+    `spec` None: of whichever run the checkpoint is; without one, own updates are of no use and not read.
     UsageError if it is of another run, or cannot be read.
     """
     checkpoint, warnings = CheckpointStore(folder).latest()
+    if spec is None and checkpoint is None:
+        return Restored(None, [], None, warnings) if warnings else None
+    if spec is None:
+        assert checkpoint is not None
+        spec = checkpoint.spec
     if checkpoint is not None and checkpoint.spec.fingerprint != spec.fingerprint:
         other = checkpoint.spec
         raise another_run(folder / "checkpoint", other.label, other.fingerprint, spec)

@@ -74,6 +74,11 @@ class ControlServer:
         return self._seat.port
 
     @property
+    def trainer_waits(self) -> bool:
+        """A trainer has asked to attach and is not let in yet, since the host is not ready."""
+        return self._gate.connection is not None
+
+    @property
     def outbox_closed(self) -> bool:
         """While true, nothing is taken from the trainer but by `drain_outbox`."""
         return self._seat.outbox_closed
@@ -135,7 +140,7 @@ class ControlServer:
     def trainer_status(self) -> dict[str, Any]:
         """What the node's status says about the trainer, and how many requests were refused."""
         status = {**self._seat.status(), "refused_requests": self._refused_requests}
-        if self._gate.connection is not None:
+        if self.trainer_waits:
             status["waits"] = self._host.ready()
         return status
 

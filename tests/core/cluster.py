@@ -128,7 +128,7 @@ class Cluster:
         replica = Replica(
             self.spec,
             me=Origin(number + 1, self.lives[number]),
-            coordinates=initial_coordinates(),
+            coordinates=initial_coordinates() if restored is None else restored.coordinates,
             now=self.now,
             founders=len(self.replicas),
             votes=self.votes[number] if from_disk else NO_VOTES,

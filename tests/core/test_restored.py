@@ -38,6 +38,13 @@ def test_what_comes_back_is_the_checkpoint_and_the_own_updates_since(clusters: C
     assert after.parts.saved == {before.me: 5, other: 5}
 
 
+def test_the_initial_digest_follows_from_the_checkpoint(clusters: Clusters) -> None:
+    """So that a node can tell a snapshot of its run without ever having seen the initial weights."""
+    before, after = restart(checkpointed(clusters))
+    assert after.lattice.initial_digest == before.lattice.initial_digest
+    assert after.parts.state.fits(before.frontier.rows(), before.lattice.digest)
+
+
 def test_its_log_holds_the_tail_and_what_came_after(clusters: Clusters) -> None:
     before, after = restart(checkpointed(clusters))
     assert after.log.floor(before.me) == 0  # node 1 has no checkpoint: all was in the tail

@@ -109,7 +109,7 @@ class Daemon:
         self.replica = Replica(
             spec,
             me=self.me,
-            coordinates=initial.copy(),
+            coordinates=initial.copy() if restored is None else restored.coordinates,
             now=world.clock.now,
             timing=timing,
             founders=scenario.nodes,

@@ -1,0 +1,105 @@
+"""What a node goes on from: its votes, its newest whole checkpoint and its own updates since, as its state
+directory has them.
+
+A checkpoint holds the whole description of its run, so a node that has one needs no trainer to take part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.core.restored import Restored
+from p2psgd.core.run_spec import RunSpec
+from p2psgd.core.votes import NO_VOTES, Votes
+from p2psgd.durable.checkpoint import TrainerState as KeptState
+from p2psgd.durable.restore import FOLDER, restore
+from p2psgd.durable.restore import Restored as Found
+from p2psgd.durable.votes_file import read_votes
+from p2psgd.errors import CheckpointError, ExitCode, UsageError
+from p2psgd.ipc.host import TrainerState
+from p2psgd.kept_trainer import unpack_trainer
+from p2psgd.ops import numerals
+from p2psgd.ops.journal import Journal
+from p2psgd.wire import codec
+from p2psgd.wire.messages import ORIGINS_MAX
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opened:
+    """A run and what is on disk of it. `coordinates` int32 (P,): the run's initial ones, or `restored`'s.
+
+    `trainer` is what the first trainer goes on from, `kept` the same for the next checkpoint.
+    """
+
+    spec: RunSpec
+    coordinates: NDArray[np.int32]
+    votes: Votes
+    restored: Restored | None = None
+    trainer: TrainerState | None = None
+    kept: KeptState | None = None
+
+
+def open_run(state: Path, spec: RunSpec, coordinates: NDArray[np.int32], journal: Journal) -> Opened:
+    """This run, whose initial `coordinates` are given, with what the state directory has of it.
+
+    UsageError if that is another run's, or damaged.
+    """
+    votes = read_votes(state, spec.fingerprint) or NO_VOTES
+    found = restore(state / FOLDER, spec)
+    if found is None:
+        return Opened(spec, coordinates, votes)
+    if found.checkpoint is not None:
+        return _go_on(votes, found, journal)
+    for warning in found.warnings:
+        journal.alarm(warning)
+    digest = codec.digest_coordinates(coordinates, spec.key)
+    return Opened(spec, coordinates, votes, Restored(coordinates, [], digest, [], found.own))
+
+
+def reopen_run(state: Path, journal: Journal) -> Opened | None:
+    """The run of the newest whole checkpoint in the state directory; None without one: only a trainer then
+    knows the run and its initial weights.
+
+    UsageError if votes or own updates there are another run's, or damaged.
+    """
+    found = restore(state / FOLDER, None)
+    if found is None:
+        return None
+    if found.checkpoint is not None:
+        votes = read_votes(state, found.checkpoint.spec.fingerprint) or NO_VOTES
+        return _go_on(votes, found, journal)
+    for warning in found.warnings:
+        journal.alarm(f"{warning}; without a checkpoint this node waits for its trainer")
+    return None
+
+
+def _go_on(votes: Votes, found: Found, journal: Journal) -> Opened:
+    """From a checkpoint."""
+    checkpoint = found.checkpoint
+    assert checkpoint is not None
+    if len(checkpoint.rows) >= ORIGINS_MAX:
+        words = f"this run has seen {ORIGINS_MAX} starts of daemons and can take no more"
+        raise UsageError(
+            f"{words}: export its weights (p2psgd checkpoint export) and begin another run from them",
+            ExitCode.CONFIGURATION,
+        )
+    for warning in found.warnings:
+        journal.alarm(warning)
+    trainer, kept = None, None
+    if checkpoint.trainer is not None:
+        kept = replace(checkpoint.trainer, sequence=0)  # of this life, nothing is in it
+    try:
+        trainer = unpack_trainer(checkpoint.trainer)
+    except CheckpointError as error:
+        journal.alarm(f"{error}; the trainer begins anew")
+    since = numerals.counted(len(found.own), "own update") if found.own else "no own updates"
+    when = datetime.fromtimestamp(checkpoint.written_at).astimezone().isoformat(" ", "seconds")
+    journal.note("restored", f"goes on from a checkpoint of {when} and {since} since")
+    rows, coordinates = checkpoint.rows, checkpoint.coordinates
+    restored = Restored(coordinates, rows, checkpoint.digest, checkpoint.tail, found.own)
+    return Opened(checkpoint.spec, coordinates, votes, restored, trainer, kept)

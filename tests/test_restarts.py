@@ -1,0 +1,119 @@
+"""Real daemons that come back from their disks, with and without trainers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, until
+from tests.test_cli_daemons import command, events, view
+from tests.test_node import Place, calm, ended, endless, mini_batches
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def train(daemon: Daemon, recipe: str, share: str, steps: int) -> subprocess.CompletedProcess[str]:
+    """A trainer that a person starts, to its end."""
+    return subprocess.run(
+        [*P2PSGD, "train", "--recipe", recipe, "--steps", str(steps), "--share", share],
+        env={**os.environ, "P2PSGD_CONTROL": str(daemon.state), "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def status(daemon: Daemon) -> dict[str, Any]:
+    told: dict[str, Any] = until(daemon.status, "it answers")
+    return told
+
+
+def checkpointed(daemon: Daemon) -> bool:
+    return bool((status(daemon).get("checkpoint") or {}).get("number"))
+
+
+def stop_in_training(daemons: list[Daemon]) -> None:
+    """A power cut of all, each with a checkpoint and updates after it."""
+    until(lambda: all(checkpointed(daemon) for daemon in daemons), "checkpoints")
+    counts = [mini_batches(daemon) for daemon in daemons]
+    until(
+        lambda: all(mini_batches(daemon) > count + 20 for daemon, count in zip(daemons, counts, strict=True)),
+        "they train on",
+    )
+    for daemon in daemons:
+        daemon.kill()
+
+
+def test_after_a_power_cut_nodes_go_on_before_any_trainer_is_there(tmp_path: Path) -> None:
+    place, recipe = Place(tmp_path, 3), calm(tmp_path)
+    with all_stopped([place.start(number, *endless(recipe)) for number in range(3)]) as daemons:
+        stop_in_training(daemons)
+        first, second = again = [place.start(number) for number in range(2)]
+        daemons.extend(again)
+        until(lambda: view(first).get("members_total") == 3, "it knows the run and its view")
+        missing = status(first)["view"]["members"]
+        until(lambda: "to learn that this node is back" in status(first)["not_ready"], "it waits for node-2")
+        done = command(
+            "remove",
+            next(row["id"] for row in missing if row["node"] not in ("node-0", "node-1")),
+            str(first.state),
+        )
+        assert done.returncode == 0, done.stderr
+        until(lambda: all(status(daemon)["ready"] for daemon in again), "both are ready")
+        assert_replicas_identical(again)
+        assert {status(daemon)["state"] for daemon in again} == {"waiting for a trainer"}
+        assert all(mini_batches(daemon) > 20 for daemon in again)  # as many as in the life before
+        assert [event["kind"] for event in events(first)].count("restored") == 1
+
+        other = Path(recipe).with_name("other.toml")
+        other.write_text(Path(recipe).read_text() + "seed = 7\n")
+        refused = train(first, str(other), "0/2", 10)
+        assert refused.returncode == 78
+        assert "this node takes part in run" in refused.stderr
+        assert "another --state" in refused.stderr
+
+        before = mini_batches(second)
+        trained = train(second, recipe, "1/2", before + 100)
+        assert trained.returncode == 0, trained.stderr
+        assert mini_batches(second) == before + 100  # it went on where it was
+        assert len(assert_replicas_identical(again)) >= 4
+        assert [event["kind"] for event in events(second)].count("restored") == 1
+
+
+def test_a_node_with_a_run_still_names_a_trainer_that_never_attaches(tmp_path: Path) -> None:
+    place = Place(tmp_path, 1)
+    with all_stopped([place.start(0, *endless(calm(tmp_path)))]) as daemons:
+        until(lambda: mini_batches(daemons[0]) > 5, "training")
+        assert daemons[0].stop() == 0
+        daemons.append(place.start(0, "--trainer", "true"))
+        code, words = ended(daemons[1])
+    assert code == 78
+    assert "the trainer ended without attaching to this node: true" in words
+
+
+def test_a_damaged_checkpoint_is_named_and_the_node_waits_for_its_trainer(tmp_path: Path) -> None:
+    place = Place(tmp_path, 1)
+    with all_stopped([place.start(0, *endless(calm(tmp_path)))]) as daemons:
+        until(lambda: mini_batches(daemons[0]) > 5, "training")
+        assert daemons[0].stop() == 0
+        for path in (daemons[0].state / "run").glob("checkpoint-*"):
+            path.write_bytes(path.read_bytes()[:-1])
+        daemons.append(place.start(0))
+        told = status(daemons[1])
+    assert told["run"] is None
+    assert told["state"] == "waiting for a trainer"
+    assert "without a checkpoint this node waits for its trainer" in told["alarms"][0]
+
+
+def test_a_trainer_that_waits_until_its_node_is_ready_is_not_called_missing(tmp_path: Path) -> None:
+    place = Place(tmp_path, 2)
+    with all_stopped([place.start(0, *endless(calm(tmp_path)), "--patience", "600")]) as daemons:
+        until(lambda: status(daemons[0])["state"] == "joining", "its trainer has come")
+        told = status(daemons[0])
+    assert not told["trainer"]["attached"]
+    assert told["waits"] == "looking for the other nodes of the run"
