@@ -79,16 +79,18 @@ def digest(
 ) -> None:
     """Compare a node's replica with its peers' now.
 
-    It also checks the memory that it lies in. Exit code 0: nothing differs.
+    It also checks the memory that it lies in. Exit code 0: all members have the same; 1: not, or not all
+    could be compared.
     """
     from p2psgd.ipc.control_client import ControlClient
     from p2psgd.ipc.paths import control_path
-    from p2psgd.ops.digest_report import is_sound, render_digest, scrub_and_report
+    from p2psgd.ops.digest_report import find_fault, render_digest, scrub_and_report
 
     with ControlClient(control_path(node)) as client:
         report = scrub_and_report(client)
     print_text(json.dumps(report, indent=2) if as_json else render_digest(report))
-    raise typer.Exit(ExitCode.OK if is_sound(report) else ExitCode.FAILED)
+    if fault := find_fault(report):
+        raise UsageError(f"equal replicas are not proved: {fault}", ExitCode.FAILED)
 
 
 def remove(

@@ -97,8 +97,9 @@ def test_followed_events_come_as_they_happen_until_nobody_reads(tmp_path: Path) 
         assert process.wait(30) == 0
 
 
-def digest_report(*, digest: int, quarantines: int = 0) -> dict[str, Any]:
-    peer = PeerReplica(2, "node-2", linked=True, ready=True, view=3, rows=[FrontierRow(1, 1, 5, digest)])
+def digest_report(*, digest: int | None, quarantines: int = 0) -> dict[str, Any]:
+    rows = None if digest is None else [FrontierRow(1, 1, 5, digest)]
+    peer = PeerReplica(2, "node-2", linked=digest is not None, ready=True, view=3, rows=rows)
     return describe_digest(
         node=1,
         name="node-1",
@@ -114,20 +115,29 @@ def digest_report(*, digest: int, quarantines: int = 0) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("report", "words"),
+    "case",
     [
-        (digest_report(digest=7), "node-2: identical"),
-        (digest_report(digest=8), "node-2: DIFFERS at update 5 of 0000000000000001/1"),
-        (digest_report(digest=7, quarantines=1), "NOT CLEAN"),
+        (digest_report(digest=7), "node-2: identical", ""),
+        (
+            digest_report(digest=8),
+            "node-2: DIFFERS at update 5 of 0000000000000001/1",
+            "node-2: another replica",
+        ),
+        (
+            digest_report(digest=7, quarantines=1),
+            "NOT CLEAN",
+            "the weights in memory are not what the digest says",
+        ),
+        (digest_report(digest=None), "node-2: not compared", "node-2: not compared"),
     ],
 )
 def test_digest_fails_unless_all_is_equal_and_memory_is_sound(
     daemon: Daemon,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    report: dict[str, Any],
-    words: str,
+    case: tuple[dict[str, Any], str, str],
 ) -> None:
+    report, words, fault = case
     daemon.host.digest_value = digest_report(digest=7)
 
     def end() -> None:
@@ -138,8 +148,10 @@ def test_digest_fails_unless_all_is_equal_and_memory_is_sound(
     end_scrub.start()
     code = run(monkeypatch, "digest", str(daemon.path.parent))
     end_scrub.join()
-    assert code == (ExitCode.OK if words.endswith("identical") else ExitCode.FAILED)
-    assert words in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert words in told.out
+    assert told.err == (f"p2psgd: equal replicas are not proved: {fault}\n" if fault else "")
+    assert code == (ExitCode.FAILED if fault else ExitCode.OK)
 
 
 def test_remove_waits_for_the_view_without_the_node(

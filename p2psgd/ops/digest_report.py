@@ -21,6 +21,7 @@ from p2psgd.wire.messages import FrontierRow
 PEERS_MAX: Final = 256  # an answer must fit into one datagram
 SCRUB_PATIENCES: Final = 12  # to wait for one; it takes 2.4 of a loop that is not late
 POLL_S: Final = 0.05
+NAMED_MAX: Final = 8  # in one sentence
 
 IDENTICAL: Final = "identical"  # the same frontier, the same digests
 AGREES: Final = "agrees"  # equal where both have applied the same; one is ahead somewhere
@@ -72,7 +73,7 @@ def describe_digest(
 
     `waits`: why this node is not ready; `rows`: its own frontier.
     """
-    compared = [_compare(rows, peer) for peer in peers]
+    compared = sorted((_compare(rows, peer) for peer in peers), key=_by_verdict)
     return {
         "node": name,
         "id": f"{node:016x}",
@@ -86,7 +87,13 @@ def describe_digest(
         "peers": compared[:PEERS_MAX],
         "peers_total": len(compared),
         "differ_total": sum(peer["verdict"] == DIFFERS for peer in compared),
+        "unknown_total": sum(peer["verdict"] == UNKNOWN for peer in compared),
     }
+
+
+def _by_verdict(peer: Status) -> int:
+    """What a person must look at comes first: of many peers not all are listed."""
+    return [DIFFERS, UNKNOWN, AGREES, IDENTICAL].index(peer["verdict"])
 
 
 def _compare(rows: Sequence[FrontierRow], peer: PeerReplica) -> dict[str, Any]:
@@ -144,9 +151,26 @@ def scrub_and_report(client: ControlClient, *, patiences: float = SCRUB_PATIENCE
     return report
 
 
-def is_sound(report: Status) -> bool:
-    """Nothing differs, and the weights in memory are what the digest says."""
-    return whole(report, "differ_total") == 0 and section(report, "scrub").get("clean") is True
+def find_fault(report: Status) -> str:
+    """Why this report does not prove the replicas equal, in one sentence; "" if it does."""
+    match section(report, "scrub").get("clean"):
+        case True:
+            faults = []
+        case False:
+            faults = ["the weights in memory are not what the digest says"]
+        case _:
+            faults = ["no scrub of the memory has finished"]
+    differ, unknown = whole(report, "differ_total"), whole(report, "unknown_total")
+    faults += [f"{_who(report, DIFFERS, differ)}: another replica"] if differ else []
+    faults += [f"{_who(report, UNKNOWN, unknown)}: not compared"] if unknown else []
+    return "; ".join(faults)
+
+
+def _who(report: Status, verdict: str, total: int) -> str:
+    """Some of the peers of that verdict, and how many more there are."""
+    peers = [peer for peer in report.get("peers") or () if peer.get("verdict") == verdict]
+    names = [printable(peer.get("node", "?")) for peer in peers][:NAMED_MAX]
+    return numerals.listed([*names, f"{total - len(names)} more"] if total > len(names) else names)
 
 
 def render_digest(report: Status) -> str:

@@ -8,7 +8,7 @@ from p2psgd.ops.digest_report import (
     PeerReplica,
     ScrubFigures,
     describe_digest,
-    is_sound,
+    find_fault,
     render_digest,
     scrub_and_report,
 )
@@ -71,16 +71,33 @@ def test_a_difference_is_named_and_fails_also_when_its_peer_is_not_listed() -> N
     wrong = peer([row(2, 20, digest=1)], node=3, name="node-3")
     told = report(*[peer([row(1, 10), row(2, 20)])] * 300, wrong)
     assert (len(told["peers"]), told["peers_total"], told["differ_total"]) == (256, 301, 1)
-    assert not is_sound(told)
+    assert find_fault(told) == "node-3: another replica"
     assert "45 more are not listed" in render_digest(told)
     text = render_digest(report(wrong))
     assert "node-3: DIFFERS at update 20 of 0000000000000002/1 (linked, ready, view 4, lacks" in text
 
 
-@pytest.mark.parametrize(("clean", "sound"), [(True, True), (False, False), (None, False)])
-def test_only_a_clean_scrub_is_sound(clean: bool | None, sound: bool) -> None:
+@pytest.mark.parametrize(
+    ("clean", "fault"),
+    [
+        (True, ""),
+        (False, "the weights in memory are not what the digest says"),
+        (None, "no scrub of the memory has finished"),
+    ],
+)
+def test_only_a_clean_scrub_is_sound(clean: bool | None, fault: str) -> None:
     scrub = ScrubFigures(count=1, quarantines=0, running=False, clean=clean, age_s=1.0)
-    assert is_sound(report(scrub=scrub)) is sound
+    assert find_fault(report(scrub=scrub)) == fault
+
+
+def test_whoever_was_not_compared_is_a_fault_and_named() -> None:
+    away = [peer(None, name=f"node-{number}", linked=False) for number in range(3, 23)]
+    silent = peer(None)
+    equal = peer([row(1, 10), row(2, 20)])
+    assert find_fault(report(equal, silent)) == "node-2: not compared"
+    assert find_fault(report(*[equal] * 300, *away)) == (
+        "node-3, node-4, node-5, node-6, node-7, node-8, node-9, node-10 and 12 more: not compared"
+    )
 
 
 def test_the_text_has_a_line_for_each_fact() -> None:
@@ -88,9 +105,9 @@ def test_the_text_has_a_line_for_each_fact() -> None:
     assert text.splitlines() == [
         "node-1: digest 0000000000000abc after 30 updates, view 4, ready",
         "scrub     clean: the digest was recomputed from the weights in memory and is the same (2 s ago)",
+        "peer      x\\x1b: not compared, since it is not linked: ask it there",
         "peer      node-2: equal where both have applied the same (linked, ready, view 4, "
         "lacks 3 updates of ours)",
-        "peer      x\\x1b: not compared, since it is not linked: ask it there",
     ]
     assert render_digest(report()).endswith("none: there is nothing to compare with")
 
@@ -111,11 +128,11 @@ class SlowScrub:
 
 def test_a_scrub_is_asked_for_once_and_waited_for() -> None:
     daemon = SlowScrub(3)
-    assert is_sound(scrub_and_report(daemon))  # type: ignore[arg-type] # the one call it makes
+    assert not find_fault(scrub_and_report(daemon))  # type: ignore[arg-type] # the one call it makes
     assert daemon.asked == [True, False, False, False]
 
 
 def test_what_an_earlier_scrub_found_does_not_count() -> None:
     told = scrub_and_report(SlowScrub(10**9), patiences=0.0)  # type: ignore[arg-type] # the one call it makes
-    assert not is_sound(told)
+    assert find_fault(told) == "no scrub of the memory has finished"
     assert "none has finished since it was asked for" in render_digest(told)
