@@ -369,6 +369,7 @@ class Replica:
             return
         parts.quarantined = parts.feeder.silent = True
         parts.quarantined_at = now
+        self.snapshots.stop_giving()
 
     # -- membership
 

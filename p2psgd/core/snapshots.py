@@ -21,6 +21,7 @@ from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow, SnapshotEnd, Snapshot
 
 TAIL_PER_CAPACITY: Final = 4  # a donor's log may be larger than the joiner's
 BUSY: Final = "busy with another copy: ask again"
+INCOMPLETE: Final = "this node's own replica is not complete"
 
 
 class Snapshots:
@@ -40,7 +41,7 @@ class Snapshots:
             return  # it is on its way
         words = ""
         if self._parts.feeder.silent or not self._parts.joining.passed:
-            words = "this node's own replica is not complete"
+            words = INCOMPLETE
         elif self._parts.sweeping.copying or any(
             other.feed is not None for other in self._parts.peers.values()
         ):
@@ -72,6 +73,14 @@ class Snapshots:
         words = f"giving {peer.name} a snapshot of {size:.1f} MB"
         self._parts.out.order(Note("snapshot given", words, peer.origin.node))
         self._parts.feeder.push(peer, now)
+
+    def stop_giving(self) -> None:
+        """This node's weights are not to be trusted any more: say so to who waits for them."""
+        for peer in self._parts.peers.values():
+            if peer.feed is not None or peer.origin == self._asker:
+                peer.feed = None
+                self._parts.out.say(peer, SnapshotEnd(words=INCOMPLETE))
+        self._asker = None
 
     # -- taking
 

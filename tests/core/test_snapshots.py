@@ -175,6 +175,35 @@ def test_who_takes_nothing_of_its_snapshot_is_dropped(clusters: Clusters) -> Non
     assert {(drop.peer.node, drop.reason) for _, drop in cluster.drops} >= {(3, "slow")}
 
 
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_donor_whose_memory_is_found_damaged_sends_no_more_of_it_and_says_so(
+    clusters: Clusters, *, copied: bool
+) -> None:
+    cluster = fall_behind(clusters, 2)
+    cluster.paused = {0}
+    cluster.link_all()
+    donor, joiner = cluster.replica(0), cluster.replica(2)
+    deliver_until(cluster, lambda: donor.parts.sweeping.copying)
+    asker = donor.peers[joiner.me]
+    if copied:
+        asker.credit = 1
+        for _ in range(5):
+            cluster.give(0, TurnPassed())
+    assert (asker.feed is not None) == copied
+    donor.lattice.coordinates[3] += 1
+    donor.parts.sweeping.scrub_due = cluster.now
+    while not donor.parts.quarantined:
+        cluster.now += 0.1
+        cluster.give(0, TimePassed())
+    assert asker.feed is None
+    cluster.paused = set()
+    cluster.give(0, TurnPassed())
+    cluster.pass_time(30)
+    assert not cluster.drops
+    assert joiner.parts.counters.snapshots_taken == 1
+
+
 def test_a_node_that_is_not_complete_itself_says_so(clusters: Clusters) -> None:
     cluster = clusters(2)
     cluster.link_all()
