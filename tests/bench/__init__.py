@@ -14,7 +14,14 @@ from typing import Final
 
 from p2psgd.wire.codec import crc32c
 
-BENCHES: Final = ("codec", "residual", "apply", "daemon", "step")  # modules here, in the order of printing
+BENCHES: Final = (
+    "codec",
+    "residual",
+    "apply",
+    "daemon",
+    "step",
+    "turns",
+)  # modules here, in the order of printing
 
 
 @dataclass(frozen=True)
