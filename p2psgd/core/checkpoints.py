@@ -17,6 +17,7 @@ class Checkpoints:
         self._parts = parts
         self._wanted = False
         self._writing: dict[Origin, int] | None = None
+        self._coordinates: NDArray[np.int32] | None = None  # lent to who writes them
 
     def want(self) -> None:
         """A checkpoint is due."""
@@ -24,15 +25,18 @@ class Checkpoints:
         self.try_begin()
 
     def try_begin(self) -> None:
-        """Begin the copy that is wanted; later, if another is under way or the weights are damaged."""
-        if self._wanted and not self._parts.sweeping.copying and not self._parts.quarantined:
+        """Begin the copy that is wanted; later, if another is under way or being written, or the weights are
+        damaged.
+        """
+        busy = self._parts.sweeping.copying or self._writing is not None
+        if self._wanted and not busy and not self._parts.quarantined:
             self._parts.sweeping.begin_copy(self._order)
             self._parts.out.order(NextTurn())
 
     def _order(self, coordinates: NDArray[np.int32]) -> None:
         self._wanted = False
         state = self._parts.state
-        rows = state.frontier.rows()
+        rows, self._coordinates = state.frontier.rows(), coordinates
         self._writing = {Origin(row.node, row.incarnation): row.sequence for row in rows}
         tail = [frame for _, _, frame in state.log.tail(self._saved_by_others)]
         self._parts.out.order(WriteCheckpoint(coordinates, rows, state.lattice.digest, tail))
@@ -47,3 +51,6 @@ class Checkpoints:
             self._parts.saved.clear()
             self._parts.saved.update(self._writing)
         self._writing = None
+        if self._coordinates is not None:
+            self._parts.sweeping.take_back(self._coordinates)
+            self._coordinates = None

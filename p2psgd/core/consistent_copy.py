@@ -16,9 +16,11 @@ from p2psgd.wire import codec
 class ConsistentCopy:
     """`coordinates` is the copy, int32 (P,); what of it `advance` has not reached holds anything."""
 
-    def __init__(self, coordinates: NDArray[np.int32]) -> None:
-        """Of the live coordinates int32 (P,), that stay the same array until the copy is done."""
-        self.coordinates = np.empty_like(coordinates)
+    def __init__(self, coordinates: NDArray[np.int32], into: NDArray[np.int32]) -> None:
+        """Of the live coordinates int32 (P,), that stay the same array until the copy is done, into memory of
+        the same shape.
+        """
+        self.coordinates = into
         self._live = coordinates
         self._copied = 0
 

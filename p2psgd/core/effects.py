@@ -97,7 +97,7 @@ class NextTurn:
 class WriteCheckpoint:
     """Write this state to disk and say CheckpointWritten.
 
-    `coordinates` int32 (P,) is a copy that nobody changes any more; `rows` its frontier; `tail` the UPDATE
+    `coordinates` int32 (P,) is a copy that nobody changes until then; `rows` its frontier; `tail` the UPDATE
     frames, in an order in which each origin's sequences ascend, that not every member has in a checkpoint.
     """
 

@@ -310,10 +310,11 @@ class Replica:
         self.statuses.send(peer, now)
 
     def _close_link(self, origin: Origin, now: float) -> None:
-        if self.parts.peers.pop(origin, None) is not None:
+        peer = self.parts.peers.pop(origin, None)
+        if peer is not None:
             self.parts.repair.forget(origin)
             self.membership.unlink(origin)
-            self.snapshots.forget(origin, now)
+            self.snapshots.forget(peer, now)
 
     def _say_what_waited(self, peer: Peer, now: float) -> None:
         """There is credit again: acknowledge and ask before updates take it, or on a link that is always busy

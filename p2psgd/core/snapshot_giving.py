@@ -7,7 +7,7 @@ leave two replicas that each hold something the other can never get.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
@@ -20,7 +20,9 @@ CHUNK_BYTES: Final = 256 * 1024  # 20 ms of a 100 Mbit/s link: updates in betwee
 
 
 class SnapshotFeed:
-    """The frames of one snapshot, in order; `coordinates` int32 (P,) must not change any more."""
+    """The frames of one snapshot, in order; `coordinates` int32 (P,) must not change until `give_back` gets
+    them.
+    """
 
     def __init__(
         self,
@@ -29,12 +31,15 @@ class SnapshotFeed:
         digest: int,
         tail: list[bytes],
         *,
+        give_back: Callable[[NDArray[np.int32]], None],
         now: float,
     ) -> None:
         self.frames_sent = 0
         self.bytes_total = 4 * len(coordinates) + sum(map(len, tail))
         self.bytes_sent = 0
         self.began = self.moved = now  # `moved`: when the link last took one
+        self._coordinates: NDArray[np.int32] | None = coordinates
+        self._give_back = give_back
         self._frames = self._produce(coordinates, rows, digest, tail)
         self._next = next(self._frames)
 
@@ -45,6 +50,7 @@ class SnapshotFeed:
         weights = np.ascontiguousarray(coordinates, dtype="<i4").data.cast("B")
         for start in range(0, len(weights), CHUNK_BYTES):
             yield pack_frame(FrameType.SNAPSHOT_CHUNK, bytes(weights[start : start + CHUNK_BYTES]))
+        self.close()
         for frame in tail:
             yield pack_frame(FrameType.SNAPSHOT_TAIL, frame[PREFIX.size :])
         yield pack_message(SnapshotEnd(words=""))
@@ -57,3 +63,9 @@ class SnapshotFeed:
             self.bytes_sent += len(frame)
             self.moved = now
         return frame
+
+    def close(self) -> None:
+        """The coordinates are not read any more: all are sent, or nobody takes them."""
+        coordinates, self._coordinates = self._coordinates, None
+        if coordinates is not None:
+            self._give_back(coordinates)

@@ -57,6 +57,7 @@ class Snapshots:
         asker, self._asker = self._asker, None
         peer = None if asker is None else self._parts.peers.get(asker)
         if peer is None:
+            self._parts.sweeping.take_back(coordinates)
             return
         others = [
             member
@@ -66,7 +67,12 @@ class Snapshots:
         tail = self._parts.state.log.tail(lambda origin: self._parts.acks.stable(origin, others))
         frames = [frame for _, _, frame in tail]
         peer.feed = SnapshotFeed(
-            coordinates, self._parts.state.frontier.rows(), self._parts.state.lattice.digest, frames, now=now
+            coordinates,
+            self._parts.state.frontier.rows(),
+            self._parts.state.lattice.digest,
+            frames,
+            give_back=self._parts.sweeping.take_back,
+            now=now,
         )
         self._parts.counters.snapshots_given += 1
         size = peer.feed.bytes_total / 1e6
@@ -220,9 +226,11 @@ class Snapshots:
         self._parts.out.order(Reload())
         return True
 
-    def forget(self, peer: Origin, now: float) -> None:
+    def forget(self, peer: Peer, now: float) -> None:
         """The link to `peer` is gone: it is given nothing, and asked for nothing more."""
-        if self._asker == peer:
+        if peer.feed is not None:
+            peer.feed.close()
+        if self._asker == peer.origin:
             self._asker = None
-        if self.taking.donor == peer:
+        if self.taking.donor == peer.origin:
             self.taking.end(now)

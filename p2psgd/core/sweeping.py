@@ -1,6 +1,9 @@
 """Work on all coordinates, in slices so that no turn of the loop is long: consistent copies and the scrub.
 
-A copy, for a donor's snapshot or a checkpoint, moves on by 256 KiB in each turn. The scrub begins every 12
+A copy, for a donor's snapshot or a checkpoint, moves on by 256 KiB in each turn. The memory for one copy, 4
+bytes a weight, is taken and touched when the replica is made, and used again and again: the kernel gives
+fresh memory in pages of 2 MiB, and the turn that touches one first waits for it. Only a copy that is made
+while the one before is still being written or sent gets memory of its own. The scrub begins every 12
 patiences and takes 60 ticks, 12 s at the usual patience.
 """
 
@@ -28,6 +31,8 @@ class Sweeping:
         self.scrub_due = now + timing.gone_s
         self.clean: bool | None = None  # what the last scrub found, None before the first,
         self.scrubbed: float | None = None  # and when it ended
+        # Memory for the next copy, touched and not only allocated; None while a copy is in it.
+        self.spare: NDArray[np.int32] | None = state.lattice.coordinates.copy()
         self._state = state
         self._timing = timing
         self._copy: ConsistentCopy | None = None
@@ -45,11 +50,18 @@ class Sweeping:
         return self._scrub is not None
 
     def begin_copy(self, deliver: Callable[[NDArray[np.int32]], None]) -> None:
-        """Copy the coordinates; `deliver` gets the copy at the moment when it is the state of that moment."""
+        """Copy the coordinates; `deliver` gets the copy at the moment when it is the state of that moment,
+        and sees to it that `take_back` gets it when nobody reads it any more.
+        """
         assert self._copy is None
-        self._copy = ConsistentCopy(self._state.lattice.coordinates)
+        live, spare, self.spare = self._state.lattice.coordinates, self.spare, None
+        self._copy = ConsistentCopy(live, np.empty_like(live) if spare is None else spare)
         self._deliver = deliver
         self._state.sweeps.append(self._copy)
+
+    def take_back(self, coordinates: NDArray[np.int32]) -> None:
+        """A copy is not needed any more: the next one may have its memory."""
+        self.spare = coordinates
 
     def turn(self) -> bool:
         """One slice of the copy; True if another turn is needed."""
@@ -82,5 +94,7 @@ class Sweeping:
 
     def abort(self) -> None:
         """The coordinates were replaced."""
+        if self._copy is not None:
+            self.take_back(self._copy.coordinates)
         self._copy = self._deliver = self._scrub = None
         self._state.sweeps.clear()

@@ -7,6 +7,7 @@ Links are FIFO in each direction and can be cut, which loses what is on its way.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -196,7 +197,7 @@ class Cluster:
                     if effect.own:
                         self.own[number].append(effect.frame)
                 case WriteCheckpoint():
-                    self.checkpoints[number] = effect
+                    self.checkpoints[number] = replace(effect, coordinates=effect.coordinates.copy())
                     self.own[number].clear()
                     self.give(number, CheckpointWritten(written=True))
         return effects

@@ -20,7 +20,7 @@ def live() -> NDArray[np.int32]:
 
 @pytest.mark.parametrize("slice_length", [1, 7, 49, 50, 51])
 def test_a_copy_of_what_stands_still_is_equal(slice_length: int) -> None:
-    copy, slices = ConsistentCopy(live()), 1
+    copy, slices = ConsistentCopy(live(), live() * 0), 1
     while not copy.advance(slice_length):
         slices += 1
     assert slices == -(-WEIGHTS // slice_length)
@@ -32,7 +32,7 @@ def test_the_copy_is_the_live_array_at_the_moment_it_is_done(
     events: list[int | tuple[set[int], bool, int]],
 ) -> None:
     coordinates = live()
-    copy = ConsistentCopy(coordinates)
+    copy = ConsistentCopy(coordinates, np.empty_like(coordinates))
     done = False
     for event in [*events, WEIGHTS]:
         if done:

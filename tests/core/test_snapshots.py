@@ -144,6 +144,30 @@ def test_updates_made_while_it_is_copied_are_in_the_snapshot_exactly_once(cluste
     cluster.assert_converged()
 
 
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("cut_at", [0, 1, 3, None])
+def test_a_snapshot_gives_its_memory_back_when_it_is_sent_and_when_its_link_breaks(
+    clusters: Clusters, cut_at: int | None
+) -> None:
+    cluster = fall_behind(clusters, 2)
+    for node in (0, 1):
+        cluster.replica(node).parts.out.credit_bytes = 4000
+    cluster.link_all()
+    taking = cluster.replica(2).snapshots.taking
+    deliver_until(cluster, lambda: taking.donor is not None)
+    assert taking.donor is not None
+    donor = taking.donor.node - 1
+    sweeping = cluster.replica(donor).parts.sweeping
+    deliver_until(cluster, lambda: sweeping.spare is None)
+    if cut_at is not None:
+        deliver_until(cluster, lambda: taking.bytes_taken >= 4000 * cut_at)
+        assert sweeping.spare is None
+        cluster.cut(donor, 2)
+    cluster.pass_time(5)
+    assert sweeping.spare is not None
+    assert cluster.replica(2).parts.counters.snapshots_taken == 1
+
+
 def test_an_asker_whose_link_broke_is_not_given_what_it_does_not_await(clusters: Clusters) -> None:
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}

@@ -64,6 +64,32 @@ def test_a_copy_is_the_state_of_the_moment_when_it_is_handed_over() -> None:
     assert not setting.sweeping.turn()
 
 
+@pytest.mark.usefixtures("small_pieces")
+def test_the_memory_of_a_copy_is_used_again_once_nobody_reads_it() -> None:
+    setting = Setting()
+    copies: list[NDArray[np.int32]] = []
+
+    def copy() -> None:
+        setting.sweeping.begin_copy(copies.append)
+        while setting.sweeping.turn():
+            setting.update()
+
+    copy()
+    kept = copies[0].tobytes()
+    copy()  # the first is still lent
+    assert copies[1] is not copies[0]
+    assert copies[0].tobytes() == kept
+    setting.sweeping.take_back(copies[0])
+    copy()
+    assert copies[2] is copies[0]
+    setting.sweeping.take_back(copies[2])
+    setting.sweeping.begin_copy(copies.append)
+    setting.sweeping.abort()
+    copy()
+    assert copies[3] is copies[0]
+    assert copies[3].tobytes() == setting.state.lattice.coordinates.tobytes()
+
+
 def test_a_scrub_under_updates_finds_the_digest_that_is_kept() -> None:
     setting = Setting()
     assert setting.sweeping.pass_time(59.9) is None

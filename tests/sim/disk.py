@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,7 +48,8 @@ class Disk:
         """One more checkpoint, unless memory is damaged; own updates that are in all that are kept go."""
         if codec.digest_coordinates(checkpoint.coordinates, self.key) != checkpoint.digest:
             return False
-        self.checkpoints = [*self.checkpoints, checkpoint][-CHECKPOINTS_KEPT:]
+        written = replace(checkpoint, coordinates=checkpoint.coordinates.copy())
+        self.checkpoints = [*self.checkpoints, written][-CHECKPOINTS_KEPT:]
         oldest = {Origin(row.node, row.incarnation): row.sequence for row in self.checkpoints[0].rows}
         self.own = [each for each in self.own if each[1] > oldest.get(each[0], 0)]
         return True
