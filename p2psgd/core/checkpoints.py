@@ -39,7 +39,7 @@ class Checkpoints:
         rows, self._coordinates = state.frontier.rows(), coordinates
         self._writing = {Origin(row.node, row.incarnation): row.sequence for row in rows}
         tail = [frame for _, _, frame in state.log.tail(self._saved_by_others)]
-        self._parts.out.order(WriteCheckpoint(coordinates, rows, state.lattice.digest, tail))
+        self._parts.out.order(WriteCheckpoint(coordinates, rows, state.digest_of(rows), tail))
 
     def _saved_by_others(self, origin: Origin) -> int:
         acks, others = self._parts.acks, self._parts.other_members

@@ -277,6 +277,8 @@ class Replica:
                         self.statuses.send_to_all(now)
                         self._push_all(now)
         except PeerError as error:
+            if error.reason == "snapshot":
+                self.snapshots.refused(peer.origin, now)
             self.parts.out.order(Drop(peer.origin, error.reason, str(error)))
 
     # -- own updates

@@ -25,8 +25,9 @@ COORDINATE_BYTES: Final = 4
 class SnapshotIntake:
     """Takes chunks, then the tail, then the end; after a PeerError (reason "snapshot") it is of no use.
 
-    When `end` has passed: `coordinates` int32 (P,), `frontier` with each origin's sequence and digest, and
-    `frames` of the tail, whole UPDATE frames with their origin and sequence.
+    When `end` has passed: `coordinates` int32 (P,), `frontier` with each origin's sequence and digest,
+    `frames` of the tail, whole UPDATE frames with their origin and sequence, and in `began` the sequence and
+    digest before the first of each origin.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class SnapshotIntake:
             raise _refusal(f"it announces {tail_count} frames, for which {tail_bytes_max} bytes are too few")
         self.frontier = {Origin(row.node, row.incarnation): (row.sequence, row.digest) for row in rows}
         self.frames: list[tuple[Origin, int, bytes]] = []
+        self.began: dict[Origin, tuple[int, int]] = {}
         self.coordinates: NDArray[np.int32] = np.empty(weights, np.int32)
         self.digest = digest
         self._key = key
@@ -119,6 +121,7 @@ class SnapshotIntake:
         if origin not in self._last:
             self._unfinished += 1
             last = (header.sequence - 1, before if header.sequence > 1 else 0)
+            self.began[origin] = last
         else:
             last = self._last[origin]
         if header.sequence != last[0] + 1:

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.core.contradictions import Place, contradicted_by, contradicted_by_rows
 from p2psgd.core.damage import Damage
 from p2psgd.core.effects import Alarm, Drop, Halt, NextTurn, Note, Reload
 from p2psgd.core.events import SnapshotBegun, SnapshotChunkReceived, SnapshotEnded, SnapshotTailReceived
@@ -165,6 +166,7 @@ class Snapshots:
             raise PeerError(
                 "origins", f"a run has at most {ORIGINS_MAX} origins, this node would be one more"
             )
+        self._refuse(peer, contradicted_by_rows(self._parts.state, event.rows), now)
         spec, log = self._parts.state.spec, self._parts.state.log
         self.taking.intake = SnapshotIntake(
             spec.weights,
@@ -204,8 +206,9 @@ class Snapshots:
             self.taking.end(now, avoid_s=self._parts.timing.turn_s)  # its STATUS has promised more: ask again
             return False
         state = self._parts.state
-        damage = Damage(state) if self._parts.quarantined else None
         try:
+            self._refuse(peer, contradicted_by(state, intake), now)
+            damage = Damage(state) if self._parts.quarantined else None
             again = state.adopt(intake, self._rows)
         except LookupError as error:
             self._parts.out.order(Alarm(f"a snapshot could not be taken: {error}"))
@@ -225,6 +228,26 @@ class Snapshots:
         self._parts.quarantined = self._parts.feeder.silent = False
         self._parts.out.order(Reload())
         return True
+
+    def _refuse(self, peer: Peer, place: Place | None, now: float) -> None:
+        """If the snapshot contradicts what is known here, one of the two is wrong: the scrub tells if it is
+        this one.
+        """
+        if place is None:
+            return
+        origin, sequence = place
+        who = self._parts.name_of(origin)
+        words = f"this node and {peer.name}'s snapshot differ in their digest of {who} at update {sequence}"
+        self._parts.out.order(Alarm(f"{words}: it is refused, and the weights here are looked at anew"))
+        self._parts.sweeping.scrub_due = now
+        raise PeerError("snapshot", words)
+
+    def refused(self, peer: Origin, now: float) -> None:
+        """What came of `peer`'s snapshot cannot be right: it is not asked again before its own scrub has
+        come round.
+        """
+        if self.taking.donor == peer:
+            self.taking.end(now, avoid_s=self._parts.timing.gone_s)
 
     def forget(self, peer: Peer, now: float) -> None:
         """The link to `peer` is gone: it is given nothing, and asked for nothing more."""

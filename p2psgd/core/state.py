@@ -5,7 +5,7 @@ Nothing here decides; every change is whole or not made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from p2psgd.core.log import UpdateLog
 from p2psgd.core.restored import Restored
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.snapshot_intake import SnapshotIntake
+from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.messages import FrontierRow
@@ -42,10 +43,27 @@ class State:
         self.log = log
         self.sweeps: list[Sweep] = []
 
+    def contribution(self, words: NDArray[np.uint32], step: int) -> int:
+        """What an update adds to its origin's digest, and to that of the weights."""
+        return codec.digest_words(words, step, self.spec.key)
+
     def digest_after(self, origin: Origin, words: NDArray[np.uint32], step: int) -> int:
         """The origin's running digest once this update of it is applied."""
-        before = self.frontier.digest(origin)
-        return (before + codec.digest_words(words, step, self.spec.key)) % U64_MODULUS
+        return (self.frontier.digest(origin) + self.contribution(words, step)) % U64_MODULUS
+
+    def digest_at(self, origin: Origin, sequence: int) -> int | None:
+        """The origin's running digest after that update of it; None if nothing here tells it."""
+        if sequence == self.frontier.sequence(origin):
+            return self.frontier.digest(origin)
+        if sequence == 0:
+            return 0
+        frame = self.log.frame(origin, sequence)
+        if frame is None:
+            return None
+        try:
+            return parse_update(memoryview(frame)[PREFIX.size :], self.spec.weights)[0].digest
+        except PeerError:  # it has changed in memory
+            return None
 
     def apply(self, header: UpdateHeader, words: NDArray[np.uint32], frame: bytes) -> RangeWarning | None:
         """Log, weights, frontier: the whole of an update that has passed every check."""
@@ -63,7 +81,11 @@ class State:
 
     def fits(self, rows: list[FrontierRow], digest: int) -> bool:
         """A replica of this run at the frontier `rows` has this digest."""
-        return (self.lattice.initial_digest + sum(row.digest for row in rows)) % U64_MODULUS == digest
+        return self.digest_of(rows) == digest
+
+    def digest_of(self, rows: list[FrontierRow]) -> int:
+        """That of a replica of this run at the frontier `rows`."""
+        return (self.lattice.initial_digest + sum(row.digest for row in rows)) % U64_MODULUS
 
     def restore(self, restored: Restored) -> dict[Origin, int]:
         """Become what came from the disk, own updates since the checkpoint included; what the checkpoint
@@ -121,7 +143,21 @@ class State:
             self._apply(header, codec.decode(payload, header.count, self.spec.weights))
         return len(again)
 
-    def _held(self, origin: Origin, after: int, last: int) -> Iterable[bytes]:
+    def held(
+        self, origin: Origin, after: int, last: int
+    ) -> Iterator[tuple[UpdateHeader, NDArray[np.uint32]]]:
+        """The updates after + 1 to `last` of an origin, from the log; LookupError at one that is not there or
+        has changed in memory.
+        """
+        for sequence, frame in enumerate(self._held(origin, after, last), after + 1):
+            try:
+                header, payload = parse_update(memoryview(frame)[PREFIX.size :], self.spec.weights)
+                yield header, codec.decode(payload, header.count, self.spec.weights)
+            except PeerError as error:
+                words = f"update {sequence} of {origin.node:016x} is damaged in the log: {error}"
+                raise LookupError(words) from None
+
+    def _held(self, origin: Origin, after: int, last: int) -> Iterator[bytes]:
         for sequence in range(after + 1, last + 1):
             frame = self.log.frame(origin, sequence)
             if frame is None:

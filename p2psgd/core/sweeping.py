@@ -86,6 +86,7 @@ class Sweeping:
         weights = len(self._state.lattice.coordinates)
         result = self._scrub.advance(-(-weights // SCRUB_TICKS))
         if result is not None:
+            result &= self._state.fits(self._state.frontier.rows(), self._state.lattice.digest)
             self._state.sweeps.remove(self._scrub)
             self._scrub = None
             self.clean, self.scrubbed = result, now

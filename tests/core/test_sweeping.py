@@ -117,6 +117,16 @@ def test_a_bit_that_flips_is_found_by_this_scrub_or_the_next(tick: int) -> None:
     assert setting.sweeping.clean is False
 
 
+def test_a_frontier_that_does_not_add_up_to_the_digest_is_found_too() -> None:
+    setting = Setting()
+    setting.update()
+    rows = setting.state.frontier._rows
+    [(origin, (sequence, digest, mini_batch))] = rows.items()
+    rows[origin] = (sequence, digest ^ 1 << 40, mini_batch)
+    assert not setting.scrub(60.0)
+    assert setting.sweeping.clean is False
+
+
 @pytest.mark.usefixtures("small_pieces")
 def test_when_the_coordinates_are_replaced_neither_goes_on() -> None:
     setting = Setting()
@@ -125,9 +135,8 @@ def test_when_the_coordinates_are_replaced_neither_goes_on() -> None:
     setting.sweeping.turn()
     setting.sweeping.pass_time(60.0)
     setting.sweeping.abort()
-    coordinates = np.ones(WEIGHTS, np.int32)
-    setting.state.lattice.replace(coordinates, 0)
-    setting.state.lattice.digest = setting.state.lattice.recompute_digest()
+    lattice = setting.state.lattice
+    lattice.replace(lattice.coordinates.copy(), lattice.digest)
     assert not setting.sweeping.turn()
     assert (setting.sweeping.copying, setting.sweeping.scrubbing, copies) == (False, False, [])
     assert setting.scrub(61.0)  # from its beginning
