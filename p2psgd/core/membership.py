@@ -65,6 +65,7 @@ class Membership:
         self._ready = self._stopping = False
         self._links: dict[int, Origin] = {}
         self._told: dict[int, _Told] = {}
+        self._here = {me.node: me.incarnation}  # the lives that were heard, and this one
         self._wishes = Wishes(timing)
         self._wish: View | None = None
         self._since: float | None = None  # it could be carried out, or was proposed last; None: it cannot be
@@ -76,6 +77,8 @@ class Membership:
 
     def take_effects(self) -> list[Effect]:
         """What is to be done since the last call, in order."""
+        if not self._effects:
+            return []
         effects = self._effects.copy()
         self._effects.clear()
         return effects
@@ -96,7 +99,8 @@ class Membership:
         """The link to a peer is gone."""
         if self._links.get(peer.node) == peer:
             del self._links[peer.node]
-            self._told.pop(peer.node, None)
+            if self._told.pop(peer.node, None) is not None:
+                del self._here[peer.node]
             self._wishes.leaving &= self.view.lives.keys() | self._links.keys()
         self._consensus.forget(peer)
 
@@ -109,6 +113,7 @@ class Membership:
         if self._links.get(peer.node) != peer:
             return
         self._told[peer.node] = _Told(view, ready, unwanted)
+        self._here[peer.node] = peer.incarnation
         if view < self.view.number:
             self._effects.append(Send(peer, pack_message(self.view.news())))
         self._consider(now)
@@ -169,7 +174,7 @@ class Membership:
         if self.me.node in view.forbidden:
             return f"this node was removed for good by view {view.number} and is not admitted again"
         if view.number == 0 and wish is None:
-            here, needed = len(self._here()), self.founders // 2 + 1
+            here, needed = len(self._here), self.founders // 2 + 1
             return f"the run is not founded: {here} of {self.founders} nodes are here, it takes {needed}"
         if wish is None:
             if self.me in view or self._stopping:
@@ -207,15 +212,16 @@ class Membership:
 
     def _wanted(self, now: float) -> View | None:
         """The next view by the wishes of the moment; None if there is none, or none for this node to make."""
-        view = self.view
-        behind = any(told.view > view.number for told in self._told.values())
-        if self._stopping or behind:
+        view, here = self.view, self._here
+        told = self._told.values()
+        if self._stopping or self._wishes.fulfilled(view, here) and not any(each.unwanted for each in told):
+            return None
+        if any(each.view > view.number for each in told):
             return None
         if view.number == 0:
             return self._wanted_founding(now)
         if self.me.node not in view.lives:
             return None
-        here = self._here()
         wish = self._wishes.next_view(view, here, evict=self._to_evict(), ready=self._ready, now=now)
         if wish is not None and self._is_quorum(here.keys()):
             staying = here.keys() - self._wishes.leaving
@@ -236,18 +242,12 @@ class Membership:
         return evict - {self.me.node}
 
     def _wanted_founding(self, now: float) -> View | None:
-        nodes = {node: life for node, life in self._here().items() if node not in self._wishes.leaving}
+        nodes = {node: life for node, life in self._here.items() if node not in self._wishes.leaving}
         all_here = len(nodes) >= self.founders > 1  # without a list there is no telling who else is about
         waited = now - self._began >= self._timing.patience_s
         if not self._is_quorum(nodes.keys()) or not (all_here or waited):
             return None
         return self.view.replace(dict(sorted(nodes.items())[:MEMBERS_MAX]), set(), set())
-
-    def _here(self) -> dict[int, int]:
-        """The lives that were heard, and this one."""
-        return {self.me.node: self.me.incarnation} | {
-            node: self._links[node].incarnation for node in self._told
-        }
 
     def _rank(self) -> int:
         """How many linked nodes that could propose the same go first: READY ones, then lower ids."""

@@ -44,8 +44,14 @@ class Wishes:
 
     def pass_time(self, now: float) -> None:
         """Forget evictions of long ago."""
+        if not self._evictions:
+            return
         parole_s = PAROLE_PER_PATIENCE * self._timing.patience_s
         self._evictions = {node: past for node, past in self._evictions.items() if now - past.at <= parole_s}
+
+    def fulfilled(self, view: View, here: Mapping[int, int]) -> bool:
+        """Nobody is to come or go, as nearly always: all who are here are members, and no wish is open."""
+        return not (self._removals or self.unwanted or self.leaving) and here.items() <= view.lives.items()
 
     def next_view(
         self, view: View, here: Mapping[int, int], *, evict: Set[int], ready: bool, now: float
