@@ -47,21 +47,22 @@ class Budget:
         this node's own checkpoint.
         """
         log, me = self._state.log, self._state.me
-        others = [member for member in view.members if member != me]
         if ready and log.pressure > TRIM_FROM:
             self.trim(view, acks, saved, TRIM_TO)
-        self.fullness, held = log.pressure, dict.fromkeys(others, 0.0)
+        others = [member for member in view.members if member != me]
         sequence = self._state.frontier.sequence(me)
-        if sequence:
+        beyond = [sequence - acks.applied(member, me) for member in others]
+        most = min(max(beyond, default=0), sequence - log.floor(me))
+        in_shares = 0.0
+        if most > 0:
             in_shares = 2 * len(view.members) * (own_bytes / sequence + ENTRY_BYTES) / log.capacity
-            for member in others:
-                held[member] = in_shares * max(0, sequence - max(acks.applied(member, me), log.floor(me)))
-        self.fullness = max(self.fullness, *held.values()) if held else self.fullness
+        self.fullness = max(log.pressure, in_shares * most)
         self.holders = []
         if self.fullness >= WARN:
-            for member in others:
+            held = {}
+            for member, own in zip(others, beyond, strict=True):
                 pinned = log.pinned_bytes(partial(acks.applied, member)) / log.capacity
-                held[member] = max(held[member], pinned)
+                held[member] = max(pinned, in_shares * min(own, most))
             guilty = [member for member in others if held[member] >= GUILTY * self.fullness]
             self.holders = sorted(guilty, key=lambda member: -held[member])
 

@@ -20,6 +20,7 @@ class Upkeep:
     def __init__(self, parts: Parts, now: float) -> None:
         self._parts = parts
         self._warned = False
+        self._wished = False  # that somebody be evicted, at the last look
         # members, and since when they are known as such
         self._since = dict.fromkeys(parts.membership.view.members, now)
 
@@ -39,6 +40,9 @@ class Upkeep:
             parts.out.order(Alarm(f"the log is {fullness:.0%} full, held back by {who}"))
         self._warned = fullness >= WARN
         wishes = self._wishes(now) if parts.ready else {}
+        if not (wishes or self._wished):
+            return
+        self._wished = bool(wishes)
         for member in parts.membership.view.members:
             if member in wishes:
                 parts.membership.wish_eviction(member.node, wishes[member], now)
@@ -51,8 +55,10 @@ class Upkeep:
         """
         parts, view, wishes = self._parts, self._parts.membership.view, {}
         limit_s = WAITED_FOR_PATIENCES * parts.timing.patience_s
-        peers = [peer for peer in parts.peers.values() if peer.origin in view and peer.status is not None]
-        if not all(peer.ready for peer in peers):
+        if any(
+            not peer.ready and peer.status is not None and peer.origin in view
+            for peer in parts.peers.values()
+        ):
             for member in parts.other_members:
                 silent_s = now - max(parts.acks.heard(member), self._since[member])
                 if silent_s > limit_s:
