@@ -7,7 +7,7 @@ has. What is known of a life only grows; a new life begins with nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -43,15 +43,19 @@ class Acknowledgements:
         self._known: dict[Origin, _Known] = {}
 
     def hear(
-        self, peer: Origin, rows: list[FrontierRow], view: int, confirmed: list[ConfirmedRow], now: float
+        self,
+        peer: Origin,
+        rows: Mapping[Origin, FrontierRow],
+        view: int,
+        confirmed: list[ConfirmedRow],
+        now: float,
     ) -> None:
         """Take in a STATUS of `peer`."""
-        known = self._known.setdefault(peer, _Known())
+        known = self._of(peer)
         known.tell(view, peer, now)
         applied, durable = known.applied, known.durable
         least = []
-        for row in rows:
-            origin = Origin(row.node, row.incarnation)
+        for origin, row in rows.items():
             if row.sequence > applied.get(origin, 0):
                 applied[origin] = row.sequence
             if row.durable > durable.get(origin, 0):
@@ -61,9 +65,15 @@ class Acknowledgements:
         for other in confirmed:
             member = Origin(other.node, other.incarnation)
             if member not in (self._me, peer):
-                known = self._known.setdefault(member, _Known())
+                known = self._of(member)
                 known.tell(other.view, peer, now)
                 self._bridge(known, least)
+
+    def _of(self, life: Origin) -> _Known:
+        known = self._known.get(life)
+        if known is None:
+            known = self._known[life] = _Known()
+        return known
 
     @staticmethod
     def _bridge(known: _Known, least: list[tuple[Origin, int]]) -> None:
@@ -72,10 +82,9 @@ class Acknowledgements:
             if sequence > applied.get(origin, 0):
                 applied[origin] = sequence
 
-    def keep(self, lives: Iterable[Origin]) -> None:
+    def keep(self, lives: Set[Origin]) -> None:
         """Forget all others."""
-        kept = set(lives)
-        for life in [life for life in self._known if life not in kept]:
+        for life in self._known.keys() - lives:
             del self._known[life]
 
     def applied(self, member: Origin, origin: Origin) -> int:

@@ -53,7 +53,7 @@ def event_of(peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> Ev
         case Status() as status:
             return StatusReceived(
                 peer,
-                parse_frontier(status.frontier),
+                {Origin(row.node, row.incarnation): row for row in parse_frontier(status.frontier)},
                 status.view,
                 status.founding,
                 status.ready,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,7 +67,7 @@ class StatusReceived:
     """A peer told what it has applied."""
 
     peer: Origin
-    rows: list[FrontierRow]
+    rows: Mapping[Origin, FrontierRow]
     view: int
     founding: int
     ready: bool

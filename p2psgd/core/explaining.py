@@ -29,7 +29,7 @@ def explain(parts: Parts, taking: SnapshotTaking) -> str:
     if any(lacks_floor(peer, frontier) for peer in parts.peers.values()):
         return "waiting for a member that can give a snapshot"
     lacking = (
-        sum(max(0, row.sequence - frontier.sequence(origin)) for origin, row in (peer.status or {}).items())
+        sum(max(0, row.sequence - frontier.sequence(origin)) for origin, row in peer.ahead.items())
         for peer in parts.peers.values()
     )
     return f"catching up: {max(lacking, default=0)} updates behind"

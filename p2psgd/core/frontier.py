@@ -6,7 +6,7 @@ whole when a snapshot is taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import ItemsView, Iterable, Iterator
 from typing import NamedTuple
 
 from p2psgd.wire.messages import FrontierRow
@@ -35,10 +35,19 @@ class Frontier:
     def __iter__(self) -> Iterator[Origin]:
         return iter(self._rows)
 
+    def items(self) -> ItemsView[Origin, tuple[int, int, int]]:
+        """By origin: sequence, digest and mini-batch."""
+        return self._rows.items()
+
     def sequence(self, origin: Origin) -> int:
         """Last sequence number applied from `origin`, 0 if none."""
         row = self._rows.get(origin)
         return 0 if row is None else row[0]
+
+    def at(self, origin: Origin) -> tuple[int, int]:
+        """Both the last sequence number and the digest."""
+        row = self._rows.get(origin)
+        return (0, 0) if row is None else row[:2]
 
     def digest(self, origin: Origin) -> int:
         """The origin's running digest at that sequence, 0 if none."""

@@ -8,6 +8,7 @@ and comes back when the link has drained.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from p2psgd.core.frontier import Origin
@@ -38,7 +39,8 @@ class Peer:
     brought: float  # when it last brought an update of its own, or showed that we lack none
     credit: int  # bytes that may still be given to the link
     draining: bool = False  # ReportDrained was ordered and LinkDrained has not come yet
-    status: dict[Origin, FrontierRow] | None = None  # its last STATUS, None before the first
+    status: Mapping[Origin, FrontierRow] | None = None  # its last STATUS, None before the first
+    ahead: Mapping[Origin, FrontierRow] = field(default_factory=dict)  # of it what was beyond our frontier
     view: int = 0  # the latest view it has told
     ready: bool = False  # it says that it is
     leaving: bool = False  # it has said GOODBYE

@@ -106,10 +106,9 @@ class Receiver:
             )
         if peer.origin.node in view.forbidden and event.view >= view.number:
             raise PeerError("forbidden", f"{peer.name} was removed from the run for good")
-        status = {Origin(row.node, row.incarnation): row for row in event.rows}
-        self._check_rows(peer, status)
+        ahead = self._check_rows(peer, event.rows)
         first, acknowledged = peer.status is None, peer.has(parts.me)
-        peer.status = status
+        peer.status, peer.ahead = event.rows, ahead
         peer.view, peer.ready, peer.loop_lag_ms = event.view, event.ready, event.loop_lag_ms
         parts.acks.hear(peer.origin, event.rows, event.view, event.confirmed, now)
         self._acks_are_new = True
@@ -120,26 +119,29 @@ class Receiver:
             peer.brought = now
         if first or peer.has(parts.me) > acknowledged:
             peer.acknowledged = now
-        parts.tally.acknowledged = max(parts.tally.acknowledged, peer.has(parts.me))
+            parts.tally.acknowledged = max(parts.tally.acknowledged, peer.has(parts.me))
         self._congestion.hear(peer)
         self.ask_for_all(peer, now)
         parts.feeder.follow(peer)
         parts.feeder.push(peer, now)
 
-    def _check_rows(self, peer: Peer, status: Mapping[Origin, FrontierRow]) -> None:
-        parts = self._parts
+    def _check_rows(self, peer: Peer, status: Mapping[Origin, FrontierRow]) -> dict[Origin, FrontierRow]:
+        """Returns the rows that are beyond our frontier."""
+        parts, frontier, ahead = self._parts, self._parts.state.frontier, {}
         for origin, row in status.items():
-            applied = parts.state.frontier.sequence(origin)
-            if row.sequence == applied and row.digest != parts.state.frontier.digest(origin):
+            applied, digest = frontier.at(origin)
+            if row.sequence > applied:
+                ahead[origin] = row
+            elif row.sequence == applied and row.digest != digest:
                 who = parts.name_of(origin)
                 words = f"{peer.name} and this node differ in their digest of {who} at update {applied}"
                 parts.out.order(Alarm(words))
                 raise PeerError("digest", words)
-            if origin == parts.me and row.sequence > applied:
-                raise PeerError(
-                    "identity",
-                    f"{peer.name} has {row.sequence} updates of this node, which made only {applied}",
-                )
+        if parts.me in ahead:
+            made, told = frontier.sequence(parts.me), ahead[parts.me].sequence
+            words = f"{peer.name} has {told} updates of this node, which made only {made}"
+            raise PeerError("identity", words)
+        return ahead
 
     # -- asking
 
@@ -147,7 +149,7 @@ class Receiver:
         """Ask a peer for what it has applied and this node has not, as far as that is the one to ask."""
         if self._parts.budget.fullness >= 1.0:
             return
-        for origin, row in (peer.status or {}).items():
+        for origin, row in peer.ahead.items():
             lacking = row.sequence > self._parts.state.frontier.sequence(origin)
             if lacking and not self._expected_from_origin(origin, now):
                 self._ask(origin, row.sequence, peer, now)

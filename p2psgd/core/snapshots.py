@@ -131,7 +131,7 @@ class Snapshots:
         frontier, peers = self._parts.state.frontier, self._parts.peers.values()
         beyond = set()
         for peer in peers:
-            for origin, row in (peer.status or {}).items():
+            for origin, row in peer.ahead.items():
                 applied = frontier.sequence(origin)
                 if row.sequence > applied and not any(other.holds(origin, applied) for other in peers):
                     beyond.add(origin)

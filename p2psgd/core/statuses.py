@@ -12,7 +12,15 @@ from p2psgd.core.parts import Parts
 from p2psgd.core.peer import Peer
 from p2psgd.core.state import State
 from p2psgd.core.view import View
-from p2psgd.wire.messages import ConfirmedRow, Status, pack_confirmed, pack_frontier, pack_message, pack_nodes
+from p2psgd.wire.messages import (
+    ConfirmedRow,
+    FrontierRow,
+    Status,
+    pack_confirmed,
+    pack_frontier,
+    pack_message,
+    pack_nodes,
+)
 
 
 def pack_status(
@@ -36,15 +44,10 @@ def pack_status(
         and not lacks_floor(peer, state.frontier)
     ]
     rows = []
-    for row in state.frontier.rows():
-        origin = Origin(row.node, row.incarnation)
-        rows.append(
-            row._replace(
-                floor=state.log.floor(origin),
-                durable=saved.get(origin, 0),
-                least=min([row.sequence, *(peer.has(origin) for peer in vouched)]),
-            )
-        )
+    for origin, (sequence, digest, mini_batch) in state.frontier.items():
+        least = min([sequence, *[peer.has(origin) for peer in vouched]])
+        floor, durable = state.log.floor(origin), saved.get(origin, 0)
+        rows.append(FrontierRow(*origin, sequence, digest, floor, durable, least, mini_batch))
     confirmed = [ConfirmedRow(*peer.origin, peer.view) for peer in vouched]
     return pack_message(
         Status(

@@ -7,6 +7,7 @@ Links are FIFO in each direction and can be cut, which loses what is on its way.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations
 
@@ -83,6 +84,10 @@ def sample_update(cluster: Cluster) -> tuple[UpdateHeader, bytes]:
     return header, codec.encode(words, WEIGHTS)
 
 
+def by_origin(rows: Iterable[FrontierRow]) -> dict[Origin, FrontierRow]:
+    return {Origin(row.node, row.incarnation): row for row in rows}
+
+
 def status_of(
     peer: Origin,
     rows: list[FrontierRow],
@@ -92,7 +97,7 @@ def status_of(
     ready: bool = False,
     confirmed: list[ConfirmedRow] | None = None,
 ) -> StatusReceived:
-    return StatusReceived(peer, rows, view, founding, ready, confirmed or [], [], 0)
+    return StatusReceived(peer, by_origin(rows), view, founding, ready, confirmed or [], [], 0)
 
 
 class Cluster:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from p2psgd.core.acks import NEVER, Acknowledgements
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.messages import ConfirmedRow, FrontierRow
+from tests.core.cluster import by_origin
 
 ME, A, B, C = (Origin(node, 1) for node in (1, 2, 3, 4))
 
@@ -15,7 +16,7 @@ def row(origin: Origin, sequence: int, *, durable: int = 0, least: int = 0) -> F
 
 def test_a_member_is_heard_by_its_own_status() -> None:
     acks = Acknowledgements(ME)
-    acks.hear(A, [row(ME, 5, durable=3), row(B, 2)], 4, [], 10.0)
+    acks.hear(A, by_origin([row(ME, 5, durable=3), row(B, 2)]), 4, [], 10.0)
     assert (acks.applied(A, ME), acks.durable(A, ME), acks.applied(A, B)) == (5, 3, 2)
     assert (acks.view(A), acks.heard(A)) == (4, 10.0)
     assert (acks.applied(B, ME), acks.view(B), acks.heard(B)) == (0, 0, NEVER)
@@ -23,7 +24,7 @@ def test_a_member_is_heard_by_its_own_status() -> None:
 
 def test_least_holds_for_all_that_are_confirmed_and_for_nobody_else() -> None:
     acks = Acknowledgements(ME)
-    acks.hear(A, [row(ME, 9, durable=8, least=6)], 4, [ConfirmedRow(*B, 3)], 10.0)
+    acks.hear(A, by_origin([row(ME, 9, durable=8, least=6)]), 4, [ConfirmedRow(*B, 3)], 10.0)
     assert acks.applied(A, ME) == 9
     assert (acks.applied(B, ME), acks.durable(B, ME)) == (6, 0)
     assert (acks.view(B), acks.heard(B)) == (3, 10.0)
@@ -34,7 +35,7 @@ def test_least_holds_for_all_that_are_confirmed_and_for_nobody_else() -> None:
 
 def test_what_others_say_of_the_teller_or_of_this_node_is_not_taken() -> None:
     acks = Acknowledgements(ME)
-    acks.hear(A, [row(B, 9, least=9)], 4, [ConfirmedRow(*ME, 7), ConfirmedRow(*A, 7)], 10.0)
+    acks.hear(A, by_origin([row(B, 9, least=9)]), 4, [ConfirmedRow(*ME, 7), ConfirmedRow(*A, 7)], 10.0)
     assert acks.view(A) == 4
     assert acks.view(ME) == 0
     assert acks.applied(ME, B) == 0
@@ -42,16 +43,18 @@ def test_what_others_say_of_the_teller_or_of_this_node_is_not_taken() -> None:
 
 def test_nothing_that_is_known_of_a_life_goes_back() -> None:
     acks = Acknowledgements(ME)
-    acks.hear(B, [row(ME, 8, durable=5)], 4, [], 10.0)
-    acks.hear(A, [row(ME, 9, least=3)], 4, [ConfirmedRow(*B, 2)], 11.0)  # what A heard of it is older
-    acks.hear(B, [row(ME, 6, durable=1)], 3, [], 12.0)
+    acks.hear(B, by_origin([row(ME, 8, durable=5)]), 4, [], 10.0)
+    acks.hear(
+        A, by_origin([row(ME, 9, least=3)]), 4, [ConfirmedRow(*B, 2)], 11.0
+    )  # what A heard of it is older
+    acks.hear(B, by_origin([row(ME, 6, durable=1)]), 3, [], 12.0)
     assert (acks.applied(B, ME), acks.durable(B, ME), acks.view(B)) == (8, 5, 4)
     assert acks.heard(B) == 12.0
 
 
 def test_a_new_life_begins_with_nothing() -> None:
     acks = Acknowledgements(ME)
-    acks.hear(A, [row(ME, 8, durable=5)], 4, [], 10.0)
+    acks.hear(A, by_origin([row(ME, 8, durable=5)]), 4, [], 10.0)
     again = Origin(A.node, A.incarnation + 1)
     assert (acks.applied(again, ME), acks.durable(again, ME), acks.view(again)) == (0, 0, 0)
     assert acks.stable(ME, [again]) == 0
@@ -59,8 +62,8 @@ def test_a_new_life_begins_with_nothing() -> None:
 
 def test_lives_that_are_not_kept_are_forgotten() -> None:
     acks = Acknowledgements(ME)
-    acks.hear(A, [row(ME, 8, least=8)], 4, [ConfirmedRow(*B, 4)], 10.0)
-    acks.keep([B])
+    acks.hear(A, by_origin([row(ME, 8, least=8)]), 4, [ConfirmedRow(*B, 4)], 10.0)
+    acks.keep({B})
     assert (acks.applied(A, ME), acks.heard(A)) == (0, NEVER)
     assert acks.applied(B, ME) == 8
 

@@ -46,6 +46,7 @@ from p2psgd.wire.messages import (
     pack_message,
     pack_nodes,
 )
+from tests.core.cluster import by_origin
 
 PEER, OTHER = Origin(2, 5), Origin(3, 6)
 ROWS = [FrontierRow(*PEER, 9, 1, floor=2, durable=3, least=4, mini_batch=5)]
@@ -70,7 +71,7 @@ MEANT: list[tuple[Message, Event | None]] = [
             unwanted=pack_nodes([5]),
             loop_lag_ms=3,
         ),
-        StatusReceived(PEER, ROWS, 4, 8, True, CONFIRMED, [5], 3),
+        StatusReceived(PEER, by_origin(ROWS), 4, 8, True, CONFIRMED, [5], 3),
     ),
     (Need(node=3, incarnation=6, first=2, last=7), NeedReceived(PEER, OTHER, 2, 7)),
     (Gap(node=3, incarnation=6, floor=7), GapReceived(PEER, OTHER, 7)),

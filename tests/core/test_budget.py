@@ -11,7 +11,7 @@ from p2psgd.core.log import ENTRY_BYTES, UpdateLog
 from p2psgd.core.state import State
 from p2psgd.core.view import View
 from p2psgd.wire.messages import ConfirmedRow, FrontierRow
-from tests.core.cluster import initial_coordinates, make_spec
+from tests.core.cluster import by_origin, initial_coordinates, make_spec
 
 ME, A, B = Origin(1, 1), Origin(2, 1), Origin(3, 1)
 FRAME_BYTES = 280
@@ -39,7 +39,7 @@ class Setting:
             self.state.frontier.advance(origin, sequence, 0, 1)
 
     def acknowledge(self, member: Origin, origin: Origin, applied: int, durable: int = 0) -> None:
-        self.acks.hear(member, [FrontierRow(*origin, applied, 0, durable=durable)], 1, [], 0.0)
+        self.acks.hear(member, by_origin([FrontierRow(*origin, applied, 0, durable=durable)]), 1, [], 0.0)
 
     def look(self, *, ready: bool = True) -> Budget:
         own_bytes = FRAME_BYTES * self.state.frontier.sequence(ME)
@@ -68,7 +68,7 @@ def test_only_what_all_other_members_have_leaves() -> None:
     setting.acknowledge(B, A, 4)
     setting.look()
     assert setting.log.floor(A) == 4
-    setting.acks.hear(A, [FrontierRow(*A, 80, 0, least=7)], 1, [ConfirmedRow(*B, 1)], 0.0)
+    setting.acks.hear(A, by_origin([FrontierRow(*A, 80, 0, least=7)]), 1, [ConfirmedRow(*B, 1)], 0.0)
     setting.look()
     assert setting.log.floor(A) == 7
 

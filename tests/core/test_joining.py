@@ -9,6 +9,7 @@ from p2psgd.core.peer import Peer
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
 from p2psgd.wire.messages import ConfirmedRow, FrontierRow
+from tests.core.cluster import by_origin
 
 ME, A, B, C = (Origin(node, 1) for node in (1, 2, 3, 4))
 TIMING = Timing(5.0)
@@ -36,9 +37,9 @@ class Joiner:
     ) -> Joining:
         """A STATUS; the peer is linked if it was not."""
         known = self.peers.setdefault(peer, Peer(peer, "peer", heard=0.0, brought=0.0, credit=1))
-        known.status = {Origin(row.node, row.incarnation): row for row in rows}
+        known.status = known.ahead = by_origin(rows)
         known.view = view
-        self.acks.hear(peer, rows, view, confirmed or [], 1.0)
+        self.acks.hear(peer, by_origin(rows), view, confirmed or [], 1.0)
         return self.look()
 
     def unlink(self, peer: Origin) -> Joining:

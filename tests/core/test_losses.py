@@ -13,7 +13,7 @@ from p2psgd.core.snapshot_taking import SnapshotTaking
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
 from p2psgd.wire.messages import FrontierRow
-from tests.core.cluster import Cluster, own_update
+from tests.core.cluster import Cluster, by_origin, own_update
 from tests.core.test_snapshots import deliver_until, fall_behind
 
 Clusters = Callable[..., Cluster]
@@ -22,7 +22,7 @@ A, B, Z = Origin(50, 1), Origin(51, 1), Origin(60, 1)
 
 def donor(origin: Origin, *rows: FrontierRow, ready: bool = True) -> Peer:
     peer = Peer(origin, "donor", heard=0.0, brought=0.0, credit=1)
-    peer.status = {Origin(row.node, row.incarnation): row for row in rows}
+    peer.status = peer.ahead = by_origin(rows)
     peer.ready = ready
     return peer
 

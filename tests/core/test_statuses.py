@@ -19,7 +19,7 @@ from p2psgd.wire.messages import (
     parse_frontier,
     parse_message,
 )
-from tests.core.cluster import initial_coordinates, make_spec
+from tests.core.cluster import by_origin, initial_coordinates, make_spec
 
 ME, A, B = Origin(1, 1), Origin(2, 1), Origin(3, 1)
 VIEW = View(4, (ME, A, B), founding=77)
@@ -38,7 +38,7 @@ def state() -> State:
 
 def linked(origin: Origin, *rows: FrontierRow, view: int = 4, heard: float = 50.0) -> Peer:
     peer = Peer(origin, "peer", heard=heard, brought=heard, credit=1)
-    peer.status = {Origin(row.node, row.incarnation): row for row in rows}
+    peer.status = peer.ahead = by_origin(rows)
     peer.view = view
     return peer
 

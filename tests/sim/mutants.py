@@ -122,7 +122,7 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
             receiving,
             "Receiver.ask_for_all",
             "if lacking and not",
-            "if lacking and origin.node != self.me.node and not",
+            "if lacking and origin.node != self._parts.me.node and not",
         ),
     ),
     "lively-origin-relied-on": (
@@ -155,15 +155,17 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
             "return max((known.applied.get(origin, 0) for life, known in self._known.items()"
             " if life.node == member.node), default=0)",
         ),
-        Edit(acks, "Acknowledgements.keep", "if life not in kept", "if False"),
+        Edit(acks, "Acknowledgements.keep", "self._known.keys() - lives", "()"),
     ),
     "sent-snapshot-counted-as-acknowledged": (
         Edit(
             snapshots,
             "Snapshots._feed",
             "self._parts.counters.snapshots_given += 1",
-            "self._counters.snapshots_given += 1\n"
-            "    self._parts.acks.hear(peer.origin, self._parts.state.frontier.rows(), 0, [], now)",
+            "self._parts.counters.snapshots_given += 1\n"
+            "    rows = self._parts.state.frontier.rows()\n"
+            "    given = {Origin(row.node, row.incarnation): row for row in rows}\n"
+            "    self._parts.acks.hear(peer.origin, given, 0, [], now)",
         ),
     ),
     "log-never-trimmed": (Edit(log, "UpdateLog._shed", "while heads and", "while False and"),),

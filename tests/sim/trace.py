@@ -40,7 +40,7 @@ def describe(what: object) -> str:  # noqa: PLR0911, PLR0912 (one line for each 
         case UpdateReceived():
             return f"receives from {_name(what.peer)} {_update(bytes(what.body))}"
         case StatusReceived():
-            rows = [(row.node, row.incarnation, row.sequence) for row in what.rows]
+            rows = [(row.node, row.incarnation, row.sequence) for row in what.rows.values()]
             ready = "ready" if what.ready else "not ready"
             return f"receives from {_name(what.peer)} STATUS view {what.view} {ready} {_rows(rows)}"
         case NeedReceived():
