@@ -60,8 +60,9 @@ def _unique_keys(pairs: Pairs) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("a key stands twice")
-    if not all(isinstance(key, str) for key in fields):
-        raise ValueError("a key is not text")
+    for key in fields:
+        if not isinstance(key, str):
+            raise ValueError("a key is not text")
     return fields
 
 

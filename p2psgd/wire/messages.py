@@ -270,11 +270,12 @@ MESSAGES: Final[dict[FrameType, type[Message]]] = {
     FrameType.SNAPSHOT_END: SnapshotEnd,
 }
 _TYPES: Final = {message: frame_type for frame_type, message in MESSAGES.items()}
+_KEYS: Final = {frame_type: len(message.model_fields) for frame_type, message in MESSAGES.items()}
 
 
 def pack_message(message: Message) -> bytes:
     """The whole frame of a control message."""
-    body: bytes = msgpack.packb(message.model_dump())
+    body: bytes = msgpack.packb(vars(message))  # it is flat
     return pack_frame(_TYPES[type(message)], body)
 
 
@@ -282,7 +283,7 @@ def parse_message(frame_type: FrameType, body: bytes | bytearray) -> Message:
     """The message in a control frame's body; PeerError if it is not exactly that."""
     model = MESSAGES[frame_type]
     try:
-        fields = unpack_flat_map(body, keys_max=len(model.model_fields))
+        fields = unpack_flat_map(body, keys_max=_KEYS[frame_type])
         return model.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

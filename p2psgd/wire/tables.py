@@ -6,7 +6,7 @@ ascend strictly by their first columns, so a table says each thing once and equa
 
 from __future__ import annotations
 
-import itertools
+import operator
 import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -75,11 +75,11 @@ def parse_frontier(table: bytes) -> list[FrontierRow]:
     """The rows of a packed frontier; PeerError unless whole, strictly ascending by origin, each with a
     sequence of at least 1, and no floor, durable or least beyond it.
     """
-    rows = [FrontierRow(*row) for row in _unpack_table(_ROW, table, keys=2, what="frontier")]
-    for row in rows:
-        if row.sequence == 0:
+    rows = [FrontierRow._make(row) for row in _unpack_table(_ROW, table, keys=2, what="frontier")]
+    for _, _, sequence, _, floor, durable, least, _ in rows:
+        if sequence == 0:
             raise PeerError("message", "a frontier names an origin of which nothing was applied")
-        if max(row.floor, row.durable, row.least) > row.sequence:
+        if floor > sequence or durable > sequence or least > sequence:
             raise PeerError("message", "a frontier's row has a floor or acknowledgement beyond its sequence")
     return rows
 
@@ -92,7 +92,7 @@ def pack_confirmed(rows: list[ConfirmedRow]) -> bytes:
 def parse_confirmed(table: bytes) -> list[ConfirmedRow]:
     """The rows; PeerError unless whole and strictly ascending by node."""
     rows = _unpack_table(_CONFIRMED, table, keys=1, what="table of confirmed views")
-    return [ConfirmedRow(*row) for row in rows]
+    return [ConfirmedRow._make(row) for row in rows]
 
 
 def pack_members(members: Iterable[MemberRow]) -> bytes:
@@ -102,7 +102,7 @@ def pack_members(members: Iterable[MemberRow]) -> bytes:
 
 def parse_members(table: bytes) -> list[MemberRow]:
     """The rows; PeerError unless whole and strictly ascending by node."""
-    return [MemberRow(*row) for row in _unpack_table(_MEMBER, table, keys=1, what="list of members")]
+    return [MemberRow._make(row) for row in _unpack_table(_MEMBER, table, keys=1, what="list of members")]
 
 
 def pack_nodes(nodes: Iterable[int]) -> bytes:
@@ -119,6 +119,7 @@ def _unpack_table(row: struct.Struct, table: bytes, *, keys: int, what: str) -> 
     if len(table) % row.size:
         raise PeerError("message", f"a {what} of {len(table)} bytes is not a multiple of {row.size}")
     rows = list(row.iter_unpack(table))
-    if any(before >= after for before, after in itertools.pairwise(each[:keys] for each in rows)):
+    named = [each[:keys] for each in rows]
+    if any(map(operator.ge, named, named[1:])):
         raise PeerError("message", f"the rows of a {what} are not in ascending order")
     return rows
