@@ -214,7 +214,7 @@ class Membership:
         """The next view by the wishes of the moment; None if there is none, or none for this node to make."""
         view, here = self.view, self._here
         told = self._told.values()
-        if self._stopping or self._wishes.fulfilled(view, here) and not any(each.unwanted for each in told):
+        if self._stopping or (self._wishes.fulfilled(view, here) and not any(each.unwanted for each in told)):
             return None
         if any(each.view > view.number for each in told):
             return None

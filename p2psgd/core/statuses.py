@@ -43,9 +43,14 @@ def pack_status(
         and peer.origin in view
         and not lacks_floor(peer, state.frontier)
     ]
+    told = [peer.status for peer in vouched if peer.status is not None]
     rows = []
     for origin, (sequence, digest, mini_batch) in state.frontier.items():
-        least = min([sequence, *[peer.has(origin) for peer in vouched]])
+        least = sequence
+        for status in told:
+            row = status.get(origin)
+            has = 0 if row is None else row.sequence
+            least = min(least, has)
         floor, durable = state.log.floor(origin), saved.get(origin, 0)
         rows.append(FrontierRow(*origin, sequence, digest, floor, durable, least, mini_batch))
     confirmed = [ConfirmedRow(*peer.origin, peer.view) for peer in vouched]
