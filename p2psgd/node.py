@@ -139,10 +139,13 @@ class Node:
         self._tasks.add(task)
 
     def _on_bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Nothing goes on half broken: what no code expected ends the daemon; systemd starts it again."""
+        """Nothing goes on half broken: what no code expected ends the daemon; systemd starts it again.
+
+        An OSError may be that of a connection, which has ended then; not if it comes out of a task.
+        """
         error = context.get("exception")
         log.error("%s", context.get("message"), exc_info=error)
-        if error is not None and not isinstance(error, OSError):
+        if error is not None and ("task" in context or not isinstance(error, OSError)):
             self.fail(f"internal error, please report it with the log: {error!r}", ExitCode.INTERNAL)
 
     async def _drain(self) -> None:

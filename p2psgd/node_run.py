@@ -197,8 +197,11 @@ class NodeRun:
 
     def link_opened(self, peer: Origin, name: str) -> None:
         self.refusals.linked()
-        self._journal.events.write("link", f"linked with {name}", peer.node)
         self.stopped_nodes.discard(peer.node)
+        self.handle(LinkOpened(peer, name))
+        self._journal.events.write("link", f"linked with {name}", peer.node)  # whose name is known now
+
+    def link_replaced(self, peer: Origin, name: str) -> None:
         self.handle(LinkOpened(peer, name))
 
     def link_closed(self, peer: Origin, words: str) -> None:

@@ -237,9 +237,10 @@ def test_a_trainer_that_a_person_must_mend_ends_the_daemon_with_its_sentence(tmp
     assert "no-such-recipe" in words
 
 
-def test_a_bug_in_a_task_ends_the_daemon_instead_of_half_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), OSError("a bug")])
+def test_a_bug_in_a_task_ends_the_daemon_instead_of_half_of_it(tmp_path: Path, error: Exception) -> None:
     async def broken() -> None:
-        raise ZeroDivisionError("a bug")
+        raise error
 
     async def scenario() -> None:
         node = Node(NodeOptions(peers=None, listen=Address("127.0.0.1", 0), state=tmp_path))

@@ -31,6 +31,7 @@ LINKS_MAX: Final = 1023
 REASONS_MAX: Final = 64  # kinds of refusal that are counted apart; there are far fewer
 
 ONE_IS_ENOUGH: Final = "another connection between these two nodes is in use"
+STARTED_AGAIN: Final = "its node has been started again"
 
 log = logging.getLogger("p2psgd.net")
 
@@ -39,6 +40,7 @@ class MeshHost(Protocol):
     """Whoever the links belong to."""
 
     def link_opened(self, peer: Origin, name: str) -> None: ...
+    def link_replaced(self, peer: Origin, name: str) -> None: ...  # by another connection to the same life
     def link_closed(self, peer: Origin, words: str) -> None: ...
     def link_drained(self, peer: Origin) -> None: ...
     def frame_received(self, peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> None: ...
@@ -267,7 +269,8 @@ class Mesh:
                 self._note_refusal(greeting.dialler, theirs.node, error.reason, str(error))
             raise
         held = self.links.get(theirs.node)
-        if held is not None and held.peer.incarnation == theirs.incarnation:
+        same = held is not None and held.peer.incarnation == theirs.incarnation
+        if held is not None and same:
             stays = newer_stays(
                 ours=self.greeting.node,
                 theirs=theirs.node,
@@ -278,9 +281,10 @@ class Mesh:
                 self._refuse_duplicate(connection, greeting, theirs)
                 return
         if held is not None:
-            held.connection.close(ONE_IS_ENOUGH)
-            self._forget(held.connection, ONE_IS_ENOUGH)
-        self._link_up(connection, greeting, theirs)
+            words = ONE_IS_ENOUGH if same else STARTED_AGAIN
+            held.connection.close(words)
+            self._forget(held.connection, words, replaced=same)
+        self._link_up(connection, greeting, theirs, again=same)
 
     def _refuse_duplicate(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
         words = ONE_IS_ENOUGH
@@ -290,7 +294,7 @@ class Mesh:
         connection.close(words)
         self._forget(connection, words)
 
-    def _link_up(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
+    def _link_up(self, connection: Connection, greeting: _Greeting, theirs: Hello, *, again: bool) -> None:
         if not connection.dialled:
             connection.send(pack_message(Welcome(**self.greeting.model_dump())))
         connection.open(link_limits(self.greeting.weights))
@@ -305,8 +309,11 @@ class Mesh:
         if greeting.dialler is not None:
             greeting.dialler.node, greeting.dialler.words = theirs.node, ""
             news.address = str(greeting.dialler.address)
-        log.info("linked with %s at %s", ascii(theirs.name)[1:-1], news.address)
-        self.host.link_opened(peer, theirs.name)
+        if again:
+            self.host.link_replaced(peer, theirs.name)
+        else:
+            log.info("linked with %s at %s", ascii(theirs.name)[1:-1], news.address)
+            self.host.link_opened(peer, theirs.name)
         greeting.over.set_result(None)
 
     def _rejected(self, message: object, dialler: Dialler | None, connection: Connection) -> None:
@@ -331,7 +338,7 @@ class Mesh:
 
     # -- bookkeeping
 
-    def _forget(self, connection: Connection, words: str) -> None:
+    def _forget(self, connection: Connection, words: str, *, replaced: bool = False) -> None:
         greeting = self._greetings.pop(connection, None)
         if greeting is not None:
             greeting.timer.cancel()
@@ -347,9 +354,9 @@ class Mesh:
             news.since, news.words = self.now(), words
             if self.links.get(link.peer.node) is link:
                 del self.links[link.peer.node]
-            level = logging.DEBUG if words == ONE_IS_ENOUGH else logging.INFO
-            log.log(level, "lost the link to %s: %s", ascii(link.name)[1:-1], ascii(words)[1:-1])
-            self.host.link_closed(link.peer, words)
+            if not replaced:
+                log.info("lost the link to %s: %s", ascii(link.name)[1:-1], ascii(words)[1:-1])
+                self.host.link_closed(link.peer, words)
             if not link.closed.done():
                 link.closed.set_result(None)
 
@@ -371,9 +378,12 @@ class Mesh:
 
 
 def raise_failure(task: asyncio.Task[None]) -> None:
-    """Done callback: a task's failure reaches the loop's exception handler now, not when it is collected."""
-    if not task.cancelled():
-        task.result()
+    """Done callback: a task's failure reaches the loop's exception handler now, not when it is collected, and
+    as the task's, so that an OSError of it is not taken for a connection's.
+    """
+    if not task.cancelled() and (error := task.exception()) is not None:
+        context = {"message": f"the task {task.get_name()} has failed", "exception": error, "task": task}
+        task.get_loop().call_exception_handler(context)
 
 
 def describe_failure(error: BaseException) -> str:

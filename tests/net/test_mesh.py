@@ -28,6 +28,8 @@ class Host:
     def __init__(self) -> None:
         self.open: dict[int, Origin] = {}
         self.opened = 0
+        self.replaced = 0
+        self.closed: list[str] = []
         self.frames: list[tuple[Origin, FrameType, bytes]] = []
         self.drained = 0
         self.refusals: list[tuple[str, str]] = []
@@ -37,8 +39,13 @@ class Host:
         self.open[peer.node] = peer
         self.opened += 1
 
+    def link_replaced(self, peer: Origin, name: str) -> None:
+        assert self.open[peer.node] == peer
+        self.replaced += 1
+
     def link_closed(self, peer: Origin, words: str) -> None:
         assert self.open.pop(peer.node) == peer
+        self.closed.append(words)
 
     def link_drained(self, peer: Origin) -> None:
         self.drained += 1
@@ -121,6 +128,27 @@ def test_four_nodes_that_all_dial_each_other_end_with_one_link_each(loop_factory
         for party in parties:
             await party.mesh.close()
         assert all(not party.host.open for party in parties)
+
+    run(loop_factory, scenario)
+
+
+def test_a_second_connection_of_the_same_life_is_not_another_link(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        party, peer = Party(1), Party(2)
+        await party.start()
+        greeting = peer.mesh.greeting
+        writers = []
+        for incarnation in (1, 1, 2):
+            _, writer = await asyncio.open_connection(party.address.host, party.address.port)
+            writer.write(pack_message(greeting.model_copy(update={"incarnation": incarnation})))
+            writers.append(writer)
+            await until(lambda: party.host.opened + party.host.replaced == len(writers))
+        assert (party.host.opened, party.host.replaced) == (2, 1)
+        assert party.host.closed == ["its node has been started again"]
+        for writer in writers:
+            writer.close()
+        await party.mesh.close()
+        peer.listening.close()
 
     run(loop_factory, scenario)
 
