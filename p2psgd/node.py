@@ -13,6 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import Coroutine
+from importlib.metadata import version
 from typing import Any, Final
 
 from p2psgd.core.events import NodeStopping
@@ -26,10 +27,12 @@ from p2psgd.node_control import NodeControl
 from p2psgd.node_options import NodeOptions
 from p2psgd.node_run import NodeRun
 from p2psgd.opening import Opened, reopen_run
+from p2psgd.ops import numerals
 from p2psgd.ops.accounts import Accounts
 from p2psgd.ops.journal import Journal
 
 TICKS_PER_PATIENCE: Final = 25
+NAMED_MAX: Final = 8  # peers, in one sentence
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger("p2psgd.node")
@@ -62,27 +65,36 @@ class Node:
         self._stop = loop.create_future()
         loop.set_exception_handler(self._on_bug)
         for number in STOP_SIGNALS:
-            loop.add_signal_handler(number, self._on_signal)
+            loop.add_signal_handler(number, self._on_signal, number)
+        words, code = "ended by a bug: see its log", ExitCode.INTERNAL
         try:
-            self._listening, self.listen = await bind(self.options.listen)
-            if self.options.peers is not None:
-                self.hosts = await find_hosts(
-                    self.options.peers, self.listen, timeout_s=self.options.patience_s
-                )
-            self._control.server.start(loop)
-            self._go_on()
-            self._control.trainer.start()
-            self._spawn(self._tick())
-            warn_of_plaintext(self.listen)
+            await self._begin(loop)
             words, code = await self._stop
             if code is ExitCode.OK:
                 await self._drain()
                 words, code = self._late_failure or (words, code)
-            if code is not ExitCode.OK:
-                raise UsageError(words, code)
-            return code
+        except UsageError as error:
+            words, code = str(error), error.exit_code
         finally:
-            await self._close()
+            await self._close(f"{words} (exit code {code:d})")
+        if code is not ExitCode.OK:
+            raise UsageError(words, code)
+        return code
+
+    async def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._listening, self.listen = await bind(self.options.listen)
+        if self.options.peers is not None:
+            self.hosts = await find_hosts(self.options.peers, self.listen, timeout_s=self.options.patience_s)
+        peers = [str(address) for address in self.hosts.peers]
+        more = [f"{len(peers) - NAMED_MAX} more"] if len(peers) > NAMED_MAX else []
+        others = numerals.listed([*peers[:NAMED_MAX], *more])
+        words = f"p2psgd {version('p2psgd')} starts as {self.identity.name}, listens on {self.listen}"
+        self.journal.events.write("start", f"{words}, peers: {others or 'none'}")
+        self._control.server.start(loop)
+        self._go_on()
+        self._control.trainer.start()
+        self._spawn(self._tick())
+        warn_of_plaintext(self.listen)
 
     def begin_run(self, opened: Opened) -> None:
         """The run is known; P2psgdError if it cannot be begun."""
@@ -125,13 +137,15 @@ class Node:
         elif self._late_failure is None:  # while draining: it ends as planned, but not as if all were well
             self._late_failure = (words, code)
 
-    def _on_signal(self) -> None:
+    def _on_signal(self, number: signal.Signals) -> None:
         assert self._stop is not None
         if self._stop.done():
-            log.warning("stopped at once, without waiting for acknowledgements")
+            words = "stopped at once, without waiting for acknowledgements"
+            log.warning(words)
+            self.journal.events.write("stop", f"{words} (exit code {ExitCode.TEMPORARY:d})")
             self._control.trainer.kill()
             os._exit(ExitCode.TEMPORARY)
-        self._stop.set_result(("", ExitCode.OK))
+        self._stop.set_result((f"stopped by {number.name}", ExitCode.OK))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -168,7 +182,7 @@ class Node:
             self.fail(words, ExitCode.TEMPORARY)
         await leave(run.replica)
 
-    async def _close(self) -> None:
+    async def _close(self, words: str) -> None:
         await self._control.trainer.close()
         self._control.server.close()
         if self.run is not None:
@@ -182,6 +196,7 @@ class Node:
         if self.run is not None:
             await self.run.keeper.close()
         await self.accounts.close()
+        self.journal.events.write("stop", words)
         self.journal.events.close()
         self.identity.release()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,23 @@ def test_the_lower_of_two_nodes_goes_on_alone_where_the_recipe_says_so(tmp_path:
         done = command("remove", view["members"][1]["id"], str(lower.state))
         assert done.returncode == 0, done.stderr
         assert "with 1 member is decided" in done.stdout
+
+
+def test_every_life_has_its_start_and_its_end_in_the_events(tmp_path: Path) -> None:
+    place = Place(tmp_path, 2)
+    with all_stopped([place.start(0)]) as daemons:
+        until(daemons[0].status, "it answers")
+        assert daemons[0].stop() == 0
+        place.hosts.write_text("not a host\n")
+        daemons.append(place.start(0))
+        assert daemons[1].process.wait(60) == 78
+        started, stopped, refused = events(daemons[0])
+    assert [event["kind"] for event in (started, stopped, refused)] == ["start", "stop", "stop"]
+    assert started["words"].startswith(f"p2psgd {version('p2psgd')} starts as node-0, listens on 127.0.0.1:")
+    assert started["words"].endswith(f", peers: 127.0.0.1:{place.ports[1]}")
+    assert stopped["words"] == "stopped by SIGTERM (exit code 0)"
+    assert "hosts.txt line 1: 'not a host'" in refused["words"]
+    assert refused["words"].endswith("(exit code 78)")
 
 
 def test_events_go_on_counting_in_a_nodes_next_life(tmp_path: Path) -> None:
