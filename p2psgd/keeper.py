@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -40,6 +40,7 @@ class KeeperHost(Protocol):
     def handle(self, event: Event) -> None: ...
     def request_trainer_state(self) -> None: ...
     def sequence(self) -> int: ...
+    def names(self) -> Mapping[int, str]: ...
     def note(self, kind: str, words: str) -> None: ...
     def alarm(self, words: str) -> None: ...
 
@@ -89,8 +90,9 @@ class Keeper:
         while effect is not self._votes:
             effect = self._votes
             assert effect is not None
+            names = dict(self._host.names())
             try:
-                await asyncio.to_thread(write_votes, self._state, fingerprint, effect.votes)
+                await asyncio.to_thread(write_votes, self._state, fingerprint, effect.votes, names)
             except P2psgdError as error:
                 if not self._votes_trouble:
                     self._host.alarm(f"{error}: this node cannot vote on who is a member")

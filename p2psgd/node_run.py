@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from p2psgd.core.arrivals import event_of
 from p2psgd.core.effects import (
@@ -101,7 +101,7 @@ class NodeRun:
             store=store,
             store_budget_bytes=options.store_budget_bytes,
         )
-        self.replica.parts.names[me.node] = identity.name
+        self.replica.parts.names |= {**opened.names, me.node: identity.name}
         journal.events.names = self.replica.parts.names.get
         self.regulation = Regulation(self.replica, control, journal.events)
         greeting = make_greeting(spec, me, identity.name)
@@ -192,6 +192,9 @@ class NodeRun:
 
     def sequence(self) -> int:
         return self.replica.sequence
+
+    def names(self) -> Mapping[int, str]:
+        return self.replica.parts.names
 
     # -- MeshHost
 

@@ -6,6 +6,7 @@ A checkpoint holds the whole description of its run, so a node that has one need
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -33,12 +34,14 @@ from p2psgd.wire.messages import ORIGINS_MAX
 class Opened:
     """A run and what is on disk of it. `coordinates` int32 (P,): the run's initial ones, or `restored`'s.
 
-    `trainer` is what the first trainer goes on from, `kept` the same for the next checkpoint.
+    `names`: what members of the view are called, as far as this node knew. `trainer` is what the first
+    trainer goes on from, `kept` the same for the next checkpoint.
     """
 
     spec: RunSpec
     coordinates: NDArray[np.int32]
     votes: Votes
+    names: Mapping[int, str]
     restored: Restored | None = None
     trainer: TrainerState | None = None
     kept: KeptState | None = None
@@ -49,16 +52,16 @@ def open_run(state: Path, spec: RunSpec, coordinates: NDArray[np.int32], journal
 
     UsageError if that is another run's, or damaged.
     """
-    votes = read_votes(state, spec.fingerprint) or NO_VOTES
+    votes, names = read_votes(state, spec.fingerprint) or (NO_VOTES, {})
     found = restore(state / FOLDER, spec)
     if found is None:
-        return Opened(spec, coordinates, votes)
+        return Opened(spec, coordinates, votes, names)
     if found.checkpoint is not None:
-        return _go_on(votes, found, journal)
+        return _go_on(votes, names, found, journal)
     for warning in found.warnings:
         journal.alarm(warning)
     digest = codec.digest_coordinates(coordinates, spec.key)
-    return Opened(spec, coordinates, votes, Restored(coordinates, [], digest, [], found.own))
+    return Opened(spec, coordinates, votes, names, Restored(coordinates, [], digest, [], found.own))
 
 
 def reopen_run(state: Path, journal: Journal) -> Opened | None:
@@ -71,14 +74,14 @@ def reopen_run(state: Path, journal: Journal) -> Opened | None:
     if found is None:
         return None
     if found.checkpoint is not None:
-        votes = read_votes(state, found.checkpoint.spec.fingerprint) or NO_VOTES
-        return _go_on(votes, found, journal)
+        votes, names = read_votes(state, found.checkpoint.spec.fingerprint) or (NO_VOTES, {})
+        return _go_on(votes, names, found, journal)
     for warning in found.warnings:
         journal.alarm(f"{warning}; without a checkpoint this node waits for its trainer")
     return None
 
 
-def _go_on(votes: Votes, found: Found, journal: Journal) -> Opened:
+def _go_on(votes: Votes, names: Mapping[int, str], found: Found, journal: Journal) -> Opened:
     """From a checkpoint."""
     checkpoint = found.checkpoint
     assert checkpoint is not None
@@ -102,4 +105,4 @@ def _go_on(votes: Votes, found: Found, journal: Journal) -> Opened:
     journal.note("restored", f"goes on from a checkpoint of {when} and {since} since")
     rows, coordinates = checkpoint.rows, checkpoint.coordinates
     restored = Restored(coordinates, rows, checkpoint.digest, checkpoint.tail, found.own)
-    return Opened(checkpoint.spec, coordinates, votes, restored, trainer, kept)
+    return Opened(checkpoint.spec, coordinates, votes, names, restored, trainer, kept)

@@ -1,5 +1,8 @@
 """The votes of a node on disk (`p2psgd.core.votes`): a small JSON file with its own hash.
 
+With the members stand the names that people know them by: after a power cut of all, a person must be told who
+is waited for, and those have not said their names again.
+
 A node that has forgotten what it promised could help to decide two different views, so a file that is there
 but cannot be read ends the node instead of counting as none.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -18,10 +22,10 @@ from p2psgd.core.view import View
 from p2psgd.core.votes import Ballot, Votes
 from p2psgd.durable.atomic import replacing, words_of
 from p2psgd.errors import ExitCode, UsageError, exit_code_of
-from p2psgd.wire.messages import MEMBERS_MAX, U64
+from p2psgd.wire.messages import MEMBERS_MAX, U64, Name
 
 NAME: Final = "votes.json"
-_BYTES_MAX: Final = 1024 * 1024  # two views of 1,024 members take a tenth of it
+_BYTES_MAX: Final = 4 * 1024 * 1024  # two views of 1,024 members each, with their names, take less than half
 
 
 class _View(BaseModel):
@@ -43,10 +47,15 @@ class _Votes(BaseModel):
     promised: tuple[U64, U64]
     accepted: tuple[U64, U64]
     value: _View | None
+    names: Annotated[tuple[tuple[U64, Name], ...], Field(max_length=2 * MEMBERS_MAX)] = ()
 
 
-def write_votes(state: Path, fingerprint: bytes, votes: Votes) -> None:
-    """Replace the votes in the state directory; on disk when this returns. UsageError if they cannot be."""
+def write_votes(state: Path, fingerprint: bytes, votes: Votes, names: Mapping[int, str]) -> None:
+    """Replace the votes in the state directory, and the members' names as far as `names` has them.
+
+    On disk when this returns. UsageError if they cannot be.
+    """
+    members = votes.view.lives.keys() | (set() if votes.value is None else votes.value.lives.keys())
     fields = {
         "format": 1,
         "run": fingerprint.hex(),
@@ -54,6 +63,7 @@ def write_votes(state: Path, fingerprint: bytes, votes: Votes) -> None:
         "promised": votes.promised,
         "accepted": votes.accepted,
         "value": None if votes.value is None else _pack_view(votes.value),
+        "names": sorted((node, names[node]) for node in members & names.keys()),
     }
     path = state / NAME
     try:
@@ -63,8 +73,8 @@ def write_votes(state: Path, fingerprint: bytes, votes: Votes) -> None:
         raise UsageError(f"cannot write {path}: {words_of(error)}", exit_code_of(error)) from None
 
 
-def read_votes(state: Path, fingerprint: bytes) -> Votes | None:
-    """The votes in the state directory, None if there are none.
+def read_votes(state: Path, fingerprint: bytes) -> tuple[Votes, dict[int, str]] | None:
+    """The votes in the state directory and what members are called, None if there are none.
 
     UsageError if they are damaged or another run's: this node must then not vote.
     """
@@ -89,12 +99,13 @@ def read_votes(state: Path, fingerprint: bytes) -> Votes | None:
             f"give this run another directory with --state, or {advice}",
             ExitCode.CONFIGURATION,
         )
-    return Votes(
+    votes = Votes(
         view=_unpack_view(found.view),
         promised=Ballot(*found.promised),
         accepted=Ballot(*found.accepted),
         value=None if found.value is None else _unpack_view(found.value),
     )
+    return votes, dict(found.names)
 
 
 def _pack_view(view: View) -> dict[str, Any]:
