@@ -152,8 +152,16 @@ class NodeControl:
 
     def remove(self, node: str, *, forbid: bool) -> int:
         run = self._known_run()
-        names, view = run.replica.parts.names, run.replica.membership.view
-        chosen = choose_removal(node, forbid=forbid, me=run.replica.me.node, names=names, view=view)
+        replica = run.replica
+        chosen = choose_removal(
+            node,
+            forbid=forbid,
+            me=replica.me.node,
+            names=replica.parts.names,
+            view=replica.membership.view,
+            linked={peer.node for peer in replica.peers},
+            two_nodes=replica.spec.two_nodes,
+        )
         run.handle(RemovalAsked(chosen, forbid))
         return chosen
 

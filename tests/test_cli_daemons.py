@@ -81,6 +81,18 @@ def test_the_lower_of_two_nodes_goes_on_alone_where_the_recipe_says_so(tmp_path:
         assert "with 1 member is decided" in done.stdout
 
 
+def test_of_two_nodes_that_both_must_agree_the_one_that_died_is_not_removed(tmp_path: Path) -> None:
+    place = Place(tmp_path, 2)
+    with all_stopped([place.start(number, *endless(calm(tmp_path))) for number in range(2)]) as daemons:
+        until(lambda: view(daemons[0]).get("members_total") == 2, "the run is founded")
+        daemons[1].kill()
+        until(lambda: not daemons[0].linked(), "the other is away")
+        refused = command("remove", "node-1", str(daemons[0].state))
+        daemons[0].kill()  # it would wait for the other to take its updates
+    assert refused.returncode == 64
+    assert "node-1 is away, and of two members both must agree to a change" in refused.stderr
+
+
 def test_every_life_has_its_start_and_its_end_in_the_events(tmp_path: Path) -> None:
     place = Place(tmp_path, 2)
     with all_stopped([place.start(0)]) as daemons:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from p2psgd.core.view import View
@@ -16,11 +16,21 @@ WAIT_PATIENCES: Final = 12  # as long as a peer is away before it counts as gone
 POLL_S: Final = 0.1
 
 
-def choose_removal(text: str, *, forbid: bool, me: int, names: Mapping[int, str], view: View) -> int:
-    """The node id that `text`, a name or 16 hexadecimal digits, stands for.
+def choose_removal(
+    text: str,
+    *,
+    forbid: bool,
+    me: int,
+    names: Mapping[int, str],
+    view: View,
+    linked: Set[int],
+    two_nodes: str,
+) -> int:
+    """The node id that `text`, a name or 16 hexadecimal digits, stands for; `linked` are this node's peers.
 
     UsageError with a sentence if it stands for none, for several, for this node `me`, or if there is nothing
-    to do: only a member can be removed, and whoever is to be forbidden need not be one.
+    to do: only a member can be removed, and whoever is to be forbidden need not be one. Also if it can never
+    be decided, since one of two members is away that would have to agree (see `View.quorum`).
     """
     node = _find_node(text, names, view)
     if node == me:
@@ -34,6 +44,14 @@ def choose_removal(text: str, *, forbid: bool, me: int, names: Mapping[int, str]
         raise UsageError(f"{who} is forbidden already")
     if not forbid and node not in view.lives:
         raise UsageError(f"{who} is no member of view {view.number}: there is nothing to remove")
+    if len(view.members) == 2 and not view.quorum(linked | {me}, two_nodes):
+        (other,) = view.lives.keys() - {me}
+        both = "both must" if two_nodes == "stall" else "the one with the lower id must"
+        raise UsageError(
+            f"{names.get(other, f'{other:016x}')} is away, and of two members {both} agree to a change "
+            f'(two_nodes = "{two_nodes}"): start it again, or p2psgd export the weights of this node and '
+            "begin another run with them"
+        )
     return node
 
 

@@ -17,7 +17,9 @@ VIEW = View(6, (Origin(1, 1), Origin(2, 1), Origin(3, 1), Origin(0xABCDEF0123456
 
 
 def choose(text: str, *, forbid: bool = False, me: int = 1, view: View = VIEW) -> int:
-    return choose_removal(text, forbid=forbid, me=me, names=NAMES, view=view)
+    return choose_removal(
+        text, forbid=forbid, me=me, names=NAMES, view=view, linked=frozenset(), two_nodes="stall"
+    )
 
 
 def test_a_node_is_named_by_its_name_or_its_id() -> None:
@@ -51,6 +53,40 @@ def test_whoever_is_to_be_forbidden_need_not_be_a_member() -> None:
 def test_what_cannot_be_is_a_sentence(text: str, changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=re.escape(sentence)):
         choose(text, **changes)
+
+
+@pytest.mark.parametrize(
+    ("me", "two_nodes", "linked", "refusal"),
+    [
+        (1, "stall", set(), "node-2 is away, and of two members both must agree"),
+        (2, "lower-id", set(), "here is away, and of two members the one with the lower id must agree"),
+        (1, "lower-id", set(), None),
+        (1, "stall", {2}, None),
+    ],
+)
+@pytest.mark.parametrize("forbid", [False, True])
+def test_what_two_members_can_never_decide_is_refused_at_once(
+    me: int, two_nodes: str, linked: set[int], refusal: str | None, *, forbid: bool
+) -> None:
+    view = View(6, (Origin(1, 1), Origin(2, 1)))
+    other = 3 - me
+
+    def ask() -> int:
+        return choose_removal(
+            NAMES[other],
+            forbid=forbid,
+            me=me,
+            names=NAMES,
+            view=view,
+            linked=linked,
+            two_nodes=two_nodes,
+        )
+
+    if refusal is None:
+        assert ask() == other
+    else:
+        with pytest.raises(UsageError, match=refusal):
+            ask()
 
 
 @pytest.mark.parametrize(
