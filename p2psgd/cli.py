@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 import p2psgd
-from p2psgd.cli_asking import digest, events, export, remove, status
+from p2psgd.cli_asking import StateOption, digest, events, export, remove, status
 from p2psgd.cli_checkpoint import app as checkpoint
 from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, RecordingError, TrainerError, UsageError
 from p2psgd.ops.printing import print_text
@@ -41,10 +41,6 @@ def common(version: Annotated[bool, typer.Option("--version", help="Print the ve
         raise typer.Exit
 
 
-StateOption = Annotated[
-    Path | None,
-    typer.Option(help="State directory of the node (default: $P2PSGD_STATE, else ~/.local/state/p2psgd)."),
-]
 PatienceOption = Annotated[
     float,
     typer.Option(

@@ -16,14 +16,17 @@ import p2psgd
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.ops.printing import print_text
 
-NodeArgument = Annotated[
+StateOption = Annotated[
     Path | None,
-    typer.Argument(metavar="STATE", help="State directory of the node (default: as for `p2psgd node`)."),
+    typer.Option(
+        metavar="DIR",
+        help="State directory of the node (default: $P2PSGD_STATE, else ~/.local/state/p2psgd).",
+    ),
 ]
 
 
 def status(
-    node: NodeArgument = None,
+    state: StateOption = None,
     compression: Annotated[
         bool, typer.Option("--compression", help="Print what to look at to choose tau instead.")
     ] = False,
@@ -35,7 +38,7 @@ def status(
     from p2psgd.ops.compression_text import render_compression
     from p2psgd.ops.status_text import render_status
 
-    with ControlClient(control_path(node)) as client:
+    with ControlClient(control_path(state)) as client:
         answer: dict[str, Any] = client.request("status")["status"]
         if compression or as_json:
             try:
@@ -52,7 +55,7 @@ def status(
 
 
 def events(
-    node: NodeArgument = None,
+    state: StateOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, for machines.")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Then go on with those that come.")] = False,
     kind: Annotated[str | None, typer.Option(help="Only events of this kind.")] = None,
@@ -65,7 +68,7 @@ def events(
     def show(event: dict[str, Any]) -> bool:
         return print_text(json.dumps(event) if as_json else render_event(event))
 
-    with contextlib.suppress(KeyboardInterrupt), EventReader(control_path(node).parent) as reader:
+    with contextlib.suppress(KeyboardInterrupt), EventReader(control_path(state).parent) as reader:
         if not all(map(show, select_events(reader.kept(), kind=kind, last=last))) or not follow:
             return
         for event in reader.follow():
@@ -74,7 +77,7 @@ def events(
 
 
 def digest(
-    node: NodeArgument = None,
+    state: StateOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
 ) -> None:
     """Compare a node's replica with its peers' now.
@@ -86,7 +89,7 @@ def digest(
     from p2psgd.ipc.paths import control_path
     from p2psgd.ops.digest_report import find_fault, render_digest, scrub_and_report
 
-    with ControlClient(control_path(node)) as client:
+    with ControlClient(control_path(state)) as client:
         report = scrub_and_report(client)
     print_text(json.dumps(report, indent=2) if as_json else render_digest(report))
     if fault := find_fault(report):
@@ -95,7 +98,7 @@ def digest(
 
 def remove(
     member: Annotated[str, typer.Argument(metavar="NODE", help="The node's name, or its id.")],
-    node: NodeArgument = None,
+    state: StateOption = None,
     forbid: Annotated[bool, typer.Option("--forbid", help="Never admit it again.")] = False,
 ) -> None:
     """Leave a dead machine out of the run.
@@ -106,22 +109,20 @@ def remove(
     from p2psgd.ipc.paths import control_path
     from p2psgd.ops.removal import remove_node
 
-    with ControlClient(control_path(node)) as client:
+    with ControlClient(control_path(state)) as client:
         print_text(remove_node(client, member, forbid=forbid))
 
 
 def export(
     file: Annotated[Path, typer.Argument(help="The .npz file to write: one float32 array for each tensor.")],
-    node: Annotated[
-        Path | None, typer.Option(help="State directory of the node (default: as for `p2psgd node`).")
-    ] = None,
+    state: StateOption = None,
 ) -> None:
     """Write the weights of a running node of this machine to a file."""
     from p2psgd.ipc.control_client import ControlClient
     from p2psgd.ipc.paths import control_path
     from p2psgd.ops.weights import export_weights
 
-    with ControlClient(control_path(node)) as client:
+    with ControlClient(control_path(state)) as client:
         weights, digest = export_weights(client, file)
     print_text(f"{weights} weights with digest {digest} written to {file}")
 

@@ -8,32 +8,29 @@ from typing import Annotated
 
 import typer
 
+from p2psgd.cli_asking import StateOption
 from p2psgd.errors import CheckpointError, UsageError
 from p2psgd.ops.printing import print_text
 
 app = typer.Typer(help="Look at a node's checkpoints on disk.", rich_markup_mode=None)
 
-NodeArgument = Annotated[
-    Path | None,
-    typer.Argument(metavar="STATE", help="State directory of the node (default: as for `p2psgd node`)."),
-]
 NumberOption = Annotated[
     int | None, typer.Option(min=1, help="Which one, as `p2psgd checkpoint list` numbers them.")
 ]
 
 
 @app.command("list")
-def list_all(node: NodeArgument = None) -> None:
+def list_all(state: StateOption = None) -> None:
     """Print all checkpoints: number, time, updates applied, size, whole or damaged."""
     from p2psgd.ipc.paths import default_state_directory
     from p2psgd.ops.checkpoints import open_store, render_list
 
-    print_text(render_list(open_store(node or default_state_directory()).entries()))
+    print_text(render_list(open_store(state or default_state_directory()).entries()))
 
 
 @app.command()
 def show(
-    node: NodeArgument = None,
+    state: StateOption = None,
     number: NumberOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
 ) -> None:
@@ -41,7 +38,7 @@ def show(
     from p2psgd.ipc.paths import default_state_directory
     from p2psgd.ops.checkpoints import describe_entry, find_entry, open_store, render_entry
 
-    entry = find_entry(open_store(node or default_state_directory()), number)
+    entry = find_entry(open_store(state or default_state_directory()), number)
     print_text(json.dumps(describe_entry(entry), indent=2) if as_json else render_entry(entry))
     if entry.fault:
         raise CheckpointError(f"checkpoint {entry.number} cannot be used: {entry.fault}")
@@ -50,9 +47,7 @@ def show(
 @app.command()
 def export(
     file: Annotated[Path, typer.Argument(help="The file to write: .safetensors or .npz, by its name.")],
-    node: Annotated[
-        Path | None, typer.Option(help="State directory of the node (default: as for `p2psgd node`).")
-    ] = None,
+    state: StateOption = None,
     number: NumberOption = None,
 ) -> None:
     """Write the weights of a checkpoint (default: the newest whole one), a float32 array for each tensor."""
@@ -62,7 +57,7 @@ def export(
 
     if file.suffix not in {".safetensors", ".npz"}:
         raise UsageError(f"{file} ends in neither .safetensors nor .npz: its name says what to write")
-    found = read_whole(open_store(node or default_state_directory()), number)
+    found = read_whole(open_store(state or default_state_directory()), number)
     spec = found.spec
     write_weights(file, found.coordinates, tensors=spec.tensors, quantum_log2=spec.quantum_log2)
     print_text(f"{spec.weights} weights with digest {found.digest:016x} written to {file}")

@@ -21,7 +21,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def events(daemon: Daemon) -> list[dict[str, Any]]:
-    done = command("events", str(daemon.state), "--json")
+    done = command("events", "--state", str(daemon.state), "--json")
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -37,7 +37,7 @@ def test_a_machine_that_died_is_seen_removed_and_remembered(tmp_path: Path) -> N
     with all_stopped([place.start(number, *trained) for number in range(3)]) as daemons:
         until(lambda: all(mini_batches(daemon) > 30 for daemon in daemons), "training")
         until(lambda: view(daemons[0]).get("members_total") == 3, "the run is founded")
-        equal = command("digest", str(daemons[0].state))
+        equal = command("digest", "--state", str(daemons[0].state))
         assert equal.returncode == 0, equal.stdout + equal.stderr
         assert equal.stdout.count("equal where both") + equal.stdout.count("identical") == 2
 
@@ -49,10 +49,10 @@ def test_a_machine_that_died_is_seen_removed_and_remembered(tmp_path: Path) -> N
 
         until(away, "the status shows who is away, and what it lacks")
         number = view(daemons[0])["number"]
-        done = command("remove", "node-2", str(daemons[0].state))
+        done = command("remove", "node-2", "--state", str(daemons[0].state))
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(f"view {number + 1} with 2 members is decided: node-2 is removed")
-        again = command("remove", "node-2", str(daemons[1].state))
+        again = command("remove", "node-2", "--state", str(daemons[1].state))
         assert again.returncode == 64
         assert "there is nothing to remove" in again.stderr
 
@@ -76,7 +76,7 @@ def test_the_lower_of_two_nodes_goes_on_alone_where_the_recipe_says_so(tmp_path:
         view = (lower.status() or {})["view"]
         assert view["members_total"] == 2
         higher.kill()
-        done = command("remove", view["members"][1]["id"], str(lower.state))
+        done = command("remove", view["members"][1]["id"], "--state", str(lower.state))
         assert done.returncode == 0, done.stderr
         assert "with 1 member is decided" in done.stdout
 
@@ -87,7 +87,7 @@ def test_of_two_nodes_that_both_must_agree_the_one_that_died_is_not_removed(tmp_
         until(lambda: view(daemons[0]).get("members_total") == 2, "the run is founded")
         daemons[1].kill()
         until(lambda: not daemons[0].linked(), "the other is away")
-        refused = command("remove", "node-1", str(daemons[0].state))
+        refused = command("remove", "node-1", "--state", str(daemons[0].state))
         daemons[0].kill()  # it would wait for the other to take its updates
     assert refused.returncode == 64
     assert "node-1 is away, and of two members both must agree to a change" in refused.stderr

@@ -56,19 +56,22 @@ def test_events_are_lines_for_people_or_for_machines(
     log.write("start", "the node starts")
     log.write("link", "linked at 10.0.0.2:7315", 7)
     log.write("link", "lost: reset", 7)
-    assert run(monkeypatch, "events", str(tmp_path)) == ExitCode.OK
+    assert run(monkeypatch, "events", "--state", str(tmp_path)) == ExitCode.OK
     lines = capsys.readouterr().out.splitlines()
     assert [line[20:] for line in lines] == [
         "  start           the node starts",
         "  link            0000000000000007: linked at 10.0.0.2:7315",
         "  link            0000000000000007: lost: reset",
     ]
-    assert run(monkeypatch, "events", str(tmp_path), "--json", "--kind", "link", "-n", "1") == ExitCode.OK
+    assert (
+        run(monkeypatch, "events", "--state", str(tmp_path), "--json", "--kind", "link", "-n", "1")
+        == ExitCode.OK
+    )
     (event,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (event["count"], event["words"], event["id"]) == (3, "lost: reset", "0000000000000007")
 
 
-@pytest.mark.parametrize("arguments", [("events", "absent"), ("events", ".", "--kind", "nonsense")])
+@pytest.mark.parametrize("arguments", [("--state", "absent"), ("--state", ".", "--kind", "nonsense")])
 def test_events_that_are_not_there_are_a_sentence(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -77,7 +80,7 @@ def test_events_that_are_not_there_are_a_sentence(
 ) -> None:
     EventLog(tmp_path).write("start", "the node starts")
     monkeypatch.chdir(tmp_path)
-    assert run(monkeypatch, *arguments) == ExitCode.USAGE
+    assert run(monkeypatch, "events", *arguments) == ExitCode.USAGE
     words = capsys.readouterr().err
     assert words.startswith("p2psgd: no event")
     assert words.count("\n") == 1
@@ -86,7 +89,7 @@ def test_events_that_are_not_there_are_a_sentence(
 def test_followed_events_come_as_they_happen_until_nobody_reads(tmp_path: Path) -> None:
     log = EventLog(tmp_path)
     log.write("start", "the node starts")
-    command = [*P2PSGD, "events", str(tmp_path), "--follow", "--json"]
+    command = [*P2PSGD, "events", "--state", str(tmp_path), "--follow", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["count"] == 1
@@ -146,7 +149,7 @@ def test_digest_fails_unless_all_is_equal_and_memory_is_sound(
 
     end_scrub = threading.Timer(0.2, daemon.call, [end])
     end_scrub.start()
-    code = run(monkeypatch, "digest", str(daemon.path.parent))
+    code = run(monkeypatch, "digest", "--state", str(daemon.path.parent))
     end_scrub.join()
     told = capsys.readouterr()
     assert words in told.out
@@ -166,7 +169,7 @@ def test_remove_waits_for_the_view_without_the_node(
 
     member = threading.Thread(target=decide)
     member.start()
-    assert run(monkeypatch, "remove", "node-7", str(daemon.path.parent), "--forbid") == ExitCode.OK
+    assert run(monkeypatch, "remove", "node-7", "--state", str(daemon.path.parent), "--forbid") == ExitCode.OK
     member.join()
     assert capsys.readouterr().out == (
         "view 7 with 2 members is decided: node-7 is removed, and is never admitted again\n"
@@ -189,7 +192,7 @@ def test_remove_says_what_is_missing(
 ) -> None:
     state = replication(patience_s=0.05, view=View(6, (ME, OTHER, THIRD, SEVENTH)), view_waits=waits)
     daemon.host.status_value = status(**describe_replication(state))
-    assert run(monkeypatch, "remove", "node-7", str(daemon.path.parent)) == ExitCode.TEMPORARY
+    assert run(monkeypatch, "remove", "node-7", "--state", str(daemon.path.parent)) == ExitCode.TEMPORARY
     told = capsys.readouterr().err
     assert told.startswith("p2psgd: node-7 is still a member after 1 s: ")
     assert words in told
@@ -208,7 +211,7 @@ def test_remove_of_a_node_that_still_runs_says_that_it_is_back(
 
     member = threading.Thread(target=decide)
     member.start()
-    assert run(monkeypatch, "remove", "node-7", str(daemon.path.parent)) == ExitCode.USAGE
+    assert run(monkeypatch, "remove", "node-7", "--state", str(daemon.path.parent)) == ExitCode.USAGE
     member.join()
     assert capsys.readouterr().err == (
         "p2psgd: node-7 still runs, and view 8 has admitted it again: stop it first, or give --forbid\n"
@@ -218,7 +221,7 @@ def test_remove_of_a_node_that_still_runs_says_that_it_is_back(
 def test_remove_of_a_node_that_nobody_knows_is_refused(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, "remove", "node-8", str(daemon.path.parent)) == ExitCode.USAGE
+    assert run(monkeypatch, "remove", "node-8", "--state", str(daemon.path.parent)) == ExitCode.USAGE
     assert capsys.readouterr().err == "p2psgd: no node is called 'node-8'\n"
 
 

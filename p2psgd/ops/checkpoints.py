@@ -20,7 +20,9 @@ def open_store(state: Path) -> CheckpointStore:
     """The checkpoints in a state directory; UsageError if there are none."""
     store = CheckpointStore(state / FOLDER)
     if not store.numbers():
-        raise UsageError(f"there is no checkpoint in {store.folder}: give the state directory of a node")
+        raise UsageError(
+            f"there is no checkpoint in {store.folder}: name a node's state directory with --state"
+        )
     return store
 
 

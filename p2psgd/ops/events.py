@@ -67,7 +67,7 @@ class EventReader:
             return self._path.open("rb")
         except FileNotFoundError:
             raise UsageError(
-                f"no events in {self._path.parent}: name the state directory of a node that has run"
+                f"no events in {self._path.parent}: name that of a node that has run with --state"
             ) from None
         except OSError as error:
             reason = (error.strerror or str(error)).lower()

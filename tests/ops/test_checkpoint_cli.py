@@ -47,7 +47,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_list_says_which_are_whole(run: Run, state: Path) -> None:
-    code, out, _ = run("list", state)
+    code, out, _ = run("list", "--state", state)
     assert code == ExitCode.OK
     title, first, second = out.splitlines()
     assert title.split() == ["number", "written", "updates", "size"]
@@ -61,7 +61,7 @@ def test_the_list_says_which_are_whole(run: Run, state: Path) -> None:
 
 def test_show_prints_all_of_the_newest(run: Run, state: Path) -> None:
     (state / FOLDER / "checkpoint-00000002.safetensors").unlink()
-    code, out, _ = run("show", state)
+    code, out, _ = run("show", "--state", state)
     assert code == ExitCode.OK
     lines = out.splitlines()
     assert lines[0].endswith(" kB, whole")
@@ -84,7 +84,7 @@ def test_show_prints_all_of_the_newest(run: Run, state: Path) -> None:
 
 
 def test_show_as_json_has_everything(run: Run, state: Path) -> None:
-    code, out, _ = run("show", state, "--number", 1, "--json")
+    code, out, _ = run("show", "--state", state, "--number", 1, "--json")
     assert code == ExitCode.OK
     shown = json.loads(out)
     assert shown["run"]["tensors"][0] == {"name": "hidden.weight", "shape": [50, 20]}
@@ -97,7 +97,7 @@ def test_show_as_json_has_everything(run: Run, state: Path) -> None:
 
 
 def test_show_of_a_damaged_one_shows_what_it_can_and_fails(run: Run, state: Path) -> None:
-    code, out, err = run("show", state)
+    code, out, err = run("show", "--state", state)
     assert code == ExitCode.DATA
     assert "checkpoint-00000002.safetensors" in out
     assert err.startswith("p2psgd: checkpoint 2 cannot be used: it has ")
@@ -106,7 +106,7 @@ def test_show_of_a_damaged_one_shows_what_it_can_and_fails(run: Run, state: Path
 @pytest.mark.parametrize("suffix", ["safetensors", "npz"])
 def test_the_weights_are_exported_for_anybody(run: Run, state: Path, suffix: str) -> None:
     file = state / f"weights.{suffix}"
-    code, out, _ = run("export", file, "--node", state)
+    code, out, _ = run("export", file, "--state", state)
     assert (code, out) == (ExitCode.OK, f"1021 weights with digest {STATE.digest:016x} written to {file}\n")
     weights = load_file(file) if suffix == "safetensors" else dict(np.load(file))
     assert {name: array.shape for name, array in weights.items()} == dict(SPEC.tensors)
@@ -131,10 +131,10 @@ def test_what_cannot_be_exported_is_a_sentence(run: Run, state: Path, tmp_path: 
     assert not list(tmp_path.glob("*a.npz*"))
 
 
-@pytest.mark.parametrize("command", [("list",), ("show",), ("export", "a.npz", "--node")])
+@pytest.mark.parametrize("command", [("list",), ("show",), ("export", "a.npz")])
 def test_without_a_checkpoint_there_is_a_sentence(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
-    code, _, err = run(*command, tmp_path)
+    code, _, err = run(*command, "--state", tmp_path)
     assert code == ExitCode.USAGE
     assert err == (
-        f"p2psgd: there is no checkpoint in {tmp_path / FOLDER}: give the state directory of a node\n"
+        f"p2psgd: there is no checkpoint in {tmp_path / FOLDER}: name a node's state directory with --state\n"
     )

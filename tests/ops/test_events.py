@@ -11,7 +11,7 @@ from p2psgd.ops.events import EventReader, render_event, select_events
 
 
 def test_nothing_to_read_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="name the state directory of a node that has run"):
+    with pytest.raises(UsageError, match="name that of a node that has run with --state"):
         EventReader(tmp_path)
 
 

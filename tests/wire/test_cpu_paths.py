@@ -59,7 +59,7 @@ def test_an_empty_name_leaves_the_best() -> None:
 
 
 def test_a_path_that_is_not_there_is_refused_in_one_sentence() -> None:
-    done = run(*P2PSGD, "status", "nowhere", forced="sse9")
+    done = run(*P2PSGD, "status", "--state", "nowhere", forced="sse9")
     assert done.returncode == ExitCode.CONFIGURATION
     assert done.stderr.startswith(
         'p2psgd: P2PSGD_CPU: there is no path "sse9" of the kernels on this processor; there are: portable'
