@@ -20,6 +20,21 @@ def test_a_run_is_founded_by_all_that_are_linked(clusters: Clusters) -> None:
     assert cluster.all_ready()
 
 
+def test_a_newcomer_whose_list_names_nobody_waits_for_those_whose_lists_name_it(clusters: Clusters) -> None:
+    """A run of its own that it founded at once could never unite with theirs."""
+    cluster = clusters(3)
+    cluster.kill(2)
+    cluster.link_all()
+    cluster.pass_time(6)
+    newcomer = cluster.boot(2)
+    newcomer.membership.founders = 1
+    cluster.pass_time(4)  # of a patience of 5 s: they dial it that often
+    cluster.link_all()
+    cluster.pass_time(3)
+    assert cluster.views() == [2, 2, 2]
+    assert cluster.all_ready()
+
+
 def test_logs_are_trimmed_only_of_what_all_members_have(clusters: Clusters) -> None:
     cluster = clusters(3, log_budget_bytes=BUDGET)
     cluster.found()
