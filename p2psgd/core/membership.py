@@ -35,6 +35,7 @@ class _Told:
     view: int
     ready: bool
     unwanted: Collection[int]
+    at: float
 
 
 class Membership:
@@ -112,7 +113,7 @@ class Membership:
         """
         if self._links.get(peer.node) != peer:
             return
-        self._told[peer.node] = _Told(view, ready, unwanted)
+        self._told[peer.node] = _Told(view, ready, unwanted, now)
         self._here[peer.node] = peer.incarnation
         if view < self.view.number:
             self._effects.append(Send(peer, pack_message(self.view.news())))
@@ -222,8 +223,9 @@ class Membership:
             return self._wanted_founding(now)
         if self.me.node not in view.lives:
             return None
+        here = self._following(now)
         wish = self._wishes.next_view(view, here, evict=self._to_evict(), ready=self._ready, now=now)
-        if wish is not None and self._is_quorum(here.keys()):
+        if wish is not None and self._is_quorum(self._links.keys() | {self.me.node}):
             staying = here.keys() - self._wishes.leaving
             if not wish.quorum(staying, self._two_nodes):
                 # They could never decide anything again: better that all stay whom no person wants out.
@@ -248,6 +250,16 @@ class Membership:
         if not self._is_quorum(nodes.keys()) or not (all_here or waited):
             return None
         return self.view.replace(dict(sorted(nodes.items())[:MEMBERS_MAX]), set(), set())
+
+    def _following(self, now: float) -> dict[int, int]:
+        """The lives that were heard within a patience and know this view, so that they hear what is told, and
+        this one. Who is dead, paused or deaf and still linked must not be counted on to decide.
+        """
+        return {self.me.node: self.me.incarnation} | {
+            node: self._links[node].incarnation
+            for node, told in self._told.items()
+            if told.view >= self.view.number and now - told.at <= self._timing.patience_s
+        }
 
     def _rank(self) -> int:
         """How many linked nodes that could propose the same go first: READY ones, then lower ids."""

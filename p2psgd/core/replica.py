@@ -388,7 +388,8 @@ class Replica:
                     parts.out.send(peer, effect.frame)
             else:
                 parts.out.order(effect)
-        if self.membership.view is not self._view:
+        changed = self.membership.view is not self._view
+        if changed:
             before, self._view = self._view, self.membership.view
             self._upkeep.enter_view(before, now)
         parts.joining.look(
@@ -399,6 +400,8 @@ class Replica:
             frontier=self.frontier,
             now=now,
         )
+        if changed:
+            self.statuses.send_to_all(now)  # others wait to hear that this node knows the view
         if self.ready != self._was_ready:
             self._was_ready = self.ready
             words = "this node is ready" if self.ready else f"this node is not ready: {self.waiting_for()}"

@@ -405,15 +405,28 @@ def test_a_former_life_that_is_still_linked_does_not_replace_the_new_one() -> No
     assert assembly.life(1).view.lives[2] == 2
 
 
-def test_nobody_is_admitted_before_its_first_status_was_heard() -> None:
+def test_nobody_is_admitted_before_its_status_has_told_that_it_knows_the_view() -> None:
     assembly = founded(3)
     assembly.life(1).link(Origin(9, 1), assembly.now)  # it may turn out to be of another founding
     assembly.settle(PATIENCE_S)
     assert_all_know(assembly, 1, {1, 2, 3})
-    assembly.life(1).hear_status(Origin(9, 1), view=0, ready=False, unwanted=(), now=assembly.now)
-    assembly.collect(1)
-    assembly.settle()
-    assert set(assembly.life(1).view.lives) == {1, 2, 3, 9}
+    for view, members in ((0, {1, 2, 3}), (1, {1, 2, 3, 9})):  # one that is deaf never learns of view 1
+        assembly.life(1).hear_status(Origin(9, 1), view=view, ready=False, unwanted=(), now=assembly.now)
+        assembly.collect(1)
+        assembly.settle()
+        assert set(assembly.life(1).view.lives) == members
+
+
+def test_who_is_linked_and_silent_is_not_counted_on() -> None:
+    assembly = founded(3)
+    life = assembly.life(1)
+    assembly.now += 2 * PATIENCE_S
+    life.wish_eviction(3, "it is slow", assembly.now)
+    assert life.explain() == ""  # 1 and 2 alone could decide nothing more if 2 is dead
+    life.hear_status(Origin(2, 1), view=1, ready=True, unwanted=(), now=assembly.now)
+    assembly.now += PATIENCE_S
+    life.pass_time(assembly.now, ready=True, stopping=False)
+    assert life.explain().startswith("view 2 with 0000000000000001, 0000000000000002 is ")
 
 
 def test_names_are_told_where_they_are_known() -> None:
