@@ -54,6 +54,8 @@ class Agreement:
                 accepted = sorted(self._accepted[view])
                 words = f"{who} has view {view.number}, on the disks of {accepted} alone: {before} decides"
                 raise Violation("quorum", words)
+            if not before.forbidden <= view.forbidden or view.forbidden & view.lives.keys():
+                raise Violation("forbidden", f"{view} follows {before}: nobody comes back from there")
             self._views[view.number] = view
             self.latest = max(self.latest, view, key=lambda each: each.number)
         elif known != view:

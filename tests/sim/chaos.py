@@ -46,6 +46,7 @@ class World(Protocol):
     def boot(self, place: int) -> None: ...
     def replace_disk(self, place: int) -> None: ...
     def disturb(self, place: int) -> None: ...
+    def survives_without(self, *, burnt: int | None = None, removed: int | None = None) -> bool: ...
     def see(self, what: str) -> None: ...
     def trace(self, who: str, what: object) -> None: ...
 
@@ -55,6 +56,7 @@ class Chaos:
 
     def __init__(self, world: World, faults: tuple[Fault, ...]) -> None:
         self.returning: set[int] = set()  # places where a node is down and will come back
+        self.forbidden: set[int] = set()  # nodes that a person has asked to be removed for good
         self._world = world
         self._stops: dict[int, float] = {}  # for how long a node that is stopping will be down
         self._ambushes: list[CrashInSnapshot] = []
@@ -103,9 +105,7 @@ class Chaos:
                 if fault.node in world.daemons:
                     world.daemons[fault.node].flip(fault.place, fault.bit)
             case Removal():
-                asked = world.daemons.get(fault.asked)
-                if asked is not None:
-                    asked.when_running(asked.handle, RemovalAsked(world.disks[fault.node].node, forbid=False))
+                self._remove(fault)
             case Cut() | Partition() | SlowLink() | Deaf():
                 lines = self._lines(fault)
                 self._impair(fault, lines)
@@ -123,6 +123,14 @@ class Chaos:
         daemon.die()
         self._return_later(place, back_after_s)
         return True
+
+    def _remove(self, fault: Removal) -> None:
+        asked, node = self._world.daemons.get(fault.asked), self._world.disks[fault.node].node
+        if asked is None or not self._world.survives_without(removed=node):
+            return  # nobody is there to be asked, or a person knows better
+        if fault.forbid:
+            self.forbidden.add(node)
+        asked.when_running(asked.handle, RemovalAsked(node, fault.forbid))
 
     def _return_later(self, place: int, back_after_s: float) -> None:
         self.returning.add(place)

@@ -48,6 +48,8 @@ class Convergence:
     def __init__(self, world: World) -> None:
         self._world = world
         self._outcasts = {each.node: each for each in world.scenario.faults if isinstance(each, Outcast)}
+        self._begun = False
+        self._reminded = False
         self._calm_since = 0.0
         self._owed: dict[Origin, int] = {}  # what the core had when it was healed
 
@@ -56,6 +58,7 @@ class Convergence:
         world = self._world
         world.training = False
         world.chaos.calm()
+        self._begun = True
         for outcast in self._outcasts.values():
             world.chaos.cast_out(outcast)
         self._owe()
@@ -66,13 +69,23 @@ class Convergence:
         self._check_end()
         return took
 
+    def is_lost(self, place: int) -> bool:
+        """Whoever lives there will never be heard of again, or never hear anything."""
+        outcast = self._outcasts.get(place)
+        return self._begun and outcast is not None and outcast.fate != "apart"
+
     def _owe(self) -> None:
         for daemon in self._core():
             for origin in daemon.replica.frontier:
                 self._owed[origin] = max(daemon.replica.frontier.sequence(origin), self._owed.get(origin, 0))
 
     def _core(self) -> list[Daemon]:
-        return [daemon for place, daemon in self._world.daemons.items() if place not in self._outcasts]
+        forbidden = self._world.chaos.forbidden
+        return [
+            daemon
+            for place, daemon in self._world.daemons.items()
+            if place not in self._outcasts and daemon.me.node not in forbidden
+        ]
 
     def _wait(self) -> float:
         world = self._world
@@ -81,6 +94,8 @@ class Convergence:
             self._keep_quorum()
             if self._is_disturbed():
                 self._calm_since = world.clock.now
+            elif not self._reminded:
+                self._remind_person()
             self._ask_person()
             apart = self._apart()
             if apart is None and self._calm_since < world.clock.now:
@@ -93,45 +108,56 @@ class Convergence:
             world.clock.run_until(world.clock.now + POLL_S)
 
     def _keep_quorum(self) -> None:
-        """Take in outcasts that the latest view cannot do without."""
+        """Take in outcasts without which the core could not decide what follows the latest view, or the
+        latest that it knows of.
+        """
         agreement = self._world.inspector.agreement
-        view = agreement.latest
-        core = {disk.node for place, disk in self._world.disks.items() if place not in self._outcasts}
-        for place in sorted(self._outcasts):
-            if agreement.is_quorum(view, core):
-                return
-            node = self._world.disks[place].node
-            if view.number == 0 or node in view.lives:
-                self._world.chaos.take_in(self._outcasts.pop(place))
-                self._calm_since = self._world.clock.now
-                core.add(node)
-        if not agreement.is_quorum(view, core):
-            raise Violation("setup", f"no quorum of {view} can ever come back")
+        core = {place: disk for place, disk in self._world.disks.items() if place not in self._outcasts}
+        known = [disk.votes.view for disk in core.values()]
+        known += [daemon.view for place, daemon in self._world.daemons.items() if place in core]
+        for view in (max(known, key=lambda view: view.number), agreement.latest):
+            nodes = {disk.node for place, disk in self._world.disks.items() if place not in self._outcasts}
+            for place in sorted(self._outcasts):
+                node = self._world.disks[place].node
+                if not agreement.is_quorum(view, nodes) and (view.number == 0 or node in view.lives):
+                    self._world.chaos.take_in(self._outcasts.pop(place))
+                    self._calm_since = self._world.clock.now
+                    nodes.add(node)
+            if not agreement.is_quorum(view, nodes):
+                raise Violation("setup", f"no quorum of {view} can ever come back")
+
+    def _remind_person(self) -> None:
+        """Who was asked to remove a node for good may have died before it was done: now all are asked."""
+        self._reminded = True
+        for node in sorted(self._world.chaos.forbidden):
+            for daemon in self._core():
+                daemon.when_running(daemon.handle, RemovalAsked(node, forbid=True))
 
     def _ask_person(self) -> None:
-        """When all who live have lost their memory, nobody may evict who is gone and might have kept it:
-        then a person who knows has it removed.
+        """Only who is READY evicts. When nobody has been for three patiences, a person has those members
+        removed that are not coming back.
         """
         core, now = self._core(), self._world.clock.now
-        if now < self._calm_since + PERSON_PATIENCES * self._world.scenario.patience_s:
-            return
-        if any(daemon.replica.ready for daemon in core):
+        waited = now - self._calm_since
+        if waited < PERSON_PATIENCES * self._world.scenario.patience_s or any(
+            daemon.replica.ready for daemon in core
+        ):
             return
         here = {daemon.me.node for daemon in core}
         for daemon in core:
-            for node in sorted(daemon.replica.membership.view.lives.keys() - here):
-                daemon.when_running(daemon.handle, RemovalAsked(node, forbid=False))
+            for node in sorted(daemon.view.lives.keys() - here):
+                self._world.see("removed by a person")
                 self._calm_since = now
-        if self._calm_since == now:
-            self._world.see("removed by a person")
+                daemon.when_running(daemon.handle, RemovalAsked(node, forbid=False))
 
     def _is_disturbed(self) -> bool:
+        """Nodes of the core are down, ending or damaged."""
         world = self._world
-        core = self._core()
+        up = world.daemons.keys() | self._outcasts.keys()
         return (
             not world.chaos.returning <= self._outcasts.keys()
-            or any(daemon.stopping or daemon.book.flipped for daemon in core)
-            or len(core) + len(self._outcasts) < world.scenario.nodes
+            or len(up) < world.scenario.nodes
+            or any(daemon.stopping or daemon.book.flipped for daemon in self._core())
         )
 
     def _backoff_s(self) -> float:
@@ -156,6 +182,9 @@ class Convergence:
         core = self._core()
         if not core:
             return "nobody lives"
+        there = self._world.chaos.forbidden - self._world.inspector.agreement.latest.forbidden
+        if there:
+            return f"nodes {sorted(there)} were to be removed for good"
         first = core[0]
         for daemon in core:
             if not daemon.replica.ready:

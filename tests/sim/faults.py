@@ -81,11 +81,12 @@ class FlippedCoordinate:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A person asks node `asked` to have `node` removed from the view."""
+    """A person asks node `asked` to have `node` removed from the view, with `forbid` for good."""
 
     at: float
     asked: int
     node: int
+    forbid: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from p2psgd.core.effects import Alarm, Drop, Effect, Halt
@@ -15,7 +14,7 @@ from tests.sim.network import Line
 from tests.sim.outcome import Violation
 from tests.sim.places import place_of
 from tests.sim.scenario import Scenario
-from tests.sim.whole import Grave
+from tests.sim.whole import Grave, bury
 
 if TYPE_CHECKING:
     from tests.sim.daemon import Daemon
@@ -35,6 +34,7 @@ class World(Protocol):
     @property
     def now(self) -> float: ...
     def living(self) -> list[Daemon]: ...
+    def within_reach(self) -> list[Daemon]: ...
     def disturbed_at(self, place: int) -> float: ...
     def see(self, what: str, times: int = 1) -> None: ...
 
@@ -47,6 +47,7 @@ class Judge:
         self._world = world
         self._harmed: Counter[tuple[int, int]] = Counter()  # frames by direction, less links dropped for them
         self._forged: Counter[tuple[int, int]] = Counter()
+        self._damaged: Counter[tuple[int, int]] = Counter()  # snapshots from damaged memory, not yet refused
 
     def tampered(self, tampering: Tampering) -> None:
         """A frame was harmed: one link may be dropped for it."""
@@ -56,6 +57,10 @@ class Judge:
             self._harmed[direction] += 1
         elif isinstance(tampering, Forged):
             self._forged[direction] += 1
+
+    def snapshot_given(self, donor: Daemon, joiner: int) -> None:
+        """A node begins to give a snapshot of its memory as it is."""
+        self._damaged[donor.place, place_of(joiner)] += donor.book.flipped is not None
 
     def alarm(self, daemon: Daemon, event: Event, alarm: Alarm, effects: list[Effect]) -> None:
         """A node tells people of trouble."""
@@ -89,14 +94,13 @@ class Judge:
             self._world.see("link dropped by digest")
             self._forged[direction] -= 1
             explained = self._forged[direction] >= 0
-        elif reason == "snapshot" and "not any more" in words:
-            self._world.see("late snapshot refused")  # its joiner had given it up
-            explained = True
-        elif reason == "snapshot" and any(
-            each.place == place and each.book.flipped for each in self._world.living()
-        ):
+        elif reason == "snapshot" and self._damaged[direction]:
             self._world.see("damaged snapshot refused")
+            self._damaged[direction] -= 1
             explained = True
+        elif reason == "forbidden":
+            self._world.see("link to a forbidden node dropped")
+            explained = place in map(place_of, daemon.view.forbidden)
         else:
             self._world.see("link dropped by checksum" if reason == "checksum" else "link dropped by framing")
             self._harmed[direction] -= 1
@@ -132,23 +136,23 @@ class Judge:
 
     def _lose_memory(self, daemon: Daemon) -> None:
         """Its memory is damaged and found no donor: what only that held dies with it, as in a crash."""
-        others = [each.replica for each in self._world.living() if each is not daemon]
+        others = [each.replica for each in self._world.within_reach() if each is not daemon]
         for origin in daemon.replica.frontier:
             first = max((each.frontier.sequence(origin) for each in others), default=0) + 1
             if daemon.replica.frontier.sequence(origin) >= first:
                 self.abandoned[origin] = min(first, self.abandoned.get(origin, first))
 
     def _abandonment(self, daemon: Daemon) -> None:
-        """Allowed only for what all others that had it have lost with their memory."""
-        replica = daemon.replica
+        """Allowed only for what all others that had it have lost with their memory, or took with them."""
+        world, replica = self._world, daemon.replica
+        others = [each.replica for each in world.within_reach() if each is not daemon]
+        away = [bury(each) for each in world.living() if each is not daemon and each.replica not in others]
         lost = 0
         for origin in replica.frontier:
-            others = [each.replica for each in self._world.living() if each is not daemon]
             best = max((each.frontier.sequence(origin) for each in others), default=0)
             floor = replica.log.floor(origin)
             if floor > best:
-                graves: Mapping[Origin, Grave] = self._world.graves
-                if not any(grave.rows.get(origin, 0) >= floor for grave in graves.values()):
+                if all(grave.rows.get(origin, 0) < floor for grave in (*world.graves.values(), *away)):
                     words = (
                         f"{label(daemon.me)} loses {label(origin)} from {best + 1} on, that nobody else had"
                     )
@@ -157,5 +161,5 @@ class Judge:
             if replica.frontier.sequence(origin) > best:
                 first = best + 1
                 self.abandoned[origin] = min(first, self.abandoned.get(origin, first))
-        self._world.see("lost, and said so")
-        self._world.see("updates lost", lost)
+        world.see("lost, and said so")
+        world.see("updates lost", lost)

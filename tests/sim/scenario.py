@@ -114,7 +114,12 @@ def _draw_faults(chance: Random, nodes: int, chaos_s: float) -> tuple[Fault, ...
         late = chance.sample(everybody, chance.randint(1, nodes - 1))
         conditions += [LateStart(node, chaos_s * chance.random() ** 2) for node in late]
     times = sorted(chance.uniform(1.0, chaos_s) for _ in range(chance.randint(0, FAULTS_MAX)))
-    return (*conditions, *(_draw_fault(chance, when, nodes, chaos_s) for when in times))
+    faults = [_draw_fault(chance, when, nodes, chaos_s) for when in times]
+    if chance.random() < 0.1:
+        node = chance.randint(2, nodes)  # never the centre, by way of which the others may be joined
+        asked = chance.choice([each for each in everybody if each != node])
+        faults += [Removal(chance.uniform(1.0, chaos_s), asked, node, forbid=True)]
+    return (*conditions, *faults)
 
 
 def _draw_log(chance: Random, node: int, entries: int) -> SmallLog:

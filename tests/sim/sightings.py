@@ -31,6 +31,7 @@ MUST_OCCUR: Final = (
     "joined with a fresh disk",
     "left the view",
     "removal",
+    "removal for good",
     "link dropped by checksum",
     "link dropped by digest",
     "link dropped by framing",
@@ -72,7 +73,7 @@ def note_note(see: See, replica: Replica, note: Note, evicted: set[int]) -> None
         case "admitted":
             see("readmission" if note.node in evicted else "admission")
         case "removed":
-            see("removal")
+            see("removal for good" if "for good" in note.words else "removal")
         case "quarantine" | "lost" | "left":
             see(note.kind)
         case "ready":

@@ -32,6 +32,7 @@ from tests.sim.outcome import Outcome, Violation
 from tests.sim.places import node_at
 from tests.sim.scenario import Scenario
 from tests.sim.sightings import note_note
+from tests.sim.survival import Survival
 from tests.sim.tampering import Tamperer
 from tests.sim.trace import describe
 from tests.sim.whole import Grave, bury
@@ -65,6 +66,7 @@ class World:
         self.inspector = Inspector(self, initial)
         self.lines = {(a, b): self._line(a, b) for a in places for b in places if a != b}
         self.disks = {place: Disk(place, self.spec.key) for place in places}
+        self._survival = Survival(self.inspector.agreement, scenario.faults)
         self._disks_used: Counter[int] = Counter()
         self._streams = {
             (what, place): Random(f"{scenario.seed} {what} {place}")
@@ -107,6 +109,10 @@ class World:
         """All processes."""
         return list(self.daemons.values())
 
+    def within_reach(self) -> list[Daemon]:
+        """All processes but those that nobody will hear of again."""
+        return [daemon for daemon in self.living() if not self.convergence.is_lost(daemon.place)]
+
     def see(self, what: str, times: int = 1) -> None:
         """Count an event worth knowing."""
         self.sightings[what] += times
@@ -115,6 +121,7 @@ class World:
         """A node has something to tell."""
         note_note(self.see, daemon.replica, note, self._evicted)
         if note.kind == "snapshot given" and note.node is not None:
+            self.inspector.judge.snapshot_given(daemon, note.node)
             self.chaos.snapshot_begun(daemon.place, note.node % 10)
 
     def trace(self, who: str, what: object) -> None:
@@ -167,17 +174,20 @@ class World:
     def replace_disk(self, place: int) -> None:
         """A new machine with a new node id; only if the run's votes survive that, else the disk is saved."""
         others = [disk for other, disk in self.disks.items() if other != place]
-        nodes = {disk.node for disk in others}
-        agreement = self.inspector.agreement
         ignorant = {disk.node for disk in others if disk.votes.view.number == 0} | {place}
-        views = [agreement.latest, *(disk.votes.value for disk in others if disk.votes.value is not None)]
-        if agreement.is_quorum(NO_VIEW, ignorant):
-            return
-        if all(agreement.is_quorum(view, nodes) for view in views):
+        if self.inspector.agreement.is_quorum(NO_VIEW, ignorant):
+            return  # they could found another run
+        if self.survives_without(burnt=place):
             self.see("disk lost")
             self._disks_used[place] += 1
             self.disks[place] = Disk(node_at(place, self._disks_used[place]), self.spec.key)
-            self.disks[place].full = 0
+
+    def survives_without(self, *, burnt: int | None = None, removed: int | None = None) -> bool:
+        """Views can still be decided without the disk at the place `burnt`, or with the node `removed` out of
+        the run.
+        """
+        disks = [disk for place, disk in self.disks.items() if place != burnt]
+        return self._survival.is_sure(disks, self.living(), removed=set() if removed is None else {removed})
 
     # -- the two phases
 
