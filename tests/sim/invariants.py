@@ -21,7 +21,8 @@ from tests.sim.judging import Judge
 from tests.sim.judging import World as JudgesWorld
 from tests.sim.ledger import Entry, Ledger, label
 from tests.sim.outcome import Violation
-from tests.sim.whole import check_all, check_one, find_trapped
+from tests.sim.reunion import find_trapped
+from tests.sim.whole import check_all, check_one
 
 if TYPE_CHECKING:
     from tests.sim.daemon import Daemon
@@ -124,9 +125,17 @@ class Inspector:
 
     def check_pairs(self) -> None:
         """Every two nodes."""
-        if self.events % (10 * COSTLY_EVERY) == 0 and find_trapped(self._world.living()):
-            self._world.see("trapped for a while")
+        if self.events % (10 * COSTLY_EVERY) == 0:
+            self.check_reunion()
         check_all(self._world.living(), self._world.graves, self.agreement)
+
+    def check_reunion(self) -> None:
+        """I5, of all that live and are not forbidden."""
+        forbidden = self.agreement.latest.forbidden
+        living = [each.replica for each in self._world.living() if each.me.node not in forbidden]
+        trapped = find_trapped(living, self._world.graves.values())
+        if trapped is not None:
+            raise Violation("I5", trapped)
 
     def check_sent(self, daemon: Daemon, peer: Origin, frame: bytes, undelivered: int) -> None:
         """I7: on its way through a link is no more than a credit, and what of the one before was left. And

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations, permutations
+from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from p2psgd.core.frontier import Origin
@@ -28,6 +28,7 @@ UNTIL_STALL_FRAMES: Final = 4  # between two looks at the log a node makes no mo
 class Grave:
     """What a life has applied, or had when it ended, the number of its view, and whether it was READY."""
 
+    me: Origin
     rows: Mapping[Origin, int]
     view: int
     ready: bool
@@ -37,7 +38,7 @@ def bury(daemon: Daemon) -> Grave:
     """A life as it is now."""
     replica = daemon.replica
     rows = {origin: row[0] for origin, row in replica.frontier._rows.items()}
-    return Grave(rows, replica.membership.view.number, replica.ready)
+    return Grave(replica.me, rows, replica.membership.view.number, replica.ready)
 
 
 def check_one(daemon: Daemon, ledger: Ledger) -> None:
@@ -138,33 +139,6 @@ def _check_floors(replica: Replica, member: Origin, rows: Mapping[Origin, int]) 
                 f"{label(replica.me)} has given up {label(origin)} up to {floor}, while {label(member)}, a "
                 f"READY member of its view, has applied {rows.get(origin, 0)}",
             )
-
-
-def find_trapped(daemons: Iterable[Daemon]) -> str | None:
-    """I5: of two nodes one has what the other can neither be told nor take as a snapshot without loss."""
-    replicas = [daemon.replica for daemon in daemons]
-    for one, other in permutations(replicas, 2):
-        lacking = [
-            origin
-            for origin in one.frontier
-            if one.frontier.sequence(origin) > other.frontier.sequence(origin)
-        ]
-        if all(_is_replayable(replicas, other, origin) for origin in lacking):
-            continue
-        if _loss(other, one) and _loss(one, other):
-            return (
-                f"{label(other.me)} can never be told all that {label(one.me)} has, nor the other way round"
-            )
-    return None
-
-
-def _is_replayable(replicas: list[Replica], lacks: Replica, origin: Origin) -> bool:
-    applied = lacks.frontier.sequence(origin)
-    return any(each.log.floor(origin) <= applied < each.frontier.sequence(origin) for each in replicas)
-
-
-def _loss(taker: Replica, donor: Replica) -> int:
-    return taker.parts.state.lost_by({origin: donor.frontier.sequence(origin) for origin in donor.frontier})
 
 
 def check_converged(daemons: Iterable[Daemon]) -> None:
