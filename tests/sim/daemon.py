@@ -55,6 +55,7 @@ from tests.sim.places import place_of
 from tests.sim.scenario import Scenario
 from tests.sim.sightings import note_frame, note_state
 from tests.sim.trainer import Trainer
+from tests.sim.trimming import Trimming
 from tests.sim.whole import check_restored
 
 TICKS_PER_PATIENCE: Final = 10  # node.py has 25; nothing in the core is due more often than 5 times
@@ -121,6 +122,7 @@ class Daemon:
             credit_bytes=scenario.credit_bytes,
         )
         self.book = Book(world.inspector.ledger, self.replica)
+        self.trimming = Trimming(self.replica)
         self.view = self.replica.membership.view
         check_restored(self.replica, restored)
         self.mesh = Mesh(

@@ -5,7 +5,7 @@ Names I1 to I11 are RELIABILITY.md's; README.md says how each is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -84,6 +84,7 @@ class Inspector:
             elif isinstance(effect, Halt):
                 self.judge.halt(daemon, effect)
         applied = daemon.book.follow(replica, event, replaced=replaced)
+        daemon.trimming.follow(self._applied_by, replaced=replaced)
         if replica.membership.view is not daemon.view:
             daemon.view = replica.membership.view
             self.agreement.taken_over(label(daemon.me), daemon.view)
@@ -94,6 +95,14 @@ class Inspector:
         if self.events % COSTLY_EVERY == 0:
             self.check_whole(daemon)
             self.check_pairs()
+
+    def _applied_by(self, life: Origin) -> Mapping[Origin, int] | None:
+        for daemon in self._world.living():
+            if daemon.me == life:
+                frontier = daemon.replica.frontier
+                return {origin: frontier.sequence(origin) for origin in frontier}
+        grave = self._world.graves.get(life)
+        return None if grave is None else grave.rows
 
     def _change(self, event: OwnUpdateMade) -> NDArray[np.int32]:
         change = np.zeros(len(self.ledger.initial), np.int32)
