@@ -41,7 +41,7 @@ class Snapshots:
         if peer.feed is not None or self._asker == peer.origin:
             return  # it is on its way
         words = ""
-        if self._parts.feeder.silent or not self._parts.joining.passed:
+        if self._parts.feeder.silent or self._parts.membership.admitted_in is None:
             words = INCOMPLETE
         elif self._parts.sweeping.copying or any(
             other.feed is not None for other in self._parts.peers.values()

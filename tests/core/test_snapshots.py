@@ -228,6 +228,14 @@ def test_a_donor_whose_memory_is_found_damaged_sends_no_more_of_it_and_says_so(
     assert joiner.parts.counters.snapshots_taken == 1
 
 
+def test_a_member_gives_one_though_its_own_barrier_waits_for_who_asks(clusters: Clusters) -> None:
+    cluster = fall_behind(clusters, 2)
+    cluster.replica(0).parts.joining.passed = False
+    cluster.paused = {0}
+    cluster.link_all()
+    deliver_until(cluster, lambda: cluster.replica(0).parts.sweeping.copying)
+
+
 def test_a_node_that_is_not_complete_itself_says_so(clusters: Clusters) -> None:
     cluster = clusters(2)
     cluster.link_all()
