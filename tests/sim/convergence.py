@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from p2psgd.core.budget import TRIM_FROM
 from p2psgd.core.events import RemovalAsked
 from p2psgd.core.frontier import Origin
 from tests.sim.chaos import Chaos
@@ -18,13 +19,15 @@ from tests.sim.faults import Outcast
 from tests.sim.invariants import Inspector
 from tests.sim.ledger import label
 from tests.sim.outcome import Violation
-from tests.sim.scenario import Scenario
+from tests.sim.scenario import RATE_MIN, Scenario
 from tests.sim.whole import check_converged
 
 POLL_S: Final = 0.5
+IDLE_INTERVALS: Final = 10  # a trainer pauses for ten of its usual intervals once in 20,000
 CALM_S_MAX: Final = 3000.0
 PERSON_PATIENCES: Final = 3  # of calm in which nobody was READY, until a person steps in
 PATIENCES_MAX: Final = 30  # links: 8; then views, barrier, snapshot, and all of it again after a failure
+ROOM_SHARE: Final = 1 - TRIM_FROM  # of a log is free at least once all is acknowledged
 WORK_PATIENCES_MAX: Final = 20  # in which every node of the core must have made an update
 
 
@@ -51,6 +54,7 @@ class Convergence:
         self._begun = False
         self._reminded = False
         self._calm_since = 0.0
+        self._transfer_s: float | None = None  # that it may take to send what was missing then
         self._owed: dict[Origin, int] = {}  # what the core had when it was healed
 
     def run(self) -> float:
@@ -89,18 +93,18 @@ class Convergence:
 
     def _wait(self) -> float:
         world = self._world
-        self._calm_since = world.clock.now
+        self._begin_calm()
         while True:
             self._keep_quorum()
             if self._is_disturbed():
-                self._calm_since = world.clock.now
+                self._begin_calm()
             elif not self._reminded:
                 self._remind_person()
             self._ask_person()
             apart = self._apart()
             if apart is None and self._calm_since < world.clock.now:
                 return world.clock.now - self._calm_since
-            limit_s = PATIENCES_MAX * world.scenario.patience_s + self._backoff_s() + self._transfer_s()
+            limit_s = self._limit_s()
             if world.clock.now > world.scenario.chaos_s + CALM_S_MAX:
                 raise Violation("I4", f"{CALM_S_MAX:.0f} s after all was healed there is no calm: {apart}")
             if apart is not None and world.clock.now > self._calm_since + limit_s:
@@ -121,7 +125,7 @@ class Convergence:
                 node = self._world.disks[place].node
                 if not agreement.is_quorum(view, nodes) and (view.number == 0 or node in view.lives):
                     self._world.chaos.take_in(self._outcasts.pop(place))
-                    self._calm_since = self._world.clock.now
+                    self._begin_calm()
                     nodes.add(node)
             if not agreement.is_quorum(view, nodes):
                 raise Violation("setup", f"no quorum of {view} can ever come back")
@@ -147,7 +151,7 @@ class Convergence:
         for daemon in core:
             for node in sorted(daemon.view.lives.keys() - here):
                 self._world.see("removed by a person")
-                self._calm_since = now
+                self._begin_calm()
                 daemon.when_running(daemon.handle, RemovalAsked(node, forbid=False))
 
     def _is_disturbed(self) -> bool:
@@ -160,6 +164,9 @@ class Convergence:
             or any(daemon.stopping or daemon.book.flipped for daemon in self._core())
         )
 
+    def _begin_calm(self) -> None:
+        self._calm_since, self._transfer_s = self._world.clock.now, None
+
     def _backoff_s(self) -> float:
         """How long, from the calm on, those that were evicted for slowness had to wait."""
         ends = (
@@ -169,13 +176,37 @@ class Convergence:
         )
         return max(0.0, max(ends, default=0.0) - self._calm_since)
 
-    def _transfer_s(self) -> float:
-        """I8: twice what is missing by the bandwidth, at most a replica and a log for each node."""
+    def _missing_bytes(self) -> dict[Daemon, int]:
+        """Of the updates that each node of the core lacks; should it need a snapshot, of that as well."""
+        core, entries = self._core(), self._world.inspector.ledger.entries
+        last: dict[Origin, int] = {}
+        for daemon in core:
+            for origin in daemon.replica.frontier:
+                last[origin] = max(daemon.replica.frontier.sequence(origin), last.get(origin, 0))
+        logs = [each.replica.log.bytes_held + each.replica.log.bytes_stored for each in core]
+        missing = {}
+        for daemon in core:
+            has = daemon.replica.frontier.sequence
+            lacking = [
+                entry for origin, most in last.items() for entry in entries[origin][has(origin) : most]
+            ]
+            snapshot_bytes = 4 * self._world.scenario.weights + max(logs)
+            missing[daemon] = sum(len(each.frame) for each in lacking) + snapshot_bytes * bool(lacking)
+        return missing
+
+    def _limit_s(self) -> float:
+        """I8: how long it may take. What the rules wait for goes by patiences and back-offs, what is sent by
+        the bytes missing and the speed of a link, which is bounded by its credit as well; and what a log has
+        no room for is asked for again a patience later.
+        """
         scenario = self._world.scenario
-        size = 4 * scenario.weights + sum(
-            daemon.replica.log.bytes_held + daemon.replica.log.bytes_stored for daemon in self._core()
-        )
-        return 2 * scenario.nodes * size / scenario.bytes_per_s
+        if self._transfer_s is None:
+            missing = self._missing_bytes()
+            by_credit = scenario.credit_bytes / (scenario.latency_s + scenario.jitter_s)
+            rooms = (size / (each.replica.log.capacity * ROOM_SHARE) for each, size in missing.items())
+            self._transfer_s = 2 * sum(missing.values()) / min(scenario.bytes_per_s, by_credit)
+            self._transfer_s += max(rooms, default=0.0) * scenario.patience_s
+        return PATIENCES_MAX * scenario.patience_s + self._backoff_s() + self._transfer_s
 
     def _apart(self) -> str | None:
         """What keeps the core from being one."""
@@ -203,13 +234,14 @@ class Convergence:
         world.training = True
         before = {daemon.me: daemon.trainer.updates for daemon in self._core()}
         begun = clock.now
+        slowest_s = IDLE_INTERVALS / max(RATE_MIN, min(world.scenario.rates))
         clock.run_until(begun + world.scenario.work_s)
         while idle := [
             daemon
             for daemon in self._core()
             if daemon.trainer.updates == before.get(daemon.me) and daemon.me in daemon.view
         ]:
-            if clock.now > begun + WORK_PATIENCES_MAX * world.scenario.patience_s + 300.0:
+            if clock.now > begun + WORK_PATIENCES_MAX * world.scenario.patience_s + slowest_s:
                 words = f"{label(idle[0].me)} made no update: {idle[0].replica.waiting_for()}"
                 raise Violation("stall", words)
             clock.run_until(clock.now + POLL_S)

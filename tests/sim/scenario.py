@@ -38,6 +38,7 @@ from tests.sim.faults import (
 NODES_MIN: Final = 2
 NODES_MAX: Final = 7
 FAULTS_MAX: Final = 16
+RATE_MIN: Final = 4.0**-2.5  # updates a second: one in 32 s
 ENTRY_BYTES: Final = 220  # of a usual update in a log
 LASTS_S_MAX: Final = 80.0  # past the 20 s after which a silent link is closed, and long enough to fill logs
 KINDS: Final = (
