@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from p2psgd.core.effects import SaveVotes, WriteCheckpoint
-from p2psgd.core.events import CheckpointDue, CheckpointWritten, Event, VotesSaved
+from p2psgd.core.events import CheckpointDue, CheckpointRead, CheckpointWritten, Event, VotesSaved
 from p2psgd.core.frontier import Origin
+from p2psgd.core.restored import Restored
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import Timing
 from p2psgd.durable.checkpoint import Checkpoint
@@ -74,6 +75,7 @@ class Keeper:
         self._votes_trouble = False
         self._votes: SaveVotes | None = None  # the latest that is being written, or is to be
         self._idle = asyncio.Event()
+        self._store_free = asyncio.Lock()  # one thread at a time
         self._loop = asyncio.get_running_loop()
 
     # -- votes
@@ -168,7 +170,8 @@ class Keeper:
                 trainer=self._trainer,
                 written_at=time.time(),
             )
-            written = await asyncio.to_thread(self._store.write, checkpoint)
+            async with self._store_free:
+                written = await asyncio.to_thread(self._store.write, checkpoint)
         except P2psgdError as error:
             self.failures += 1
             self._trouble = str(error)
@@ -181,6 +184,20 @@ class Keeper:
         words = f"checkpoint {written.number} written: {size} in {seconds:.1f} s"
         self._host.note("checkpoint", words)
         self._end(written=True)
+
+    def read(self) -> None:
+        """Read the newest checkpoint that is whole, for the core."""
+        self._spawn(self._read())
+
+    async def _read(self) -> None:
+        async with self._store_free:
+            checkpoint, warnings = await asyncio.to_thread(self._store.latest)
+        for warning in warnings:
+            self._host.alarm(warning)
+        found = None
+        if checkpoint is not None:
+            found = Restored(checkpoint.coordinates, checkpoint.rows, checkpoint.digest, checkpoint.tail, [])
+        self._host.handle(CheckpointRead(found))
 
     def _end(self, *, written: bool) -> None:
         self._requested, self._copying = None, False

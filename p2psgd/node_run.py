@@ -20,6 +20,7 @@ from p2psgd.core.effects import (
     Halt,
     NextTurn,
     Note,
+    ReadCheckpoint,
     Record,
     Reload,
     ReportDrained,
@@ -158,6 +159,8 @@ class NodeRun:
                 self.keeper.save_votes(effect)
             case WriteCheckpoint():
                 self.keeper.write(effect)
+            case ReadCheckpoint():
+                self.keeper.read()
             case NextTurn():
                 asyncio.get_running_loop().call_soon(self.handle, TurnPassed())
             case Reload():

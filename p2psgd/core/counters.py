@@ -16,5 +16,6 @@ class Counters:
     lost_updates: int = 0  # known to have been made, and held by nobody any more
     scrubs: int = 0  # digests recomputed from the coordinates as they lie in memory
     quarantines: int = 0  # scrubs that found another digest than the one kept
+    mendings: int = 0  # of those, how many this node mended from its checkpoint and its log
     held_back: int = 0  # peers' updates not taken for lack of room in the log, and asked for again later
     lost_durability: int = 0  # updates that left the log before every member had them on disk

@@ -53,11 +53,18 @@ class Damage:
 def name_differences(spec: RunSpec, old: NDArray[np.int32], new: NDArray[np.int32]) -> str:
     """One sentence on the weights that differ, int32 (P,) both."""
     wrong = np.flatnonzero(old != new)
+    return name_weights(spec, old, new, wrong[:NAMED_MAX].tolist(), len(wrong))
+
+
+def name_weights(
+    spec: RunSpec, old: NDArray[np.int32], new: NDArray[np.int32], first: list[int], count: int
+) -> str:
+    """The same, where it is known that so many differ and which are the `first` of them."""
     each = [
-        f"{spec.name_weight(int(index))} was {old[index] * spec.quantum:g} instead of "
+        f"{spec.name_weight(index)} was {old[index] * spec.quantum:g} instead of "
         f"{new[index] * spec.quantum:g}"
-        for index in wrong[:NAMED_MAX]
+        for index in first[:NAMED_MAX]
     ]
-    if len(wrong) > NAMED_MAX:
-        each.append(f"{len(wrong) - NAMED_MAX} more were wrong")
+    if count > NAMED_MAX:
+        each.append(f"{count - NAMED_MAX} more were wrong")
     return "; ".join(each) or "no weight is wrong any more"

@@ -108,6 +108,11 @@ class WriteCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadCheckpoint:
+    """Read the newest whole checkpoint from disk and say CheckpointRead."""
+
+
+@dataclass(frozen=True, slots=True)
 class Halt:
     """This replica cannot go on; stop the node with these words.
 
@@ -131,5 +136,6 @@ Effect = (
     | Reload
     | NextTurn
     | WriteCheckpoint
+    | ReadCheckpoint
     | Halt
 )

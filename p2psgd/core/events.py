@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.frontier import Origin
+from p2psgd.core.restored import Restored
 from p2psgd.wire.messages import (
     Accept,
     Accepted,
@@ -181,6 +182,13 @@ class CheckpointWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointRead:
+    """What ReadCheckpoint found: nobody else has its coordinates, and `own` is empty. None: nothing whole."""
+
+    found: Restored | None
+
+
+@dataclass(frozen=True, slots=True)
 class TurnPassed:
     """The turn of the loop that NextTurn asked for."""
 
@@ -218,6 +226,7 @@ Event = (
     | RemovalAsked
     | CheckpointDue
     | CheckpointWritten
+    | CheckpointRead
     | TurnPassed
     | TimePassed
     | NodeStopping

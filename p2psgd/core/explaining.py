@@ -17,7 +17,9 @@ def explain(parts: Parts, taking: SnapshotTaking) -> str:
         share = taking.bytes_taken / (4 * parts.state.spec.weights)
         return f"taking a snapshot from {parts.name_of(taking.donor)}: {min(share, 1):.0%}"
     if parts.quarantined:
-        return "the weights in memory were damaged: waiting for a member that can give a snapshot"
+        anew = "making them anew from the checkpoint and the log"
+        how = anew if parts.mending else "waiting for a member that can give a snapshot"
+        return f"the weights in memory were damaged: {how}"
     if parts.membership.view.number == 0:
         return "looking for the other nodes of the run"
     if parts.membership.admitted_in is None:

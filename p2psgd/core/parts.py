@@ -41,7 +41,8 @@ class Parts:
     counters: Counters = field(default_factory=Counters)
     tally: Tally = field(default_factory=Tally)
     quarantined: bool = False  # the weights in memory are not what was applied,
-    quarantined_at: float = 0.0  # and since when that is known
+    mending: bool = False  # which this node is trying to mend by itself;
+    quarantined_at: float = 0.0  # since when that is known, or that it cannot
 
     @property
     def ready(self) -> bool:

@@ -4,7 +4,7 @@
 the log and the cursors. No sockets, no clock of its own, no randomness: the daemon and a simulator run the
 same code. What it knows and does is in files of their own: state (weights, frontier, log), receiving, feeding
 (what peers are given), repair (whom to ask), membership (agreed views), acks, joining (READY), snapshots,
-sweeping (copies, scrub), budget and upkeep (trimming, eviction), checkpoints, congestion.
+sweeping (copies, scrub), quarantine, budget and upkeep (trimming, eviction), checkpoints, congestion.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from p2psgd.core.applying import apply_update
 from p2psgd.core.budget import STALL, Budget
 from p2psgd.core.checkpoints import Checkpoints
 from p2psgd.core.congestion import Congestion
-from p2psgd.core.effects import Alarm, Drop, Effect, Halt, NextTurn, Note, Send
+from p2psgd.core.effects import Drop, Effect, NextTurn, Note, Send
 from p2psgd.core.events import (
     CheckpointDue,
+    CheckpointRead,
     CheckpointWritten,
     Event,
     GapReceived,
@@ -57,6 +58,7 @@ from p2psgd.core.membership import Membership
 from p2psgd.core.outbound import CREDIT_BYTES, Outbound
 from p2psgd.core.parts import Parts
 from p2psgd.core.peer import Peer
+from p2psgd.core.quarantine import Quarantine
 from p2psgd.core.receiving import Receiver
 from p2psgd.core.repair import Repair
 from p2psgd.core.restored import Restored
@@ -136,6 +138,7 @@ class Replica:
             saved={} if restored is None else state.restore(restored),
         )
         self.snapshots = Snapshots(parts)
+        self._quarantine = Quarantine(parts, self.snapshots)
         self.statuses = Statuses(parts)
         self._congestion = Congestion(me)
         self._receiver = Receiver(parts, self._congestion, send_status=self.statuses.send)
@@ -224,13 +227,15 @@ class Replica:
             case TimePassed():
                 self._pass_time(now)
             case TurnPassed():
-                if self.parts.sweeping.turn():
+                if self.parts.sweeping.turn() | self._quarantine.turn(now):
                     self.parts.out.order(NextTurn())
                 self._push_all(now)
             case CheckpointDue():
                 self._checkpoints.want()
             case CheckpointWritten():
                 self._checkpoints.written(successfully=event.written)
+            case CheckpointRead():
+                self._quarantine.checkpoint_read(event, now)
             case VotesSaved():
                 self.membership.saved(event.revision, now)
             case RemovalAsked():
@@ -349,30 +354,11 @@ class Replica:
                 self.statuses.send(peer, now)
         self._upkeep.look(now)
         self.membership.pass_time(now, ready=self.ready, stopping=self._stopping)
-        self._scrub(now)
+        self._quarantine.pass_time(now)
         self._checkpoints.try_begin()
         self.snapshots.pass_time(now, full=self._receiver.lacks_room())
         self.parts.repair.clean(self.frontier, self.peers)
         self.parts.acks.keep({*self.membership.view.members, *self.peers})
-
-    def _scrub(self, now: float) -> None:
-        parts = self.parts
-        result = parts.sweeping.pass_time(now)
-        if result is None:
-            return
-        parts.counters.scrubs += 1
-        if result or parts.quarantined:
-            return
-        parts.counters.quarantines += 1
-        words = "the weights in memory differ from what was applied: bad memory, or a bug"
-        parts.out.order(Alarm(f"{words}; nothing is sent until a snapshot has replaced them"))
-        parts.out.order(Note("quarantine", words))
-        if len(self.membership.view.members) < 2:
-            parts.out.order(Halt(f"{words}; started again, it goes on from its checkpoint", again=True))
-            return
-        parts.quarantined = parts.feeder.silent = True
-        parts.quarantined_at = now
-        self.snapshots.stop_giving()
 
     # -- membership
 

@@ -7,18 +7,30 @@ the end is that of one moment.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.consistent_copy import words_below
-from p2psgd.core.lattice import Lattice
 from p2psgd.wire import codec
+
+
+class Summed(Protocol):
+    """Coordinates int32 (P,), and the digest that they should have under the run's `key`."""
+
+    @property
+    def coordinates(self) -> NDArray[np.int32]: ...
+    @property
+    def key(self) -> int: ...
+    @property
+    def digest(self) -> int: ...
 
 
 class Scrub:
     """One round after another over a lattice; make a new one after `Lattice.replace`."""
 
-    def __init__(self, lattice: Lattice) -> None:
+    def __init__(self, lattice: Summed) -> None:
         self._lattice = lattice
         self._seen = 0
         self._digest = 0

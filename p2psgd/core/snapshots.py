@@ -54,6 +54,17 @@ class Snapshots:
         self._parts.sweeping.begin_copy(lambda coordinates: self._feed(coordinates, now))
         self._parts.out.order(NextTurn())
 
+    def withdraw(self) -> None:
+        """The weights here are wrong: nobody is given more of them."""
+        self._parts.sweeping.abort()
+        for peer in self._parts.peers.values():
+            if peer.feed is not None or peer.origin == self._asker:
+                self._parts.out.say(peer, SnapshotEnd(words=INCOMPLETE))
+                if peer.feed is not None:
+                    peer.feed.close()
+                peer.feed = None
+        self._asker = None
+
     def _feed(self, coordinates: NDArray[np.int32], now: float) -> None:
         asker, self._asker = self._asker, None
         peer = None if asker is None else self._parts.peers.get(asker)
@@ -81,14 +92,6 @@ class Snapshots:
         self._parts.out.order(Note("snapshot given", words, peer.origin.node))
         self._parts.feeder.push(peer, now)
 
-    def stop_giving(self) -> None:
-        """This node's weights are not to be trusted any more: say so to who waits for them."""
-        for peer in self._parts.peers.values():
-            if peer.feed is not None or peer.origin == self._asker:
-                peer.feed = None
-                self._parts.out.say(peer, SnapshotEnd(words=INCOMPLETE))
-        self._asker = None
-
     # -- taking
 
     def pass_time(self, now: float, *, full: bool) -> None:
@@ -102,7 +105,10 @@ class Snapshots:
             self.taking.end(now, avoid_s=parts.timing.patience_s)
         if self.taking.donor is not None:
             return
-        if parts.quarantined and now - parts.quarantined_at > parts.timing.gone_s:
+        if parts.mending:
+            return
+        alone = len(parts.membership.view.members) < 2
+        if parts.quarantined and (alone or now - parts.quarantined_at > parts.timing.gone_s):
             self._abandon()
             return
         if not parts.joining.passed:
@@ -218,14 +224,14 @@ class Snapshots:
         self._asker = None
         self.taking.end(now)
         if damage is not None:
-            self._parts.out.order(Note("quarantine", damage.describe(intake, state)))
+            self._parts.out.order(Note("mended", damage.describe(intake, state)))
         self._parts.counters.snapshots_taken += 1
         self._parts.counters.reapplied += again
         words = f"took a snapshot from {peer.name}"
         if again:
             words += f" and applied {again} updates again that it lacked"
         self._parts.out.order(Note("snapshot taken", words, peer.origin.node))
-        self._parts.quarantined = self._parts.feeder.silent = False
+        self._parts.quarantined = self._parts.mending = self._parts.feeder.silent = False
         self._parts.out.order(Reload())
         return True
 

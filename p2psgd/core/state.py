@@ -87,14 +87,19 @@ class State:
         """That of a replica of this run at the frontier `rows`."""
         return (self.lattice.initial_digest + sum(row.digest for row in rows)) % U64_MODULUS
 
+    def replace(self, coordinates: NDArray[np.int32], rows: list[FrontierRow], digest: int) -> None:
+        """Other weights int32 (P,) and their frontier. Sweeps under way are dropped."""
+        self.sweeps.clear()
+        self.lattice.replace(coordinates, digest)
+        self.frontier.replace(rows)
+
     def restore(self, restored: Restored) -> dict[Origin, int]:
         """Become what came from the disk, own updates since the checkpoint included; what the checkpoint
         itself holds. The initial digest follows from it: the initial coordinates need not be known.
         """
-        self.lattice.replace(restored.coordinates, restored.digest)
+        self.replace(restored.coordinates, restored.rows, restored.digest)
         changes = sum(row.digest for row in restored.rows)
         self.lattice.initial_digest = (restored.digest - changes) % U64_MODULUS
-        self.frontier.replace(restored.rows)
         saved = {origin: self.frontier.sequence(origin) for origin in self.frontier}
         tail = []
         for frame in restored.tail:
@@ -134,9 +139,7 @@ class State:
             for frame in self._held(origin, last, self.frontier.sequence(origin))
         ]
         sequences = {origin: sequence for origin, (sequence, _) in intake.frontier.items()}
-        self.sweeps.clear()
-        self.lattice.replace(intake.coordinates, intake.digest)
-        self.frontier.replace(rows)
+        self.replace(intake.coordinates, rows, intake.digest)
         self.log.adopt(sequences, intake.frames)
         for frame in again:
             header, payload = parse_update(frame[PREFIX.size :], self.spec.weights)

@@ -14,7 +14,7 @@ from p2psgd.ops.events import EventReader
 
 COUNTED: Final = frozenset(
     {
-        *("view", "admitted", "evicted", "left", "snapshot given", "snapshot taken", "quarantine"),
+        *("view", "admitted", "evicted", "left", "snapshot given", "snapshot taken", "quarantine", "mended"),
         *("checkpoint", "restored", "abandoned", "ready", "unready", "alarm"),
     }
 )

@@ -23,6 +23,7 @@ from p2psgd.core.effects import (
     Halt,
     NextTurn,
     Note,
+    ReadCheckpoint,
     Record,
     ReportDrained,
     SaveVotes,
@@ -30,6 +31,7 @@ from p2psgd.core.effects import (
     WriteCheckpoint,
 )
 from p2psgd.core.events import (
+    CheckpointRead,
     CheckpointWritten,
     Event,
     LinkClosed,
@@ -121,16 +123,16 @@ class Cluster:
         self.checkpoints: list[WriteCheckpoint | None] = [None] * size  # its latest checkpoint,
         self.own: list[list[bytes]] = [[] for _ in range(size)]  # and its own updates since
         self.paused: set[int] = set()  # nodes whose next turn does not come by itself
+        self.slow_disks: set[int] = set()  # nodes whose checkpoint is not read by itself
         for number in range(size):
             self.boot(number)
 
     def boot(self, number: int, *, from_disk: bool = False) -> Replica:
         """Start a node; with votes, checkpoint and own updates of its last lives if `from_disk`."""
         self.lives[number] += 1
-        saved, restored = self.checkpoints[number], None
-        if from_disk and saved is not None:
-            own = self.own[number].copy()
-            restored = Restored(saved.coordinates.copy(), saved.rows, saved.digest, saved.tail, own)
+        restored = self.read_checkpoint(number) if from_disk else None
+        if restored is not None:
+            restored = replace(restored, own=self.own[number].copy())
         replica = Replica(
             self.spec,
             me=Origin(number + 1, self.lives[number]),
@@ -198,6 +200,8 @@ class Cluster:
                 case NextTurn():
                     if number not in self.paused:
                         self.give(number, TurnPassed())
+                case ReadCheckpoint() if number not in self.slow_disks:
+                    self.give(number, CheckpointRead(self.read_checkpoint(number)))
                 case Record():
                     if effect.own:
                         self.own[number].append(effect.frame)
@@ -206,6 +210,12 @@ class Cluster:
                     self.own[number].clear()
                     self.give(number, CheckpointWritten(written=True))
         return effects
+
+    def read_checkpoint(self, number: int) -> Restored | None:
+        saved = self.checkpoints[number]
+        if saved is None:
+            return None
+        return Restored(saved.coordinates.copy(), saved.rows, saved.digest, saved.tail, [])
 
     def deliver(self, source: int, target: int) -> bool:
         """Pass one frame on; False if there is none."""

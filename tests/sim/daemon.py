@@ -17,6 +17,7 @@ from p2psgd.core.effects import (
     Halt,
     NextTurn,
     Note,
+    ReadCheckpoint,
     Record,
     ReportDrained,
     SaveVotes,
@@ -258,6 +259,8 @@ class Daemon:
                 self.keeper.save_votes(effect)
             case WriteCheckpoint():
                 self.keeper.write(effect)
+            case ReadCheckpoint():
+                self.keeper.read()
             case NextTurn():
                 self._clock.after(
                     TURN_S * self._chance.random(), self.when_running, self.handle, TurnPassed()

@@ -13,7 +13,6 @@ from p2psgd.core.restored import Restored
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.votes import NO_VOTES, Votes
 from p2psgd.wire import codec
-from p2psgd.wire.messages import FrontierRow
 from tests.core.stores import MemoryStore
 
 CHECKPOINTS_KEPT = 2
@@ -65,22 +64,23 @@ class Disk:
 
     def restored(self, spec: RunSpec, initial: NDArray[np.int32]) -> Restored | None:
         """What a new life begins with: the newest checkpoint that fits its digest, and own updates."""
-        for checkpoint in reversed(self.checkpoints):
-            if codec.digest_coordinates(checkpoint.coordinates, spec.key) == checkpoint.digest:
-                return self._beyond(
-                    checkpoint.coordinates.copy(), checkpoint.rows, checkpoint.digest, checkpoint.tail
-                )
-        if not self.own:
-            return None
-        return self._beyond(initial.copy(), [], codec.digest_coordinates(initial, spec.key), [])
+        found = self.newest()
+        if found is None and self.own:
+            found = Restored(initial.copy(), [], codec.digest_coordinates(initial, spec.key), [], [])
+        return None if found is None else self._beyond(found)
 
-    def _beyond(
-        self, coordinates: NDArray[np.int32], rows: list[FrontierRow], digest: int, tail: list[bytes]
-    ) -> Restored:
-        applied = {Origin(row.node, row.incarnation): row.sequence for row in rows}
+    def newest(self) -> Restored | None:
+        """The newest checkpoint that fits its digest, without own updates."""
+        for saved in reversed(self.checkpoints):
+            if codec.digest_coordinates(saved.coordinates, self.key) == saved.digest:
+                return Restored(saved.coordinates.copy(), saved.rows, saved.digest, saved.tail, [])
+        return None
+
+    def _beyond(self, found: Restored) -> Restored:
+        applied = {Origin(row.node, row.incarnation): row.sequence for row in found.rows}
         own = []
         for origin, sequence, frame in self.own:
             if sequence == applied.get(origin, 0) + 1:
                 own.append(frame)
                 applied[origin] = sequence
-        return Restored(coordinates, rows, digest, tail, own)
+        return replace(found, own=own)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.effects import Alarm, Deliver, Effect, Halt, Reload
-from p2psgd.core.events import Event, OwnUpdateMade, UpdateReceived
+from p2psgd.core.events import Event, OwnUpdateMade, SnapshotEnded, UpdateReceived
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.frames import FrameType
 from tests.sim.agreement import Agreement
@@ -78,7 +78,8 @@ class Inspector:
                 delivered.append(bytes(effect.body))
             elif isinstance(effect, Reload):
                 replaced = True
-                self._world.see(f"snapshot after {'a gap' if daemon.book.flipped is None else 'a flip'}")
+                how = "snapshot" if isinstance(event, SnapshotEnded) else "mending"
+                self._world.see(f"{how} after {'a gap' if daemon.book.flipped is None else 'a flip'}")
             elif isinstance(effect, Alarm):
                 self.judge.alarm(daemon, event, effect, effects)
             elif isinstance(effect, Halt):

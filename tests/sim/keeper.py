@@ -10,7 +10,7 @@ from random import Random
 from typing import Final, Protocol
 
 from p2psgd.core.effects import SaveVotes, WriteCheckpoint
-from p2psgd.core.events import CheckpointDue, CheckpointWritten, Event, VotesSaved
+from p2psgd.core.events import CheckpointDue, CheckpointRead, CheckpointWritten, Event, VotesSaved
 from p2psgd.core.frontier import Origin
 from p2psgd.core.timing import Timing
 from p2psgd.core.votes import Votes
@@ -118,6 +118,13 @@ class Keeper:
         written = not self._disk.full and self._disk.keep(effect)
         self._checkpoint, self.writing = None, False
         self._host.handle(CheckpointWritten(written))
+
+    def read(self) -> None:
+        """What is on disk is wanted back."""
+        self._clock.after(10.0 ** self._chance.uniform(-2.0, 0.7), self._host.when_running, self._read)
+
+    def _read(self) -> None:
+        self._host.handle(CheckpointRead(self._disk.newest()))
 
     def close(self) -> None:
         """A clean end: what is left is written."""

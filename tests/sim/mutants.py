@@ -28,6 +28,8 @@ from p2psgd.core import (
     log,
     membership,
     outbound,
+    quarantine,
+    rebuild,
     receiving,
     replica,
     scrub,
@@ -219,11 +221,28 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
     ),
     "quarantine-keeps-sending": (
         Edit(
-            replica,
-            R + "_scrub",
-            "parts.quarantined = parts.feeder.silent = True",
-            "parts.quarantined = True",
+            quarantine,
+            "Quarantine.pass_time",
+            "parts.mending = parts.feeder.silent = True",
+            "parts.mending = True",
         ),
+    ),
+    "mended-without-verifying": (
+        Edit(
+            rebuild,
+            "Rebuild._catch_up",
+            "codec.apply_coordinates(",
+            "header.sequence % 3 and codec.apply_coordinates(",
+        ),
+        Edit(
+            rebuild,
+            "Rebuild.advance",
+            "return self._scrub.advance(SLICE)",
+            "return None if self._scrub.advance(SLICE) is None else True",
+        ),
+    ),
+    "mended-to-the-checkpoint": (
+        Edit(rebuild, "Rebuild._catch_up", "for origin in frontier:", "for origin in ():"),
     ),
 }
 

@@ -24,6 +24,7 @@ MUST_OCCUR: Final = (
     "barrier wait",
     "race of two views",
     "quarantine",
+    "mending after a flip",
     "restart from checkpoint",
     "all lost at once",
     "crash of the donor",

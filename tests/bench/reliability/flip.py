@@ -28,12 +28,12 @@ def run(directory: Path) -> Report:
     trainer = paced(10, WEIGHTS, 200)
     with machines(3, directory=directory / "flip", options=OPTIONS, trainer=trainer) as (_, nodes):
         start_all(nodes)
-        time.sleep(5 * PATIENCE_S)
         node = nodes[0]
+        node.first("checkpoint", since=0.0)
         began = time.time()
         flip(node)
         quarantine = node.first("quarantine", since=began)
-        taken = node.first("snapshot taken", since=quarantine["at"])
+        mended = node.first("mended", since=quarantine["at"])
         ready = node.first("ready", since=quarantine["at"])
         found_s = quarantine["at"] - began
         report.add(
@@ -44,12 +44,12 @@ def run(directory: Path) -> Report:
         )
         healed = np.frombuffer(node.daemon.replica()[1], np.int32)[CHANGED] == expected()[CHANGED]
         report.add(
-            "repaired by a snapshot",
+            "mended from its checkpoint and its log",
             f"{'right' if healed else 'still wrong'}, ready {ready['at'] - quarantine['at']:.1f} s later",
             "right",
             bool(healed),
         )
-        said = [event["words"] for event in (*node.events("quarantine", since=began), taken, ready)]
+        said = [event["words"] for event in (*node.events("quarantine", since=began), mended, ready)]
         said += [event["words"] for event in node.events("alarm", since=began)]
         named = any(re.search(rf"\b{CHANGED}\b", words) for words in said)
         report.add("the weight is named", "yes" if named else "no", "yes", named)

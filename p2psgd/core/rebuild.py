@@ -1,0 +1,96 @@
+"""The right weights once more: those of a checkpoint, and the updates since then from the log.
+
+Made beside the ones in use, in pieces so that no turn of the loop is long, while updates go on coming; they
+are not touched. Nothing that is in memory as a number of its own is relied on: the checkpoint has its digest,
+each frame its checksum and the digest that it leads to, and at the end the copy must have the digest that
+follows from these.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from p2psgd.core.damage import NAMED_MAX, name_weights
+from p2psgd.core.frontier import Origin
+from p2psgd.core.restored import Restored
+from p2psgd.core.scrub import Scrub
+from p2psgd.core.state import State
+from p2psgd.core.sweeping import SLICE
+from p2psgd.wire import codec
+from p2psgd.wire.messages import FrontierRow
+
+PIECE_WORDS: Final = 1 << 16  # applied in one turn,
+UPDATE_WORDS: Final = 256  # where an update takes as long as so many words, however few it has
+
+
+class Rebuild:
+    """From a checkpoint of this replica to its frontier; nobody else may write the checkpoint's coordinates.
+
+    While `advance` has not been True, whoever owns the log keeps what it holds.
+    """
+
+    def __init__(self, state: State, saved: Restored) -> None:
+        self.coordinates = saved.coordinates
+        self.key = state.spec.key
+        self.digest = state.digest_of(saved.rows)
+        self.applied = 0  # updates since the checkpoint
+        self._rows = {Origin(row.node, row.incarnation): row for row in saved.rows}
+        self._state = state
+        self._scrub = Scrub(self)
+        self._compared = 0
+        self._wrong: list[int] = []  # the first of the weights that differ,
+        self._wrong_count = 0  # and how many there are
+
+    @property
+    def rows(self) -> list[FrontierRow]:
+        """The frontier of the copy."""
+        return sorted(self._rows.values())
+
+    def advance(self) -> bool | None:
+        """One piece of the work: None if there is more to do; else the copy has all that the replica has, and
+        has (True) or has not (False) the digest that it must have. LookupError if the log no longer
+        has a frame that is needed, or has it damaged.
+        """
+        if not self._catch_up():
+            return None
+        live, start = self._state.lattice.coordinates, self._compared
+        self._compared = min(start + SLICE, len(live))
+        part = slice(start, self._compared)
+        wrong = np.flatnonzero(live[part] != self.coordinates[part])  # both change alike from here on
+        self._wrong += (start + wrong[: NAMED_MAX - len(self._wrong)]).tolist()
+        self._wrong_count += len(wrong)
+        return self._scrub.advance(SLICE)
+
+    def describe(self) -> str:
+        """Which of the weights in use are wrong, in one sentence; once `advance` was True."""
+        if not self._wrong_count:
+            return "no weight was wrong, but the digest kept of them"
+        live = self._state.lattice.coordinates
+        return name_weights(self._state.spec, live, self.coordinates, self._wrong, self._wrong_count)
+
+    def _row(self, origin: Origin) -> FrontierRow:
+        return self._rows.get(origin) or FrontierRow(*origin, 0, 0)
+
+    def _catch_up(self) -> bool:
+        """Apply what the copy lacks; False if that was too much for one turn."""
+        left, frontier = PIECE_WORDS, self._state.frontier
+        for origin in frontier:
+            row = self._row(origin)
+            for header, words in self._state.held(origin, row.sequence, frontier.sequence(origin)):
+                if left <= 0:
+                    return False
+                contribution = self._state.contribution(words, header.step)
+                if (row.digest + contribution) % 2**64 != header.digest:
+                    raise LookupError(
+                        f"update {header.sequence} of {origin.node:016x} does not go on from the one before"
+                    )
+                codec.apply_coordinates(self.coordinates, words, header.step)
+                self._scrub.note(words, header.step)
+                self.digest = (self.digest + contribution) % 2**64
+                row = FrontierRow(*origin, header.sequence, header.digest, mini_batch=header.mini_batch)
+                self._rows[origin] = row
+                self.applied += 1
+                left -= len(words) + UPDATE_WORDS
+        return True
