@@ -19,11 +19,11 @@ __all__ = ["__version__", "attach"]
 def __getattr__(name: str) -> Any:
     match name:
         case "attach":
-            from p2psgd.trainer.link import attach  # noqa: PLC0415
+            from p2psgd.trainer.link import attach
 
             return attach
         case "__version__":
-            from importlib.metadata import version  # noqa: PLC0415
+            from importlib.metadata import version
 
             return version("p2psgd")
     raise AttributeError(f"module 'p2psgd' has no attribute {name!r}")

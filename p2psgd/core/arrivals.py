@@ -23,6 +23,7 @@ from p2psgd.wire.messages import (
     Accepted,
     Gap,
     Goodbye,
+    Message,
     Need,
     Prepare,
     Promise,
@@ -38,7 +39,7 @@ from p2psgd.wire.messages import (
 )
 
 
-def event_of(peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> Event | None:  # noqa: PLR0911
+def event_of(peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> Event | None:
     """The event; None for a REJECT, which says why the link ends; PeerError if the body is not what its type
     says.
     """
@@ -49,18 +50,27 @@ def event_of(peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> Ev
             return SnapshotChunkReceived(peer, body)
         case FrameType.SNAPSHOT_TAIL:
             return SnapshotTailReceived(peer, body)
-    match parse_message(frame_type, body):
-        case Status() as status:
-            return StatusReceived(
-                peer,
-                {Origin(row.node, row.incarnation): row for row in parse_frontier(status.frontier)},
-                status.view,
-                status.founding,
-                status.ready,
-                parse_confirmed(status.confirmed),
-                parse_nodes(status.unwanted),
-                status.loop_lag_ms,
-            )
+    message = parse_message(frame_type, body)
+    if isinstance(message, Status):
+        return _event_of_status(peer, message)
+    return _event_of_message(peer, message)
+
+
+def _event_of_status(peer: Origin, status: Status) -> Event:
+    return StatusReceived(
+        peer,
+        {Origin(row.node, row.incarnation): row for row in parse_frontier(status.frontier)},
+        status.view,
+        status.founding,
+        status.ready,
+        parse_confirmed(status.confirmed),
+        parse_nodes(status.unwanted),
+        status.loop_lag_ms,
+    )
+
+
+def _event_of_message(peer: Origin, message: Message) -> Event | None:
+    match message:
         case Need() as need:
             return NeedReceived(peer, Origin(need.node, need.incarnation), need.first, need.last)
         case Gap() as gap:

@@ -215,7 +215,7 @@ class Replica:
 
     # -- events
 
-    def handle(self, event: Event, now: float) -> list[Effect]:  # noqa: PLR0912 (one case an event)
+    def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one event at `now` (seconds, monotonic) and return what is to be done, in order."""
         match event:
             case OwnUpdateMade():
@@ -227,9 +227,7 @@ class Replica:
             case TimePassed():
                 self._pass_time(now)
             case TurnPassed():
-                if self.parts.sweeping.turn() | self._quarantine.turn(now):
-                    self.parts.out.order(NextTurn())
-                self._push_all(now)
+                self._take_turn(now)
             case CheckpointDue():
                 self._checkpoints.want()
             case CheckpointWritten():
@@ -243,48 +241,52 @@ class Replica:
             case NodeStopping():
                 self._say_goodbye(now)
             case _:
-                peer = self.peers.get(event.peer)
-                if peer is not None:  # else it arrived after its link was closed
-                    self._hear(peer, event, now)
+                self._hear(event, now)
         self._follow_membership(now)
         return self.parts.out.take()
 
-    def _hear(self, peer: Peer, event: LinkEvent, now: float) -> None:  # noqa: PLR0912 (one case an event)
+    def _hear(self, event: LinkEvent, now: float) -> None:
+        peer = self.peers.get(event.peer)
+        if peer is None:
+            return  # it arrived after its link was closed
         if not isinstance(event, LinkDrained):
             peer.heard = now
         try:
-            match event:
-                case UpdateReceived():
-                    self._receiver.update(peer, event.body, now)
-                case StatusReceived():
-                    self._receiver.status(peer, event, now)
-                case NeedReceived():
-                    self.parts.feeder.serve(peer, event, now)
-                case GapReceived():
-                    self.parts.repair.gap(event.origin, peer.origin, event.floor)
-                case LinkDrained():
-                    self.parts.out.refill(peer)
-                    self._say_what_waited(peer, now)
-                    self.parts.feeder.push(peer, now)
-                case VoteReceived():
-                    self.membership.hear_vote(peer.origin, event.message, now)
-                case GoodbyeReceived():
-                    peer.leaving = True
-                    self.membership.leaving(peer.origin.node)
-                case SnapshotAsked():
-                    self.snapshots.give(peer, now)
-                case SnapshotBegun():
-                    self.snapshots.begin(peer, event, now)
-                case SnapshotChunkReceived() | SnapshotTailReceived():
-                    self.snapshots.take(peer, event, now)
-                case SnapshotEnded():
-                    if self.snapshots.end(peer, event, now):
-                        self.statuses.send_to_all(now)
-                        self._push_all(now)
+            self._take_in(peer, event, now)
         except PeerError as error:
             if error.reason == "snapshot":
                 self.snapshots.refused(peer.origin, now)
             self.parts.out.order(Drop(peer.origin, error.reason, str(error)))
+
+    def _take_in(self, peer: Peer, event: LinkEvent, now: float) -> None:
+        match event:
+            case UpdateReceived():
+                self._receiver.update(peer, event.body, now)
+            case StatusReceived():
+                self._receiver.status(peer, event, now)
+            case NeedReceived():
+                self.parts.feeder.serve(peer, event, now)
+            case GapReceived():
+                self.parts.repair.gap(event.origin, peer.origin, event.floor)
+            case LinkDrained():
+                self.parts.out.refill(peer)
+                self._say_what_waited(peer, now)
+                self.parts.feeder.push(peer, now)
+            case VoteReceived():
+                self.membership.hear_vote(peer.origin, event.message, now)
+            case GoodbyeReceived():
+                peer.leaving = True
+                self.membership.leaving(peer.origin.node)
+            case SnapshotAsked():
+                self.snapshots.give(peer, now)
+            case SnapshotBegun():
+                self.snapshots.begin(peer, event, now)
+            case SnapshotChunkReceived() | SnapshotTailReceived():
+                self.snapshots.take(peer, event, now)
+            case SnapshotEnded():
+                if self.snapshots.end(peer, event, now):
+                    self.statuses.send_to_all(now)
+                    self._push_all(now)
 
     # -- own updates
 
@@ -343,6 +345,11 @@ class Replica:
             self.parts.out.say(peer, Goodbye(sequence=self.sequence))
 
     # -- time
+
+    def _take_turn(self, now: float) -> None:
+        if self.parts.sweeping.turn() | self._quarantine.turn(now):
+            self.parts.out.order(NextTurn())
+        self._push_all(now)
 
     def _pass_time(self, now: float) -> None:
         for peer in self.peers.values():

@@ -16,8 +16,9 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,18 +212,18 @@ def _places(meta: CheckpointMeta, coordinates: NDArray[np.int32]) -> dict[str, N
     return arrays
 
 
-def _fill(file: BinaryIO, array: NDArray[Any], digest: hashlib._Hash) -> None:
+def _fill(file: BufferedReader, array: NDArray[Any], digest: hashlib._Hash) -> None:
     """Read an array's bytes and add them to the hash."""
     view = array.reshape(-1).view(np.uint8).data
     for start in range(0, len(view), SLICE_BYTES):
         part = view[start : start + SLICE_BYTES]
-        if file.readinto(part) != len(part):  # type: ignore[attr-defined]
+        if file.readinto(part) != len(part):
             raise CheckpointError("it ends too early")
         digest.update(part)
 
 
 @contextlib.contextmanager
-def _reading(path: Path) -> Iterator[BinaryIO]:
+def _reading(path: Path) -> Iterator[BufferedReader]:
     try:
         with path.open("rb") as file:
             yield file
@@ -230,7 +231,7 @@ def _reading(path: Path) -> Iterator[BinaryIO]:
         raise CheckpointError(f"it cannot be read: {words_of(error)}") from None
 
 
-def _read_head(file: BinaryIO) -> tuple[CheckpointMeta, str]:
+def _read_head(file: BufferedReader) -> tuple[CheckpointMeta, str]:
     """Description and hash from the start of the file, which is left at its first tensor."""
     length = int.from_bytes(file.read(8), "little")
     if not 0 < length <= HEADER_BYTES_MAX:

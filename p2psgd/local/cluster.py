@@ -118,7 +118,7 @@ class Cluster:
                     stderr=subprocess.STDOUT,
                     env=environment,
                     start_new_session=True,
-                    preexec_fn=_end_with_parent(),  # noqa: PLW1509 - one system call, and no thread of ours runs
+                    preexec_fn=_end_with_parent(),  # noqa: PLW1509 (one system call, and no thread of ours runs)
                 )
             self.daemons.append(LocalDaemon(name, directory, process))
 

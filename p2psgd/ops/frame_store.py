@@ -28,7 +28,7 @@ class FrameFile:
         """OSError if no file can be made in `directory`."""
         self.budget_bytes = budget_bytes
         self._segment_bytes = max(1, min(SEGMENT_BYTES, budget_bytes))
-        self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115, closed by close()
+        self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115 (closed by close())
         self._frames: list[int] = []  # held, by segment
         self._empty: list[int] = []  # segments of the file that hold none
         self._open = -1  # the segment that is being filled

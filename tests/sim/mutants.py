@@ -109,7 +109,7 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
     ),
     "incarnation-reused": (Edit(daemon, "Daemon.__init__", "disk.lives += 1", "disk.lives = 1"),),
     # sending and asking
-    "no-push-after-drain": (Edit(replica, R + "_hear", "self.parts.feeder.push(peer, now)", "pass"),),
+    "no-push-after-drain": (Edit(replica, R + "_take_in", "self.parts.feeder.push(peer, now)", "pass"),),
     "credit-never-given-back": (
         Edit(outbound, "Outbound.refill", "self.credit_bytes, False", "peer.credit, False"),
     ),
