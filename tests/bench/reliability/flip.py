@@ -30,6 +30,7 @@ def run(directory: Path) -> Report:
         start_all(nodes)
         node = nodes[0]
         node.first("checkpoint", since=0.0)
+        time.sleep(5 * PATIENCE_S)  # neither scrub nor checkpoint is near
         began = time.time()
         flip(node)
         quarantine = node.first("quarantine", since=began)
