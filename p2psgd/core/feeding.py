@@ -38,7 +38,8 @@ class Feeder:
         """Send along every cursor while there is credit, then of the snapshot."""
         if self.silent:
             return
-        self._feed(peer, now, pieces=1)  # however long the log is that comes before the rest
+        if peer.feed is not None:
+            self._feed(peer, now, pieces=1)  # however long the log is that comes before the rest
         for origin, cursor in list(peer.cursors.items()):
             if cursor.parked:
                 continue
@@ -59,7 +60,8 @@ class Feeder:
             else:
                 if cursor.last is not None and cursor.next > cursor.last:
                     del peer.cursors[origin]
-        self._feed(peer, now, pieces=None)
+        if peer.feed is not None:
+            self._feed(peer, now, pieces=None)
 
     def _feed(self, peer: Peer, now: float, *, pieces: int | None) -> None:
         """Send of the snapshot while there is credit, at most so many pieces."""

@@ -66,7 +66,7 @@ class Receiver:
             parts.out.order(Alarm(sentence))
             raise PeerError("digest", sentence)
         frame = pack_frame(FrameType.UPDATE, bytes(body))
-        apply_update(parts, header, words, frame, own=False)
+        apply_update(parts, origin, header, words, frame)
         parts.tally.applied += 1
         self._lacked_bytes = 0
         if origin == peer.origin:

@@ -300,7 +300,7 @@ class Replica:
             count=len(event.words),
         )
         frame = pack_frame(FrameType.UPDATE, pack_update(header, event.payload))
-        apply_update(self.parts, header, event.words, frame, own=True)
+        apply_update(self.parts, self.me, header, event.words, frame)
         self._congestion.made(event.mini_batch, self.sequence)
         self.parts.tally.indices_sent += len(event.words)
         self.parts.tally.own_bytes += len(frame)
@@ -352,9 +352,10 @@ class Replica:
         self._push_all(now)
 
     def _pass_time(self, now: float) -> None:
+        silence_s = self.timing.silence_s
         for peer in self.peers.values():
             silent_s = now - peer.heard
-            if silent_s > self.timing.silence_s:
+            if silent_s > silence_s:
                 words = f"nothing came from {peer.name} for {silent_s:.0f} s"
                 self.parts.out.order(Drop(peer.origin, "silent", words))
             elif now >= peer.status_due:
@@ -371,8 +372,8 @@ class Replica:
 
     def _follow_membership(self, now: float) -> None:
         """Pass on what membership wants, and see what its news mean for this node."""
-        parts = self.parts
-        for effect in self.membership.take_effects():
+        parts, membership = self.parts, self.parts.membership
+        for effect in membership.take_effects():
             if isinstance(effect, Note) and effect.kind == "evicted":
                 parts.counters.evictions_seen += 1
             if isinstance(effect, Send):
@@ -381,21 +382,24 @@ class Replica:
                     parts.out.send(peer, effect.frame)
             else:
                 parts.out.order(effect)
-        changed = self.membership.view is not self._view
+        before = self._view
+        changed = membership.view is not before
         if changed:
-            before, self._view = self._view, self.membership.view
+            self._view = membership.view
             self._upkeep.enter_view(before, now)
-        parts.joining.look(
-            self._view,
-            self.membership.admitted_in,
-            acks=parts.acks,
-            peers=self.peers,
-            frontier=self.frontier,
-            now=now,
-        )
+        if changed or not parts.joining.ready:
+            parts.joining.look(
+                self._view,
+                membership.admitted_in,
+                acks=parts.acks,
+                peers=parts.peers,
+                frontier=parts.state.frontier,
+                now=now,
+            )
         if changed:
             self.statuses.send_to_all(now)  # others wait to hear that this node knows the view
-        if self.ready != self._was_ready:
-            self._was_ready = self.ready
-            words = "this node is ready" if self.ready else f"this node is not ready: {self.waiting_for()}"
-            parts.out.order(Note("ready" if self.ready else "unready", words))
+        ready = parts.ready
+        if ready != self._was_ready:
+            self._was_ready = ready
+            words = "this node is ready" if ready else f"this node is not ready: {self.waiting_for()}"
+            parts.out.order(Note("ready" if ready else "unready", words))

@@ -65,13 +65,14 @@ class State:
         except PeerError:  # it has changed in memory
             return None
 
-    def apply(self, header: UpdateHeader, words: NDArray[np.uint32], frame: bytes) -> RangeWarning | None:
-        """Log, weights, frontier: the whole of an update that has passed every check."""
-        self.log.append(Origin(header.node, header.incarnation), header.sequence, frame)
-        return self._apply(header, words)
+    def apply(
+        self, origin: Origin, header: UpdateHeader, words: NDArray[np.uint32], frame: bytes
+    ) -> RangeWarning | None:
+        """Log, weights, frontier: the whole of an update of `origin` that has passed every check."""
+        self.log.append(origin, header.sequence, frame)
+        return self._apply(origin, header, words)
 
-    def _apply(self, header: UpdateHeader, words: NDArray[np.uint32]) -> RangeWarning | None:
-        origin = Origin(header.node, header.incarnation)
+    def _apply(self, origin: Origin, header: UpdateHeader, words: NDArray[np.uint32]) -> RangeWarning | None:
         contribution = header.digest - self.frontier.digest(origin)  # checked: what the header says is so
         warning = self.lattice.apply(words, header.step, contribution)
         for sweep in self.sweeps:
@@ -108,8 +109,9 @@ class State:
         self.log.adopt(saved, tail)
         for frame in restored.own:
             header, payload = parse_update(frame[PREFIX.size :], self.spec.weights)
-            if header.sequence == self.frontier.sequence(Origin(header.node, header.incarnation)) + 1:
-                self.apply(header, codec.decode(payload, header.count, self.spec.weights), frame)
+            origin = Origin(header.node, header.incarnation)
+            if header.sequence == self.frontier.sequence(origin) + 1:
+                self.apply(origin, header, codec.decode(payload, header.count, self.spec.weights), frame)
         return saved
 
     def exclusives(self, frontier: Mapping[Origin, tuple[int, int]]) -> dict[Origin, int]:
@@ -143,7 +145,8 @@ class State:
         self.log.adopt(sequences, intake.frames)
         for frame in again:
             header, payload = parse_update(frame[PREFIX.size :], self.spec.weights)
-            self._apply(header, codec.decode(payload, header.count, self.spec.weights))
+            origin = Origin(header.node, header.incarnation)
+            self._apply(origin, header, codec.decode(payload, header.count, self.spec.weights))
         return len(again)
 
     def held(

@@ -92,8 +92,7 @@ def decode(payload: bytes | bytearray | memoryview, count: int, weights: int) ->
     and nothing more.
     """
     _check_count(count, weights)  # before there is memory for it
-    words = np.empty(count, np.uint32)
-    return decode_into(payload, words, weights)
+    return _decode(payload, np.empty(count, np.uint32), weights)
 
 
 def decode_into(
@@ -104,6 +103,12 @@ def decode_into(
     For many updates in a row: memory that is there already costs no page faults, half of the time otherwise.
     """
     _check_count(len(words), weights)
+    return _decode(payload, words, weights)
+
+
+def _decode(
+    payload: bytes | bytearray | memoryview, words: NDArray[np.uint32], weights: int
+) -> NDArray[np.uint32]:
     fault = _native.decode(payload, weights, words)
     if fault is not None:
         raise _refusal(*fault, payload, len(words), weights)

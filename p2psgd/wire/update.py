@@ -24,7 +24,7 @@ _ZERO: Final = bytes(7)
 assert _CHECKED.size + _CHECKSUM.size == UPDATE_HEADER_BYTES
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every update, and that would take four times as long
 class UpdateHeader:
     """Who changed how many weights by how much.
 

@@ -32,7 +32,7 @@ class Setting:
         step = 1 + self.turns % 5
         digest = self.state.digest_after(ME, words, step)
         header = UpdateHeader(*ME, self.state.frontier.sequence(ME) + 1, digest, 1, step, len(words))
-        self.state.apply(header, words, b"frame")
+        self.state.apply(ME, header, words, b"frame")
 
     def scrub(self, begin: float) -> bool:
         """A whole one; it takes SCRUB_TICKS."""
