@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.effects import Alarm, Deliver, Effect, Halt, Reload
+from p2psgd.core.effects import Alarm, Deliver, Effect, Halt, Reload, Send
 from p2psgd.core.events import Event, OwnUpdateMade, SnapshotEnded, UpdateReceived
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.frames import FrameType
@@ -52,18 +52,20 @@ class Inspector:
         self._duplicating = any(isinstance(fault, Duplicated) for fault in scenario.faults)
         credit = scenario.credit_bytes
         self._under_way_max = credit + credit // DRAINED_SHARE + OVERSHOOT_BYTES
-        self._parsed: dict[tuple[Origin, FrameType, bytes], Event | None] = {}
+        self._parsed: dict[tuple[Origin, bytes], tuple[FrameType, Event | None]] = {}
 
     def parsed(
         self, peer: Origin, frame_type: FrameType, body: bytes | bytearray, parse: Parse
     ) -> Event | None:
         """The event of a control frame; a node tells all its peers the same, so it is parsed once."""
-        key = (peer, frame_type, bytes(body))
-        if key not in self._parsed:
-            if len(self._parsed) >= PARSED_MAX:
-                self._parsed.clear()
-            self._parsed[key] = parse(peer, frame_type, body)
-        return self._parsed[key]
+        known = self._parsed.get((peer, body := bytes(body)))
+        if known is not None and known[0] is frame_type:
+            return known[1]
+        if len(self._parsed) >= PARSED_MAX:
+            self._parsed.clear()
+        event = parse(peer, frame_type, body)
+        self._parsed[peer, body] = frame_type, event
+        return event
 
     def after_event(self, daemon: Daemon, event: Event, effects: list[Effect]) -> None:
         """Violation unless the node and what it orders are as they must be."""
@@ -74,6 +76,8 @@ class Inspector:
         delivered = []
         replaced = False
         for effect in effects:
+            if isinstance(effect, Send):
+                continue  # as most are
             if isinstance(effect, Deliver):
                 delivered.append(bytes(effect.body))
             elif isinstance(effect, Reload):

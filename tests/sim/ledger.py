@@ -122,8 +122,9 @@ class Book:
                 )
             if origin != replica.me:
                 self._ledger.spread[origin] = max(row[0], self._ledger.spread.get(origin, 0))
-        for origin in before.keys() - rows.keys():
-            raise Violation("I2", f"{label(replica.me)} has lost {label(origin)} from its frontier")
+        if not before.keys() <= rows.keys():
+            lost = min(before.keys() - rows.keys())
+            raise Violation("I2", f"{label(replica.me)} has lost {label(lost)} from its frontier")
         self._rows, self._version = dict(rows), replica.frontier.version
         self._bytes = self._expected.tobytes()
         return applied

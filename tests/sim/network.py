@@ -303,10 +303,9 @@ class Endpoint:
         while piece and not self.closing:
             place = reader.get_buffer()
             count = min(len(piece), len(place))
-            place[:count] = piece[:count]
+            place[:count], piece = piece[:count], piece[count:]
             reader.received(count)
             self.owner.bytes_received(self)
-            piece = piece[count:]
 
     def ended(self, words: str) -> None:
         """Socket."""

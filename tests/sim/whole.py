@@ -116,12 +116,11 @@ def check_all(daemons: list[Daemon], graves: Mapping[Origin, Grave], agreement: 
             raise Violation(
                 "I9", f"{label(daemon.me)} and {label(other.me)} have applied the same and differ"
             )
-    lives = {daemon.me: daemon for daemon in daemons}
+    lives = {daemon.me: bury(daemon) for daemon in daemons}
     for daemon in daemons:
         view = daemon.replica.membership.view
         for member in view.members if daemon.replica.ready else ():
-            living = lives.get(member)
-            last = graves.get(member) if living is None else bury(living)
+            last = lives.get(member) or graves.get(member)
             since = agreement.member_since(member, view.number)
             if agreement.member_since(daemon.me, view.number) > since:
                 continue  # what this one gave up before it was admitted it gives by snapshot
@@ -131,9 +130,10 @@ def check_all(daemons: list[Daemon], graves: Mapping[Origin, Grave], agreement: 
 
 def _check_floors(replica: Replica, member: Origin, rows: Mapping[Origin, int]) -> None:
     """I5, I10: nobody has given up what a READY member of its view lacks."""
+    floor_of = replica.log.floor
     for origin in replica.frontier:
-        floor = replica.log.floor(origin)
-        if floor > rows.get(origin, 0):
+        floor = floor_of(origin)
+        if floor and floor > rows.get(origin, 0):
             raise Violation(
                 "I5",
                 f"{label(replica.me)} has given up {label(origin)} up to {floor}, while {label(member)}, a "
