@@ -47,8 +47,10 @@ class Budget:
         this node's own checkpoint.
         """
         log, me = self._state.log, self._state.me
-        if ready and log.pressure > TRIM_FROM:
+        pressure = log.pressure
+        if ready and pressure > TRIM_FROM:
             self.trim(view, acks, saved, TRIM_TO)
+            pressure = log.pressure
         others = [member for member in view.members if member != me]
         sequence = self._state.frontier.sequence(me)
         beyond = [sequence - acks.applied(member, me) for member in others]
@@ -56,7 +58,7 @@ class Budget:
         in_shares = 0.0
         if most > 0:
             in_shares = 2 * len(view.members) * (own_bytes / sequence + ENTRY_BYTES) / log.capacity
-        self.fullness = max(log.pressure, in_shares * most)
+        self.fullness = max(pressure, in_shares * most)
         self.holders = []
         if self.fullness >= WARN:
             held = {}
@@ -74,8 +76,8 @@ class Budget:
             return acks.stable(origin, others)
 
         def durable(origin: Origin) -> int:
-            least = min((acks.durable(member, origin) for member in others), default=2**64)
-            return min(least, saved.get(origin, 0))
+            here = saved.get(origin, 0)
+            return here and min([here, *[acks.durable(member, origin) for member in others]])
 
         if view.number:
             self._state.log.trim(stable, durable, share=share)

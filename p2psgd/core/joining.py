@@ -77,4 +77,6 @@ class Joining:
 
 def lacks_floor(peer: Peer, frontier: Frontier) -> bool:
     """The peer's log no longer holds something that this node lacks."""
-    return any(row.floor > frontier.sequence(origin) for origin, row in peer.ahead.items())
+    return bool(peer.ahead) and any(
+        row.floor > frontier.sequence(origin) for origin, row in peer.ahead.items()
+    )
