@@ -50,9 +50,8 @@ from p2psgd.core.events import (
 )
 from p2psgd.core.explaining import explain
 from p2psgd.core.feeding import Feeder
-from p2psgd.core.frontier import Frontier, Origin
+from p2psgd.core.frontier import Origin
 from p2psgd.core.joining import Joining
-from p2psgd.core.lattice import Lattice
 from p2psgd.core.log import FrameStore, UpdateLog
 from p2psgd.core.membership import Membership
 from p2psgd.core.outbound import CREDIT_BYTES, Outbound
@@ -137,6 +136,11 @@ class Replica:
             repair=Repair(patience_s=timing.patience_s),
             saved={} if restored is None else state.restore(restored),
         )
+        self.lattice = state.lattice  # the weights
+        self.frontier = state.frontier  # what is applied
+        self.log = log  # what can be given to whoever lacks it
+        self.peers: Mapping[Origin, Peer] = parts.peers  # the linked ones
+        self.membership = parts.membership  # the view, and what is being decided
         self.snapshots = Snapshots(parts)
         self._quarantine = Quarantine(parts, self.snapshots)
         self.statuses = Statuses(parts)
@@ -149,31 +153,6 @@ class Replica:
         self._view = parts.membership.view
 
     # -- what others look at
-
-    @property
-    def lattice(self) -> Lattice:
-        """The weights."""
-        return self.parts.state.lattice
-
-    @property
-    def frontier(self) -> Frontier:
-        """What is applied."""
-        return self.parts.state.frontier
-
-    @property
-    def log(self) -> UpdateLog:
-        """What can be given to whoever lacks it."""
-        return self.parts.state.log
-
-    @property
-    def peers(self) -> Mapping[Origin, Peer]:
-        """The linked ones."""
-        return self.parts.peers
-
-    @property
-    def membership(self) -> Membership:
-        """The view, and what is being decided."""
-        return self.parts.membership
 
     @property
     def sequence(self) -> int:
