@@ -67,20 +67,16 @@ class Acknowledgements:
             if member not in (self._me, peer):
                 known = self._of(member)
                 known.tell(other.view, peer, now)
-                self._bridge(known, least)
+                applied = known.applied
+                for origin, sequence in least:
+                    if sequence > applied.get(origin, 0):
+                        applied[origin] = sequence
 
     def _of(self, life: Origin) -> _Known:
         known = self._known.get(life)
         if known is None:
             known = self._known[life] = _Known()
         return known
-
-    @staticmethod
-    def _bridge(known: _Known, least: list[tuple[Origin, int]]) -> None:
-        applied = known.applied
-        for origin, sequence in least:
-            if sequence > applied.get(origin, 0):
-                applied[origin] = sequence
 
     def keep(self, lives: Set[Origin]) -> None:
         """Forget all others."""

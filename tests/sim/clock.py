@@ -24,7 +24,8 @@ class Clock:
 
     def after(self, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
         """Plan an action for later."""
-        self.at(self.now + delay_s, action, *arguments)
+        self._count += 1
+        heappush(self._planned, (self.now + delay_s, self._count, action, arguments))
 
     def run_until(self, end: float) -> None:
         """Let time pass, with all that is planned for it."""

@@ -24,14 +24,11 @@ USER_TIMEOUT_PER_PATIENCE: Final = 4  # as the daemon sets TCP_USER_TIMEOUT
 class Socket(Protocol):
     """One end of a connection, as the network sees it."""
 
+    closing: bool  # nobody will ever read here again: what arrives is answered by a reset
+
     @property
     def reading(self) -> bool:
         """The process lives and is not paused."""
-        ...
-
-    @property
-    def gone(self) -> bool:
-        """Nobody will ever read here again: what arrives is answered by a reset."""
         ...
 
     def bytes_arrived(self, piece: bytes) -> None: ...
@@ -175,7 +172,7 @@ class Pipe:
                 self._stall()
                 return
             self._stalled_at = None
-            if self._target.gone:
+            if self._target.closing:
                 self._refuse()
                 return
             if not self._target.reading:
@@ -263,11 +260,6 @@ class Endpoint:
     def reading(self) -> bool:
         """Socket."""
         return not self.owner.paused
-
-    @property
-    def gone(self) -> bool:
-        """Socket."""
-        return self.closing
 
     def send(self, frame: bytes) -> None:
         """Hand over one whole frame; nothing is sent on a connection that is closing."""
