@@ -162,3 +162,13 @@ def test_there_is_room_for_a_peers_update_up_to_the_budget() -> None:
     assert not setting.budget.room(FRAME_BYTES + 1)
     setting.append(A, 1)
     assert not setting.budget.room(0)
+
+
+@pytest.mark.parametrize("saved", [0, 8])
+def test_a_node_alone_in_its_view_asks_nobody(saved: int) -> None:
+    setting = Setting(View(2, (ME,)))
+    setting.append(A, 80)
+    setting.saved = {A: saved}
+    setting.look()
+    assert setting.log.floor(A) == 10
+    assert setting.log.lost_durability == 10 - saved
