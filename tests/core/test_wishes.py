@@ -24,7 +24,7 @@ def test_wishes_that_are_fulfilled_ask_for_no_view(
     members: dict[int, int], here: dict[int, int], forbidden: set[int], ready: bool
 ) -> None:
     wishes, view = Wishes(Timing()), view_of(members, forbidden)
-    wish = wishes.next_view(view, here, ready=ready, now=0.0)
+    wish = wishes.next_view(view, here, evict=set(), ready=ready, now=0.0)
     assert wish is None or not wishes.fulfilled(view, here)
 
 
