@@ -19,6 +19,7 @@ from p2psgd.core.effects import Note
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.core.votes import NO_VIEW
+from p2psgd.wire import frames
 from tests.sim.chaos import Chaos
 from tests.sim.clock import Clock
 from tests.sim.convergence import Convergence
@@ -40,6 +41,7 @@ from tests.sim.whole import Grave, bury
 LARGE_LOG_BYTES: Final = 1 << 26
 SLICE: Final = 64  # coordinates in one turn, in place of a quarter of a million
 CHUNK_BYTES: Final = 256  # of a snapshot, in place of as many KiB
+BUFFER_BYTES: Final = 8 * 1024  # of a link, in place of 256 KiB: zeroing them took longer than the greeting
 
 
 class World:
@@ -199,13 +201,16 @@ class World:
 
 @contextmanager
 def small_pieces() -> Iterator[None]:
-    """Copies take several turns and snapshots several frames, though they are small."""
-    usual = sweeping.SLICE, snapshot_giving.CHUNK_BYTES
+    """Copies take several turns and snapshots several frames, though they are small; and so are the buffers
+    that every link has.
+    """
+    usual = sweeping.SLICE, snapshot_giving.CHUNK_BYTES, frames.BUFFER_BYTES
+    small = SLICE, CHUNK_BYTES, BUFFER_BYTES
     try:
-        sweeping.SLICE, snapshot_giving.CHUNK_BYTES = SLICE, CHUNK_BYTES  # type: ignore[misc]
+        sweeping.SLICE, snapshot_giving.CHUNK_BYTES, frames.BUFFER_BYTES = small  # type: ignore[misc]
         yield
     finally:
-        sweeping.SLICE, snapshot_giving.CHUNK_BYTES = usual  # type: ignore[misc]
+        sweeping.SLICE, snapshot_giving.CHUNK_BYTES, frames.BUFFER_BYTES = usual  # type: ignore[misc]
 
 
 def simulate(scenario: Scenario, *, tracing: bool = False) -> Outcome:
