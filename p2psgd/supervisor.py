@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from p2psgd.errors import ExitCode, UsageError
+from p2psgd.net.mesh import raise_failure
 
 FIRST_DELAY_S: Final = 0.1
 CRASHES_MAX: Final = 10  # in a row, of the same kind or without a mini-batch in between
@@ -69,6 +70,7 @@ class Supervisor:
     def start(self) -> None:
         """Start the trainer; returns at once."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="trainer")
+        self._task.add_done_callback(raise_failure)
 
     def finish(self) -> None:
         """The trainer was asked to end: it is not started again, however it does."""

@@ -44,6 +44,18 @@ def run(loop_factory: LoopFactory, scenario: Callable[[], Awaitable[None]]) -> N
         runner.run(body())
 
 
+def test_a_bug_in_the_supervisor_is_not_kept_until_it_stops(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        told: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+        watched = Watched("pass", progress=lambda: 1 // 0)
+        watched.supervisor.start()
+        await watched.until(lambda: bool(told))
+        assert isinstance(told[0], ZeroDivisionError)
+
+    run(loop_factory, scenario)
+
+
 def test_a_crashed_trainer_is_started_again_until_it_is_done(
     loop_factory: LoopFactory, tmp_path: Path
 ) -> None:
