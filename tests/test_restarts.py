@@ -56,13 +56,9 @@ def test_after_a_power_cut_nodes_go_on_before_any_trainer_is_there(tmp_path: Pat
         first, second = again = [place.start(number) for number in range(2)]
         daemons.extend(again)
         until(lambda: view(first).get("members_total") == 3, "it knows the run and its view")
-        missing = status(first)["view"]["members"]
-        until(lambda: "to learn that this node is back" in status(first)["not_ready"], "it waits for node-2")
-        done = command(
-            "remove",
-            next(row["id"] for row in missing if row["node"] not in ("node-0", "node-1")),
-            str(first.state),
-        )
+        waits = "waiting for node-2 to learn that this node is back, or to be removed"
+        until(lambda: status(first)["not_ready"] == waits, "it waits for node-2, and knows its name")
+        done = command("remove", "node-2", "--state", str(first.state))
         assert done.returncode == 0, done.stderr
         until(lambda: all(status(daemon)["ready"] for daemon in again), "both are ready")
         assert_replicas_identical(again)
@@ -83,6 +79,13 @@ def test_after_a_power_cut_nodes_go_on_before_any_trainer_is_there(tmp_path: Pat
         assert mini_batches(second) == before + 100  # it went on where it was
         assert len(assert_replicas_identical(again)) >= 4
         assert [event["kind"] for event in events(second)].count("restored") == 1
+
+        counts = [mini_batches(daemon) for daemon in again]
+        assert [daemon.stop() for daemon in again] == [0, 0]
+        third = [place.start(number) for number in range(2)]
+        daemons.extend(third)
+        until(lambda: all(daemon.run() for daemon in third), "they go on once more")
+        assert [mini_batches(daemon) for daemon in third] == counts  # also of a life without a trainer
 
 
 def test_a_node_with_a_run_still_names_a_trainer_that_never_attaches(tmp_path: Path) -> None:
@@ -108,6 +111,18 @@ def test_a_damaged_checkpoint_is_named_and_the_node_waits_for_its_trainer(tmp_pa
     assert told["run"] is None
     assert told["state"] == "waiting for a trainer"
     assert "without a checkpoint this node waits for its trainer" in told["alarms"][0]
+
+
+def test_votes_that_are_damaged_end_a_node_before_it_can_vote(tmp_path: Path) -> None:
+    place = Place(tmp_path, 1)
+    with all_stopped([place.start(0, *endless(calm(tmp_path)))]) as daemons:
+        until(lambda: mini_batches(daemons[0]) > 5, "training")
+        assert daemons[0].stop() == 0
+        (daemons[0].state / "votes.json").write_text("{}")
+        daemons.append(place.start(0))
+        code, words = ended(daemons[1])
+    assert code == 78
+    assert "votes.json is damaged, and a node that has forgotten its votes must not vote" in words
 
 
 def test_a_trainer_that_waits_until_its_node_is_ready_is_not_called_missing(tmp_path: Path) -> None:
