@@ -21,8 +21,8 @@ from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import Timing
 from p2psgd.durable.checkpoint import Checkpoint
 from p2psgd.durable.own_file import OwnFile
-from p2psgd.durable.restore import FOLDER, abandon
-from p2psgd.durable.store import CheckpointStore, Written
+from p2psgd.durable.restore import abandon
+from p2psgd.durable.store import Written
 from p2psgd.durable.votes_file import write_votes
 from p2psgd.errors import P2psgdError
 from p2psgd.ipc.host import TrainerState
@@ -59,7 +59,7 @@ class Keeper:
         self._state = state
         self._origin = origin
         self._timing = timing
-        self._store = CheckpointStore(state / FOLDER)
+        self._store = opened.store
         self._spec = opened.spec
         self._own = OwnFile(
             self._store.folder, opened.spec, on_error=self._own_failed, sync_s=timing.status_s

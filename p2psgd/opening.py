@@ -20,6 +20,7 @@ from p2psgd.core.votes import NO_VOTES, Votes
 from p2psgd.durable.checkpoint import TrainerState as KeptState
 from p2psgd.durable.restore import FOLDER, restore
 from p2psgd.durable.restore import Restored as Found
+from p2psgd.durable.store import CheckpointStore
 from p2psgd.durable.votes_file import read_votes
 from p2psgd.errors import CheckpointError, ExitCode, UsageError
 from p2psgd.ipc.host import TrainerState
@@ -39,6 +40,7 @@ class Opened:
     """
 
     spec: RunSpec
+    store: CheckpointStore
     coordinates: NDArray[np.int32]
     votes: Votes
     names: Mapping[int, str]
@@ -55,13 +57,14 @@ def open_run(state: Path, spec: RunSpec, coordinates: NDArray[np.int32], journal
     votes, names = read_votes(state, spec.fingerprint) or (NO_VOTES, {})
     found = restore(state / FOLDER, spec)
     if found is None:
-        return Opened(spec, coordinates, votes, names)
+        return Opened(spec, CheckpointStore(state / FOLDER), coordinates, votes, names)
     if found.checkpoint is not None:
         return _go_on(votes, names, found, journal)
     for warning in found.warnings:
         journal.alarm(warning)
     digest = codec.digest_coordinates(coordinates, spec.key)
-    return Opened(spec, coordinates, votes, names, Restored(coordinates, [], digest, [], found.own))
+    restored = Restored(coordinates, [], digest, [], found.own)
+    return Opened(spec, found.store, coordinates, votes, names, restored)
 
 
 def reopen_run(state: Path, journal: Journal) -> Opened | None:
@@ -105,4 +108,4 @@ def _go_on(votes: Votes, names: Mapping[int, str], found: Found, journal: Journa
     journal.note("restored", f"goes on from a checkpoint of {when} and {since} since")
     rows, coordinates = checkpoint.rows, checkpoint.coordinates
     restored = Restored(coordinates, rows, checkpoint.digest, checkpoint.tail, found.own)
-    return Opened(checkpoint.spec, coordinates, votes, names, restored, trainer, kept)
+    return Opened(checkpoint.spec, found.store, coordinates, votes, names, restored, trainer, kept)

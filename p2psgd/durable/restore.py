@@ -33,9 +33,10 @@ class Restored:
 
     `own` are UPDATE frames of this node's former lives beyond it, of each life in order and without a hole:
     to be applied like a peer's. `previous` is the last of those lives, None if nothing of it can be read.
-    `warnings` are sentences for people.
+    `warnings` are sentences for people; `store` knows now which checkpoints are damaged.
     """
 
+    store: CheckpointStore
     checkpoint: Checkpoint | None
     own: list[bytes]
     previous: Origin | None
@@ -48,9 +49,10 @@ def restore(folder: Path, spec: RunSpec | None) -> Restored | None:
     `spec` None: of whichever run the checkpoint is; without one, own updates are of no use and not read.
     UsageError if it is of another run, or cannot be read.
     """
-    checkpoint, warnings = CheckpointStore(folder).latest()
+    store = CheckpointStore(folder)
+    checkpoint, warnings = store.latest()
     if spec is None and checkpoint is None:
-        return Restored(None, [], None, warnings) if warnings else None
+        return Restored(store, None, [], None, warnings) if warnings else None
     if spec is None:
         assert checkpoint is not None
         spec = checkpoint.spec
@@ -82,7 +84,7 @@ def restore(folder: Path, spec: RunSpec | None) -> Restored | None:
         _take_back(checkpoint, sent)
     elif previous is None and not warnings:
         return None
-    return Restored(checkpoint, own, previous, warnings)
+    return Restored(store, checkpoint, own, previous, warnings)
 
 
 def abandon(folder: Path) -> Path | None:

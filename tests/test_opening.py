@@ -1,0 +1,90 @@
+"""What a node goes on from, of real files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from p2psgd.core.frontier import Origin
+from p2psgd.core.view import View
+from p2psgd.core.votes import NO_VOTES, Votes
+from p2psgd.durable.restore import FOLDER
+from p2psgd.durable.store import CheckpointStore
+from p2psgd.durable.votes_file import write_votes
+from p2psgd.errors import UsageError
+from p2psgd.opening import open_run, reopen_run
+from p2psgd.ops.journal import Journal
+from tests.durable.states import ME, SPEC, checkpoint
+
+INITIAL = np.zeros(SPEC.weights, np.int32)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state directory with two checkpoints and votes."""
+    store = CheckpointStore(tmp_path / FOLDER)
+    for updates in (5, 7):
+        store.write(checkpoint(updates=updates, trainer=False))
+    write_votes(tmp_path, SPEC.fingerprint, Votes(View(3, (ME,), founding=5)), {ME.node: "node-0"})
+    return tmp_path
+
+
+def damage(state: Path, number: int) -> None:
+    path = CheckpointStore(state / FOLDER).path(number)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def test_a_checkpoint_tells_the_run_and_the_votes_the_members(state: Path) -> None:
+    journal = Journal(state)
+    opened = reopen_run(state, journal)
+    assert opened is not None
+    assert opened.restored is not None
+    assert (opened.spec, opened.votes.view.number, opened.names) == (SPEC, 3, {ME.node: "node-0"})
+    assert np.array_equal(opened.coordinates, checkpoint(updates=7).coordinates)
+    assert [event["kind"] for event in journal.events.latest] == ["restored"]
+
+
+def test_a_directory_without_a_checkpoint_tells_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    assert reopen_run(tmp_path, journal) is None
+    opened = open_run(tmp_path, SPEC, INITIAL, journal)
+    assert (opened.restored, opened.votes, opened.names) == (None, NO_VOTES, {})
+    assert opened.coordinates is INITIAL
+    assert not journal.events.latest
+
+
+def test_what_is_damaged_is_named_and_the_one_before_is_used(state: Path) -> None:
+    damage(state, 2)
+    journal = Journal(state)
+    opened = reopen_run(state, journal)
+    assert opened is not None
+    assert np.array_equal(opened.coordinates, checkpoint(updates=5).coordinates)
+    assert ["checkpoint-00000002" in alarm for alarm in journal.alarms] == [True]
+
+
+def test_the_next_checkpoint_takes_the_place_of_a_damaged_one(state: Path) -> None:
+    """Else the whole one before it would go, and with the new one alone there would be none in reserve."""
+    damage(state, 2)
+    opened = reopen_run(state, Journal(state))
+    assert opened is not None
+    opened.store.write(checkpoint(updates=9, trainer=False))
+    assert opened.store.numbers() == [1, 3]
+
+
+def test_with_all_damaged_only_a_trainer_knows_the_run(state: Path) -> None:
+    damage(state, 1)
+    damage(state, 2)
+    journal = Journal(state)
+    assert reopen_run(state, journal) is None
+    assert all(
+        alarm.endswith("without a checkpoint this node waits for its trainer") for alarm in journal.alarms
+    )
+    assert open_run(state, SPEC, INITIAL, journal).votes.view.members == (ME,)
+
+
+def test_votes_of_another_run_are_refused(state: Path) -> None:
+    write_votes(state, bytes(32), Votes(View(3, (Origin(1, 1),), founding=5)), {})
+    with pytest.raises(UsageError, match=r"holds the votes of run 0{16}.*--state"):
+        reopen_run(state, Journal(state))
