@@ -59,6 +59,7 @@ class Keeper:
         self._state = state
         self._origin = origin
         self._timing = timing
+        self._loop = asyncio.get_running_loop()  # for the thread that the own file starts now
         self._store = opened.store
         self._spec = opened.spec
         self._own = OwnFile(
@@ -76,7 +77,6 @@ class Keeper:
         self._votes: SaveVotes | None = None  # the latest that is being written, or is to be
         self._idle = asyncio.Event()
         self._store_free = asyncio.Lock()  # one thread at a time
-        self._loop = asyncio.get_running_loop()
 
     # -- votes
 
