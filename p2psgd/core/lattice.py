@@ -43,7 +43,7 @@ class Lattice:
 
     def __init__(self, coordinates: NDArray[np.int32], *, key: int) -> None:
         self.coordinates = coordinates
-        self.magnitude_max = _magnitude_max(coordinates)
+        self.magnitude_max = magnitude_of(coordinates)
         self.key = key
         self._warned = self.magnitude_max > codec.COORDINATE_WARN
         self.initial_digest = self.recompute_digest()
@@ -53,12 +53,14 @@ class Lattice:
         """sum(coordinate_i * h(i)) mod 2^64 over the real weights, not the running sum."""
         return codec.digest_coordinates(self.coordinates, self.key)
 
-    def replace(self, coordinates: NDArray[np.int32], digest: int) -> None:
-        """Take over other coordinates int32 (P,), checked to have this digest; nobody else may write them."""
+    def replace(self, coordinates: NDArray[np.int32], digest: int, magnitude: int | None = None) -> None:
+        """Take over other coordinates int32 (P,), checked to have this digest, the largest of which has that
+        magnitude, if it is known; nobody else may write them.
+        """
         assert coordinates.shape == self.coordinates.shape, (coordinates.shape, self.coordinates.shape)
         self.coordinates = coordinates
         self.digest = digest
-        self.magnitude_max = _magnitude_max(coordinates)
+        self.magnitude_max = magnitude_of(coordinates) if magnitude is None else magnitude
         self._warned = self.magnitude_max > codec.COORDINATE_WARN
 
     def apply(self, words: NDArray[np.uint32], step: int, contribution: int) -> RangeWarning | None:
@@ -79,6 +81,6 @@ class Lattice:
         return None
 
 
-def _magnitude_max(coordinates: NDArray[np.int32]) -> int:
+def magnitude_of(coordinates: NDArray[np.int32]) -> int:
     """Largest |coordinate|, without a copy of them all."""
     return max(int(coordinates.max(initial=0)), -int(coordinates.min(initial=0)))

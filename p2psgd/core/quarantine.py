@@ -72,7 +72,7 @@ class Quarantine:
         parts, damage = self._parts, rebuild.describe()
         parts.sweeping.abort()
         parts.sweeping.scrub_due = now  # the status is to say that all is well as soon as that is known
-        parts.state.replace(rebuild.coordinates, rebuild.rows, rebuild.digest)
+        parts.state.replace(rebuild.coordinates, rebuild.rows, rebuild.digest, rebuild.magnitude)
         parts.quarantined = parts.mending = parts.feeder.silent = False
         parts.counters.mendings += 1
         words = f"the weights were made anew from the last checkpoint and {rebuild.applied} updates since"

@@ -14,6 +14,7 @@ import numpy as np
 
 from p2psgd.core.damage import NAMED_MAX, name_weights
 from p2psgd.core.frontier import Origin
+from p2psgd.core.lattice import magnitude_of
 from p2psgd.core.restored import Restored
 from p2psgd.core.scrub import Scrub
 from p2psgd.core.state import State
@@ -21,7 +22,7 @@ from p2psgd.core.sweeping import SLICE
 from p2psgd.wire import codec
 from p2psgd.wire.messages import FrontierRow
 
-PIECE_WORDS: Final = 1 << 16  # applied in one turn,
+PIECE_WORDS: Final = 1 << 15  # applied in one turn, in a good millisecond,
 UPDATE_WORDS: Final = 256  # where an update takes as long as so many words, however few it has
 
 
@@ -35,6 +36,7 @@ class Rebuild:
         self.coordinates = saved.coordinates
         self.key = state.spec.key
         self.digest = state.digest_of(saved.rows)
+        self.magnitude = 0  # of the largest coordinate
         self.applied = 0  # updates since the checkpoint
         self._rows = {Origin(row.node, row.incarnation): row for row in saved.rows}
         self._state = state
@@ -59,6 +61,7 @@ class Rebuild:
         self._compared = min(start + SLICE, len(live))
         part = slice(start, self._compared)
         wrong = np.flatnonzero(live[part] != self.coordinates[part])  # both change alike from here on
+        self.magnitude = max(self.magnitude, magnitude_of(self.coordinates[part]))
         self._wrong += (start + wrong[: NAMED_MAX - len(self._wrong)]).tolist()
         self._wrong_count += len(wrong)
         return self._scrub.advance(SLICE)
@@ -86,7 +89,9 @@ class Rebuild:
                     raise LookupError(
                         f"update {header.sequence} of {origin.node:016x} does not go on from the one before"
                     )
-                codec.apply_coordinates(self.coordinates, words, header.step)
+                magnitude, _ = codec.apply_coordinates(self.coordinates, words, header.step)
+                if self._compared:  # what came before is looked at as a whole
+                    self.magnitude = max(self.magnitude, magnitude)
                 self._scrub.note(words, header.step)
                 self.digest = (self.digest + contribution) % 2**64
                 row = FrontierRow(*origin, header.sequence, header.digest, mini_batch=header.mini_batch)

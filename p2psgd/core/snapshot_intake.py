@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.frontier import Origin
+from p2psgd.core.lattice import magnitude_of
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES, FrameType, pack_frame
@@ -53,6 +54,7 @@ class SnapshotIntake:
         self.began: dict[Origin, tuple[int, int]] = {}
         self.coordinates: NDArray[np.int32] = np.empty(weights, np.int32)
         self.digest = digest
+        self.magnitude = 0  # of the largest coordinate that came
         self._key = key
         self._digest_left = digest  # less that of the coordinates that came
         self._taken = 0
@@ -71,7 +73,8 @@ class SnapshotIntake:
             raise _refusal(f"{end} coordinates came for {len(self.coordinates)} weights")
         part = self.coordinates[self._taken : end]
         part[:] = np.frombuffer(body, "<i4")
-        magnitude = max(int(part.max()), -int(part.min()))
+        magnitude = magnitude_of(part)
+        self.magnitude = max(self.magnitude, magnitude)
         if magnitude > codec.COORDINATE_MAX:
             raise _refusal(f"a coordinate of magnitude {magnitude} is beyond {codec.COORDINATE_MAX}")
         self._digest_left = (

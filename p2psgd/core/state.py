@@ -88,10 +88,18 @@ class State:
         """That of a replica of this run at the frontier `rows`."""
         return (self.lattice.initial_digest + sum(row.digest for row in rows)) % U64_MODULUS
 
-    def replace(self, coordinates: NDArray[np.int32], rows: list[FrontierRow], digest: int) -> None:
-        """Other weights int32 (P,) and their frontier. Sweeps under way are dropped."""
+    def replace(
+        self,
+        coordinates: NDArray[np.int32],
+        rows: list[FrontierRow],
+        digest: int,
+        magnitude: int | None = None,
+    ) -> None:
+        """Other weights int32 (P,), as Lattice.replace wants them, and their frontier. Sweeps under way are
+        dropped.
+        """
         self.sweeps.clear()
-        self.lattice.replace(coordinates, digest)
+        self.lattice.replace(coordinates, digest, magnitude)
         self.frontier.replace(rows)
 
     def restore(self, restored: Restored) -> dict[Origin, int]:
@@ -141,7 +149,7 @@ class State:
             for frame in self._held(origin, last, self.frontier.sequence(origin))
         ]
         sequences = {origin: sequence for origin, (sequence, _) in intake.frontier.items()}
-        self.replace(intake.coordinates, rows, intake.digest)
+        self.replace(intake.coordinates, rows, intake.digest, intake.magnitude)
         self.log.adopt(sequences, intake.frames)
         for frame in again:
             header, payload = parse_update(frame[PREFIX.size :], self.spec.weights)

@@ -55,6 +55,7 @@ def test_a_node_mends_itself_from_its_checkpoint_and_its_log(clusters: Clusters,
     flip(hurt)
     find(cluster)
     assert hurt.lattice.recompute_digest() == hurt.lattice.digest
+    assert hurt.lattice.magnitude_max == np.abs(hurt.lattice.coordinates).max()
     assert hurt.frontier.rows() == rows
     words = f"the weights were made anew from the last checkpoint and {3 * size} updates since"
     assert cluster.noted("mended") == [(0, f"{words}: {named(hurt)}")]
@@ -84,6 +85,7 @@ def test_it_goes_on_in_pieces_while_updates_come(clusters: Clusters, monkeypatch
         cluster.give(1, own_update([turns, 2500, 4990], mini_batch=5 + turns))
         cluster.settle()
         assert hurt.frontier.sequence(cluster.replica(1).me) == 5 + turns
+    assert hurt.lattice.magnitude_max == np.abs(hurt.lattice.coordinates).max()
     assert turns == 3 + 5  # three updates or a fifth of the weights in each
     [(_, told)] = cluster.noted("mended")
     assert told.count(" instead of ") == 3

@@ -86,6 +86,7 @@ def test_a_whole_snapshot_is_taken_as_it_was(bytes_each: int) -> None:
     intake = take(donor.intake(4), donor.chunks(bytes_each), donor.tail(*TAIL))
     assert intake.coordinates.dtype == np.int32
     assert intake.coordinates.tobytes() == donor.coordinates.tobytes()
+    assert intake.magnitude == np.abs(donor.coordinates).max()
     assert intake.frontier == {Origin(*row[:2]): (row.sequence, row.digest) for row in donor.rows}
     assert intake.frames == [(*entry, pack_frame(FrameType.UPDATE, donor.bodies[entry])) for entry in TAIL]
 

@@ -232,7 +232,7 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
             rebuild,
             "Rebuild._catch_up",
             "codec.apply_coordinates(",
-            "header.sequence % 3 and codec.apply_coordinates(",
+            "(0, 0) if header.sequence % 3 else codec.apply_coordinates(",
         ),
         Edit(
             rebuild,
