@@ -196,7 +196,9 @@ class Keeper:
             self._host.alarm(warning)
         found = None
         if checkpoint is not None:
-            found = Restored(checkpoint.coordinates, checkpoint.rows, checkpoint.digest, checkpoint.tail, [])
+            found = Restored(
+                checkpoint.coordinates, checkpoint.rows, checkpoint.digest, list(checkpoint.tail), []
+            )
         self._host.handle(CheckpointRead(found))
 
     def _end(self, *, written: bool) -> None:

@@ -82,7 +82,7 @@ def _event_of_message(peer: Origin, message: Message) -> Event | None:
         case SnapshotRequest():
             return SnapshotAsked(peer)
         case SnapshotMeta() as meta:
-            return SnapshotBegun(peer, parse_frontier(meta.frontier), meta.digest, meta.tail)
+            return SnapshotBegun(peer, parse_frontier(meta.frontier), meta.digest)
         case SnapshotEnd() as end:
-            return SnapshotEnded(peer, end.words)
+            return SnapshotEnded(peer, end.words, end.tail)
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.effects import NextTurn, WriteCheckpoint
+from p2psgd.core.effects import WriteCheckpoint
 from p2psgd.core.frontier import Origin
 from p2psgd.core.parts import Parts
 
@@ -31,14 +31,14 @@ class Checkpoints:
         busy = self._parts.sweeping.copying or self._writing is not None
         if self._wanted and not busy and not self._parts.quarantined:
             self._parts.sweeping.begin_copy(self._order)
-            self._parts.out.order(NextTurn())
 
     def _order(self, coordinates: NDArray[np.int32]) -> None:
         self._wanted = False
         state = self._parts.state
         rows, self._coordinates = state.frontier.rows(), coordinates
         self._writing = {Origin(row.node, row.incarnation): row.sequence for row in rows}
-        tail = [frame for _, _, frame in state.log.tail(self._saved_by_others)]
+        state.log.hold()
+        tail = state.log.tail(self._saved_by_others)
         self._parts.out.order(WriteCheckpoint(coordinates, rows, state.digest_of(rows), tail))
 
     def _saved_by_others(self, origin: Origin) -> int:
@@ -52,5 +52,6 @@ class Checkpoints:
             self._parts.saved.update(self._writing)
         self._writing = None
         if self._coordinates is not None:
+            self._parts.state.log.release()
             self._parts.sweeping.take_back(self._coordinates)
             self._coordinates = None

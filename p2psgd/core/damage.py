@@ -11,11 +11,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.core.frontier import Origin
+from p2psgd.core.log import UpdateLog
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.core.snapshot_intake import SnapshotIntake
 from p2psgd.core.state import State
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
+from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.update import parse_update
 
 NAMED_MAX: Final = 3
@@ -28,26 +30,25 @@ class Damage:
         self._coordinates = state.lattice.coordinates  # adopting puts others into their place
         self._applied = {origin: state.frontier.sequence(origin) for origin in state.frontier}
 
-    def describe(self, intake: SnapshotIntake, state: State) -> str:
-        """One sentence; `state` is that after the adoption of `intake`."""
-        if not self._add_lacking(intake):
+    def describe(self, rows: list[FrontierRow], state: State) -> str:
+        """One sentence; `rows` are the snapshot's, `state` is that after its adoption."""
+        if not self._add_lacking(rows, state.log):
             return "which weights were wrong cannot be told: updates came in between that no log holds"
         return name_differences(state.spec, self._coordinates, state.lattice.coordinates)
 
-    def _add_lacking(self, intake: SnapshotIntake) -> bool:
+    def _add_lacking(self, rows: list[FrontierRow], log: UpdateLog) -> bool:
         """Bring the old coordinates to where the snapshot is; False if frames for that are missing."""
-        lacking = sum(
-            max(0, sequence - self._applied.get(origin, 0))
-            for origin, (sequence, _) in intake.frontier.items()
-        )
         weights = len(self._coordinates)
-        for origin, sequence, frame in intake.frames:
-            if sequence > self._applied.get(origin, 0):
+        for row in rows:
+            origin = Origin(row.node, row.incarnation)
+            for sequence in range(self._applied.get(origin, 0) + 1, row.sequence + 1):
+                frame = log.frame(origin, sequence)
+                if frame is None:
+                    return False
                 header, payload = parse_update(frame[PREFIX.size :], weights)
                 words = codec.decode(payload, header.count, weights)
                 codec.apply_coordinates(self._coordinates, words, header.step)
-                lacking -= 1
-        return not lacking
+        return True
 
 
 def name_differences(spec: RunSpec, old: NDArray[np.int32], new: NDArray[np.int32]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.frontier import Origin
+from p2psgd.core.tail import Tail
 from p2psgd.core.votes import Votes
 from p2psgd.wire.messages import FrontierRow
 
@@ -98,13 +99,13 @@ class WriteCheckpoint:
     """Write this state to disk and say CheckpointWritten.
 
     `coordinates` int32 (P,) is a copy that nobody changes until then; `rows` its frontier; `tail` the UPDATE
-    frames, in an order in which each origin's sequences ascend, that not every member has in a checkpoint.
+    frames that not every member has in a checkpoint.
     """
 
     coordinates: NDArray[np.int32]
     rows: list[FrontierRow]
     digest: int
-    tail: list[bytes]
+    tail: Tail
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,14 +120,11 @@ class SnapshotAsked:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotBegun:
-    """A peer begins to send its replica: `rows` and `digest` are those of the snapshot, `tail` frames come
-    after the coordinates.
-    """
+    """A peer begins to send its replica: `rows` and `digest` are those of the snapshot."""
 
     peer: Origin
     rows: list[FrontierRow]
     digest: int
-    tail: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +145,11 @@ class SnapshotTailReceived:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEnded:
-    """The snapshot is whole, or `words` say why there is none."""
+    """The snapshot is whole, with `tail` frames of the sender's log, or `words` say why there is none."""
 
     peer: Origin
     words: str
+    tail: int
 
 
 @dataclass(frozen=True, slots=True)

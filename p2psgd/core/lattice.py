@@ -53,14 +53,17 @@ class Lattice:
         """sum(coordinate_i * h(i)) mod 2^64 over the real weights, not the running sum."""
         return codec.digest_coordinates(self.coordinates, self.key)
 
-    def replace(self, coordinates: NDArray[np.int32], digest: int, magnitude: int | None = None) -> None:
-        """Take over other coordinates int32 (P,), checked to have this digest, the largest of which has that
-        magnitude, if it is known; nobody else may write them.
+    def replace(
+        self, coordinates: NDArray[np.int32], digest: int, *, magnitude_max: int | None = None
+    ) -> None:
+        """Take over other coordinates int32 (P,), checked to have this digest; nobody else may write them.
+
+        `magnitude_max`: that none is beyond; None: look at all of them.
         """
         assert coordinates.shape == self.coordinates.shape, (coordinates.shape, self.coordinates.shape)
         self.coordinates = coordinates
         self.digest = digest
-        self.magnitude_max = magnitude_of(coordinates) if magnitude is None else magnitude
+        self.magnitude_max = magnitude_of(coordinates) if magnitude_max is None else magnitude_max
         self._warned = self.magnitude_max > codec.COORDINATE_WARN
 
     def apply(self, words: NDArray[np.uint32], step: int, contribution: int) -> RangeWarning | None:

@@ -3,90 +3,27 @@
 One log for all peers: a slow peer is a cursor that lags, not a queue that grows. Everything is kept until
 the budgets are needed, in RAM and then, if there is a store, in the store. What may leave then is the
 owner's decision (`trim`); an append never drops anything, it is the owner who asks for `room` first.
+Whatever could take long is done in parts, so that no turn of the loop is long.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heapreplace
-from typing import Final, Protocol
+from typing import Final
 
+from p2psgd.core.frame_store import Entry, FrameStore, entry_of, place_of
 from p2psgd.core.frontier import Origin
+from p2psgd.core.lane import Lane
+from p2psgd.core.tail import Tail
 
 ENTRY_BYTES: Final = (
-    120  # of RAM that a frame costs beside its own bytes, wherever those are: see test_log.py
+    120  # of RAM that a frame costs beside its own bytes, wherever those are: see test_log_cost.py
 )
 SPILL_BYTES: Final = 256 * 1024  # go to the store at a time: little enough to stall no turn of the loop
-SHED_MAX: Final = 1 << 14  # entries dropped at a time: each takes about a microsecond, and the loop waits
-_GONE: Final = 0
-_LENGTH_BITS: Final = 32
-
-
-class FrameStore(Protocol):
-    """A place for frames beyond RAM. What it holds need not outlive the process."""
-
-    def write(self, frame: bytes) -> int:
-        """Keep a frame; returns its handle, which is not negative. OSError if it cannot."""
-
-    def read(self, handle: int, length: int) -> bytes:
-        """The frame of `length` bytes; OSError if it cannot be had again as it was."""
-
-    def free(self, handle: int, length: int) -> None:
-        """The frame will not be read any more."""
-
-
-@dataclass(slots=True)
-class _Lane:
-    """One origin's entries, from floor + 1 on, at the indices from `start` on.
-
-    An entry is the frame, or where the store has it: handle << 32 | length, half the size of a tuple. Those
-    before `start` have left and are cut off together. Arrivals say which lane's entry is the oldest.
-    """
-
-    floor: int = 0
-    entries: list[bytes | int] = field(default_factory=list)
-    arrivals: array[int] = field(default_factory=lambda: array("Q"))
-    start: int = 0
-    in_ram: int = 0  # no entry before this index is in RAM
-    frame_bytes: int = 0
-
-    @property
-    def last(self) -> int:
-        return self.floor + len(self.entries) - self.start
-
-    def oldest_in_ram(self) -> int:
-        """Index of it, or the number of entries if none is."""
-        index, entries = self.in_ram, self.entries
-        while index < len(entries) and isinstance(entries[index], int):
-            index += 1
-        self.in_ram = index
-        return index
-
-    def pop(self) -> bytes | int:
-        """Take the oldest entry out."""
-        entry = self.entries[self.start]
-        self.entries[self.start] = _GONE
-        self.start += 1
-        self.floor += 1
-        if 2 * self.start > len(self.entries):
-            self._cut()
-        return entry
-
-    def prepend(self, frames: list[bytes]) -> None:
-        """Put frames before the oldest entry, as old as that."""
-        self._cut()
-        arrival = self.arrivals[0] if self.arrivals else 0
-        self.entries[:0] = frames
-        self.arrivals[:0] = array("Q", [arrival]) * len(frames)
-        self.floor -= len(frames)
-        self.in_ram = 0
-
-    def _cut(self) -> None:
-        del self.entries[: self.start], self.arrivals[: self.start]
-        self.in_ram = max(0, self.in_ram - self.start)
-        self.start = 0
+SHED_MAX: Final = 1 << 14  # entries trimmed at a time: each takes about a microsecond, and the loop waits
+TIDY_MAX: Final = 1 << 12  # entries let go in one turn of many
 
 
 class UpdateLog:
@@ -102,7 +39,8 @@ class UpdateLog:
         self.bytes_stored = 0  # of frames in the store
         self.lost_durability = 0  # entries trimmed that not every member had durably
         self.unreadable = 0  # times that the store could not give back a frame
-        self._lanes: dict[Origin, _Lane] = {}
+        self._lanes: dict[Origin, Lane] = {}
+        self._leaving: list[Lane] = []  # that nobody will ask for any more
         self._arrival = 0
         self._store = store
         self._taking = store is not None  # the store took what it was given last
@@ -134,11 +72,9 @@ class UpdateLog:
         """
         lane = self._lanes.get(origin)
         if lane is None:
-            lane = self._lanes[origin] = _Lane()
+            lane = self._lanes[origin] = Lane()
         assert sequence == lane.last + 1, (origin, sequence, lane.last)
-        lane.entries.append(frame)
-        lane.arrivals.append(self._arrival)
-        lane.frame_bytes += len(frame)
+        lane.append(frame, self._arrival)
         self._arrival += 1
         self.bytes_held += len(frame) + ENTRY_BYTES
         if self.bytes_held > self.budget_bytes and self._taking:
@@ -149,12 +85,15 @@ class UpdateLog:
         lane = self._lanes.get(origin)
         if lane is None or not lane.floor < sequence <= lane.last:
             return None
-        entry = lane.entries[lane.start + sequence - lane.floor - 1]
+        return self.frame_of(lane.entries[lane.index(sequence)])
+
+    def frame_of(self, entry: Entry) -> bytes | None:
+        """What stands for an entry of a lane; None if the store cannot read it."""
         if isinstance(entry, bytes):
             return entry
         assert self._store is not None
         try:
-            return self._store.read(*_place(entry))
+            return self._store.read(*place_of(entry))
         except OSError:
             self.unreadable += 1
             return None
@@ -195,49 +134,83 @@ class UpdateLog:
                 total += beyond * ENTRY_BYTES + lane.frame_bytes * beyond // held
         return total
 
-    def tail(self, acknowledged: Callable[[Origin], int]) -> list[tuple[Origin, int, bytes]]:
-        """The entries beyond what is acknowledged, each origin's ascending and without holes to its last:
-        one that the store cannot read is left out with those before it.
-        """
-        tail = []
-        for origin, lane in self._lanes.items():
-            part: list[tuple[Origin, int, bytes]] = []
-            for sequence in range(max(lane.floor, acknowledged(origin)) + 1, lane.last + 1):
-                frame = self.frame(origin, sequence)
-                if frame is None:
-                    part.clear()
-                else:
-                    part.append((origin, sequence, frame))
-            tail += part
-        return tail
+    def tail(self, acknowledged: Callable[[Origin], int]) -> Tail:
+        """The entries beyond what is acknowledged. Whoever reads it holds the store (`hold`)."""
+        lanes = [
+            lane.entries[lane.index(max(lane.floor, acknowledged(origin)) + 1) :]
+            for origin, lane in self._lanes.items()
+            if lane.floor < lane.last
+        ]
+        return Tail(lanes, self._store)
 
-    def adopt(self, frontier: Mapping[Origin, int], tail: Iterable[tuple[Origin, int, bytes]]) -> None:
-        """Become the log of a replica taken from a snapshot, at `frontier`.
+    def hold(self) -> None:
+        """Somebody reads a tail: what leaves the log meanwhile can still be read in the store."""
+        if self._store is not None:
+            self._store.hold()
 
-        `tail`: frames that came with it, each origin's ascending without holes up to the frontier. What the
-        log holds beyond the frontier stays if it goes on from there without a hole; all else goes.
+    def release(self) -> None:
+        """It is read."""
+        if self._store is not None:
+            self._store.release()
+
+    # -- becoming another replica's log
+
+    def start(self, origin: Origin, floor: int) -> None:
+        """In an empty log: what comes of `origin` comes after that."""
+        assert origin not in self._lanes, origin
+        self._lanes[origin] = Lane(floor)
+
+    def receive(self, lane: Lane, frame: bytes) -> None:
+        """Take the frame before all those in `lane`, which is to be adopted, or else to be discarded: its
+        entries stand there from the newest to the oldest. It counts as held, and goes to the store if RAM is
+        over its budget.
         """
-        given: dict[Origin, list[tuple[int, bytes]]] = {}
-        for origin, sequence, frame in tail:
-            given.setdefault(origin, []).append((sequence, frame))
-        for origin in dict.fromkeys((*self._lanes, *frontier, *given)):
-            self._join(origin, frontier.get(origin, 0), given.get(origin, []))
+        self.bytes_held += len(frame) + ENTRY_BYTES
+        lane.floor -= 1
+        lane.frame_bytes += len(frame)
+        entry = None
         if self.bytes_held > self.budget_bytes and self._taking:
-            self._spill()
+            entry = self._store_one(frame)
+            if self.bytes_held > self.budget_bytes:
+                self._spill()
+        lane.entries.append(frame if entry is None else entry)
+        lane.in_ram = 0 if entry is None else lane.in_ram + 1
 
-    def _join(self, origin: Origin, applied: int, frames: list[tuple[int, bytes]]) -> None:
-        """Make one origin's entries those in `frames`, that end at `applied`, and what goes on from there."""
-        first = applied - len(frames) + 1
-        assert [sequence for sequence, _ in frames] == list(range(first, applied + 1)), (origin, applied)
-        lane = self._lanes.setdefault(origin, _Lane())
-        goes_on = lane.floor <= applied < lane.last
-        while lane.floor < (applied if goes_on else lane.last):
-            self._drop_oldest(lane)
-        lane.floor = applied
-        lane.prepend([frame for _, frame in frames])
-        frame_bytes = sum(len(frame) for _, frame in frames)
-        lane.frame_bytes += frame_bytes
-        self.bytes_held += frame_bytes + ENTRY_BYTES * len(frames)
+    def adopt(self, received: Mapping[Origin, Lane], applied_again: Mapping[Origin, int]) -> None:
+        """Become the log of a replica taken from a snapshot: `received` has a lane for each of its origins.
+
+        What this log holds beyond them stays; it has been applied again, `applied_again` bytes of frames of
+        each such origin. All else goes, bit by bit (`tidy`).
+        """
+        for origin, lane in received.items():
+            lane.entries.reverse()
+            lane.arrivals = array("Q", [0]) * len(lane.entries)  # older than all else
+            before = self._lanes.get(origin)
+            if before is not None:
+                if before.floor <= lane.last < before.last:
+                    lane.take_over(before, lane.last, applied_again.get(origin, 0))
+                self._leaving.append(before)
+            self._lanes[origin] = lane
+
+    def discard(self, received: Mapping[Origin, Lane]) -> None:
+        """These are not to be adopted: they go, bit by bit (`tidy`)."""
+        self._leaving += received.values()
+
+    @property
+    def untidy(self) -> bool:
+        """There is something to `tidy`."""
+        return bool(self._leaving)
+
+    def tidy(self) -> None:
+        """Let go of at most TIDY_MAX entries of what was given up."""
+        left = TIDY_MAX
+        while self._leaving and left:
+            lane = self._leaving[-1]
+            if lane.floor == lane.last:
+                self._leaving.pop()
+            else:
+                self._drop_oldest(lane)
+                left -= 1
 
     def _shed(self, limit: Callable[[Origin], int], target: float) -> int:
         """Drop the oldest entries within `limit` while more than `target` bytes are in use; returns how
@@ -260,22 +233,19 @@ class UpdateLog:
                 heappop(heads)
         return dropped
 
-    def _drop_oldest(self, lane: _Lane) -> None:
+    def _drop_oldest(self, lane: Lane) -> None:
         entry = lane.pop()
         if isinstance(entry, bytes):
-            length = len(entry)
-            self.bytes_held -= length
+            self.bytes_held -= len(entry)
         else:
             assert self._store is not None
-            handle, length = _place(entry)
+            handle, length = place_of(entry)
             self._store.free(handle, length)
             self.bytes_stored -= length
-        lane.frame_bytes -= length
         self.bytes_held -= ENTRY_BYTES
 
     def _spill(self) -> None:
         """Move the oldest frames in RAM to the store, until there is some room or it takes no more."""
-        assert self._store is not None
         target = self.budget_bytes - min(SPILL_BYTES, self.budget_bytes // 16)
         heads = []
         for origin, lane in self._lanes.items():
@@ -287,15 +257,10 @@ class UpdateLog:
             _, origin, lane = heads[0]
             frame = lane.entries[lane.in_ram]
             assert isinstance(frame, bytes)
-            if self.bytes_stored + len(frame) > self.store_budget_bytes:
+            entry = self._store_one(frame)
+            if entry is None:
                 break
-            try:
-                handle = self._store.write(frame)
-            except OSError:
-                break
-            lane.entries[lane.in_ram] = handle << _LENGTH_BITS | len(frame)
-            self.bytes_stored += len(frame)
-            self.bytes_held -= len(frame)
+            lane.entries[lane.in_ram] = entry
             index = lane.oldest_in_ram()
             if index < len(lane.entries):
                 heapreplace(heads, (lane.arrivals[index], origin, lane))
@@ -303,7 +268,15 @@ class UpdateLog:
                 heappop(heads)
         self._taking = self.bytes_held <= self.budget_bytes
 
-
-def _place(entry: int) -> tuple[int, int]:
-    """Handle and length of a frame in the store."""
-    return entry >> _LENGTH_BITS, entry & (1 << _LENGTH_BITS) - 1
+    def _store_one(self, frame: bytes) -> Entry | None:
+        """Move a frame that counts as held in RAM to the store; None if that takes no more."""
+        assert self._store is not None
+        if self.bytes_stored + len(frame) > self.store_budget_bytes:
+            return None
+        try:
+            handle = self._store.write(frame)
+        except OSError:
+            return None
+        self.bytes_stored += len(frame)
+        self.bytes_held -= len(frame)
+        return entry_of(handle, len(frame))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from p2psgd.core.effects import Effect, ReportDrained, Send
+from p2psgd.core.effects import Effect, NextTurn, ReportDrained, Send
 from p2psgd.core.peer import Peer
 from p2psgd.wire.messages import Message, pack_message
 
@@ -19,10 +19,21 @@ class Outbound:
     def __init__(self, credit_bytes: int) -> None:
         self.credit_bytes = credit_bytes
         self._effects: list[Effect] = []
+        self._turn_is_ordered = False
 
     def order(self, effect: Effect) -> None:
         """One more thing to do."""
         self._effects.append(effect)
+
+    def order_turn(self) -> None:
+        """Have TurnPassed said in the next turn of the loop, once."""
+        if not self._turn_is_ordered:
+            self._turn_is_ordered = True
+            self._effects.append(NextTurn())
+
+    def turn_passed(self) -> None:
+        """It was said."""
+        self._turn_is_ordered = False
 
     def send(self, peer: Peer, frame: bytes) -> None:
         """Give a whole frame to a peer's link, whatever its credit."""

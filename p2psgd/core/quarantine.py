@@ -7,7 +7,7 @@ checkpoint and its log: that loses nothing, needs nobody and no link. If it cann
 
 from __future__ import annotations
 
-from p2psgd.core.effects import Alarm, NextTurn, Note, ReadCheckpoint, Reload
+from p2psgd.core.effects import Alarm, Note, ReadCheckpoint, Reload
 from p2psgd.core.events import CheckpointRead
 from p2psgd.core.parts import Parts
 from p2psgd.core.rebuild import Rebuild
@@ -48,31 +48,34 @@ class Quarantine:
             self._give_up("there is no checkpoint that can be used", now)
             return
         self._rebuild = Rebuild(self._parts.state, event.found)
-        self._parts.out.order(NextTurn())
 
-    def turn(self, now: float) -> bool:
-        """One piece of the rebuilding; True if another turn is needed."""
+    @property
+    def rebuilding(self) -> bool:
+        """There is a piece of work for the next turn."""
+        return self._rebuild is not None and self._parts.mending
+
+    def turn(self, now: float) -> None:
+        """One piece of the rebuilding."""
         rebuild = self._rebuild
         if rebuild is None or not self._parts.mending:
-            return False
+            return
         try:
             result = rebuild.advance()
         except LookupError as error:
             self._give_up(str(error), now)
-            return False
-        if result is None:
-            return True
+            return
         if result:
             self._adopt(rebuild, now)
-        else:
+        elif result is not None:
             self._give_up("what they make together is wrong as well", now)
-        return False
 
     def _adopt(self, rebuild: Rebuild, now: float) -> None:
         parts, damage = self._parts, rebuild.describe()
         parts.sweeping.abort()
         parts.sweeping.scrub_due = now  # the status is to say that all is well as soon as that is known
-        parts.state.replace(rebuild.coordinates, rebuild.rows, rebuild.digest, rebuild.magnitude)
+        parts.state.replace(
+            rebuild.coordinates, rebuild.rows, rebuild.digest, magnitude_max=rebuild.magnitude_max
+        )
         parts.quarantined = parts.mending = parts.feeder.silent = False
         parts.counters.mendings += 1
         words = f"the weights were made anew from the last checkpoint and {rebuild.applied} updates since"

@@ -36,7 +36,7 @@ class Rebuild:
         self.coordinates = saved.coordinates
         self.key = state.spec.key
         self.digest = state.digest_of(saved.rows)
-        self.magnitude = 0  # of the largest coordinate
+        self.magnitude_max = 0  # of the largest coordinate
         self.applied = 0  # updates since the checkpoint
         self._rows = {Origin(row.node, row.incarnation): row for row in saved.rows}
         self._state = state
@@ -61,7 +61,7 @@ class Rebuild:
         self._compared = min(start + SLICE, len(live))
         part = slice(start, self._compared)
         wrong = np.flatnonzero(live[part] != self.coordinates[part])  # both change alike from here on
-        self.magnitude = max(self.magnitude, magnitude_of(self.coordinates[part]))
+        self.magnitude_max = max(self.magnitude_max, magnitude_of(self.coordinates[part]))
         self._wrong += (start + wrong[: NAMED_MAX - len(self._wrong)]).tolist()
         self._wrong_count += len(wrong)
         return self._scrub.advance(SLICE)
@@ -81,7 +81,7 @@ class Rebuild:
         left, frontier = PIECE_WORDS, self._state.frontier
         for origin in frontier:
             row = self._row(origin)
-            for header, words in self._state.held(origin, row.sequence, frontier.sequence(origin)):
+            for header, words, _ in self._state.held(origin, row.sequence, frontier.sequence(origin)):
                 if left <= 0:
                     return False
                 contribution = self._state.contribution(words, header.step)
@@ -91,7 +91,7 @@ class Rebuild:
                     )
                 magnitude, _ = codec.apply_coordinates(self.coordinates, words, header.step)
                 if self._compared:  # what came before is looked at as a whole
-                    self.magnitude = max(self.magnitude, magnitude)
+                    self.magnitude_max = max(self.magnitude_max, magnitude)
                 self._scrub.note(words, header.step)
                 self.digest = (self.digest + contribution) % 2**64
                 row = FrontierRow(*origin, header.sequence, header.digest, mini_batch=header.mini_batch)

@@ -20,7 +20,7 @@ from p2psgd.core.applying import apply_update
 from p2psgd.core.budget import STALL, Budget
 from p2psgd.core.checkpoints import Checkpoints
 from p2psgd.core.congestion import Congestion
-from p2psgd.core.effects import Drop, Effect, NextTurn, Note, Send
+from p2psgd.core.effects import Drop, Effect, Note, Send
 from p2psgd.core.events import (
     CheckpointDue,
     CheckpointRead,
@@ -50,9 +50,10 @@ from p2psgd.core.events import (
 )
 from p2psgd.core.explaining import explain
 from p2psgd.core.feeding import Feeder
+from p2psgd.core.frame_store import FrameStore
 from p2psgd.core.frontier import Origin
 from p2psgd.core.joining import Joining
-from p2psgd.core.log import FrameStore, UpdateLog
+from p2psgd.core.log import UpdateLog
 from p2psgd.core.membership import Membership
 from p2psgd.core.outbound import CREDIT_BYTES, Outbound
 from p2psgd.core.parts import Parts
@@ -222,7 +223,7 @@ class Replica:
             case _:
                 self._hear(event, now)
         self._follow_membership(now)
-        return self.parts.out.take()
+        return self._orders()
 
     def _hear(self, event: LinkEvent, now: float) -> None:
         peer = self.peers.get(event.peer)
@@ -264,8 +265,7 @@ class Replica:
                 self.snapshots.take(peer, event, now)
             case SnapshotEnded():
                 if self.snapshots.end(peer, event, now):
-                    self.statuses.send_to_all(now)
-                    self._push_all(now)
+                    self._tell_of_snapshot(now)
 
     # -- own updates
 
@@ -325,9 +325,25 @@ class Replica:
 
     # -- time
 
+    def _orders(self) -> list[Effect]:
+        """All that is to be done, another turn among it if there is work for it."""
+        adopting = self.snapshots.taking.adoption is not None
+        if self.parts.sweeping.copying or adopting or self._quarantine.rebuilding or self.log.untidy:
+            self.parts.out.order_turn()
+        return self.parts.out.take()
+
     def _take_turn(self, now: float) -> None:
-        if self.parts.sweeping.turn() | self._quarantine.turn(now):
-            self.parts.out.order(NextTurn())
+        """One part of each thing that would take long as a whole."""
+        self.parts.out.turn_passed()
+        self.parts.sweeping.turn()
+        self._quarantine.turn(now)
+        if self.snapshots.turn(now):
+            self._tell_of_snapshot(now)
+        self.log.tidy()
+        self._push_all(now)
+
+    def _tell_of_snapshot(self, now: float) -> None:
+        self.statuses.send_to_all(now)
         self._push_all(now)
 
     def _pass_time(self, now: float) -> None:

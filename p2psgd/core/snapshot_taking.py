@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Final
 
+from p2psgd.core.adoption import Adoption
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.snapshot_intake import SnapshotIntake
@@ -21,6 +22,7 @@ class SnapshotTaking:
     def __init__(self, timing: Timing) -> None:
         self.donor: Origin | None = None
         self.intake: SnapshotIntake | None = None
+        self.adoption: Adoption | None = None  # all has come, and is being taken
         self.bytes_taken = 0
         self.least_loss = 0  # updates that would be lost by the best of the donors chosen from last
         self._timing = timing
@@ -85,13 +87,25 @@ class SnapshotTaking:
         self._moved = now
         self.bytes_taken += bytes_taken
 
+    def begin_adoption(self, adoption: Adoption) -> None:
+        """All of it has come: the intake is the adoption's now."""
+        self.intake, self.adoption = None, adoption
+
     def overdue(self, now: float) -> bool:
-        """Nothing has come for two patiences."""
-        return self.donor is not None and now - self._moved > 2 * self._timing.patience_s
+        """Nothing has come for two patiences, of what is still to come."""
+        coming = self.donor is not None and self.adoption is None
+        return coming and now - self._moved > 2 * self._timing.patience_s
 
     def end(self, now: float, *, avoid_s: float = 0.0) -> None:
         """It is over, with or without success; the donor is not asked again for `avoid_s`."""
         if self.donor is not None and avoid_s:
             self._avoid[self.donor] = now + avoid_s
         self._avoid = {donor: until for donor, until in self._avoid.items() if until > now}
-        self.donor = self.intake = None
+        for part in (self.intake, self.adoption):
+            if part is not None:
+                part.discard()
+        self.donor = self.intake = self.adoption = None
+
+    def taken(self) -> None:
+        """It is over, and became this node's replica."""
+        self.donor = self.intake = self.adoption = None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.core.adoption import Adoption, ContradictionError
 from p2psgd.core.contradictions import Place, contradicted_by, contradicted_by_rows
-from p2psgd.core.damage import Damage
-from p2psgd.core.effects import Alarm, Drop, Halt, NextTurn, Note, Reload
+from p2psgd.core.effects import Alarm, Drop, Halt, Note, Reload
 from p2psgd.core.events import SnapshotBegun, SnapshotChunkReceived, SnapshotEnded, SnapshotTailReceived
 from p2psgd.core.frontier import Origin
 from p2psgd.core.parts import Parts
@@ -18,7 +19,7 @@ from p2psgd.core.snapshot_giving import SnapshotFeed
 from p2psgd.core.snapshot_intake import SnapshotIntake
 from p2psgd.core.snapshot_taking import SnapshotTaking
 from p2psgd.errors import PeerError
-from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow, SnapshotEnd, SnapshotRequest
+from p2psgd.wire.messages import ORIGINS_MAX, SnapshotEnd, SnapshotRequest
 
 TAIL_PER_CAPACITY: Final = 4  # a donor's log may be larger than the joiner's
 BUSY: Final = "busy with another copy: ask again"
@@ -32,7 +33,6 @@ class Snapshots:
         self.taking = SnapshotTaking(parts.timing)
         self._parts = parts
         self._asker: Origin | None = None  # for whom a copy is under way
-        self._rows: list[FrontierRow] = []
 
     # -- giving
 
@@ -48,18 +48,17 @@ class Snapshots:
         ):
             words = BUSY
         if words:
-            self._parts.out.say(peer, SnapshotEnd(words=words))
+            self._parts.out.say(peer, SnapshotEnd(words=words, tail=0))
             return
         self._asker = peer.origin
         self._parts.sweeping.begin_copy(lambda coordinates: self._feed(coordinates, now))
-        self._parts.out.order(NextTurn())
 
     def withdraw(self) -> None:
         """The weights here are wrong: nobody is given more of them."""
         self._parts.sweeping.abort()
         for peer in self._parts.peers.values():
             if peer.feed is not None or peer.origin == self._asker:
-                self._parts.out.say(peer, SnapshotEnd(words=INCOMPLETE))
+                self._parts.out.say(peer, SnapshotEnd(words=INCOMPLETE, tail=0))
                 if peer.feed is not None:
                     peer.feed.close()
                 peer.feed = None
@@ -71,18 +70,12 @@ class Snapshots:
         if peer is None:
             self._parts.sweeping.take_back(coordinates)
             return
-        others = [
-            member
-            for member in self._parts.membership.view.members
-            if member not in (self._parts.state.me, peer.origin)
-        ]
-        tail = self._parts.state.log.tail(lambda origin: self._parts.acks.stable(origin, others))
-        frames = [frame for _, _, frame in tail]
         peer.feed = SnapshotFeed(
             coordinates,
             self._parts.state.frontier.rows(),
             self._parts.state.lattice.digest,
-            frames,
+            log=self._parts.state.log,
+            acknowledged=partial(self._acknowledged_without, peer.origin),
             give_back=self._parts.sweeping.take_back,
             now=now,
         )
@@ -91,6 +84,11 @@ class Snapshots:
         words = f"giving {peer.name} a snapshot of {size:.1f} MB"
         self._parts.out.order(Note("snapshot given", words, peer.origin.node))
         self._parts.feeder.push(peer, now)
+
+    def _acknowledged_without(self, asker: Origin, origin: Origin) -> int:
+        """Up to where all members but this node and the asker have an origin's updates."""
+        members = self._parts.membership.view.members
+        return self._parts.acks.stable(origin, (member for member in members if member != asker))
 
     # -- taking
 
@@ -162,6 +160,8 @@ class Snapshots:
         """The donor begins; PeerError if what it announces cannot be."""
         if peer.origin != self.taking.donor:
             return  # given up meanwhile, as what follows
+        if self.taking.intake is not None or self.taking.adoption is not None:
+            raise PeerError("snapshot", "a snapshot began before the end of another")
         if not self._parts.state.fits(event.rows, event.digest):
             raise PeerError("snapshot", "the digest of a snapshot is not that of its frontier")
         made = self._parts.state.frontier.sequence(self._parts.me)
@@ -172,17 +172,18 @@ class Snapshots:
             raise PeerError(
                 "origins", f"a run has at most {ORIGINS_MAX} origins, this node would be one more"
             )
-        self._refuse(peer, contradicted_by_rows(self._parts.state, event.rows), now)
+        place = contradicted_by_rows(self._parts.state, event.rows)
+        if place is not None:
+            raise PeerError("snapshot", self._contradicted(peer.origin, place, now))
         spec, log = self._parts.state.spec, self._parts.state.log
         self.taking.intake = SnapshotIntake(
             spec.weights,
             spec.key,
             event.rows,
             event.digest,
-            event.tail,
+            log=log,
             tail_bytes_max=TAIL_PER_CAPACITY * log.capacity,
         )
-        self._rows = event.rows
         self.taking.moved(0, now)
 
     def take(self, peer: Peer, event: SnapshotChunkReceived | SnapshotTailReceived, now: float) -> None:
@@ -201,58 +202,77 @@ class Snapshots:
         """All of it has come, or the donor has none to give; True if it was taken."""
         if peer.origin != self.taking.donor:
             return False
-        intake = self.taking.intake
+        if self.taking.adoption is not None:
+            raise PeerError("snapshot", "a snapshot ended twice")
         if event.words:
             self.taking.end(now, avoid_s=self._parts.timing.turn_s)
             return False
+        intake = self.taking.intake
         if intake is None:
             raise PeerError("snapshot", "a snapshot ended before its beginning")
-        intake.end()
-        if self._parts.state.lost_by({origin: row[0] for origin, row in intake.frontier.items()}):
+        intake.end(event.tail)
+        if self._parts.state.lost_by(
+            {Origin(row.node, row.incarnation): row.sequence for row in intake.rows}
+        ):
             self.taking.end(now, avoid_s=self._parts.timing.turn_s)  # its STATUS has promised more: ask again
             return False
-        state = self._parts.state
+        place = contradicted_by(self._parts.state, intake)
+        if place is not None:
+            raise PeerError("snapshot", self._contradicted(peer.origin, place, now))
+        self.taking.begin_adoption(Adoption(self._parts.state, intake))
+        return self.turn(now)
+
+    def turn(self, now: float) -> bool:
+        """Go on with what has come whole; True if it was taken."""
+        donor, adoption = self.taking.donor, self.taking.adoption
+        if donor is None or adoption is None:
+            return False
         try:
-            self._refuse(peer, contradicted_by(state, intake), now)
-            damage = Damage(state) if self._parts.quarantined else None
-            again = state.adopt(intake, self._rows)
+            caught_up = adoption.turn()
         except LookupError as error:
             self._parts.out.order(Alarm(f"a snapshot could not be taken: {error}"))
             self.taking.end(now, avoid_s=self._parts.timing.patience_s)
             return False
-        self._parts.sweeping.abort()
-        self._asker = None
-        self.taking.end(now)
-        if damage is not None:
-            self._parts.out.order(Note("mended", damage.describe(intake, state)))
-        self._parts.counters.snapshots_taken += 1
-        self._parts.counters.reapplied += again
-        words = f"took a snapshot from {peer.name}"
-        if again:
-            words += f" and applied {again} updates again that it lacked"
-        self._parts.out.order(Note("snapshot taken", words, peer.origin.node))
-        self._parts.quarantined = self._parts.mending = self._parts.feeder.silent = False
-        self._parts.out.order(Reload())
-        return True
+        except ContradictionError as error:
+            self._contradicted(donor, error.place, now)
+            self.taking.end(now, avoid_s=self._parts.timing.gone_s)
+            return False
+        if caught_up:
+            self._finish(donor, adoption)
+        return caught_up
 
-    def _refuse(self, peer: Peer, place: Place | None, now: float) -> None:
-        """If the snapshot contradicts what is known here, one of the two is wrong: the scrub tells if it is
-        this one.
-        """
-        if place is None:
-            return
+    def _finish(self, donor: Origin, adoption: Adoption) -> None:
+        parts = self._parts
+        wrong = adoption.finish(damaged=parts.quarantined)
+        parts.sweeping.abort()
+        self._asker = None
+        self.taking.taken()
+        if wrong:
+            parts.out.order(Note("mended", wrong))
+        parts.counters.snapshots_taken += 1
+        parts.counters.reapplied += adoption.applied_again
+        words = f"took a snapshot from {parts.name_of(donor)}"
+        if adoption.applied_again:
+            words += f" and applied {adoption.applied_again} updates again that it lacked"
+        parts.out.order(Note("snapshot taken", words, donor.node))
+        parts.quarantined = parts.mending = parts.feeder.silent = False
+        parts.out.order(Reload())
+
+    def _contradicted(self, donor: Origin, place: Place, now: float) -> str:
+        """One of the two is wrong, this node or the snapshot: the scrub tells if it is this one."""
         origin, sequence = place
         who = self._parts.name_of(origin)
-        words = f"this node and {peer.name}'s snapshot differ in their digest of {who} at update {sequence}"
+        donor_name = self._parts.name_of(donor)
+        words = f"this node and {donor_name}'s snapshot differ in their digest of {who} at update {sequence}"
         self._parts.out.order(Alarm(f"{words}: it is refused, and the weights here are looked at anew"))
         self._parts.sweeping.scrub_due = now
-        raise PeerError("snapshot", words)
+        return words
 
     def refused(self, peer: Origin, now: float) -> None:
         """What came of `peer`'s snapshot cannot be right: it is not asked again before its own scrub has
-        come round.
+        come round. One that has come whole was right, whatever its donor says then.
         """
-        if self.taking.donor == peer:
+        if self.taking.donor == peer and self.taking.adoption is None:
             self.taking.end(now, avoid_s=self._parts.timing.gone_s)
 
     def forget(self, peer: Peer, now: float) -> None:
@@ -261,5 +281,5 @@ class Snapshots:
             peer.feed.close()
         if self._asker == peer.origin:
             self._asker = None
-        if self.taking.donor == peer.origin:
+        if self.taking.donor == peer.origin and self.taking.adoption is None:  # else all of it is here
             self.taking.end(now)

@@ -5,7 +5,7 @@ Nothing here decides; every change is whole or not made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -58,11 +58,12 @@ class State:
         if sequence == 0:
             return 0
         frame = self.log.frame(origin, sequence)
-        if frame is None:
-            return None
         try:
-            return parse_update(memoryview(frame)[PREFIX.size :], self.spec.weights)[0].digest
-        except PeerError:  # it has changed in memory
+            if frame is not None:
+                return parse_update(memoryview(frame)[PREFIX.size :], self.spec.weights)[0].digest
+            header, words, _ = next(self.held(origin, sequence, sequence + 1))
+            return (header.digest - self.contribution(words, header.step)) % U64_MODULUS
+        except (LookupError, PeerError):  # the latter: it has changed in memory
             return None
 
     def apply(
@@ -91,15 +92,16 @@ class State:
     def replace(
         self,
         coordinates: NDArray[np.int32],
-        rows: list[FrontierRow],
+        rows: Iterable[FrontierRow],
         digest: int,
-        magnitude: int | None = None,
+        *,
+        magnitude_max: int | None = None,
     ) -> None:
         """Other weights int32 (P,), as Lattice.replace wants them, and their frontier. Sweeps under way are
         dropped.
         """
         self.sweeps.clear()
-        self.lattice.replace(coordinates, digest, magnitude)
+        self.lattice.replace(coordinates, digest, magnitude_max=magnitude_max)
         self.frontier.replace(rows)
 
     def restore(self, restored: Restored) -> dict[Origin, int]:
@@ -110,22 +112,21 @@ class State:
         changes = sum(row.digest for row in restored.rows)
         self.lattice.initial_digest = (restored.digest - changes) % U64_MODULUS
         saved = {origin: self.frontier.sequence(origin) for origin in self.frontier}
-        tail = []
+        tail: dict[Origin, list[bytes]] = {origin: [] for origin in saved}
         for frame in restored.tail:
             header, _ = parse_update(frame[PREFIX.size :], self.spec.weights)
-            tail.append((Origin(header.node, header.incarnation), header.sequence, frame))
-        self.log.adopt(saved, tail)
+            tail[Origin(header.node, header.incarnation)].append(frame)
+        for origin, frames in tail.items():
+            floor = saved[origin] - len(frames)
+            self.log.start(origin, floor)
+            for sequence, frame in enumerate(frames, floor + 1):
+                self.log.append(origin, sequence, frame)
         for frame in restored.own:
             header, payload = parse_update(frame[PREFIX.size :], self.spec.weights)
             origin = Origin(header.node, header.incarnation)
             if header.sequence == self.frontier.sequence(origin) + 1:
                 self.apply(origin, header, codec.decode(payload, header.count, self.spec.weights), frame)
         return saved
-
-    def exclusives(self, frontier: Mapping[Origin, tuple[int, int]]) -> dict[Origin, int]:
-        """For each origin of which more is applied here than `frontier` has: up to where it has it."""
-        there = {origin: frontier.get(origin, (0, 0))[0] for origin in self.frontier}
-        return {origin: last for origin, last in there.items() if self.frontier.sequence(origin) > last}
 
     def lost_by(self, has: Mapping[Origin, int]) -> int:
         """How many updates applied here would be lost by becoming a replica with the frontier `has`: those
@@ -137,43 +138,33 @@ class State:
             if self.frontier.sequence(origin) > has.get(origin, 0)
         )
 
-    def adopt(self, intake: SnapshotIntake, rows: list[FrontierRow]) -> int:
-        """Become the replica of a snapshot, then apply again what it lacks; how many those were.
-
-        `lost_by` must have said 0. LookupError, with nothing changed, if an update to be applied again cannot
-        be read. Sweeps under way are dropped.
+    def adopt(
+        self,
+        intake: SnapshotIntake,
+        rows: Iterable[FrontierRow],
+        digest: int,
+        frame_bytes: Mapping[Origin, int],
+    ) -> None:
+        """Become the replica of a snapshot to whose coordinates all was applied that it lacked: `rows` and
+        `digest` are those then, `frame_bytes` what of each origin's log that was. Sweeps under way are
+        dropped.
         """
-        again = [
-            frame
-            for origin, last in self.exclusives(intake.frontier).items()
-            for frame in self._held(origin, last, self.frontier.sequence(origin))
-        ]
-        sequences = {origin: sequence for origin, (sequence, _) in intake.frontier.items()}
-        self.replace(intake.coordinates, rows, intake.digest, intake.magnitude)
-        self.log.adopt(sequences, intake.frames)
-        for frame in again:
-            header, payload = parse_update(frame[PREFIX.size :], self.spec.weights)
-            origin = Origin(header.node, header.incarnation)
-            self._apply(origin, header, codec.decode(payload, header.count, self.spec.weights))
-        return len(again)
+        self.replace(intake.coordinates, rows, digest, magnitude_max=intake.magnitude_max)
+        self.log.adopt(intake.lanes, frame_bytes)
 
     def held(
         self, origin: Origin, after: int, last: int
-    ) -> Iterator[tuple[UpdateHeader, NDArray[np.uint32]]]:
-        """The updates after + 1 to `last` of an origin, from the log; LookupError at one that is not there or
-        has changed in memory.
+    ) -> Iterator[tuple[UpdateHeader, NDArray[np.uint32], int]]:
+        """The updates after + 1 to `last` of an origin, from the log, each with the bytes of its frame;
+        LookupError at one that is not there or has changed in memory.
         """
-        for sequence, frame in enumerate(self._held(origin, after, last), after + 1):
-            try:
-                header, payload = parse_update(memoryview(frame)[PREFIX.size :], self.spec.weights)
-                yield header, codec.decode(payload, header.count, self.spec.weights)
-            except PeerError as error:
-                words = f"update {sequence} of {origin.node:016x} is damaged in the log: {error}"
-                raise LookupError(words) from None
-
-    def _held(self, origin: Origin, after: int, last: int) -> Iterator[bytes]:
         for sequence in range(after + 1, last + 1):
             frame = self.log.frame(origin, sequence)
             if frame is None:
                 raise LookupError(f"update {sequence} of {origin.node:016x} cannot be read from the log")
-            yield frame
+            try:
+                header, payload = parse_update(memoryview(frame)[PREFIX.size :], self.spec.weights)
+                yield header, codec.decode(payload, header.count, self.spec.weights), len(frame)
+            except PeerError as error:
+                words = f"update {sequence} of {origin.node:016x} is damaged in the log: {error}"
+                raise LookupError(words) from None

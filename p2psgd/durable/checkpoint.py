@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from io import BufferedReader
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from pydantic import ValidationError
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
+from p2psgd.core.tail import Tail
 from p2psgd.durable.atomic import replacing, words_of
 from p2psgd.durable.meta import DTYPES, FORMAT, HASH_PLACE, NO_HASH, CheckpointMeta, Row, TrainerMeta
 from p2psgd.errors import CheckpointError, PeerError
@@ -35,6 +37,7 @@ from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.update import parse_update
 
 HEADER_BYTES_MAX: Final = 16 * 1024**2  # well above 4,096 tensors, 1,024 origins and the trainer's words
+FRAMES_AT_A_TIME: Final = 256  # of the tail are read, and joined: hashing and writing each would cost more
 SLICE_BYTES: Final = 1024 * 1024  # hashed and written at a time, while it is in the processor's cache
 _TYPE_NAMES: Final = {np.dtype(numpy_name): name for name, numpy_name in DTYPES.items()}
 
@@ -64,9 +67,14 @@ class Checkpoint:
     coordinates: NDArray[np.int32]
     rows: list[FrontierRow]
     digest: int
-    tail: list[bytes]
+    tail: Tail | list[bytes]
     trainer: TrainerState | None
     written_at: float
+
+    @property
+    def tail_bytes(self) -> int:
+        """Of all frames in the tail."""
+        return self.tail.frame_bytes if isinstance(self.tail, Tail) else sum(map(len, self.tail))
 
     def describe(self) -> CheckpointMeta:
         """Its description; CheckpointError if the trainer's state is not one that can be kept."""
@@ -86,7 +94,7 @@ class Checkpoint:
                 rows=tuple(Row(*row[:4], row.mini_batch) for row in sorted(self.rows)),
                 digest=self.digest,
                 trainer=None if trainer is None else _describe_trainer(trainer),
-                tail_bytes=sum(map(len, self.tail)),
+                tail_bytes=self.tail_bytes,
                 written_at=self.written_at,
             )
         except ValidationError as error:
@@ -96,12 +104,13 @@ class Checkpoint:
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> CheckpointMeta:
     """Write it to `path`, which it replaces once it is whole and on disk; returns its description.
 
-    OSError if it cannot be written, CheckpointError if the trainer's state cannot be kept.
+    OSError if it cannot be written, UnreadableTailError if a frame of the tail cannot be read,
+    CheckpointError if the trainer's state cannot be kept.
     """
     meta = checkpoint.describe()
     digest = hashlib.sha256()
     with replacing(path) as file:
-        for piece in (memoryview(meta.pack(NO_HASH)), *_pieces(meta, checkpoint)):
+        for piece in chain([memoryview(meta.pack(NO_HASH))], _pieces(meta, checkpoint)):
             for start in range(0, len(piece), SLICE_BYTES):
                 part = piece[start : start + SLICE_BYTES]
                 digest.update(part)
@@ -183,7 +192,9 @@ def _pieces(meta: CheckpointMeta, checkpoint: Checkpoint) -> Iterator[memoryview
     for name, _, shape in meta.parts:
         kind, _, rest = name.partition("/")
         if kind == "tail":
-            yield from (memoryview(frame) for frame in checkpoint.tail)
+            frames = iter(checkpoint.tail)
+            while piece := b"".join(islice(frames, FRAMES_AT_A_TIME)):
+                yield memoryview(piece)
         elif kind == "coordinates":
             yield _bytes_of(checkpoint.coordinates[place : place + math.prod(shape)])
             place += math.prod(shape)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from p2psgd.core.tail import Tail, UnreadableTailError
 from p2psgd.durable.atomic import FRESH_SUFFIX, sync_folder, words_of
 from p2psgd.durable.checkpoint import Checkpoint, read_checkpoint, read_meta, write_checkpoint
 from p2psgd.durable.meta import CheckpointMeta
@@ -58,7 +59,7 @@ class CheckpointStore:
         """Write one more, then remove what is older than the newest two whole ones.
 
         CheckpointError with a sentence if it cannot be written, or does not have the digest that it says: the
-        former ones then stay.
+        former ones then stay. Frames that cannot be read are left out, with those that came before them.
         """
         if codec.digest_coordinates(checkpoint.coordinates, checkpoint.spec.key) != checkpoint.digest:
             words = "the weights in memory differ from what was applied: no checkpoint is written of them"
@@ -68,7 +69,11 @@ class CheckpointStore:
         path = self.path(number)
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-            write_checkpoint(path, checkpoint)
+            try:
+                write_checkpoint(path, checkpoint)
+            except UnreadableTailError:
+                assert isinstance(checkpoint.tail, Tail)
+                write_checkpoint(path, replace(checkpoint, tail=checkpoint.tail.in_ram()))
             size = path.stat().st_size
         except OSError as error:
             words = f"the checkpoint {path} cannot be written: {words_of(error)}"

@@ -1,9 +1,10 @@
-"""A file for the frames of the log that RAM has no room for (p2psgd.core.log.FrameStore).
+"""A file for the frames of the log that RAM has no room for (p2psgd.core.frame_store.FrameStore).
 
 The file has no name: it is gone with the process. It is cut into segments that are filled one after the
 other and used anew once all their frames are freed; the log frees oldest first, so they mostly are, and
-there is nothing to search and no hole to fit a frame into. It never shrinks. A checksum before each frame
-shows a disk that gives back something else.
+there is nothing to search and no hole to fit a frame into. It never shrinks. While somebody holds the file, a
+segment whose frames are all freed is not used anew; the file may then be full before it is needed. A checksum
+before each frame shows a disk that gives back something else.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class FrameFile:
         self._empty: list[int] = []  # segments of the file that hold none
         self._open = -1  # the segment that is being filled
         self._end = 0  # where in the file the next frame goes
+        self._holders = 0
+        self._held: list[int] = []  # segments that hold no frames, and may be read all the same
 
     def write(self, frame: bytes) -> int:
         """Keep a frame; returns its place in the file. OSError if the budget or the disk has no room, or
@@ -61,10 +64,23 @@ class FrameFile:
         self._frames[segment] -= 1
         if self._frames[segment]:
             return
-        if segment == self._open:
+        if segment != self._open:
+            (self._held if self._holders else self._empty).append(segment)
+        elif not self._holders:
             self._end = segment * self._segment_bytes
-        else:
-            self._empty.append(segment)
+
+    def hold(self) -> None:
+        """From now on, what is freed can still be read."""
+        self._holders += 1
+
+    def release(self) -> None:
+        """It is over: once for each `hold`."""
+        self._holders -= 1
+        if not self._holders:
+            self._empty += self._held
+            self._held.clear()
+            if self._open >= 0 and not self._frames[self._open]:
+                self._end = self._open * self._segment_bytes
 
     def close(self) -> None:
         """The file is gone."""
@@ -74,6 +90,7 @@ class FrameFile:
         """Begin to fill another segment."""
         if length > self._segment_bytes:
             raise OSError(errno.ENOSPC, f"{length} bytes do not fit into a segment of {self._segment_bytes}")
+        left = self._open
         if self._empty:
             self._open = self._empty.pop()
         elif (len(self._frames) + 1) * self._segment_bytes <= self.budget_bytes:
@@ -81,6 +98,8 @@ class FrameFile:
             self._frames.append(0)
         else:
             raise OSError(errno.ENOSPC, f"the log's file has reached its {self.budget_bytes} bytes")
+        if left >= 0 and not self._frames[left]:  # all of it was freed while it was held
+            (self._held if self._holders else self._empty).append(left)
         self._end = self._open * self._segment_bytes
 
 

@@ -237,19 +237,19 @@ class SnapshotRequest(Message):
 
 
 class SnapshotMeta(Message):
-    """The snapshot that begins: its frontier as packed `FrontierRow`s, its digest, and how many frames of
-    the sender's log come after the coordinates.
-    """
+    """The snapshot that begins: its frontier as packed `FrontierRow`s, and its digest."""
 
     frontier: Frontier
     digest: U64
-    tail: U64
 
 
 class SnapshotEnd(Message):
-    """The last word of a snapshot; `words` say why there is none, or no more, or are empty if it is whole."""
+    """The last word of a snapshot; `words` say why there is none, or are empty if it is whole: then `tail` is
+    how many frames of the sender's log came after the coordinates.
+    """
 
     words: Words
+    tail: U64
 
 
 MESSAGES: Final[dict[FrameType, type[Message]]] = {

@@ -47,6 +47,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.restored import Restored
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
+from p2psgd.core.tail import Tail
 from p2psgd.core.votes import NO_VOTES, Votes
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType
@@ -206,7 +207,9 @@ class Cluster:
                     if effect.own:
                         self.own[number].append(effect.frame)
                 case WriteCheckpoint():
-                    self.checkpoints[number] = replace(effect, coordinates=effect.coordinates.copy())
+                    self.checkpoints[number] = replace(
+                        effect, coordinates=effect.coordinates.copy(), tail=Tail.of(effect.tail)
+                    )
                     self.own[number].clear()
                     self.give(number, CheckpointWritten(written=True))
         return effects
@@ -215,7 +218,7 @@ class Cluster:
         saved = self.checkpoints[number]
         if saved is None:
             return None
-        return Restored(saved.coordinates.copy(), saved.rows, saved.digest, saved.tail, [])
+        return Restored(saved.coordinates.copy(), saved.rows, saved.digest, list(saved.tail), [])
 
     def deliver(self, source: int, target: int) -> bool:
         """Pass one frame on; False if there is none."""

@@ -13,6 +13,8 @@ class MemoryStore:
         self.writable = True
         self.readable = True
         self.writes = 0
+        self.holders = 0
+        self.freed: list[int] = []  # while somebody holds the store
 
     def write(self, frame: bytes) -> int:
         self.writes += 1
@@ -29,4 +31,20 @@ class MemoryStore:
         return frame
 
     def free(self, handle: int, length: int) -> None:
-        assert len(self.frames.pop(handle)) == length
+        assert len(self.frames[handle]) == length
+        self.freed.append(handle)
+        self._forget()
+
+    def hold(self) -> None:
+        self.holders += 1
+
+    def release(self) -> None:
+        assert self.holders
+        self.holders -= 1
+        self._forget()
+
+    def _forget(self) -> None:
+        if not self.holders:
+            for handle in self.freed:
+                del self.frames[handle]
+            self.freed.clear()

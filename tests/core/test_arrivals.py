@@ -79,8 +79,8 @@ MEANT: list[tuple[Message, Event | None]] = [
     (Reject(node=2, code="full", words="no room"), None),
     *((vote, VoteReceived(PEER, vote)) for vote in VOTES),
     (SnapshotRequest(view=4), SnapshotAsked(PEER)),
-    (SnapshotMeta(frontier=pack_frontier(ROWS), digest=11, tail=2), SnapshotBegun(PEER, ROWS, 11, 2)),
-    (SnapshotEnd(words="busy"), SnapshotEnded(PEER, "busy")),
+    (SnapshotMeta(frontier=pack_frontier(ROWS), digest=11), SnapshotBegun(PEER, ROWS, 11)),
+    (SnapshotEnd(words="busy", tail=0), SnapshotEnded(PEER, "busy", 0)),
 ]
 BODIES = {
     FrameType.UPDATE: UpdateReceived,

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from p2psgd.core.adoption import Adoption
 from p2psgd.core.contradictions import Place, contradicted_by
 from p2psgd.core.effects import Drop
 from p2psgd.core.events import CheckpointDue, TurnPassed
 from p2psgd.core.frontier import Origin
+from p2psgd.core.log import UpdateLog
 from p2psgd.core.replica import Replica
 from p2psgd.core.snapshot_intake import SnapshotIntake
 from p2psgd.wire import codec
@@ -51,7 +53,7 @@ def snapshot(donor: Replica, errors: dict[Origin, int], *, tail: tuple[Origin, i
     bodies = []
     if tail is not None:
         origin, after = tail
-        for sequence in range(after + 1, donor.frontier.sequence(origin) + 1):
+        for sequence in range(donor.frontier.sequence(origin), after, -1):
             frame = donor.log.frame(origin, sequence)
             assert frame is not None
             header, payload = parse_update(frame[PREFIX.size :], donor.spec.weights)
@@ -63,13 +65,13 @@ def snapshot(donor: Replica, errors: dict[Origin, int], *, tail: tuple[Origin, i
         donor.spec.key,
         rows,
         donor.lattice.digest,
-        len(bodies),
+        log=UpdateLog(budget_bytes=100_000),
         tail_bytes_max=10_000,
     )
     intake.chunk(donor.lattice.coordinates.tobytes())
     for body in bodies:
         intake.tail(body)
-    intake.end()
+    intake.end(len(bodies))
     return intake
 
 
@@ -79,8 +81,11 @@ def found(cluster: Cluster, wrong: int, hidden: int, *, tail: tuple[int, int] | 
     errors = {lives[hidden]: -ERROR}
     errors[lives[wrong]] = errors.get(lives[wrong], 0) + ERROR
     begins = None if tail is None else (lives[tail[0]], tail[1])
-    intake = snapshot(cluster.replica(1), errors, tail=begins)
-    return contradicted_by(cluster.replica(0).parts.state, intake)
+    state, intake = cluster.replica(0).parts.state, snapshot(cluster.replica(1), errors, tail=begins)
+    place = contradicted_by(state, intake)
+    if place is None:
+        Adoption(state, intake).turn()
+    return place
 
 
 def test_one_that_is_right_is_not_refused(cluster: Cluster) -> None:
@@ -149,7 +154,7 @@ def test_it_changes_nothing_its_donor_is_avoided_and_another_gives(clusters: Clu
     assert cluster.drops == [(2, Drop(donor.me, "snapshot", words))]
     assert cluster.alarms == [f"{words}: it is refused, and the weights here are looked at anew"]
     assert joiner.lattice.coordinates.tobytes() == before
-    assert joiner.snapshots.taking.bytes_taken == (20_000 if trimmed else 0)
+    assert joiner.snapshots.taking.bytes_taken == 0  # refused at its beginning
     assert joiner.parts.sweeping.scrub_due < scrub_due
     cluster.paused = set()
     cluster.pass_time(5)

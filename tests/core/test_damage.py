@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from p2psgd.core.damage import Damage, name_differences
+from p2psgd.core.adoption import Adoption
+from p2psgd.core.damage import name_differences
+from p2psgd.core.log import UpdateLog
 from p2psgd.core.replica import Replica
 from p2psgd.core.snapshot_intake import SnapshotIntake
 from p2psgd.wire.frames import PREFIX
@@ -16,16 +18,16 @@ from tests.core.cluster import Cluster, own_update
 Clusters = Callable[..., Cluster]
 
 
-def snapshot_of(donor: Replica, *, tail_after: int) -> SnapshotIntake:
+def snapshot_of(donor: Replica, log: UpdateLog, *, tail_after: int) -> SnapshotIntake:
     """What comes of a snapshot with those of the donor's own updates."""
     rows, me = donor.frontier.rows(), donor.me
-    numbers = range(tail_after + 1, donor.frontier.sequence(me) + 1)
+    numbers = range(donor.frontier.sequence(me), tail_after, -1)
     intake = SnapshotIntake(
         donor.spec.weights,
         donor.spec.key,
         rows,
         donor.lattice.digest,
-        len(numbers),
+        log=log,
         tail_bytes_max=10_000,
     )
     intake.chunk(donor.lattice.coordinates.tobytes())
@@ -33,7 +35,7 @@ def snapshot_of(donor: Replica, *, tail_after: int) -> SnapshotIntake:
         frame = donor.log.frame(me, number)
         assert frame is not None
         intake.tail(frame[PREFIX.size :])
-    intake.end()
+    intake.end(len(numbers))
     return intake
 
 
@@ -62,10 +64,10 @@ def test_updates_that_only_the_snapshot_has_are_not_taken_for_damage(
     clusters: Clusters, tail_after: int, words: str
 ) -> None:
     hurt, ahead = hurt_and_ahead(clusters)
-    damage = Damage(hurt.parts.state)
-    intake = snapshot_of(ahead, tail_after=tail_after)
-    hurt.parts.state.adopt(intake, ahead.frontier.rows())
-    told = damage.describe(intake, hurt.parts.state)
+    state = hurt.parts.state
+    adoption = Adoption(state, snapshot_of(ahead, state.log, tail_after=tail_after))
+    assert adoption.turn()
+    told = adoption.finish(damaged=True)
     assert told.startswith(words)
     if "cannot" not in words:
         right = int(hurt.lattice.coordinates[40])

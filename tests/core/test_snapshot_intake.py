@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from p2psgd.core.frontier import Origin
+from p2psgd.core.log import ENTRY_BYTES, UpdateLog
 from p2psgd.core.snapshot_intake import SnapshotIntake
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
@@ -35,8 +36,9 @@ class Donor:
     def tail(self, *entries: tuple[Origin, int]) -> list[bytes]:
         return [self.bodies[entry] for entry in entries]
 
-    def intake(self, tail_count: int, *, tail_bytes_max: int = PLENTY) -> SnapshotIntake:
-        return SnapshotIntake(WEIGHTS, KEY, self.rows, self.digest, tail_count, tail_bytes_max=tail_bytes_max)
+    def intake(self, *, tail_bytes_max: int = PLENTY) -> SnapshotIntake:
+        log = UpdateLog(budget_bytes=PLENTY)
+        return SnapshotIntake(WEIGHTS, KEY, self.rows, self.digest, log=log, tail_bytes_max=tail_bytes_max)
 
     def chunks(self, bytes_each: int = 4096) -> list[bytes]:
         data = self.coordinates.astype("<i4").tobytes()
@@ -59,7 +61,7 @@ def make_donor(*, wrong_at: int = 0) -> Donor:
     return Donor(coordinates, rows, codec.digest_coordinates(coordinates, KEY), bodies)
 
 
-TAIL = [(A, 5), (B, 2), (A, 6), (B, 3)]
+TAIL = [(A, 6), (A, 5), (B, 3), (B, 2)]
 
 
 def take(intake: SnapshotIntake, chunks: list[bytes], tail: list[bytes]) -> SnapshotIntake:
@@ -67,8 +69,18 @@ def take(intake: SnapshotIntake, chunks: list[bytes], tail: list[bytes]) -> Snap
         intake.chunk(chunk)
     for body in tail:
         intake.tail(body)
-    intake.end()
+    intake.end(len(tail))
     return intake
+
+
+def frames(intake: SnapshotIntake) -> dict[tuple[Origin, int], bytes]:
+    """The tail that came, from each origin's newest to its oldest."""
+    found = {}
+    for origin, lane in intake.lanes.items():
+        for sequence, entry in zip(range(lane.last, lane.floor, -1), lane.entries, strict=True):
+            assert isinstance(entry, bytes)
+            found[origin, sequence] = entry
+    return found
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -83,63 +95,68 @@ def refusal(call: Callable[[], object]) -> str:
 @pytest.mark.parametrize("bytes_each", [4, 4092, 4096, 20_000, 30_000])
 def test_a_whole_snapshot_is_taken_as_it_was(bytes_each: int) -> None:
     donor = make_donor()
-    intake = take(donor.intake(4), donor.chunks(bytes_each), donor.tail(*TAIL))
+    intake = take(donor.intake(), donor.chunks(bytes_each), donor.tail(*TAIL))
     assert intake.coordinates.dtype == np.int32
     assert intake.coordinates.tobytes() == donor.coordinates.tobytes()
-    assert intake.magnitude == np.abs(donor.coordinates).max()
-    assert intake.frontier == {Origin(*row[:2]): (row.sequence, row.digest) for row in donor.rows}
-    assert intake.frames == [(*entry, pack_frame(FrameType.UPDATE, donor.bodies[entry])) for entry in TAIL]
+    assert intake.magnitude_max == max(map(abs, donor.coordinates.tolist()))
+    assert frames(intake) == {entry: pack_frame(FrameType.UPDATE, donor.bodies[entry]) for entry in TAIL}
 
 
 def test_a_snapshot_before_the_first_update_has_no_rows_and_no_tail() -> None:
     coordinates = initial_coordinates()
     donor = Donor(coordinates, [], codec.digest_coordinates(coordinates, KEY), {})
-    intake = take(donor.intake(0), donor.chunks(), [])
-    assert (intake.frontier, intake.frames) == ({}, [])
+    intake = take(donor.intake(), donor.chunks(), [])
+    assert (intake.rows, intake.lanes) == ([], {})
 
 
 def test_the_whole_log_may_come() -> None:
     donor = make_donor()
-    entries = [(A, sequence) for sequence in range(1, 7)] + [(B, sequence) for sequence in range(1, 4)]
-    assert len(take(donor.intake(9), donor.chunks(), donor.tail(*entries)).frames) == 9
+    entries = [(B, sequence) for sequence in (3, 2, 1)] + [(A, sequence) for sequence in range(6, 0, -1)]
+    assert len(frames(take(donor.intake(), donor.chunks(), donor.tail(*entries)))) == 9
 
 
-@pytest.mark.parametrize(
-    ("tail_count", "tail_bytes_max", "words"),
-    [
-        (10, PLENTY, "it announces 10 frames of 9 updates"),
-        (9, 9 * 64 - 1, "it announces 9 frames, for which 575 bytes are too few"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_there_is_memory_for_it(
-    tail_count: int, tail_bytes_max: int, words: str
-) -> None:
+@pytest.mark.parametrize("entries", [[(A, 6), (B, 3), (A, 5), (B, 2)], [(B, 3)], []])
+def test_wherever_the_donor_stops_what_has_come_joins_the_frontier(entries: list[tuple[Origin, int]]) -> None:
     donor = make_donor()
-    assert refusal(lambda: donor.intake(tail_count, tail_bytes_max=tail_bytes_max)) == words
+    intake = take(donor.intake(), donor.chunks(), donor.tail(*entries))
+    assert sorted(frames(intake)) == sorted(entries)
+    assert {origin: lane.last for origin, lane in intake.lanes.items()} == {A: 6, B: 3}
+
+
+def test_what_came_counts_in_the_log_until_it_is_discarded() -> None:
+    donor = make_donor()
+    log = UpdateLog(budget_bytes=PLENTY)
+    intake = SnapshotIntake(WEIGHTS, KEY, donor.rows, donor.digest, log=log, tail_bytes_max=PLENTY)
+    take(intake, donor.chunks(), donor.tail(*TAIL))
+    assert log.bytes_held == sum(5 + len(donor.bodies[entry]) + ENTRY_BYTES for entry in TAIL)
+    assert len(log) == 0
+    intake.discard()
+    log.tidy()
+    assert log.bytes_held == 0
 
 
 @pytest.mark.parametrize("length", [0, 1, 3, 4097])
 def test_a_chunk_is_whole_coordinates(length: int) -> None:
-    words = refusal(lambda: make_donor().intake(0).chunk(bytes(length)))
+    words = refusal(lambda: make_donor().intake().chunk(bytes(length)))
     assert words == f"a chunk of {length} bytes is not whole coordinates"
 
 
 def test_too_many_coordinates_are_refused_before_one_is_written() -> None:
     donor = make_donor()
-    intake = donor.intake(0)
+    intake = donor.intake()
     for chunk in donor.chunks():
         intake.chunk(chunk)
     assert refusal(lambda: intake.chunk(bytes(8))) == "5002 coordinates came for 5000 weights"
-    assert refusal(lambda: donor.intake(0).chunk(bytes(4 * 5001))) == "5001 coordinates came for 5000 weights"
+    assert refusal(lambda: donor.intake().chunk(bytes(4 * 5001))) == "5001 coordinates came for 5000 weights"
 
 
 def test_too_few_coordinates_are_refused() -> None:
     donor = make_donor()
-    intake = donor.intake(1)
+    intake = donor.intake()
     for chunk in donor.chunks()[:-1]:
         intake.chunk(chunk)
     words = "4096 of 5000 coordinates came"
-    assert refusal(intake.end) == words
+    assert refusal(lambda: intake.end(0)) == words
     assert refusal(lambda: intake.tail(donor.bodies[A, 6])) == words
 
 
@@ -147,7 +164,7 @@ def test_too_few_coordinates_are_refused() -> None:
 def test_a_coordinate_beyond_the_limit_is_refused(value: int) -> None:
     chunk = np.array([0, value, 1], "<i4").tobytes()
     words = f"a coordinate of magnitude {abs(value)} is beyond 16777216"
-    assert refusal(lambda: make_donor().intake(0).chunk(chunk)) == words
+    assert refusal(lambda: make_donor().intake().chunk(chunk)) == words
 
 
 @settings(max_examples=50)
@@ -156,7 +173,7 @@ def test_any_other_coordinate_is_found_with_the_last_chunk(index: int, differenc
     donor = make_donor()
     donor.coordinates[index] += difference
     *chunks, last = donor.chunks()
-    intake = donor.intake(0)
+    intake = donor.intake()
     for chunk in chunks:
         intake.chunk(chunk)
     assert refusal(lambda: intake.chunk(last)) == "its coordinates do not have its digest"
@@ -165,18 +182,25 @@ def test_any_other_coordinate_is_found_with_the_last_chunk(index: int, differenc
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
-        ([(A, 6), (A, 6)], "update 6 of 0000000000000001 came after update 6"),
-        ([(A, 4), (A, 6)], "update 6 of 0000000000000001 came after update 4"),
-        ([(A, 5), (A, 4)], "update 4 of 0000000000000001 came after update 5"),
-        ([(A, 4), (A, 5)], "the frames of 1 origins end before its frontier"),
-        ([(A, 5), (B, 2)], "the frames of 2 origins end before its frontier"),
-        ([(A, 6)], "1 of its 2 frames came"),
-        ([(A, 5), (A, 6), (B, 3)], "more than the 2 frames it announced came"),
+        ([(A, 6), (A, 6)], "update 6 of 0000000000000001 came where update 5 belongs"),
+        ([(A, 6), (A, 4)], "update 4 of 0000000000000001 came where update 5 belongs"),
+        ([(A, 6), (A, 5), (A, 6)], "update 6 of 0000000000000001 came where update 4 belongs"),
+        ([(A, 5)], "update 5 of 0000000000000001 came where update 6 belongs"),
+        ([(B, 3), (B, 1)], "update 1 of 0000000000000002 came where update 2 belongs"),
     ],
 )
-def test_a_tail_leads_to_the_frontier_without_holes(entries: list[tuple[Origin, int]], words: str) -> None:
+def test_a_tail_leads_from_the_frontier_down_without_holes(
+    entries: list[tuple[Origin, int]], words: str
+) -> None:
     donor = make_donor()
-    assert refusal(lambda: take(donor.intake(2), donor.chunks(), donor.tail(*entries))) == words
+    assert refusal(lambda: take(donor.intake(), donor.chunks(), donor.tail(*entries))) == words
+
+
+def test_as_many_frames_as_the_donor_sent_must_have_come() -> None:
+    donor = make_donor()
+    intake = take(donor.intake(), donor.chunks(), donor.tail(*TAIL))
+    assert refusal(lambda: intake.end(5)) == "4 of its 5 frames came"
+    assert refusal(lambda: intake.end(3)) == "4 of its 3 frames came"
 
 
 def test_a_frame_beyond_the_frontier_or_of_a_stranger_is_refused() -> None:
@@ -184,53 +208,53 @@ def test_a_frame_beyond_the_frontier_or_of_a_stranger_is_refused() -> None:
     shorter = replace(
         donor, rows=[row._replace(sequence=5) if row.node == A.node else row for row in donor.rows]
     )
-    words = refusal(lambda: take(shorter.intake(1), donor.chunks(), donor.tail((A, 6))))
-    assert words == "update 6 of 0000000000000001 is beyond its frontier, which is at 5"
+    words = refusal(lambda: take(shorter.intake(), donor.chunks(), donor.tail((A, 6))))
+    assert words == "update 6 of 0000000000000001 came where update 5 belongs"
     words = refusal(
-        lambda: take(replace(donor, rows=donor.rows[1:]).intake(1), donor.chunks(), donor.tail((A, 1)))
+        lambda: take(replace(donor, rows=donor.rows[1:]).intake(), donor.chunks(), donor.tail((A, 1)))
     )
-    assert words == "update 1 of 0000000000000001 is beyond its frontier, which is at 0"
+    assert words == "update 1 of 0000000000000001 came where update 0 belongs"
 
 
-@pytest.mark.parametrize("first", [1, 3])
-def test_a_frame_that_leaves_its_origins_digest_is_refused(first: int) -> None:
+def test_a_frame_that_leaves_its_origins_digest_is_refused() -> None:
     donor = make_donor(wrong_at=4)
-    entries = [(A, sequence) for sequence in range(first, 7)]
-    words = refusal(lambda: take(donor.intake(len(entries)), donor.chunks(), donor.tail(*entries)))
-    assert words == "update 4 of 0000000000000001 does not fit its digest"
+    entries = [(A, sequence) for sequence in range(6, 2, -1)]
+    words = refusal(lambda: take(donor.intake(), donor.chunks(), donor.tail(*entries)))
+    assert words == "update 3 of 0000000000000001 does not have the digest that what comes after it states"
 
 
 def test_a_first_update_starts_at_digest_0() -> None:
     donor = make_donor(wrong_at=1)
-    words = refusal(lambda: take(donor.intake(1), donor.chunks(), donor.tail((A, 1))))
-    assert words == "update 1 of 0000000000000001 does not fit its digest"
+    entries = [(A, sequence) for sequence in range(6, 0, -1)]
+    words = refusal(lambda: take(donor.intake(), donor.chunks(), donor.tail(*entries)))
+    assert words == "update 1 of 0000000000000001 does not start at digest 0"
 
 
-def test_frames_that_lead_to_another_digest_than_the_frontiers_are_refused() -> None:
+def test_a_frame_that_does_not_have_the_digest_of_the_frontier_is_refused() -> None:
     donor = make_donor()
     rows = [row._replace(digest=row.digest ^ 1) for row in donor.rows]
-    words = refusal(lambda: take(replace(donor, rows=rows).intake(1), donor.chunks(), donor.tail((B, 3))))
-    assert words == "update 3 of 0000000000000002 does not have the digest that its frontier states"
+    words = refusal(lambda: take(replace(donor, rows=rows).intake(), donor.chunks(), donor.tail((B, 3))))
+    assert words == "update 3 of 0000000000000002 does not have the digest that what comes after it states"
 
 
 def test_the_tail_has_no_more_bytes_than_allowed() -> None:
     donor = make_donor()
     exact = sum(len(body) + 5 for body in donor.tail(*TAIL))
-    take(donor.intake(4, tail_bytes_max=exact), donor.chunks(), donor.tail(*TAIL))
-    intake = donor.intake(4, tail_bytes_max=exact - 1)
+    take(donor.intake(tail_bytes_max=exact), donor.chunks(), donor.tail(*TAIL))
+    intake = donor.intake(tail_bytes_max=exact - 1)
     words = refusal(lambda: take(intake, donor.chunks(), donor.tail(*TAIL)))
-    assert words == "its 4 frames have more bytes than there is room for"
-    assert len(intake.frames) == 3
+    assert words == "the frames of its log have more bytes than there is room for"
+    assert len(frames(intake)) == 3
 
 
 def test_a_damaged_header_or_payload_is_refused_with_what_is_wrong() -> None:
     donor = make_donor()
     body = donor.bodies[A, 6]
     for damaged in (body[:-1], body[:10], b"", body[:70] + bytes([body[70] ^ 1]) + body[71:]):
-        words = refusal(lambda damaged=damaged: take(donor.intake(1), donor.chunks(), [damaged]))  # type: ignore[misc]
+        words = refusal(lambda damaged=damaged: take(donor.intake(), donor.chunks(), [damaged]))  # type: ignore[misc]
         assert words.startswith("frame 1 of its log: ")
     header = UpdateHeader(*A, sequence=6, digest=1, mini_batch=1, step=3, count=2)
-    words = refusal(lambda: take(donor.intake(1), donor.chunks(), [pack_update(header, b"\x00" * 9)]))
+    words = refusal(lambda: take(donor.intake(), donor.chunks(), [pack_update(header, b"\x00" * 9)]))
     assert words.startswith("frame 1 of its log: ")
 
 
@@ -245,4 +269,4 @@ def test_a_flipped_bit_anywhere_is_refused(data: st.DataObject) -> None:
     flipped[bit // 8] ^= 1 << bit % 8
     parts[which] = bytes(flipped)
     chunks = len(donor.chunks())
-    refusal(lambda: take(donor.intake(4), parts[:chunks], parts[chunks:]))
+    refusal(lambda: take(donor.intake(), parts[:chunks], parts[chunks:]))

@@ -247,10 +247,10 @@ def test_a_node_that_is_not_complete_itself_says_so(clusters: Clusters) -> None:
 @pytest.mark.parametrize(
     "what",
     [
-        lambda peer: SnapshotBegun(peer, [], 0, 0),
+        lambda peer: SnapshotBegun(peer, [], 0),
         lambda peer: SnapshotChunkReceived(peer, bytes(4)),
         lambda peer: SnapshotTailReceived(peer, bytes(4)),
-        lambda peer: SnapshotEnded(peer, ""),
+        lambda peer: SnapshotEnded(peer, "", 0),
     ],
 )
 def test_what_nobody_asked_for_or_not_any_more_is_passed_over(
@@ -269,7 +269,7 @@ def test_what_nobody_asked_for_or_not_any_more_is_passed_over(
     [
         lambda peer: SnapshotChunkReceived(peer, bytes(4)),
         lambda peer: SnapshotTailReceived(peer, bytes(4)),
-        lambda peer: SnapshotEnded(peer, ""),
+        lambda peer: SnapshotEnded(peer, "", 0),
     ],
 )
 def test_what_comes_before_the_beginning_drops_the_donor(

@@ -16,10 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from p2psgd.core.frame_store import entry_of
+from p2psgd.core.tail import Tail
 from p2psgd.durable.checkpoint import TrainerState
 from p2psgd.durable.store import CheckpointStore
 from p2psgd.errors import CheckpointError
 from tests.conftest import SMALL_DISK_BYTES
+from tests.core.stores import MemoryStore
 from tests.durable.states import assert_same, checkpoint, trainer_state
 
 STATES = [checkpoint(updates=count) for count in range(1, 5)]
@@ -48,6 +51,19 @@ def test_the_newest_two_are_kept(store: CheckpointStore) -> None:
     assert store.numbers() == [3, 4]
     assert_same(store.latest()[0], STATES[3])
     assert [(entry.number, entry.fault) for entry in store.entries()] == [(3, ""), (4, "")]
+
+
+def test_a_tail_is_read_as_it_is_written_and_without_what_its_store_lost(store: CheckpointStore) -> None:
+    frames = MemoryStore()
+    *stored, last = list(STATES[3].tail)
+    lane = [entry_of(frames.write(frame), len(frame)) for frame in stored]
+    state = dataclasses.replace(STATES[3], tail=Tail([[*lane, last]], frames))
+    store.write(state)
+    assert_same(store.latest()[0], STATES[3])
+    frames.readable = False
+    store.write(state)
+    assert store.numbers() == [1, 2]
+    assert_same(store.latest()[0], dataclasses.replace(STATES[3], tail=[last]))
 
 
 def test_strays_of_killed_writers_are_removed(store: CheckpointStore) -> None:

@@ -215,3 +215,33 @@ def test_a_log_that_slides_through_its_store_never_fills_it(store: FrameFile) ->
     assert size_of(store) <= 40 * MIB
     assert all(log.frame(origin, sequence) == frame for origin, sequence, frame in recent)
     assert log.unreadable == 0
+
+
+def test_what_is_freed_while_somebody_holds_the_file_can_be_read_and_is_used_anew_after(
+    small: FrameFile,
+) -> None:
+    handles = fill(small, 246)
+    small.hold()
+    small.hold()
+    for handle in handles:
+        small.free(handle, 246)
+    assert [small.read(handle, 246)[0] for handle in handles] == list(range(40))
+    with pytest.raises(OSError, match="has reached"):
+        small.write(bytes(246))
+    small.release()
+    with pytest.raises(OSError, match="has reached"):
+        small.write(bytes(246))
+    small.release()
+    assert len(fill(small, 246)) == 40
+    assert size_of(small) == 10_000
+
+
+def test_a_segment_that_was_emptied_while_held_and_left_for_the_next_is_not_lost(small: FrameFile) -> None:
+    first = [small.write(bytes(246)) for _ in range(3)]
+    small.hold()
+    for handle in first:
+        small.free(handle, 246)
+    rest = fill(small, 496)  # does not fit behind them
+    assert len(rest) == 18
+    small.release()
+    assert len(fill(small, 246)) == 4

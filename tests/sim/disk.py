@@ -11,6 +11,7 @@ from p2psgd.core.effects import WriteCheckpoint
 from p2psgd.core.frontier import Origin
 from p2psgd.core.restored import Restored
 from p2psgd.core.run_spec import RunSpec
+from p2psgd.core.tail import Tail, UnreadableTailError
 from p2psgd.core.votes import NO_VOTES, Votes
 from p2psgd.wire import codec
 from tests.core.stores import MemoryStore
@@ -47,7 +48,11 @@ class Disk:
         """One more checkpoint, unless memory is damaged; own updates that are in all that are kept go."""
         if codec.digest_coordinates(checkpoint.coordinates, self.key) != checkpoint.digest:
             return False
-        written = replace(checkpoint, coordinates=checkpoint.coordinates.copy())
+        try:
+            tail = Tail.of(checkpoint.tail)
+        except UnreadableTailError:
+            tail = checkpoint.tail.in_ram()
+        written = replace(checkpoint, coordinates=checkpoint.coordinates.copy(), tail=tail)
         self.checkpoints = [*self.checkpoints, written][-CHECKPOINTS_KEPT:]
         oldest = {Origin(row.node, row.incarnation): row.sequence for row in self.checkpoints[0].rows}
         self.own = [each for each in self.own if each[1] > oldest.get(each[0], 0)]
@@ -73,7 +78,7 @@ class Disk:
         """The newest checkpoint that fits its digest, without own updates."""
         for saved in reversed(self.checkpoints):
             if codec.digest_coordinates(saved.coordinates, self.key) == saved.digest:
-                return Restored(saved.coordinates.copy(), saved.rows, saved.digest, saved.tail, [])
+                return Restored(saved.coordinates.copy(), saved.rows, saved.digest, list(saved.tail), [])
         return None
 
     def _beyond(self, found: Restored) -> Restored:

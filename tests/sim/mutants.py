@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from p2psgd.core import (
     acks,
+    adoption,
     budget,
     consensus,
     consistent_copy,
@@ -33,6 +34,7 @@ from p2psgd.core import (
     receiving,
     replica,
     scrub,
+    snapshot_giving,
     snapshot_intake,
     snapshots,
     state,
@@ -179,20 +181,25 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
     "ready-before-it-has-all": (
         Edit(joining, "Joining.look", "and self._has_all(view, peers, frontier)", ""),
     ),
-    "snapshot-without-log": (Edit(snapshots, "Snapshots._feed", "[frame for _, _, frame in tail]", "[]"),),
+    "snapshot-without-log": (
+        Edit(snapshot_giving, "SnapshotFeed._tail", "for row in rows:", "for row in ():"),
+    ),
     "snapshot-unverified": (
         Edit(snapshot_intake, "SnapshotIntake.chunk", "and self._digest_left:", "and False:"),
     ),
     "snapshot-at-a-loss": (
         Edit(state, "State.lost_by", "return sum(", "return 0 * sum("),
         Edit(
-            state,
-            "State._held",
-            'raise LookupError(f"update {sequence} of {origin.node:016x} cannot be read from the log")',
-            "continue",
+            adoption,
+            "Adoption._apply_next",
+            "raise LookupError(words)",
+            "self._rows[origin] = row._replace(sequence=row.sequence + 1); return 0",
         ),
     ),
-    "exclusives-not-applied-again": (Edit(state, "State.adopt", "for frame in again:", "for frame in ():"),),
+    "exclusives-not-applied-again": (
+        Edit(adoption, "Adoption.turn", "while self._sequence(origin) < frontier", "while 0 > frontier"),
+    ),
+    "adopted-before-all-is-applied-again": (Edit(adoption, "Adoption.turn", "return False", "return True"),),
     "copy-misses-updates": (
         Edit(consistent_copy, "ConsistentCopy.note", "codec.apply_coordinates(", "id, ("),
     ),

@@ -56,7 +56,7 @@ def describe(what: object) -> str:  # noqa: PLR0911, PLR0912 (one line for each 
         case Drop():
             return f"drop {_name(what.peer)}: {what.reason}: {what.words}"
         case SnapshotBegun():
-            return f"SnapshotBegun {_name(what.peer)} {_table(what.rows)} tail {what.tail}"
+            return f"SnapshotBegun {_name(what.peer)} {_table(what.rows)}"
         case SnapshotChunkReceived() | SnapshotTailReceived():
             return f"{type(what).__name__} {_name(what.peer)}"
         case SaveVotes():

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from p2psgd.core import snapshot_giving, sweeping
+from p2psgd.core import adoption, snapshot_giving, sweeping
 from p2psgd.core.effects import Note
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
@@ -201,16 +201,19 @@ class World:
 
 @contextmanager
 def small_pieces() -> Iterator[None]:
-    """Copies take several turns and snapshots several frames, though they are small; and so are the buffers
-    that every link has.
+    """Copies take several turns, snapshots several frames, and each update that is applied again a turn of
+    its own, though they are small; and so are the buffers that every link has.
     """
     usual = sweeping.SLICE, snapshot_giving.CHUNK_BYTES, frames.BUFFER_BYTES
+    bytes_per_turn = adoption.BYTES_PER_TURN
     small = SLICE, CHUNK_BYTES, BUFFER_BYTES
     try:
         sweeping.SLICE, snapshot_giving.CHUNK_BYTES, frames.BUFFER_BYTES = small  # type: ignore[misc]
+        adoption.BYTES_PER_TURN = 1  # type: ignore[misc]
         yield
     finally:
         sweeping.SLICE, snapshot_giving.CHUNK_BYTES, frames.BUFFER_BYTES = usual  # type: ignore[misc]
+        adoption.BYTES_PER_TURN = bytes_per_turn  # type: ignore[misc]
 
 
 def simulate(scenario: Scenario, *, tracing: bool = False) -> Outcome:

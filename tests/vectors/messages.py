@@ -140,10 +140,10 @@ def cases() -> list[Case]:
         ("a view", "VIEW", {"view": 3, **VALUE}),
         ("a view of one", "VIEW", {"view": 2, **VALUE, "members": rows((0, 0, 1)), "forbidden": rows()}),
         ("asks for a snapshot", "SNAPSHOT_REQUEST", {"view": 3}),
-        ("a snapshot begins", "SNAPSHOT_META", {"frontier": FRONTIER, "digest": U64_MAX, "tail": 2}),
-        ("a snapshot of nothing", "SNAPSHOT_META", {"frontier": rows(), "digest": 0, "tail": 0}),
-        ("a whole snapshot", "SNAPSHOT_END", {"words": ""}),
-        ("no snapshot", "SNAPSHOT_END", {"words": "busy with another copy: ask again"}),
+        ("a snapshot begins", "SNAPSHOT_META", {"frontier": FRONTIER, "digest": U64_MAX}),
+        ("a snapshot of nothing", "SNAPSHOT_META", {"frontier": rows(), "digest": 0}),
+        ("a whole snapshot", "SNAPSHOT_END", {"words": "", "tail": 2}),
+        ("no snapshot", "SNAPSHOT_END", {"words": "busy with another copy: ask again", "tail": 0}),
     ]
 
 
@@ -275,7 +275,7 @@ def _refused_tables() -> list[Refused]:
         "a row twice": rows((1,), (1,)).packed(),
     }
     view = {"view": 3, **VALUE}
-    meta = {"frontier": rows(), "digest": 0, "tail": 0}
+    meta = {"frontier": rows(), "digest": 0}
     tables: list[tuple[str, str, Fields, dict[str, bytes]]] = [
         ("frontier", "STATUS", status(), frontiers),
         ("frontier", "SNAPSHOT_META", meta, frontiers),

@@ -94,9 +94,9 @@ FIELDS: Final[dict[FrameType, st.SearchStrategy[dict[str, Any]]]] = {
     FrameType.VIEW: st.fixed_dictionaries({"view": COUNTED, **VALUE}),
     FrameType.SNAPSHOT_REQUEST: st.fixed_dictionaries({"view": U64}),
     FrameType.SNAPSHOT_META: st.fixed_dictionaries(
-        {"frontier": frontier_rows().map(pack_frontier), "digest": U64, "tail": U64}
+        {"frontier": frontier_rows().map(pack_frontier), "digest": U64}
     ),
-    FrameType.SNAPSHOT_END: st.fixed_dictionaries({"words": TEXT}),
+    FrameType.SNAPSHOT_END: st.fixed_dictionaries({"words": TEXT, "tail": U64}),
 }
 
 

@@ -169,11 +169,11 @@ def views() -> dict[str, bytes]:
         "view": pack_message(ViewNews(view=1, **value)),
         "status-member": pack_message(of_member),
         "snapshot-request": pack_message(SnapshotRequest(view=2)),
-        "snapshot-meta": pack_message(SnapshotMeta(frontier=pack_frontier([row]), digest=digest, tail=1)),
+        "snapshot-meta": pack_message(SnapshotMeta(frontier=pack_frontier([row]), digest=digest)),
         "snapshot-chunk": pack_frame(FrameType.SNAPSHOT_CHUNK, coordinates.astype("<i4").tobytes()),
         "snapshot-tail": pack_frame(FrameType.SNAPSHOT_TAIL, pack_update(header, payload)),
-        "snapshot-end": pack_message(SnapshotEnd(words="")),
-        "snapshot-refused": pack_message(SnapshotEnd(words="busy with another copy: ask again")),
+        "snapshot-end": pack_message(SnapshotEnd(words="", tail=1)),
+        "snapshot-refused": pack_message(SnapshotEnd(words="busy with another copy: ask again", tail=0)),
     }
 
 

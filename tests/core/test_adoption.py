@@ -1,0 +1,115 @@
+"""A snapshot that lacks much: what only the joiner has is applied to it bit by bit, and shown all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from p2psgd.core.effects import NextTurn
+from p2psgd.core.events import SnapshotAsked, SnapshotBegun, SnapshotEnded, TimePassed, TurnPassed
+from p2psgd.core.replica import Replica
+from tests.core.cluster import Cluster, own_update
+from tests.core.test_snapshots import deliver_until, fall_behind
+
+Clusters = Callable[..., Cluster]
+
+
+@pytest.fixture
+def adopting(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Node 2 has a whole snapshot that lacks six updates of its own, and applies one of them in a turn."""
+    monkeypatch.setattr("p2psgd.core.adoption.BYTES_PER_TURN", 1)
+    cluster = fall_behind(clusters, 2)
+    cluster.paused = {2}
+    cluster.link_all()
+    joiner = cluster.replica(2)
+    deliver_until(cluster, lambda: joiner.snapshots.taking.donor is not None)
+    joiner.parts.feeder.silent = True
+    for start in range(6):
+        cluster.give(2, own_update([start, 4000]))
+    deliver_until(cluster, lambda: joiner.snapshots.taking.adoption is not None)
+    joiner.parts.feeder.silent = False
+    return cluster
+
+
+def shown(replica: Replica) -> tuple[object, ...]:
+    return (
+        replica.frontier.rows(),
+        replica.lattice.digest,
+        replica.lattice.coordinates.tobytes(),
+        len(replica.log),
+    )
+
+
+def test_until_all_is_in_the_replica_stays_as_it_was(adopting: Cluster) -> None:
+    joiner, before = adopting.replica(2), shown(adopting.replica(2))
+    turns = 0
+    while joiner.snapshots.taking.adoption is not None:
+        assert shown(joiner) == before
+        effects = adopting.give(2, TurnPassed())
+        turns += 1
+        assert NextTurn() in effects or joiner.snapshots.taking.adoption is None
+    assert turns >= 5
+    assert joiner.parts.counters.reapplied == 6
+    assert joiner.frontier.sequence(joiner.me) == 8
+    assert shown(joiner) != before
+    adopting.paused = set()
+    adopting.give(2, TurnPassed())
+    adopting.pass_time(5)
+    adopting.assert_converged()
+    assert adopting.replica(0).frontier.sequence(joiner.me) == 8
+
+
+def test_what_is_made_or_comes_meanwhile_is_in_it_once(adopting: Cluster) -> None:
+    joiner = adopting.replica(2)
+    while joiner.snapshots.taking.adoption is not None:
+        adopting.give(2, own_update([7, 4900]))
+        adopting.give(2, TurnPassed())
+    assert joiner.sequence == 8 + joiner.parts.counters.reapplied - 6
+    adopting.paused = set()
+    adopting.give(2, TurnPassed())
+    adopting.pass_time(5)
+    adopting.assert_converged()
+
+
+def test_it_needs_the_donor_no_more_and_asks_nobody_else(adopting: Cluster) -> None:
+    joiner = adopting.replica(2)
+    donor = joiner.snapshots.taking.donor
+    assert donor is not None
+    adopting.kill(donor.node - 1)
+    for _ in range(10):
+        adopting.now += 0.4
+        effects = adopting.give(2, TimePassed())
+        assert not any(isinstance(effect, SnapshotAsked) for effect in effects)
+    assert joiner.snapshots.taking.donor == donor
+    while joiner.snapshots.taking.adoption is not None:
+        adopting.give(2, TurnPassed())
+    assert joiner.parts.counters.snapshots_taken == 1
+
+
+@pytest.mark.parametrize("what", [SnapshotEnded, SnapshotBegun])
+def test_a_donor_that_says_more_is_dropped_and_harms_nothing(
+    adopting: Cluster, what: type[SnapshotEnded] | type[SnapshotBegun]
+) -> None:
+    joiner = adopting.replica(2)
+    donor = joiner.snapshots.taking.donor
+    assert donor is not None
+    adopting.give(2, SnapshotEnded(donor, "", 0) if what is SnapshotEnded else SnapshotBegun(donor, [], 0))
+    assert [(number, drop.reason) for number, drop in adopting.drops] == [(2, "snapshot")]
+    while joiner.snapshots.taking.adoption is not None:
+        adopting.give(2, TurnPassed())
+    assert joiner.parts.counters.snapshots_taken == 1
+
+
+def test_what_cannot_be_read_again_ends_it_with_nothing_changed(adopting: Cluster) -> None:
+    joiner = adopting.replica(2)
+    adopting.give(2, TurnPassed())
+    before = shown(joiner)[:3]
+    adopting.lose_log(2)
+    adopting.give(2, TurnPassed())
+    assert shown(joiner)[:3] == before
+    assert joiner.snapshots.taking.donor is None
+    assert "cannot be read from the log" in adopting.alarms[-1]
+    while joiner.log.untidy:
+        adopting.give(2, TurnPassed())
+    assert joiner.log.bytes_held == 0

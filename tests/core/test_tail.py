@@ -1,0 +1,58 @@
+"""References to what a checkpoint keeps of the log, read while that goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from p2psgd.core.log import UpdateLog
+from p2psgd.core.tail import Tail, UnreadableTailError
+from tests.core.logs import ALL, ENTRY, NOTHING, PLENTY, A, B, C, filled, frame_of
+from tests.core.stores import MemoryStore
+
+
+def test_the_tail_is_what_is_not_acknowledged() -> None:
+    log = filled(UpdateLog(budget_bytes=PLENTY), (A, 1, 3), (B, 1, 2), (A, 4, 4), (C, 1, 1))
+    tail = log.tail({A: 2, B: 2, C: 0}.__getitem__)
+    assert list(tail) == [frame_of(A, 3), frame_of(A, 4), frame_of(C, 1)]
+    assert (len(tail), tail.frame_bytes) == (3, 120)
+    log.trim(ALL, ALL, share=3 * ENTRY / PLENTY)
+    assert sorted(log.tail(NOTHING)) == [frame_of(A, 4), frame_of(B, 2), frame_of(C, 1)]
+
+
+def test_a_tail_is_read_whole_though_its_frames_leave_the_log_or_go_to_the_store() -> None:
+    store = MemoryStore()
+    log = UpdateLog(budget_bytes=10 * ENTRY, store=store, store_budget_bytes=PLENTY)
+    filled(log, (A, 1, 30))
+    log.hold()
+    tail = log.tail(NOTHING)
+    assert 0 < log.bytes_stored < tail.frame_bytes == 30 * 40
+    frames = iter(tail)
+    assert next(frames) == frame_of(A, 1)
+    filled(log, (A, 31, 60))
+    log.trim(ALL, ALL, share=0)
+    assert (len(log), log.bytes_stored) == (0, 0)
+    assert list(frames) == [frame_of(A, sequence) for sequence in range(2, 31)]
+    log.release()
+    assert store.frames == {}
+
+
+def test_of_a_tail_whose_store_fails_what_comes_after_it_is_left() -> None:
+    store = MemoryStore()
+    log = UpdateLog(budget_bytes=30 * ENTRY, store=store, store_budget_bytes=PLENTY)
+    filled(log, (A, 1, 31), (B, 1, 2))
+    tail = log.tail(NOTHING)
+    store.readable = False
+    with pytest.raises(UnreadableTailError):
+        list(tail)
+    stored = len(store.frames)
+    assert 0 < stored < 31
+    assert list(tail.in_ram()) == [
+        *(frame_of(A, sequence) for sequence in range(stored + 1, 32)),
+        *(frame_of(B, sequence) for sequence in (1, 2)),
+    ]
+
+
+def test_a_hole_in_ram_is_not_closed_by_what_came_before_it() -> None:
+    tail = Tail([[b"before", 1 << 32 | 5, b"after"], [1 << 32 | 5], []], MemoryStore())
+    assert list(tail.in_ram()) == [b"after"]
+    assert tail.frame_bytes == 6 + 5 + 5 + 5
