@@ -18,6 +18,7 @@ from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.messages import Accept, Accepted, Prepare, Promise, ViewNews, parse_message
 
 TIMING = Timing(1.0)
+PATIENCE_S = TIMING.patience_s
 TICK_S = 0.1
 
 
@@ -213,6 +214,22 @@ class Assembly:
         assert view == known.view, "a view is known and not ordered to be saved"
         if view != NO_VIEW:
             assert self.decided.setdefault(view.number, view) == view, "two views of one number"
+
+
+def founded(size: int, *, two_nodes: str = "stall") -> Assembly:
+    assembly = Assembly(size, two_nodes=two_nodes)
+    assembly.start_all()
+    assembly.settle(0.2)
+    assert_all_know(assembly, 1, set(assembly.nodes))
+    return assembly
+
+
+def assert_all_know(
+    assembly: Assembly, number: int, nodes: set[int], *, among: set[int] | None = None
+) -> None:
+    for node in among or assembly.up():
+        view = assembly.life(node).view
+        assert (view.number, set(view.lives)) == (number, nodes), assembly.life(node).explain()
 
 
 def shake(assembly: Assembly, chance: random.Random, steps: int) -> None:

@@ -1,0 +1,192 @@
+"""Who is taken out of the view: by other members, or by a person."""
+
+from __future__ import annotations
+
+import pytest
+
+from p2psgd.core.frontier import Origin
+from tests.core.assembly import PATIENCE_S, Assembly, assert_all_know, founded
+
+
+def test_only_a_ready_member_evicts() -> None:
+    assembly = founded(3)
+    for node in (1, 2, 3):
+        assembly.nodes[node].ready = False
+    assembly.settle(0.2)
+    assembly.cut(1, 3)
+    assembly.cut(2, 3)
+    for node in (1, 2):
+        assembly.life(node).wish_eviction(3, "it is not there", assembly.now)
+    assembly.settle(2 * PATIENCE_S)
+    assert_all_know(assembly, 1, {1, 2, 3})
+    assembly.nodes[2].ready = True
+    assembly.settle(PATIENCE_S)
+    assert_all_know(assembly, 2, {1, 2}, among={1, 2})
+    assert ("evicted", 3) in assembly.kinds(2)
+    assert assembly.nodes[2].notes[-1].words.endswith("it is not there")
+
+
+def test_a_new_life_does_not_pay_for_the_former_one() -> None:
+    assembly = founded(3)
+    assembly.crash(3)
+    for node in (1, 2):
+        assembly.nodes[node].ready = False
+    assembly.settle(0.2)
+    for node in (1, 2):
+        assembly.life(node).wish_eviction(3, "it is not there", assembly.now)
+    assembly.start(3)
+    assembly.nodes[1].ready = assembly.nodes[2].ready = True
+    assembly.settle(PATIENCE_S)
+    assert_all_know(assembly, 2, {1, 2, 3})
+    assert assembly.life(1).view.lives[3] == assembly.nodes[3].origin.incarnation
+    assert ("evicted", 3) not in assembly.kinds(1)
+
+
+def test_an_evicted_node_waits_longer_each_time() -> None:
+    assembly = founded(3)
+    waits = []
+    for _ in range(3):
+        assembly.life(1).wish_eviction(3, "slow", assembly.now)
+        assembly.settle(0.1)
+        assert 3 not in assembly.life(1).view.lives
+        began = assembly.now
+        while 3 not in assembly.life(1).view.lives:
+            assembly.settle(0.1)
+        waits.append(round(assembly.now - began))
+    assert waits == [1, 2, 4]
+    assembly.settle(130 * PATIENCE_S)  # and all is forgiven
+    assembly.life(1).wish_eviction(3, "slow", assembly.now)
+    assembly.settle(1.5 * PATIENCE_S)
+    assert 3 in assembly.life(1).view.lives
+
+
+def test_a_minority_changes_nothing_and_says_what_it_waits_for() -> None:
+    assembly = founded(3)
+    assembly.cut(1, 3)
+    assembly.cut(2, 3)
+    assembly.life(3).wish_eviction(1, "gone", assembly.now)
+    assembly.settle(3 * PATIENCE_S)
+    assert_all_know(assembly, 1, {1, 2, 3})
+    told = assembly.life(3).explain()
+    assert told.startswith("view 2 with 0000000000000002, 0000000000000003 waits for a majority of view 1")
+    assembly.life(3).withdraw_eviction(1)
+    assembly.settle(0.1)
+    assert assembly.life(3).explain() == ""
+
+
+@pytest.mark.parametrize(("two_nodes", "changed"), [("stall", False), ("lower-id", True)])
+def test_of_two_nodes_the_lower_decides_alone_only_by_policy(two_nodes: str, *, changed: bool) -> None:
+    assembly = founded(2, two_nodes=two_nodes)
+    assembly.cut(1, 2)
+    assembly.life(1).wish_eviction(2, "gone", assembly.now)
+    assembly.life(2).wish_eviction(1, "gone", assembly.now)
+    assembly.settle(3 * PATIENCE_S)
+    assert (assembly.life(1).view.number, assembly.life(2).view.number) == ((2 if changed else 1), 1)
+
+
+def test_a_removed_node_comes_back_unless_it_was_forbidden() -> None:
+    assembly = founded(3)
+    assembly.life(2).remove(3, forbid=False)
+    assembly.settle(0.3)
+    assert_all_know(assembly, 2, {1, 2})
+    assert assembly.kinds(2)[-1] == ("removed", 3)
+    assembly.settle(2 * PATIENCE_S)
+    assert_all_know(assembly, 3, {1, 2, 3})
+    assembly.life(2).remove(3, forbid=True)
+    assembly.settle(0.3)
+    assert_all_know(assembly, 4, {1, 2})
+    assembly.crash(3)
+    assembly.start(3)
+    assembly.settle(5 * PATIENCE_S)
+    assert_all_know(assembly, 4, {1, 2})
+    assert assembly.life(3).explain() == (
+        "this node was removed for good by view 4 and is not admitted again"
+    )
+
+
+def test_a_wish_to_remove_outlives_a_time_without_a_majority() -> None:
+    assembly = founded(3)
+    assembly.crash(3)
+    assembly.cut(1, 2)
+    assembly.life(1).remove(3, forbid=False)
+    assembly.settle(2 * PATIENCE_S)
+    assert_all_know(assembly, 1, {1, 2, 3})
+    assembly.connect(1, 2)
+    assembly.settle(0.5)
+    assert_all_know(assembly, 2, {1, 2})
+
+
+def test_nobody_removes_the_last_member() -> None:
+    assembly = Assembly(1)
+    assembly.start(1)
+    assembly.settle(1.5 * PATIENCE_S)
+    assembly.life(1).remove(1, forbid=False)
+    assembly.settle(PATIENCE_S)
+    assert_all_know(assembly, 1, {1})
+
+
+def between_two_that_wish_an_eviction(*, ready: bool) -> Assembly:
+    """2 and 3 cannot reach each other, 1 between them is not READY, and 4 is dead, which both want out."""
+    assembly = founded(4)
+    assembly.nodes[1].ready = False
+    assembly.nodes[2].ready = assembly.nodes[3].ready = ready
+    assembly.cut(2, 3)
+    assembly.crash(4)
+    for node in (2, 3):
+        assembly.life(node).wish_eviction(4, "gone", assembly.now)
+    return assembly
+
+
+def test_whom_ready_members_wish_to_evict_a_member_takes_out_that_reaches_a_majority() -> None:
+    assembly = between_two_that_wish_an_eviction(ready=True)
+    assembly.settle(3 * PATIENCE_S)
+    assert_all_know(assembly, 2, {1, 2, 3})
+
+
+def test_the_wish_of_a_member_that_is_not_ready_is_nobodys() -> None:
+    assembly = between_two_that_wish_an_eviction(ready=False)
+    assembly.settle(3 * PATIENCE_S)
+    assert_all_know(assembly, 1, {1, 2, 3, 4})
+
+
+def test_a_wish_of_another_view_is_not_acted_on() -> None:
+    assembly = between_two_that_wish_an_eviction(ready=True)
+    for node in (2, 3):
+        assembly.life(node).withdraw_eviction(4)
+        told = Origin(node, 1)
+        assembly.life(1).hear_status(told, view=0, ready=True, unwanted={4}, now=assembly.now)
+    for _ in range(20):
+        assembly.tick(statuses=False)
+    assert assembly.life(1).view.number == 1
+    assert assembly.life(1).explain() == ""
+
+
+def test_of_two_that_wish_each_other_out_one_has_its_way() -> None:
+    assembly = founded(5)
+    assembly.nodes[1].ready = False  # so that it waits its turn, and hears both
+    for one, other in ((2, 3), (2, 4), (2, 5), (3, 4), (3, 5)):
+        assembly.cut(one, other)
+    for node, other in ((2, 3), (3, 2)):
+        assembly.life(node).wish_eviction(other, "it holds back", assembly.now)
+    assembly.settle(PATIENCE_S)
+    assert set(assembly.life(1).view.lives) == {1, 2, 4, 5}
+
+
+def test_nobody_takes_itself_out_because_others_wish_it() -> None:
+    assembly = founded(3)
+    assembly.cut(2, 3)
+    assembly.life(2).wish_eviction(1, "it holds back", assembly.now)
+    assembly.settle(3 * PATIENCE_S)
+    assert_all_know(assembly, 1, {1, 2, 3})
+
+
+def test_who_is_linked_and_silent_is_not_counted_on() -> None:
+    assembly = founded(3)
+    life = assembly.life(1)
+    assembly.now += 2 * PATIENCE_S
+    life.wish_eviction(3, "it is slow", assembly.now)
+    assert life.explain() == ""  # 1 and 2 alone could decide nothing more if 2 is dead
+    life.hear_status(Origin(2, 1), view=1, ready=True, unwanted=(), now=assembly.now)
+    assembly.now += PATIENCE_S
+    life.pass_time(assembly.now, ready=True, stopping=False)
+    assert life.explain().startswith("view 2 with 0000000000000001, 0000000000000002 is ")

@@ -1,0 +1,66 @@
+"""The first view: who founds a run, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from p2psgd.core.frontier import Origin
+from p2psgd.errors import PeerError
+from tests.core.assembly import PATIENCE_S, Assembly, assert_all_know, founded
+
+
+def test_the_run_is_founded_at_once_when_all_of_the_list_are_here() -> None:
+    assembly = founded(3)
+    assert [assembly.life(node).admitted_in for node in (1, 2, 3)] == [1, 1, 1]
+    assert len({view.founding for view in assembly.views()}) == 1
+    assert assembly.life(1).explain() == ""
+
+
+def test_a_majority_of_the_list_founds_after_a_patience_and_fewer_never() -> None:
+    assembly = Assembly(4)
+    assembly.connect_all()
+    for node in (2, 3):
+        assembly.start(node)
+    assembly.settle(3 * PATIENCE_S)
+    assert_all_know(assembly, 0, set())
+    assert assembly.life(2).explain() == "the run is not founded: 2 of 4 nodes are here, it takes 3"
+    assembly.start(4)
+    assembly.settle(PATIENCE_S)
+    assert_all_know(assembly, 1, {2, 3, 4})
+    assembly.start(1)
+    assembly.settle(PATIENCE_S)
+    assert_all_know(assembly, 2, {1, 2, 3, 4})
+    assert assembly.life(1).admitted_in == 2
+
+
+def test_without_a_list_a_node_alone_founds_after_a_patience_and_others_join_it() -> None:
+    assembly = Assembly(3, founders=1)
+    assembly.connect_all()
+    assembly.start(2)
+    assembly.settle(0.5 * PATIENCE_S)
+    assert_all_know(assembly, 0, set())
+    assembly.settle(PATIENCE_S)
+    assert_all_know(assembly, 1, {2})
+    assembly.start(1)
+    assembly.start(3)
+    assembly.settle(PATIENCE_S)
+    assert {frozenset(view.lives) for view in assembly.views()} == {frozenset({1, 2, 3})}
+
+
+def test_without_a_list_nodes_that_start_together_found_together() -> None:
+    assembly = Assembly(3, founders=1)
+    assembly.start_all()
+    assembly.settle(2 * PATIENCE_S)
+    assert_all_know(assembly, 1, {1, 2, 3})
+
+
+def test_runs_founded_apart_are_told_apart() -> None:
+    assembly = Assembly(2, founders=1)
+    assembly.start(1)
+    assembly.start(2)
+    assembly.decided = {}
+    with pytest.raises(AssertionError, match="two views of one number"):
+        assembly.settle(2 * PATIENCE_S)
+    with pytest.raises(PeerError, match="begun twice") as caught:
+        assembly.life(1).hear_vote(Origin(2, 1), assembly.life(2).view.news(), assembly.now)
+    assert caught.value.reason == "founding"
