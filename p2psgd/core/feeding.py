@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from p2psgd.core.events import NeedReceived
 from p2psgd.core.outbound import Outbound
 from p2psgd.core.peer import Cursor, Peer
 from p2psgd.core.state import State
 from p2psgd.wire.messages import Gap
+
+FRAMES_PER_TURN: Final = 512  # to one peer: a millisecond or two, however small they are
 
 
 class Feeder:
@@ -35,16 +39,19 @@ class Feeder:
             own.next, own.parked = peer.has(me) + 1, 0
 
     def push(self, peer: Peer, now: float) -> None:
-        """Send along every cursor while there is credit, then of the snapshot."""
+        """Send along every cursor while there is credit, then of the snapshot; of very many small frames some
+        now, and more in the next turn.
+        """
         if self.silent:
             return
+        left = FRAMES_PER_TURN
         if peer.feed is not None:
-            self._feed(peer, now, pieces=1)  # however long the log is that comes before the rest
+            left -= self._feed(peer, now, most=1)  # however long the log is that comes before the rest
         for origin, cursor in list(peer.cursors.items()):
             if cursor.parked:
                 continue
             end = self._state.frontier.sequence(origin) if cursor.last is None else cursor.last
-            while cursor.next <= end and peer.credit > 0:
+            while cursor.next <= end and peer.credit > 0 and left > 0:
                 frame = self._state.log.frame(origin, cursor.next)
                 if frame is None:
                     floor = max(self._state.log.floor(origin), cursor.next)
@@ -57,18 +64,23 @@ class Feeder:
                     break
                 self._outbound.send(peer, frame)
                 cursor.next += 1
+                left -= 1
             else:
                 if cursor.last is not None and cursor.next > cursor.last:
                     del peer.cursors[origin]
         if peer.feed is not None:
-            self._feed(peer, now, pieces=None)
+            left -= self._feed(peer, now, most=left)
+        if left <= 0 and peer.credit > 0:
+            self._outbound.order_turn()
 
-    def _feed(self, peer: Peer, now: float, *, pieces: int | None) -> None:
-        """Send of the snapshot while there is credit, at most so many pieces."""
-        while peer.feed is not None and peer.credit > 0 and pieces != 0:
+    def _feed(self, peer: Peer, now: float, *, most: int) -> int:
+        """Send of the snapshot while there is credit, at most so many pieces; returns how many."""
+        sent = 0
+        while peer.feed is not None and peer.credit > 0 and sent < most:
             piece = peer.feed.take(now)
             if piece is None:
                 peer.feed = None
             else:
                 self._outbound.send(peer, piece)
-            pieces = None if pieces is None else pieces - 1
+                sent += 1
+        return sent

@@ -19,7 +19,7 @@ class Outbound:
     def __init__(self, credit_bytes: int) -> None:
         self.credit_bytes = credit_bytes
         self._effects: list[Effect] = []
-        self._turn_is_ordered = False
+        self._turn_is_wanted = self._turn_is_ordered = False
 
     def order(self, effect: Effect) -> None:
         """One more thing to do."""
@@ -27,13 +27,11 @@ class Outbound:
 
     def order_turn(self) -> None:
         """Have TurnPassed said in the next turn of the loop, once."""
-        if not self._turn_is_ordered:
-            self._turn_is_ordered = True
-            self._effects.append(NextTurn())
+        self._turn_is_wanted = True
 
     def turn_passed(self) -> None:
         """It was said."""
-        self._turn_is_ordered = False
+        self._turn_is_wanted = self._turn_is_ordered = False
 
     def send(self, peer: Peer, frame: bytes) -> None:
         """Give a whole frame to a peer's link, whatever its credit."""
@@ -53,5 +51,8 @@ class Outbound:
 
     def take(self) -> list[Effect]:
         """All that was ordered since the last call."""
+        if self._turn_is_wanted and not self._turn_is_ordered:
+            self._turn_is_ordered = True
+            self._effects.append(NextTurn())
         effects, self._effects = self._effects, []
         return effects

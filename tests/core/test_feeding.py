@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from p2psgd.core.effects import Send
-from p2psgd.core.events import LinkDrained, TimePassed
+from p2psgd.core.events import LinkDrained, TimePassed, TurnPassed
+from p2psgd.core.feeding import FRAMES_PER_TURN
 from p2psgd.core.outbound import CREDIT_BYTES
 from p2psgd.core.replica import VOTES_OVERDRAFT_BYTES
 from p2psgd.wire.frames import FrameType
@@ -61,3 +63,28 @@ def test_on_a_link_that_is_always_busy_a_status_goes_out_before_more_updates(clu
     sent = [effect for effect in cluster.give(0, LinkDrained(there)) if isinstance(effect, Send)]
     assert [effect.frame[4] for effect in sent[:2]] == [FrameType.STATUS, FrameType.UPDATE]
     assert replica.peers[there].credit <= 0  # the next tick would have had none for it
+
+
+def test_many_small_frames_go_out_in_several_turns_and_in_order(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.found()
+    cluster.cut(0, 1)
+    for number in range(2 * FRAMES_PER_TURN + 50):
+        cluster.give(0, own_update([number % 5000]))
+    cluster.paused = {0}
+    cluster.link(0, 1)
+    while cluster.deliver(1, 0):
+        pass
+    queue = cluster.queues[0, 1]
+    lengths = [len(queue)]
+    while cluster.replica(0).peers[cluster.replica(1).me].cursors[cluster.replica(0).me].next <= number + 1:
+        cluster.give(0, TurnPassed())
+        lengths.append(len(queue))
+    sent = [after - before for before, after in pairwise(lengths)]
+    assert max(sent) <= FRAMES_PER_TURN
+    assert len(sent) >= 2
+    cluster.paused = set()
+    cluster.give(0, TurnPassed())
+    cluster.settle()
+    assert not cluster.drops
+    cluster.assert_converged()
