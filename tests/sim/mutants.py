@@ -19,6 +19,7 @@ from p2psgd.core import (
     acks,
     adoption,
     budget,
+    checkpoints,
     consensus,
     consistent_copy,
     explaining,
@@ -40,6 +41,7 @@ from p2psgd.core import (
     state,
     statuses,
     sweeping,
+    wishes,
 )
 from p2psgd.wire import update
 from tests.sim import daemon, trainer
@@ -56,42 +58,28 @@ class Edit:
 
 
 R: Final = "Replica."
+UNCHECKED_DIGEST: Final = Edit(receiving, "Receiver.update", "if state.digest_", "if False and state.digest_")
+ANY_SEQUENCE: Final = (
+    Edit(frontier, "Frontier.advance", "assert sequence ==", "assert True or sequence =="),
+    Edit(log, "UpdateLog.append", "assert sequence ==", "assert True or sequence =="),
+)
 MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
     # applying
     "duplicates-applied": (
         Edit(receiving, "Receiver.update", "if header.sequence <= applied:", "if False:"),
-        Edit(
-            receiving,
-            "Receiver.update",
-            "if state.digest_after(",
-            "if False and state.digest_after(",
-        ),
-        Edit(frontier, "Frontier.advance", "assert sequence ==", "assert True or sequence =="),
+        UNCHECKED_DIGEST,
+        *ANY_SEQUENCE,
     ),
     "gap-in-sequence-accepted": (
         Edit(receiving, "Receiver.update", "if header.sequence > applied + 1:", "if False:"),
-        Edit(
-            receiving,
-            "Receiver.update",
-            "if state.digest_after(",
-            "if False and state.digest_after(",
-        ),
-        Edit(frontier, "Frontier.advance", "assert sequence ==", "assert True or sequence =="),
-        Edit(log, "UpdateLog.append", "assert sequence ==", "assert True or sequence =="),
+        UNCHECKED_DIGEST,
+        *ANY_SEQUENCE,
     ),
     "missing-frontier-key-not-0": (
         Edit(frontier, "Frontier.sequence", "0 if row", "1 if row"),
-        Edit(frontier, "Frontier.advance", "assert sequence ==", "assert True or sequence =="),
-        Edit(log, "UpdateLog.append", "assert sequence ==", "assert True or sequence =="),
+        *ANY_SEQUENCE,
     ),
-    "digest-unchecked": (
-        Edit(
-            receiving,
-            "Receiver.update",
-            "if state.digest_after(",
-            "if False and state.digest_after(",
-        ),
-    ),
+    "digest-unchecked": (UNCHECKED_DIGEST,),
     "checksum-unchecked": (Edit(update, "parse_update", "!= checksum:", "== -1:"),),
     "repairs-not-delivered": (
         Edit(
@@ -172,11 +160,22 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
             "    self._parts.acks.hear(peer.origin, given, 0, [], now)",
         ),
     ),
+    "bridged-more-than-all-have": (
+        Edit(
+            statuses,
+            "pack_status",
+            "least=min([row.sequence, *(peer.has(origin) for peer in vouched)])",
+            "least=row.sequence",
+        ),
+    ),
     "log-never-trimmed": (Edit(log, "UpdateLog._shed", "while heads and", "while False and"),),
     "trainer-never-stalls": (Edit(trainer, "Trainer._train", "if replica.stalled or", "if"),),
     # joining
     "admission-without-barrier": (
         Edit(joining, "Joining._try_barrier", "self.passed = not self.absent", "self.passed = True"),
+    ),
+    "ready-though-it-was-out": (
+        Edit(joining, "Joining.look", "if admitted_in != self._since:", "if self._since is None:"),
     ),
     "ready-before-it-has-all": (
         Edit(joining, "Joining.look", "and self._has_all(view, peers, frontier)", ""),
@@ -219,9 +218,16 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
     "accepted-value-ignored": (
         Edit(consensus, "Consensus._count_promise", "attempt.value or attempt.wish", "attempt.wish"),
     ),
+    "forbidden-admitted": (
+        Edit(wishes, "Wishes.next_view", "| self.leaving | view.forbidden", "| self.leaving"),
+        Edit(receiving, "Receiver.status", "in view.forbidden and", "in () and"),
+    ),
     "never-evicted": (Edit(membership, "Membership.wish_eviction", "if node in", "if False and node in"),),
     # disks and memory
     "own-updates-not-restored": (Edit(state, "State.restore", "in restored.own:", "in ():"),),
+    "checkpoint-without-log": (
+        Edit(checkpoints, "Checkpoints._order", "in state.log.tail(self._saved_by_others)", "in ()"),
+    ),
     "scrub-asleep": (Edit(sweeping, "Sweeping.pass_time", "if now < self.scrub_due:", "if True:"),),
     "scrub-misses-updates": (
         Edit(scrub, "Scrub.note", "self._digest = (self._digest + part) % 2**64", "pass"),

@@ -120,7 +120,7 @@ def hunt(name: str, seeds: Iterable[int], *, nodes: int | None = None, deaths_ma
         for seed in seeds:
             tried += 1
             outcome = run_seed(seed, nodes)
-            if outcome.violation is not None:
+            if outcome.violation is not None and outcome.name != "exception":  # which may be the edit's own
                 first = tried - 1 if first is None else first
                 invariants[outcome.name] += 1
                 if deaths_max is not None and invariants.total() >= deaths_max:

@@ -62,8 +62,8 @@ def test_a_mutant_fits_the_code_and_is_taken_back(name: str) -> None:
 
 
 def test_a_failing_scenario_shrinks_to_one_that_still_fails() -> None:
-    with mutated("no-ask-after-status"):
-        scenario = draw_scenario(6)
+    with mutated("trimmed-early"):
+        scenario = draw_scenario(2)
         outcome = simulate(scenario)
         assert outcome.violation is not None
         small, _ = shrink(scenario, outcome.name)
