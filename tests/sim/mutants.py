@@ -164,8 +164,8 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
         Edit(
             statuses,
             "pack_status",
-            "least=min([row.sequence, *(peer.has(origin) for peer in vouched)])",
-            "least=row.sequence",
+            "least = min(least, has)",
+            "pass",
         ),
     ),
     "log-never-trimmed": (Edit(log, "UpdateLog._shed", "while heads and", "while False and"),),
@@ -190,9 +190,9 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
         Edit(state, "State.lost_by", "return sum(", "return 0 * sum("),
         Edit(
             adoption,
-            "Adoption._apply_next",
-            "raise LookupError(words)",
-            "self._rows[origin] = row._replace(sequence=row.sequence + 1); return 0",
+            "Adoption.turn",
+            "while self._sequence(origin) <",
+            "while self._state.log.floor(origin) <= self._sequence(origin) <",
         ),
     ),
     "exclusives-not-applied-again": (
@@ -226,7 +226,7 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
     # disks and memory
     "own-updates-not-restored": (Edit(state, "State.restore", "in restored.own:", "in ():"),),
     "checkpoint-without-log": (
-        Edit(checkpoints, "Checkpoints._order", "in state.log.tail(self._saved_by_others)", "in ()"),
+        Edit(checkpoints, "Checkpoints._order", "tail(self._saved_by_others)", "tail(lambda origin: 2**64)"),
     ),
     "scrub-asleep": (Edit(sweeping, "Sweeping.pass_time", "if now < self.scrub_due:", "if True:"),),
     "scrub-misses-updates": (
