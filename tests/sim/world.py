@@ -112,8 +112,13 @@ class World:
         return list(self.daemons.values())
 
     def within_reach(self) -> list[Daemon]:
-        """All processes but those that nobody will hear of again."""
-        return [daemon for daemon in self.living() if not self.convergence.is_lost(daemon.place)]
+        """All processes but those that nobody will hear of again, or listen to."""
+        forbidden = self.inspector.agreement.latest.forbidden
+        return [
+            daemon
+            for daemon in self.living()
+            if not self.convergence.is_lost(daemon.place) and daemon.me.node not in forbidden
+        ]
 
     def see(self, what: str, times: int = 1) -> None:
         """Count an event worth knowing."""
