@@ -8,6 +8,7 @@ from __future__ import annotations
 import __future__
 
 import inspect
+import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,6 @@ from p2psgd.core import (
     checkpoints,
     consensus,
     consistent_copy,
-    explaining,
     feeding,
     frontier,
     joining,
@@ -287,17 +287,14 @@ def _apply(edit: Edit, originals: list[tuple[Any, str, Any]]) -> None:
     flags = __future__.annotations.compiler_flag
     exec(compile(source, f"<mutant of {edit.path}>", "exec", flags), vars(edit.module), made)
     _SOURCES[made[attribute]] = source
-    importers = [] if way else [module for module in IMPORTERS if hasattr(module, attribute)]
-    for place in (owner, *importers):
+    importers = [
+        module
+        for name, module in sys.modules.items()
+        if name.startswith("p2psgd.") and vars(module).get(attribute) is original
+    ]
+    for place in {owner, *importers}:
         originals.append((place, attribute, getattr(place, attribute)))
         setattr(place, attribute, made[attribute])
 
 
-IMPORTERS: Final = (
-    replica,
-    state,
-    statuses,
-    snapshot_intake,
-    explaining,
-)  # who has imported a function that is edited, by its name
 _SOURCES: Final[dict[Any, str]] = {}  # of mutated functions, which have no file
