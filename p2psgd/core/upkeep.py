@@ -71,12 +71,14 @@ class Upkeep:
         return wishes
 
     def _is_joining(self, member: Origin, now: float) -> bool:
-        """It is on its way to READY, and has been for less than four patiences."""
+        """It is on its way to READY, and has been for less than four patiences. Of one that is not linked
+        nobody tells whether it has arrived: it has that time in any case.
+        """
         parts, peer = self._parts, self._parts.peers.get(member)
-        if peer is None or now - self._since[member] >= JOINING_PATIENCES * parts.timing.patience_s:
+        if now - self._since[member] >= JOINING_PATIENCES * parts.timing.patience_s:
             return False
         admitted_in = parts.membership.view.member_since(member) or 0
-        return not peer.ready or peer.view < admitted_in  # what it said before it was evicted is void
+        return peer is None or not peer.ready or peer.view < admitted_in  # what it said before is void
 
     def enter_view(self, before: View, now: float) -> None:
         """The view after `before` is known. A newcomer has acknowledged nothing yet, so from now on nothing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from p2psgd.core.budget import EVICT
 from p2psgd.core.events import CheckpointDue
 from tests.core.cluster import Cluster, own_update
 
@@ -199,3 +200,29 @@ def test_a_restarted_node_gets_back_its_own_old_updates_and_those_stay_one_origi
     cluster.assert_converged()
     assert [cluster.replica(0).frontier.sequence(life) for life in (old, back.me)] == [4, 2]
     assert cluster.replica(0).frontier.mini_batches()[3] == 4
+
+
+def test_who_joins_by_way_of_others_is_given_time_before_it_counts_as_holding_back_a_log(
+    clusters: Clusters,
+) -> None:
+    cluster = clusters(3, log_budget_bytes=12_000)
+    cluster.link_all()
+    cluster.found()
+    cluster.train([0], 20)
+    cluster.pass_time(2)
+    cluster.cut(0, 2)
+    cluster.kill(2)
+    newcomer = cluster.boot(2, from_disk=True).me
+    cluster.link(1, 2)
+    first = cluster.replica(0)
+    while newcomer not in first.membership.view:
+        cluster.pass_time(0.2)
+    cluster.stuck = {(2, 1)}  # nobody hears what it has
+    cluster.pass_time(1)
+    assert first.parts.budget.fullness >= EVICT
+    assert first.parts.budget.holders == [newcomer]
+    assert not first.membership.unwanted
+    cluster.stuck = set()
+    cluster.pass_time(5)
+    assert cluster.all_ready()
+    cluster.assert_converged()

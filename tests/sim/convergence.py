@@ -20,6 +20,7 @@ from tests.sim.invariants import Inspector
 from tests.sim.ledger import label
 from tests.sim.outcome import Violation
 from tests.sim.scenario import RATE_MIN, Scenario
+from tests.sim.survival import Survival
 from tests.sim.whole import check_converged
 
 POLL_S: Final = 0.5
@@ -38,6 +39,7 @@ class World(Protocol):
     clock: Clock
     chaos: Chaos
     inspector: Inspector
+    survival: Survival
     daemons: dict[int, Daemon]
     disks: dict[int, Disk]
     training: bool
@@ -115,7 +117,7 @@ class Convergence:
         """Take in outcasts without which the core could not decide what follows the latest view, or the
         latest that it knows of.
         """
-        agreement = self._world.inspector.agreement
+        agreement, can_decide = self._world.inspector.agreement, self._world.survival.can_decide
         core = {place: disk for place, disk in self._world.disks.items() if place not in self._outcasts}
         known = [disk.votes.view for disk in core.values()]
         known += [daemon.view for place, daemon in self._world.daemons.items() if place in core]
@@ -123,11 +125,11 @@ class Convergence:
             nodes = {disk.node for place, disk in self._world.disks.items() if place not in self._outcasts}
             for place in sorted(self._outcasts):
                 node = self._world.disks[place].node
-                if not agreement.is_quorum(view, nodes) and (view.number == 0 or node in view.lives):
+                if not can_decide(view, nodes) and (view.number == 0 or node in view.lives):
                     self._world.chaos.take_in(self._outcasts.pop(place))
                     self._begin_calm()
                     nodes.add(node)
-            if not agreement.is_quorum(view, nodes):
+            if not can_decide(view, nodes):
                 raise Violation("setup", f"no quorum of {view} can ever come back")
 
     def _remind_person(self) -> None:

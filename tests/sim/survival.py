@@ -33,9 +33,10 @@ class Survival:
         unwanted = removed | {node for each in wishes for node in each._removals}
         views = set(self._at_stake(disks, daemons))
         views |= {view.replace({}, unwanted & view.lives.keys(), set()) for view in views if view.number}
-        return all(self._can_decide(view, nodes) for view in views if view.members or not view.number)
+        return all(self.can_decide(view, nodes) for view in views if view.members or not view.number)
 
-    def _can_decide(self, view: View, nodes: set[int]) -> bool:
+    def can_decide(self, view: View, nodes: Set[int]) -> bool:
+        """One of these nodes, if need be a member, reaches as many of them as it takes to follow the view."""
         return any(
             self._agreement.is_quorum(view, {node for node in nodes if self._reach(proposer, node)})
             for proposer in nodes

@@ -68,7 +68,7 @@ class World:
         self.inspector = Inspector(self, initial)
         self.lines = {(a, b): self._line(a, b) for a in places for b in places if a != b}
         self.disks = {place: Disk(place, self.spec.key) for place in places}
-        self._survival = Survival(self.inspector.agreement, scenario.faults)
+        self.survival = Survival(self.inspector.agreement, scenario.faults)
         self._disks_used: Counter[int] = Counter()
         self._streams = {
             (what, place): Random(f"{scenario.seed} {what} {place}")
@@ -194,7 +194,7 @@ class World:
         the run.
         """
         disks = [disk for place, disk in self.disks.items() if place != burnt]
-        return self._survival.is_sure(disks, self.living(), removed=set() if removed is None else {removed})
+        return self.survival.is_sure(disks, self.living(), removed=set() if removed is None else {removed})
 
     # -- the two phases
 
