@@ -23,8 +23,11 @@ class Quarantine:
         self._rebuild: Rebuild | None = None
 
     def pass_time(self, now: float) -> None:
-        """Go on with the scrub, and see what it found."""
+        """Go on with the scrub, and see what it found; wait no longer for a disk that does not answer."""
         parts = self._parts
+        limit_s = parts.timing.gone_s
+        if parts.mending and self._rebuild is None and now - parts.quarantined_at > limit_s:
+            self._give_up(f"reading the checkpoint has taken {limit_s:.0f} s", now)
         result = parts.sweeping.pass_time(now)
         if result is None:
             return
@@ -36,6 +39,7 @@ class Quarantine:
         parts.out.order(Alarm(f"{words}; nothing is sent until they are right again"))
         parts.out.order(Note("quarantine", words))
         parts.quarantined = parts.mending = parts.feeder.silent = True
+        parts.quarantined_at = now
         self._rebuild = None
         self._snapshots.withdraw()
         parts.out.order(ReadCheckpoint())

@@ -165,16 +165,18 @@ def test_what_it_cannot_mend_itself_a_donor_mends(
     cluster.assert_converged()
 
 
-def test_while_it_mends_itself_no_donor_is_asked(clusters: Clusters) -> None:
+@pytest.mark.parametrize("answer", [True, False])
+def test_while_it_mends_itself_no_donor_is_asked(clusters: Clusters, *, answer: bool) -> None:
     cluster, hurt = trained(clusters, 3)
     cluster.slow_disks = {0}
     flip(hurt)
     find(cluster)
-    cluster.pass_time(70)  # longer than a donor would be sought
+    cluster.pass_time(50)
     assert not cluster.halts
     assert hurt.parts.counters.snapshots_taken + hurt.parts.counters.mendings == 0
-    cluster.give(0, CheckpointRead(None))
-    cluster.pass_time(10)
+    if answer:
+        cluster.give(0, CheckpointRead(None))
+    cluster.pass_time(20)  # a disk that does not answer is waited for 12 patiences
     assert hurt.parts.counters.snapshots_taken == 1
     assert hurt.ready
     before = hurt.lattice.coordinates
