@@ -90,7 +90,8 @@ def _check_log(replica: Replica, ledger: Ledger) -> None:
     log, me = replica.log, label(replica.me)
     frame_bytes = max((len(entries[-1].frame) for entries in ledger.entries.values()), default=0)
     over = log.bytes_held + log.bytes_stored - log.capacity
-    tail_bytes = TAIL_PER_CAPACITY * log.capacity * (1 + ENTRY_BYTES / UPDATE_HEADER_BYTES)
+    taken = replica.parts.counters.snapshots_taken > 0 or replica.snapshots.taking.donor is not None
+    tail_bytes = taken * TAIL_PER_CAPACITY * log.capacity * (1 + ENTRY_BYTES / UPDATE_HEADER_BYTES)
     if over > UNTIL_STALL_FRAMES * (frame_bytes + 200) + tail_bytes:
         raise Violation("I7", f"the log of {me} is {over} bytes beyond its {log.capacity}")
     held = 0
