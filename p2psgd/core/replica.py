@@ -3,14 +3,14 @@
 `handle(event, now)` takes what happened and returns what to do; it alone changes the weights, the frontier,
 the log and the cursors. No sockets, no clock of its own, no randomness: the daemon and a simulator run the
 same code. What it knows and does is in files of their own: state (weights, frontier, log), receiving, feeding
-(what peers are given), repair (whom to ask), membership (agreed views), acks, joining (READY), snapshots,
-sweeping (copies, scrub), quarantine, budget and upkeep (trimming, eviction), checkpoints, congestion.
+(what peers are given), repair (whom to ask), membership (agreed views), following (what they mean), acks,
+joining (READY), snapshots, sweeping (copies, scrub), quarantine, budget and upkeep (trimming, eviction),
+checkpoints, congestion.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from p2psgd.core.applying import apply_update
 from p2psgd.core.budget import STALL, Budget
 from p2psgd.core.checkpoints import Checkpoints
 from p2psgd.core.congestion import Congestion
-from p2psgd.core.effects import Drop, Effect, Note, Send
+from p2psgd.core.effects import Drop, Effect
 from p2psgd.core.events import (
     CheckpointDue,
     CheckpointRead,
@@ -50,6 +50,7 @@ from p2psgd.core.events import (
 )
 from p2psgd.core.explaining import explain
 from p2psgd.core.feeding import Feeder
+from p2psgd.core.following import Following
 from p2psgd.core.frame_store import FrameStore
 from p2psgd.core.frontier import Origin
 from p2psgd.core.joining import Joining
@@ -74,8 +75,6 @@ from p2psgd.errors import PeerError
 from p2psgd.wire.frames import FrameType, link_limits, pack_frame
 from p2psgd.wire.messages import Goodbye
 from p2psgd.wire.update import UpdateHeader, pack_update
-
-VOTES_OVERDRAFT_BYTES: Final = 64 * 1024  # so much of deciding views may go out beyond a link's credit
 
 
 class Replica:
@@ -149,9 +148,8 @@ class Replica:
         self._receiver = Receiver(parts, self._congestion, send_status=self.statuses.send)
         self._upkeep = Upkeep(parts, now)
         self._checkpoints = Checkpoints(parts)
+        self._following = Following(parts, self.statuses, self._upkeep, self.snapshots.taking)
         self._stopping = False
-        self._was_ready = False
-        self._view = parts.membership.view
 
     # -- what others look at
 
@@ -222,7 +220,7 @@ class Replica:
                 self._say_goodbye(now)
             case _:
                 self._hear(event, now)
-        self._follow_membership(now)
+        self._following.look(now)
         return self._orders()
 
     def _hear(self, event: LinkEvent, now: float) -> None:
@@ -362,39 +360,3 @@ class Replica:
         self.snapshots.pass_time(now, full=self._receiver.lacks_room())
         self.parts.repair.clean(self.frontier, self.peers)
         self.parts.acks.keep({*self.membership.view.members, *self.peers})
-
-    # -- membership
-
-    def _follow_membership(self, now: float) -> None:
-        """Pass on what membership wants, and see what its news mean for this node."""
-        parts, membership = self.parts, self.parts.membership
-        for effect in membership.take_effects():
-            if isinstance(effect, Note) and effect.kind == "evicted":
-                parts.counters.evictions_seen += 1
-            if isinstance(effect, Send):
-                peer = self.peers.get(effect.peer)
-                if peer is not None and peer.credit > -VOTES_OVERDRAFT_BYTES:  # else asked again later
-                    parts.out.send(peer, effect.frame)
-            else:
-                parts.out.order(effect)
-        before = self._view
-        changed = membership.view is not before
-        if changed:
-            self._view = membership.view
-            self._upkeep.enter_view(before, now)
-        if changed or not parts.joining.ready:
-            parts.joining.look(
-                self._view,
-                membership.admitted_in,
-                acks=parts.acks,
-                peers=parts.peers,
-                frontier=parts.state.frontier,
-                now=now,
-            )
-        if changed:
-            self.statuses.send_to_all(now)  # others wait to hear that this node knows the view
-        ready = parts.ready
-        if ready != self._was_ready:
-            self._was_ready = ready
-            words = "this node is ready" if ready else f"this node is not ready: {self.waiting_for()}"
-            parts.out.order(Note("ready" if ready else "unready", words))

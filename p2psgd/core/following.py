@@ -1,0 +1,63 @@
+"""What decided views mean for this node: others hear of them, the log makes room, READY comes and goes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from p2psgd.core.effects import Note, Send
+from p2psgd.core.explaining import explain
+from p2psgd.core.parts import Parts
+from p2psgd.core.snapshot_taking import SnapshotTaking
+from p2psgd.core.statuses import Statuses
+from p2psgd.core.upkeep import Upkeep
+
+VOTES_OVERDRAFT_BYTES: Final = 64 * 1024  # so much of deciding views may go out beyond a link's credit
+
+
+class Following:
+    """Of one replica, after every event."""
+
+    def __init__(self, parts: Parts, statuses: Statuses, upkeep: Upkeep, taking: SnapshotTaking) -> None:
+        self._parts = parts
+        self._statuses = statuses
+        self._upkeep = upkeep
+        self._taking = taking
+        self._view = parts.membership.view
+        self._was_ready = False
+
+    def look(self, now: float) -> None:
+        """Pass on what membership wants, and see what its news mean for this node."""
+        parts, membership = self._parts, self._parts.membership
+        for effect in membership.take_effects():
+            if isinstance(effect, Note) and effect.kind == "evicted":
+                parts.counters.evictions_seen += 1
+            if isinstance(effect, Send):
+                peer = parts.peers.get(effect.peer)
+                if peer is not None and peer.credit > -VOTES_OVERDRAFT_BYTES:  # else asked again later
+                    parts.out.send(peer, effect.frame)
+            else:
+                parts.out.order(effect)
+        before = self._view
+        changed = membership.view is not before
+        if changed:
+            self._view = membership.view
+            self._upkeep.enter_view(before, now)
+        if changed or not parts.joining.ready:
+            parts.joining.look(
+                self._view,
+                membership.admitted_in,
+                acks=parts.acks,
+                peers=parts.peers,
+                frontier=parts.state.frontier,
+                now=now,
+            )
+        if changed:
+            self._statuses.send_to_all(now)  # others wait to hear that this node knows the view
+        ready = parts.ready
+        if ready != self._was_ready:
+            self._was_ready = ready
+            parts.out.order(
+                Note("ready", "this node is ready")
+                if ready
+                else Note("unready", f"this node is not ready: {explain(parts, self._taking)}")
+            )
