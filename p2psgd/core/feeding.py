@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from p2psgd.core.effects import Alarm
 from p2psgd.core.events import NeedReceived
+from p2psgd.core.frontier import Origin
 from p2psgd.core.outbound import Outbound
 from p2psgd.core.peer import Cursor, Peer
 from p2psgd.core.state import State
+from p2psgd.errors import PeerError
+from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.messages import Gap
+from p2psgd.wire.update import parse_update
 
 FRAMES_PER_TURN: Final = 512  # to one peer: a millisecond or two, however small they are
 
@@ -52,7 +57,7 @@ class Feeder:
                 continue
             end = self._state.frontier.sequence(origin) if cursor.last is None else cursor.last
             while cursor.next <= end and peer.credit > 0 and left > 0:
-                frame = self._state.log.frame(origin, cursor.next)
+                frame = self._frame(origin, cursor)
                 if frame is None:
                     floor = max(self._state.log.floor(origin), cursor.next)
                     self._outbound.say(
@@ -72,6 +77,21 @@ class Feeder:
             left -= self._feed(peer, now, most=left)
         if left <= 0 and peer.credit > 0:
             self._outbound.order_turn()
+
+    def _frame(self, origin: Origin, cursor: Cursor) -> bytes | None:
+        """The next one; None if it is not here. The first is looked at: a peer that refused it because memory
+        has changed it here begins there again, and would for ever.
+        """
+        frame = self._state.log.frame(origin, cursor.next)
+        if frame is not None and not cursor.begun:
+            cursor.begun = True
+            try:
+                parse_update(memoryview(frame)[PREFIX.size :], self._state.spec.weights)
+            except PeerError as error:
+                words = f"update {cursor.next} of {origin.node:016x} has changed in the log's memory: {error}"
+                self._outbound.order(Alarm(words))
+                return None
+        return frame
 
     def _feed(self, peer: Peer, now: float, *, most: int) -> int:
         """Send of the snapshot while there is credit, at most so many pieces; returns how many."""

@@ -183,9 +183,12 @@ class UpdateLog:
         each such origin. All else goes, bit by bit (`tidy`).
         """
         for origin, lane in received.items():
+            before = self._lanes.get(origin)
+            if before is not None and before.floor > lane.last:  # trimmed since then: all members have it
+                self._leaving.append(lane)
+                continue
             lane.entries.reverse()
             lane.arrivals = array("Q", [0]) * len(lane.entries)  # older than all else
-            before = self._lanes.get(origin)
             if before is not None:
                 if before.floor <= lane.last < before.last:
                     lane.take_over(before, lane.last, applied_again.get(origin, 0))

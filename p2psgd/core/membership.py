@@ -224,7 +224,7 @@ class Membership:
         if self.me.node not in view.lives:
             return None
         here = self._following(now)
-        wish = self._wishes.next_view(view, here, evict=self._to_evict(), ready=self._ready, now=now)
+        wish = self._wishes.next_view(view, here, evict=self._to_evict(now), ready=self._ready, now=now)
         if wish is not None and self._is_quorum(self._links.keys() | {self.me.node}):
             staying = here.keys() - self._wishes.leaving
             if not wish.quorum(staying, self._two_nodes):
@@ -232,14 +232,14 @@ class Membership:
                 return self._wishes.next_view(view, here, evict=set(), ready=False, now=now)
         return wish
 
-    def _to_evict(self) -> set[int]:
+    def _to_evict(self, now: float) -> set[int]:
         """Whom this node, if READY, and the READY members linked to it wish to evict: each of them may be
         linked to fewer than it takes to decide. Of two that wish each other out, one has its way.
         """
         evict = set(self.unwanted) if self._ready else set()
         for node, told in sorted(self._told.items()):
-            current = told.ready and told.view == self.view.number and self._links[node] in self.view
-            if current and node not in evict:
+            current = told.view == self.view.number and now - told.at <= self._timing.patience_s
+            if current and told.ready and self._links[node] in self.view and node not in evict:
                 evict.update(told.unwanted)
         return evict - {self.me.node}
 

@@ -27,6 +27,7 @@ class Cursor:
     next: int
     last: int | None
     parked: int = 0
+    begun: bool = False  # its first frame was looked at
 
 
 @dataclass(slots=True)

@@ -26,6 +26,8 @@ class Quarantine:
         """Go on with the scrub, and see what it found; wait no longer for a disk that does not answer."""
         parts = self._parts
         limit_s = parts.timing.gone_s
+        if not parts.mending:  # a snapshot may have come first
+            self._rebuild = None
         if parts.mending and self._rebuild is None and now - parts.quarantined_at > limit_s:
             self._give_up(f"reading the checkpoint has taken {limit_s:.0f} s", now)
         result = parts.sweeping.pass_time(now)

@@ -40,6 +40,7 @@ class Rebuild:
         self.applied = 0  # updates since the checkpoint
         self._rows = {Origin(row.node, row.incarnation): row for row in saved.rows}
         self._state = state
+        self._version = state.frontier.version
         self._scrub = Scrub(self)
         self._compared = 0
         self._wrong: list[int] = []  # the first of the weights that differ,
@@ -79,10 +80,12 @@ class Rebuild:
     def _catch_up(self) -> bool:
         """Apply what the copy lacks; False if that was too much for one turn."""
         left, frontier = PIECE_WORDS, self._state.frontier
+        least = frontier.version - self._version + 1  # more than came since the last turn, so that it ends
+        self._version = frontier.version
         for origin in frontier:
             row = self._row(origin)
             for header, words, _ in self._state.held(origin, row.sequence, frontier.sequence(origin)):
-                if left <= 0:
+                if left <= 0 and least <= 0:
                     return False
                 contribution = self._state.contribution(words, header.step)
                 if (row.digest + contribution) % 2**64 != header.digest:
@@ -98,4 +101,5 @@ class Rebuild:
                 self._rows[origin] = row
                 self.applied += 1
                 left -= len(words) + UPDATE_WORDS
+                least -= 1
         return True

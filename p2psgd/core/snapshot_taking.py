@@ -13,7 +13,8 @@ from p2psgd.core.state import State
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
 
-LOSSY_PATIENCES: Final = 3  # so long a donor is sought from which nothing would be lost
+LOSSY_PATIENCES: Final = 3  # so long a donor is sought from which nothing would be lost,
+UNREADY_PATIENCES: Final = 12  # or so long as no READY member is linked: others may be about to be given it
 
 
 class SnapshotTaking:
@@ -27,8 +28,10 @@ class SnapshotTaking:
         self.least_loss = 0  # updates that would be lost by the best of the donors chosen from last
         self._timing = timing
         self.began = self._moved = 0.0
+        self._resting_until = 0.0
         self._avoid: dict[Origin, float] = {}  # donors that had none to give, and until when
         self._lossy_since: float | None = None
+        self._none_is_ready = False  # of the donors chosen from last
 
     def choose(
         self,
@@ -46,6 +49,7 @@ class SnapshotTaking:
         """
         members = [peer for peer in peers.values() if peer.origin in view and peer.status is not None]
         able = [peer for peer in members if peer.ready] or members
+        self._none_is_ready = not any(peer.ready for peer in able)
         useful = [peer for peer in able if anyway or self._is_ahead(peer, state, beyond)]
         losses = {peer.origin: self._loss(peer, state) for peer in useful}
         harmless = [peer for peer in useful if not losses[peer.origin]]
@@ -54,6 +58,8 @@ class SnapshotTaking:
             self._lossy_since = None
         elif self._lossy_since is None:
             self._lossy_since = now
+        if now < self._resting_until:
+            return None
         return next((peer for peer in harmless if self._avoid.get(peer.origin, 0.0) <= now), None)
 
     def need_none(self) -> None:
@@ -71,10 +77,11 @@ class SnapshotTaking:
         return state.lost_by({origin: row.sequence for origin, row in (peer.status or {}).items()})
 
     def hopeless(self, now: float) -> bool:
-        """For three patiences every donor's replica has lacked something that only this one has applied, and
-        that this node's log no longer holds.
+        """For three patiences, or twelve while none is READY, every donor's replica has lacked something that
+        only this one has applied, and that this node's log no longer holds.
         """
-        waited = LOSSY_PATIENCES * self._timing.patience_s
+        patiences = UNREADY_PATIENCES if self._none_is_ready else LOSSY_PATIENCES
+        waited = patiences * self._timing.patience_s
         return self._lossy_since is not None and now - self._lossy_since > waited
 
     def ask(self, donor: Origin, now: float) -> None:
@@ -91,10 +98,14 @@ class SnapshotTaking:
         """All of it has come: the intake is the adoption's now."""
         self.intake, self.adoption = None, adoption
 
-    def overdue(self, now: float) -> bool:
-        """Nothing has come for two patiences, of what is still to come."""
+    def overdue(self, now: float) -> Origin | None:
+        """The donor of which nothing has come for two patiences, of what is still to come."""
         coming = self.donor is not None and self.adoption is None
-        return coming and now - self._moved > 2 * self._timing.patience_s
+        return self.donor if coming and now - self._moved > 2 * self._timing.patience_s else None
+
+    def rest(self, until: float) -> None:
+        """Ask nobody for a while."""
+        self._resting_until = until
 
     def end(self, now: float, *, avoid_s: float = 0.0) -> None:
         """It is over, with or without success; the donor is not asked again for `avoid_s`."""

@@ -99,7 +99,10 @@ class Snapshots:
             if peer.feed is not None and now - peer.feed.moved > parts.timing.silence_s:
                 words = f"{peer.name} has taken nothing of its snapshot for {now - peer.feed.moved:.0f} s"
                 parts.out.order(Drop(peer.origin, "slow", words))
-        if self.taking.overdue(now):
+        slow = self.taking.overdue(now)
+        if slow is not None:  # a new link begins anew, without what may still come on this one
+            words = f"{parts.name_of(slow)} has sent nothing of its snapshot for two patiences"
+            parts.out.order(Drop(slow, "slow", words))
             self.taking.end(now, avoid_s=parts.timing.patience_s)
         if self.taking.donor is not None:
             return
@@ -127,17 +130,25 @@ class Snapshots:
         if donor is not None and donor.credit > 0:
             self.taking.ask(donor.origin, now)
             parts.out.say(donor, SnapshotRequest(view=parts.membership.view.number))
-        elif self.taking.hopeless(now) and (parts.quarantined or not parts.joining.ready):
+        elif self.taking.hopeless(now) and not self._is_giving() and not parts.ready:
             self._abandon()
+
+    def _is_giving(self) -> bool:
+        """Somebody will soon have all that this node has."""
+        peers = self._parts.peers
+        return self._asker in peers or any(peer.feed is not None for peer in peers.values())
 
     def _beyond_replay(self) -> set[Origin]:
         """The origins of which something is lacking that no linked peer's log holds."""
         frontier, peers = self._parts.state.frontier, self._parts.peers.values()
-        beyond = set()
+        repair, beyond = self._parts.repair, set()
         for peer in peers:
             for origin, row in peer.ahead.items():
                 applied = frontier.sequence(origin)
-                if row.sequence > applied and not any(other.holds(origin, applied) for other in peers):
+                if row.sequence > applied and not any(
+                    other.holds(origin, applied) and not repair.has_gap(origin, other.origin, applied)
+                    for other in peers
+                ):
                     beyond.add(origin)
         return beyond
 
@@ -151,7 +162,7 @@ class Snapshots:
         self._parts.counters.lost_updates += lost
         words = (
             f"{lost} updates that only this node had applied are lost: nobody holds them as updates any "
-            "more, and the others have gone on without them. Started again, this node joins anew"
+            "more, and nobody who is linked has them. Started again, this node joins anew"
         )
         self._parts.out.order(Note("abandoned", words))
         self._parts.out.order(Halt(words, again=True, abandon=True))
@@ -231,7 +242,8 @@ class Snapshots:
             caught_up = adoption.turn()
         except LookupError as error:
             self._parts.out.order(Alarm(f"a snapshot could not be taken: {error}"))
-            self.taking.end(now, avoid_s=self._parts.timing.patience_s)
+            self.taking.end(now)
+            self.taking.rest(now + self._parts.timing.gone_s)  # another one would fare no better
             return False
         except ContradictionError as error:
             self._contradicted(donor, error.place, now)
@@ -245,7 +257,9 @@ class Snapshots:
         parts = self._parts
         wrong = adoption.finish(damaged=parts.quarantined)
         parts.sweeping.abort()
-        self._asker = None
+        asker, self._asker = parts.peers.get(self._asker) if self._asker else None, None
+        if asker is not None:
+            parts.out.say(asker, SnapshotEnd(words=BUSY, tail=0))
         self.taking.taken()
         if wrong:
             parts.out.order(Note("mended", wrong))
