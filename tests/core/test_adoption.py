@@ -113,3 +113,21 @@ def test_what_cannot_be_read_again_ends_it_with_nothing_changed(adopting: Cluste
     while joiner.log.untidy:
         adopting.give(2, TurnPassed())
     assert joiner.log.bytes_held == 0
+
+
+def test_what_is_trimmed_meanwhile_leaves_a_log_that_goes_on(adopting: Cluster) -> None:
+    joiner = adopting.replica(2)
+    for _ in range(4):
+        adopting.give(2, TurnPassed())
+    pending = joiner.snapshots.taking.adoption
+    assert pending is not None
+    joiner.log.trim({joiner.me: 4}.get, lambda origin: 0, share=0.0)  # type: ignore[arg-type]
+    while joiner.snapshots.taking.adoption is not None:
+        adopting.give(2, TurnPassed())
+    assert joiner.parts.counters.snapshots_taken == 1
+    assert (joiner.log.floor(joiner.me), joiner.log.last(joiner.me)) == (4, 8)
+    adopting.give(2, own_update([7, 4900]))
+    adopting.paused = set()
+    adopting.give(2, TurnPassed())
+    adopting.pass_time(5)
+    adopting.assert_converged()

@@ -190,3 +190,14 @@ def test_who_is_linked_and_silent_is_not_counted_on() -> None:
     assembly.now += PATIENCE_S
     life.pass_time(assembly.now, ready=True, stopping=False)
     assert life.explain().startswith("view 2 with 0000000000000001, 0000000000000002 is ")
+
+
+def test_a_wish_of_long_ago_is_not_acted_on() -> None:
+    assembly = between_two_that_wish_an_eviction(ready=True)
+    for node in (2, 3):
+        assembly.life(node).withdraw_eviction(4)
+    life, patience_s = assembly.life(1), PATIENCE_S
+    life.hear_status(Origin(2, 1), view=1, ready=True, unwanted={4}, now=assembly.now)
+    life.hear_status(Origin(3, 1), view=1, ready=True, unwanted=(), now=assembly.now + patience_s)
+    life.pass_time(assembly.now + 1.01 * patience_s, ready=False, stopping=False)
+    assert life.explain() == ""

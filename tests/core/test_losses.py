@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from p2psgd.core.events import TimePassed
+from p2psgd.core.events import CheckpointDue, TimePassed, TurnPassed
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.snapshot_taking import SnapshotTaking
@@ -163,3 +163,76 @@ def test_a_donor_that_had_none_to_give_is_passed_over_for_a_while(clusters: Clus
     assert choose(1.5) is None
     assert choose(2.0) is both[B]
     assert choose(5.0) is both[A]
+
+
+def test_an_update_that_its_only_holder_cannot_read_comes_with_a_snapshot(clusters: Clusters) -> None:
+    cluster = clusters(2)
+    cluster.found()
+    cluster.cut(0, 1)
+    cluster.train([0], 4)
+    holder = cluster.replica(0)
+    lane = holder.log._lanes[holder.me]
+    frame = lane.entries[1]
+    assert isinstance(frame, bytes)
+    lane.entries[1] = frame[:-1] + bytes([frame[-1] ^ 1])
+    cluster.link_all()
+    for _ in range(40):
+        cluster.pass_time(0.5)
+        if cluster.drops and (0, 1) in cluster.queues:  # its first frame was right, the second is refused
+            cluster.cut(0, 1)
+            cluster.drops.clear()
+            cluster.link_all()
+    assert "update 2 of 0000000000000001 has changed in the log's memory" in cluster.alarms[0]
+    assert holder.parts.counters.snapshots_given == 1
+    cluster.assert_converged()
+
+
+def test_while_nobody_is_ready_who_gives_a_snapshot_does_not_give_itself_up(clusters: Clusters) -> None:
+    """After a power cut: node 0 has most, and no room; node 1 has some of its own, and is given the rest."""
+    cluster = clusters(2)
+    cluster.found()
+    cluster.train([0, 1], 3)
+    for node in (0, 1):
+        cluster.give(node, CheckpointDue())
+    cluster.pass_time(2)
+    cluster.train([0], 3)
+    cluster.pass_time(2)
+    first = cluster.replica(0)
+    others = first.parts.other_members
+    first.log.trim(lambda origin: first.parts.acks.stable(origin, others), lambda origin: 0, share=0.0)
+    cluster.stuck = {(1, 0), (0, 1)}
+    for number in range(4):
+        cluster.give(number // 3, own_update([number, 4003]))
+        cluster.give(1, own_update([number, 4004]))
+    cluster.give(0, CheckpointDue())
+    for node in (0, 1):
+        cluster.kill(node)
+    cluster.stuck = set()
+    for node in (0, 1):
+        cluster.boot(node, from_disk=True)
+    first = cluster.replica(0)
+    first.log.budget_bytes = first.log.bytes_held + 100
+    cluster.paused = {0}  # the copy for node 1 takes long
+    cluster.link_all()
+    cluster.pass_time(90)
+    assert not cluster.halts
+    cluster.paused = set()
+    cluster.give(0, TurnPassed())
+    first.log.budget_bytes *= 4
+    cluster.pass_time(20)
+    assert cluster.all_ready()
+    cluster.assert_converged()
+
+
+def test_what_the_own_log_cannot_give_is_not_tried_again_at_once(clusters: Clusters) -> None:
+    cluster = fall_behind(clusters, 2)
+    lone = cluster.replica(2)
+    lane = lone.log._lanes[lone.me]
+    frame = lane.entries[-1]
+    assert isinstance(frame, bytes)
+    lane.entries[-1] = frame[:-1] + bytes([frame[-1] ^ 1])
+    cluster.link_all()
+    cluster.pass_time(60)
+    given = sum(cluster.replica(node).parts.counters.snapshots_given for node in (0, 1))
+    assert given <= 2
+    assert sum("could not be taken" in words for words in cluster.alarms) == given

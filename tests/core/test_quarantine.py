@@ -203,3 +203,35 @@ def test_what_it_was_giving_is_withdrawn(clusters: Clusters) -> None:
     cluster.pass_time(10)
     assert np.array_equal(hurt.lattice.coordinates, cluster.replica(1).lattice.coordinates)
     cluster.assert_converged()
+
+
+def test_it_catches_up_however_many_updates_come(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("p2psgd.core.rebuild.PIECE_WORDS", 1)
+    cluster, hurt = trained(clusters, 2)
+    flip(hurt)
+    cluster.paused = {0}
+    hurt.parts.sweeping.scrub_due = cluster.now
+    while not hurt.parts.quarantined:
+        cluster.pass_time(0.5)
+    for turn in range(40):
+        for index in range(5):
+            cluster.give(1, own_update([index, 4000 + turn]))
+        while cluster.deliver(1, 0):
+            pass
+        cluster.give(0, TurnPassed())
+    assert hurt.parts.counters.mendings == 1
+
+
+def test_what_it_made_is_let_go_if_a_snapshot_comes_first(clusters: Clusters) -> None:
+    cluster, hurt = trained(clusters, 2)
+    cluster.paused = {0}
+    flip(hurt)
+    hurt.parts.sweeping.scrub_due = cluster.now
+    while not hurt.parts.quarantined:
+        cluster.pass_time(0.5)
+    begun = hurt._quarantine.rebuilding
+    hurt.parts.quarantined = hurt.parts.mending = False  # as when a snapshot was taken
+    cluster.pass_time(0.5)
+    hurt.parts.mending = True
+    assert (begun, hurt._quarantine.rebuilding) == (True, False)
+    flip(hurt)  # back again

@@ -282,3 +282,19 @@ def test_what_comes_before_the_beginning_drops_the_donor(
     cluster.give(2, what(cluster.replica(0).me))
     assert [(number, drop.reason) for number, drop in cluster.drops] == [(2, "snapshot")]
     assert "before its beginning" in cluster.drops[0][1].words
+
+
+def test_a_donor_that_stands_still_loses_its_link(clusters: Clusters) -> None:
+    """What it had sent before must not come after a request that begins anew."""
+    cluster = fall_behind(clusters, 1, size=2)
+    donor, joiner = cluster.replica(0).me, cluster.replica(1)
+    cluster.replica(0).parts.out.credit_bytes = 4000
+    cluster.link_all()
+    deliver_until(cluster, lambda: joiner.snapshots.taking.bytes_taken > 0)
+    cluster.stuck = {(0, 1)}
+    for _ in range(11):
+        cluster.now += 1.0
+        joiner.peers[donor].heard = cluster.now  # not silent
+        cluster.give(1, TimePassed())
+    words = "node-0 has sent nothing of its snapshot for two patiences"
+    assert cluster.drops == [(1, Drop(donor, "slow", words))]
