@@ -125,6 +125,7 @@ class Daemon:
         self.book = Book(world.inspector.ledger, self.replica)
         self.trimming = Trimming(self.replica)
         self.view = self.replica.membership.view
+        self.restored = restored is not None
         check_restored(self.replica, restored)
         self.mesh = Mesh(
             world,

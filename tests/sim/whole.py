@@ -46,7 +46,7 @@ def check_one(daemon: Daemon, ledger: Ledger) -> None:
     replica = daemon.replica
     if not daemon.book.flipped and replica.lattice.digest != replica.lattice.recompute_digest():
         raise Violation("I9", f"the running digest of {label(daemon.me)} is not that of its weights")
-    _check_log(replica, ledger)
+    _check_log(daemon, ledger)
     if not replica.parts.quarantined:
         _check_pushed(replica)
     acknowledged = replica.parts.tally.acknowledged
@@ -86,12 +86,12 @@ def _check_pushed(replica: Replica) -> None:
             )
 
 
-def _check_log(replica: Replica, ledger: Ledger) -> None:
-    log, me = replica.log, label(replica.me)
+def _check_log(daemon: Daemon, ledger: Ledger) -> None:
+    replica, log, me = daemon.replica, daemon.replica.log, label(daemon.me)
     frame_bytes = max((len(entries[-1].frame) for entries in ledger.entries.values()), default=0)
     over = log.bytes_held + log.bytes_stored - log.capacity
     taken = replica.parts.counters.snapshots_taken > 0 or replica.snapshots.taking.donor is not None
-    tail_bytes = taken * TAIL_PER_CAPACITY * log.capacity * (1 + ENTRY_BYTES / UPDATE_HEADER_BYTES)
+    tail_bytes = (taken or daemon.restored) * TAIL_PER_CAPACITY * log.capacity * (1 + ENTRY_BYTES / UPDATE_HEADER_BYTES)
     if over > UNTIL_STALL_FRAMES * (frame_bytes + 200) + tail_bytes:
         raise Violation("I7", f"the log of {me} is {over} bytes beyond its {log.capacity}")
     held = 0
