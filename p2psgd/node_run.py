@@ -108,7 +108,7 @@ class NodeRun:
         greeting = make_greeting(spec, me, identity.name)
         self.mesh = Mesh(self, greeting, options.patience_s, time.monotonic)
         self.refusals = Refusals(options.patience_s, linked_now=lambda: bool(self.mesh.links), fail=fail)
-        accounts.begin(spec, me)
+        accounts.begin(spec, me, mini_batches=0 if opened.trainer is None else opened.trainer.mini_batches)
         log.info(
             "run %s: %d weights, quantum 2^%d", spec.fingerprint.hex()[:16], spec.weights, spec.quantum_log2
         )

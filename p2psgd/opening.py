@@ -21,7 +21,7 @@ from p2psgd.durable.checkpoint import TrainerState as KeptState
 from p2psgd.durable.restore import FOLDER, restore
 from p2psgd.durable.restore import Restored as Found
 from p2psgd.durable.store import CheckpointStore
-from p2psgd.durable.votes_file import read_votes
+from p2psgd.durable.votes_file import NAME, read_votes, write_votes
 from p2psgd.errors import CheckpointError, ExitCode, UsageError
 from p2psgd.ipc.host import TrainerState
 from p2psgd.kept_trainer import unpack_trainer
@@ -54,8 +54,8 @@ def open_run(state: Path, spec: RunSpec, coordinates: NDArray[np.int32], journal
 
     UsageError if that is another run's, or damaged.
     """
-    votes, names = read_votes(state, spec.fingerprint) or (NO_VOTES, {})
     found = restore(state / FOLDER, spec)
+    votes, names = _read_votes(state, spec, new=found is None)
     if found is None:
         return Opened(spec, CheckpointStore(state / FOLDER), coordinates, votes, names)
     if found.checkpoint is not None:
@@ -77,11 +77,26 @@ def reopen_run(state: Path, journal: Journal) -> Opened | None:
     if found is None:
         return None
     if found.checkpoint is not None:
-        votes, names = read_votes(state, found.checkpoint.spec.fingerprint) or (NO_VOTES, {})
+        votes, names = _read_votes(state, found.checkpoint.spec, new=False)
         return _go_on(votes, names, found, journal)
     for warning in found.warnings:
         journal.alarm(f"{warning}; without a checkpoint this node waits for its trainer")
     return None
+
+
+def _read_votes(state: Path, spec: RunSpec, *, new: bool) -> tuple[Votes, Mapping[int, str]]:
+    """UsageError if there are none though this node has had part in the run: it must not vote again."""
+    found = read_votes(state, spec.fingerprint)
+    if found is not None:
+        return found
+    if not new:
+        raise UsageError(
+            f"{state / NAME} is missing, and a node that has forgotten its votes must not vote: put it back, "
+            f"or remove the whole state directory {state} to join as a new node",
+            ExitCode.CONFIGURATION,
+        )
+    write_votes(state, spec.fingerprint, NO_VOTES, {})
+    return NO_VOTES, {}
 
 
 def _go_on(votes: Votes, names: Mapping[int, str], found: Found, journal: Journal) -> Opened:

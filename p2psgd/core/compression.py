@@ -85,6 +85,10 @@ class Meter:
         self._places = np.zeros(self.tensors + 1, np.int64)
         self._mini_batches: dict[Origin, int] = {}
 
+    def begin(self, origin: Origin, mini_batches: int) -> None:
+        """Its mini-batches count from there on, not from 0."""
+        self._mini_batches[origin] = mini_batches
+
     def count(
         self,
         tally: Tally,
@@ -121,8 +125,10 @@ class Meter:
 class OwnCompression:
     """A node's own updates: all of them, and the recent ones."""
 
-    def __init__(self, tensors: Tensors, me: Origin) -> None:
+    def __init__(self, tensors: Tensors, me: Origin, *, mini_batches: int = 0) -> None:
+        """`mini_batches`: so many were made by former lives."""
         self._meter = Meter(tensors)
+        self._meter.begin(me, mini_batches)
         self._me = me
         self._mini_batch = 0  # of the last update
         self._mini_batches_made = 0  # of the current sums, without those that made no update

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from p2psgd.core.effects import Note, Send
+from p2psgd.core.effects import Halt, Note, Send
 from p2psgd.core.explaining import explain
 from p2psgd.core.parts import Parts
 from p2psgd.core.snapshot_taking import SnapshotTaking
@@ -23,6 +23,7 @@ class Following:
         self._upkeep = upkeep
         self._taking = taking
         self._view = parts.membership.view
+        self._unwanted = parts.me.node in self._view.forbidden  # and that is not said yet
         self._was_ready = False
 
     def look(self, now: float) -> None:
@@ -42,6 +43,12 @@ class Following:
         if changed:
             self._view = membership.view
             self._upkeep.enter_view(before, now)
+            self._unwanted = parts.me.node in self._view.forbidden
+        if self._unwanted:
+            self._unwanted = False
+            words = f"this node was removed for good by view {self._view.number}"
+            advice = "start it with a new --state if it is to join as another node"
+            parts.out.order(Halt(f"{words}: {advice}", again=False))
         if changed or not parts.joining.ready:
             parts.joining.look(
                 self._view,

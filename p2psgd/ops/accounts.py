@@ -27,9 +27,10 @@ class Accounts:
         """Whether `record` is to be called for every update applied."""
         return self._recorder is not None
 
-    def begin(self, spec: RunSpec, me: Origin) -> None:
-        """The run is known."""
-        self._spec, self._compression = spec, OwnCompression(spec.tensors, me)
+    def begin(self, spec: RunSpec, me: Origin, *, mini_batches: int) -> None:
+        """The run is known; the trainer goes on from so many mini-batches of former lives."""
+        self._spec = spec
+        self._compression = OwnCompression(spec.tensors, me, mini_batches=mini_batches)
         if self._recorder is not None:
             self._recorder.begin(spec)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from p2psgd.core.budget import EVICT
-from p2psgd.core.events import CheckpointDue
+from p2psgd.core.effects import Halt
+from p2psgd.core.events import CheckpointDue, RemovalAsked, TimePassed
 from tests.core.cluster import Cluster, own_update
 
 Clusters = Callable[..., Cluster]
@@ -226,3 +227,18 @@ def test_who_joins_by_way_of_others_is_given_time_before_it_counts_as_holding_ba
     cluster.pass_time(5)
     assert cluster.all_ready()
     cluster.assert_converged()
+
+
+def test_who_was_removed_for_good_ends_and_ends_again_when_it_is_started_again(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link_all()
+    cluster.found()
+    cluster.give(0, RemovalAsked(3, forbid=True))
+    cluster.pass_time(2)
+    advice = "start it with a new --state if it is to join as another node"
+    words = f"this node was removed for good by view 2: {advice}"
+    assert cluster.halts == [(2, Halt(words))]
+    cluster.kill(2)
+    cluster.boot(2, from_disk=True)
+    cluster.give(2, TimePassed())
+    assert cluster.halts == 2 * [(2, Halt(words))]

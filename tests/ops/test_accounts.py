@@ -29,7 +29,7 @@ def test_before_the_run_is_known_there_is_nothing_to_tell() -> None:
 
 def test_the_status_is_short_and_the_compression_whole(tmp_path: Path) -> None:
     accounts = Accounts(tmp_path / "run.rec", record_bytes_max=10**6)
-    accounts.begin(SPEC, Origin(1, 1))
+    accounts.begin(SPEC, Origin(1, 1), mini_batches=0)
     for mini_batch in (1, 2, 3):
         accounts.count(own_update(mini_batch))
     status, whole = accounts.status(), accounts.compression()

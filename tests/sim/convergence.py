@@ -159,9 +159,11 @@ class Convergence:
     def _is_disturbed(self) -> bool:
         """Nodes of the core are down, ending or damaged."""
         world = self._world
-        up = world.daemons.keys() | self._outcasts.keys()
+        forbidden = {place for place, disk in world.disks.items() if disk.node in world.chaos.forbidden}
+        away = forbidden | self._outcasts.keys()
+        up = world.daemons.keys() | away
         return (
-            not world.chaos.returning <= self._outcasts.keys()
+            not world.chaos.returning <= away
             or len(up) < world.scenario.nodes
             or any(daemon.stopping or daemon.book.flipped for daemon in self._core())
         )

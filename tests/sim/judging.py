@@ -131,6 +131,8 @@ class Judge:
             self._abandonment(daemon)
         elif halt.again and daemon.book.flipped:
             self._lose_memory(daemon)
+        elif daemon.me.node in daemon.replica.membership.view.forbidden:
+            self._world.see("stopped because it was removed for good")
         else:
             raise Violation("halt", f"{label(daemon.me)} stopped without need: {halt.words}")
 

@@ -91,7 +91,8 @@ def _check_log(daemon: Daemon, ledger: Ledger) -> None:
     frame_bytes = max((len(entries[-1].frame) for entries in ledger.entries.values()), default=0)
     over = log.bytes_held + log.bytes_stored - log.capacity
     taken = replica.parts.counters.snapshots_taken > 0 or replica.snapshots.taking.donor is not None
-    tail_bytes = (taken or daemon.restored) * TAIL_PER_CAPACITY * log.capacity * (1 + ENTRY_BYTES / UPDATE_HEADER_BYTES)
+    tail_bytes = TAIL_PER_CAPACITY * log.capacity * (1 + ENTRY_BYTES / UPDATE_HEADER_BYTES)
+    tail_bytes *= taken or daemon.restored
     if over > UNTIL_STALL_FRAMES * (frame_bytes + 200) + tail_bytes:
         raise Violation("I7", f"the log of {me} is {over} bytes beyond its {log.capacity}")
     held = 0
