@@ -19,7 +19,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.restored import Restored
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import Timing
-from p2psgd.durable.checkpoint import Checkpoint
+from p2psgd.durable.checkpoint import Checkpoint, is_finite
 from p2psgd.durable.own_file import OwnFile
 from p2psgd.durable.restore import abandon
 from p2psgd.durable.store import Written
@@ -157,9 +157,11 @@ class Keeper:
         try:
             if self._handed_over is not None:  # its residual is the trainer's memory, lent until the next one
                 handed_over, self._handed_over = self._handed_over, None
-                self._trainer = await asyncio.to_thread(
-                    pack_trainer, handed_over, spec.weights, self._sequence
-                )
+                packed = await asyncio.to_thread(pack_trainer, handed_over, spec.weights, self._sequence)
+                if is_finite(packed.residual):
+                    self._trainer = packed
+                else:  # with the last one that is, as if the trainer had not answered
+                    self._host.alarm("the trainer's residual is not finite: the checkpoint gets an older one")
             checkpoint = Checkpoint(
                 spec=spec,
                 origin=self._origin,
@@ -178,6 +180,8 @@ class Keeper:
             self._host.alarm(str(error))
             self._end(written=False)
             return
+        if written.warning:
+            self._host.alarm(written.warning)
         self._own.rotate(written.kept)
         self.last, self.last_at, self._trouble = written, time.monotonic(), ""
         size, seconds = numerals.size(written.bytes), self.last_at - began

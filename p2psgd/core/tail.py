@@ -7,13 +7,13 @@ released. Reading takes time, so it is done in the thread that writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from p2psgd.core.frame_store import Entry, FrameStore, length_of, place_of
 
 
 class UnreadableTailError(Exception):
-    """The store cannot give back a frame of the tail."""
+    """A frame of the tail cannot be had again as it was."""
 
 
 class Tail:
@@ -50,13 +50,17 @@ class Tail:
         except OSError as error:
             raise UnreadableTailError(str(error)) from None
 
-    def in_ram(self) -> Tail:
-        """Of each origin only what comes after its last frame in the store: what is left if that fails."""
-        return Tail([_after_last_stored(lane) for lane in self._lanes])
+    def readable(self, is_whole: Callable[[bytes], bool]) -> Tail:
+        """Of each origin only what comes after its last frame that cannot be read, or is not whole."""
+        return Tail([self._after_last_bad(lane, is_whole) for lane in self._lanes], self._store)
 
-
-def _after_last_stored(lane: list[Entry]) -> list[Entry]:
-    first = len(lane)
-    while first and isinstance(lane[first - 1], bytes):
-        first -= 1
-    return lane[first:]
+    def _after_last_bad(self, lane: list[Entry], is_whole: Callable[[bytes], bool]) -> list[Entry]:
+        for index in reversed(range(len(lane))):
+            entry = lane[index]
+            try:
+                frame = entry if isinstance(entry, bytes) else self._read(entry)
+            except UnreadableTailError:
+                return lane[index + 1 :]
+            if not is_whole(frame):
+                return lane[index + 1 :]
+        return lane

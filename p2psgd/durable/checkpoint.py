@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from io import BufferedReader
 from itertools import chain, islice
@@ -27,14 +27,13 @@ from pydantic import ValidationError
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.core.tail import Tail
+from p2psgd.core.tail import Tail, UnreadableTailError
 from p2psgd.durable.atomic import replacing, words_of
 from p2psgd.durable.meta import DTYPES, FORMAT, HASH_PLACE, NO_HASH, CheckpointMeta, Row, TrainerMeta
-from p2psgd.errors import CheckpointError, PeerError
+from p2psgd.durable.tail_frames import ending_at, is_whole, split_frames
+from p2psgd.errors import CheckpointError
 from p2psgd.wire import codec
-from p2psgd.wire.frames import PREFIX, FrameType, link_limits
 from p2psgd.wire.messages import FrontierRow
-from p2psgd.wire.update import parse_update
 
 HEADER_BYTES_MAX: Final = 16 * 1024**2  # well above 4,096 tensors, 1,024 origins and the trainer's words
 FRAMES_AT_A_TIME: Final = 256  # of the tail are read, and joined: hashing and writing each would cost more
@@ -59,7 +58,8 @@ class TrainerState:
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
     """A node's state: `coordinates` int32 (P,) at the frontier `rows`, with `digest`; `tail` are UPDATE
-    frames. `origin` is the life that wrote it, `written_at` Unix time.
+    frames. `origin` is the life that wrote it, `written_at` Unix time. `warning` says what of it could not be
+    read, empty if all was.
     """
 
     spec: RunSpec
@@ -70,6 +70,7 @@ class Checkpoint:
     tail: Tail | list[bytes]
     trainer: TrainerState | None
     written_at: float
+    warning: str = ""
 
     @property
     def tail_bytes(self) -> int:
@@ -79,6 +80,8 @@ class Checkpoint:
     def describe(self) -> CheckpointMeta:
         """Its description; CheckpointError if the trainer's state is not one that can be kept."""
         trainer = self.trainer
+        if trainer is not None and not is_finite(trainer.residual):
+            raise CheckpointError("this cannot be kept in a checkpoint: the residual is not finite")
         try:
             return CheckpointMeta(
                 format=FORMAT,
@@ -104,7 +107,7 @@ class Checkpoint:
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> CheckpointMeta:
     """Write it to `path`, which it replaces once it is whole and on disk; returns its description.
 
-    OSError if it cannot be written, UnreadableTailError if a frame of the tail cannot be read,
+    OSError if it cannot be written, UnreadableTailError if a frame of the tail cannot be read or has changed,
     CheckpointError if the trainer's state cannot be kept.
     """
     meta = checkpoint.describe()
@@ -129,7 +132,8 @@ def read_meta(path: Path) -> CheckpointMeta:
 def read_checkpoint(path: Path) -> Checkpoint:
     """The whole of it, verified: hash, shapes, limits, and that the coordinates have the digest.
 
-    CheckpointError with a sentence otherwise, also if there is no such file.
+    CheckpointError with a sentence otherwise, also if there is no such file. Only a tail that was already
+    damaged when it was written costs no more than what of it is.
     """
     with _reading(path) as file:
         meta, sha256 = _read_head(file)
@@ -145,37 +149,26 @@ def read_checkpoint(path: Path) -> Checkpoint:
         own = {name: arrays[f"trainer/{name}"] for name, _, _ in meta.trainer.arrays}
         trainer = TrainerState(meta.trainer.sequence, arrays["residual"], own, meta.trainer.text)
     spec = meta.spec
+    read, fault = split_frames(arrays["tail"].tobytes(), spec.weights)
+    tail = ending_at(meta.frontier, read) if fault else [frame for _, frame in read]
     found = Checkpoint(
         spec=spec,
         origin=meta.origin,
         coordinates=coordinates,
         rows=meta.frontier,
         digest=meta.digest,
-        tail=split_frames(arrays["tail"].tobytes(), spec.weights),
+        tail=tail,
         trainer=trainer,
         written_at=meta.written_at,
+        warning=f"its tail is damaged, {len(tail)} updates of it can be used: {fault}" if fault else "",
     )
     _check(found)
     return found
 
 
-def split_frames(tail: bytes, weights: int) -> list[bytes]:
-    """Cut UPDATE frames apart; CheckpointError unless each is whole and its header and checksum are right."""
-    frames, start, limit = [], 0, link_limits(weights)[FrameType.UPDATE]
-    while start < len(tail):
-        if len(tail) - start < PREFIX.size:
-            raise CheckpointError("its tail ends inside a frame")
-        length, frame_type = PREFIX.unpack_from(tail, start)
-        end = start + PREFIX.size + length
-        if frame_type != FrameType.UPDATE or not 0 < length <= limit or end > len(tail):
-            raise CheckpointError("its tail is not made of whole updates")
-        try:
-            parse_update(memoryview(tail)[start + PREFIX.size : end], weights)
-        except PeerError as error:
-            raise CheckpointError(f"an update of its tail cannot be read: {error}") from None
-        frames.append(tail[start:end])
-        start = end
-    return frames
+def is_finite(residual: NDArray[np.float32]) -> bool:
+    """None of it is NaN or infinite; takes no memory."""
+    return math.isfinite(residual.min()) and math.isfinite(residual.max())
 
 
 def _describe_trainer(trainer: TrainerState) -> TrainerMeta:
@@ -192,7 +185,7 @@ def _pieces(meta: CheckpointMeta, checkpoint: Checkpoint) -> Iterator[memoryview
     for name, _, shape in meta.parts:
         kind, _, rest = name.partition("/")
         if kind == "tail":
-            frames = iter(checkpoint.tail)
+            frames = _whole(checkpoint.tail, meta.spec.weights)
             while piece := b"".join(islice(frames, FRAMES_AT_A_TIME)):
                 yield memoryview(piece)
         elif kind == "coordinates":
@@ -201,6 +194,14 @@ def _pieces(meta: CheckpointMeta, checkpoint: Checkpoint) -> Iterator[memoryview
         else:
             assert checkpoint.trainer is not None
             yield _bytes_of(checkpoint.trainer.arrays[rest] if rest else checkpoint.trainer.residual)
+
+
+def _whole(tail: Iterable[bytes], weights: int) -> Iterator[bytes]:
+    """Its frames; UnreadableTailError at one that has changed in memory."""
+    for frame in tail:
+        if not is_whole(frame, weights):
+            raise UnreadableTailError("an update in memory has changed")
+        yield frame
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:
@@ -269,7 +270,7 @@ def _check(found: Checkpoint) -> None:
         raise CheckpointError("its coordinates do not have its digest")
     if max(int(found.coordinates.max()), -int(found.coordinates.min())) > codec.COORDINATE_MAX:
         raise CheckpointError(f"a coordinate of it is beyond {codec.COORDINATE_MAX}")
-    if found.trainer is not None and not np.isfinite(found.trainer.residual).all():
+    if found.trainer is not None and not is_finite(found.trainer.residual):
         raise CheckpointError("its residual is not finite")
 
 

@@ -11,6 +11,7 @@ from p2psgd.core.tail import Tail, UnreadableTailError
 from p2psgd.durable.atomic import FRESH_SUFFIX, sync_folder, words_of
 from p2psgd.durable.checkpoint import Checkpoint, read_checkpoint, read_meta, write_checkpoint
 from p2psgd.durable.meta import CheckpointMeta
+from p2psgd.durable.tail_frames import is_whole
 from p2psgd.errors import CheckpointError
 from p2psgd.wire import codec
 
@@ -21,11 +22,14 @@ _SUFFIX: Final = ".safetensors"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A checkpoint is on disk; `kept` describes all that are kept now, it included."""
+    """A checkpoint is on disk; `kept` describes all that are kept now, it included. `warning` says what had
+    to be left out of it, empty if nothing.
+    """
 
     number: int
     bytes: int
     kept: list[CheckpointMeta]
+    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,8 @@ class CheckpointStore:
         """Write one more, then remove what is older than the newest two whole ones.
 
         CheckpointError with a sentence if it cannot be written, or does not have the digest that it says: the
-        former ones then stay. Frames that cannot be read are left out, with those that came before them.
+        former ones then stay. Frames that cannot be read or have changed are left out, with those of the same
+        origin that came before them.
         """
         if codec.digest_coordinates(checkpoint.coordinates, checkpoint.spec.key) != checkpoint.digest:
             words = "the weights in memory differ from what was applied: no checkpoint is written of them"
@@ -69,11 +74,7 @@ class CheckpointStore:
         path = self.path(number)
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-            try:
-                write_checkpoint(path, checkpoint)
-            except UnreadableTailError:
-                assert isinstance(checkpoint.tail, Tail)
-                write_checkpoint(path, replace(checkpoint, tail=checkpoint.tail.in_ram()))
+            warning = _write_what_is_whole(path, checkpoint)
             size = path.stat().st_size
         except OSError as error:
             words = f"the checkpoint {path} cannot be written: {words_of(error)}"
@@ -81,17 +82,23 @@ class CheckpointStore:
         kept = [old for old in (*numbers, number) if old not in self._damaged][-KEPT:]
         with contextlib.suppress(OSError):  # tried again after the next one
             self._tidy(kept)
-        return Written(number, size, self._describe(kept))
+        return Written(number, size, self._describe(kept), warning)
 
     def latest(self) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint that is whole, and a warning for each damaged one that is newer."""
+        """The newest checkpoint that is whole, with a warning for each damaged one that is newer, and
+        for what of it is.
+        """
         warnings: list[str] = []
         for number in reversed(self.numbers()):
             try:
-                return read_checkpoint(self.path(number)), warnings
+                found = read_checkpoint(self.path(number))
             except CheckpointError as error:
                 self._damaged.add(number)
                 warnings.append(f"checkpoint {self.path(number)} cannot be used: {error}")
+            else:
+                if found.warning:
+                    warnings.append(f"checkpoint {self.path(number)} is used, but {found.warning}")
+                return found, warnings
         return None, warnings
 
     def entries(self) -> list[Entry]:
@@ -127,3 +134,24 @@ class CheckpointStore:
             with contextlib.suppress(CheckpointError):
                 found.append(read_meta(self.path(number)))
         return found
+
+
+def _write_what_is_whole(path: Path, checkpoint: Checkpoint) -> str:
+    """Returns a warning if part of the tail was left out."""
+    try:
+        write_checkpoint(path, checkpoint)
+        return ""
+    except UnreadableTailError as error:
+        fault = error
+    weights, whole = checkpoint.spec.weights, checkpoint.tail
+    tail = whole if isinstance(whole, Tail) else Tail.of(whole)
+    rest = tail.readable(lambda frame: is_whole(frame, weights))
+    try:
+        write_checkpoint(path, replace(checkpoint, tail=rest))
+    except UnreadableTailError:  # a disk that gives a frame only now and then
+        rest = Tail([])
+        write_checkpoint(path, replace(checkpoint, tail=rest))
+    words = (
+        f"the checkpoint {path} is whole, but lacks {len(tail) - len(rest)} of the log's {len(tail)} updates"
+    )
+    return f"{words}: {fault}"

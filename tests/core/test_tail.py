@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from p2psgd.core.frame_store import entry_of
 from p2psgd.core.log import UpdateLog
 from p2psgd.core.tail import Tail, UnreadableTailError
 from tests.core.logs import ALL, ENTRY, NOTHING, PLENTY, A, B, C, filled, frame_of
@@ -46,13 +47,26 @@ def test_of_a_tail_whose_store_fails_what_comes_after_it_is_left() -> None:
         list(tail)
     stored = len(store.frames)
     assert 0 < stored < 31
-    assert list(tail.in_ram()) == [
+    assert list(tail.readable(any_frame)) == [
         *(frame_of(A, sequence) for sequence in range(stored + 1, 32)),
         *(frame_of(B, sequence) for sequence in (1, 2)),
     ]
 
 
 def test_a_hole_in_ram_is_not_closed_by_what_came_before_it() -> None:
-    tail = Tail([[b"before", 1 << 32 | 5, b"after"], [1 << 32 | 5], []], MemoryStore())
-    assert list(tail.in_ram()) == [b"after"]
+    store = MemoryStore()
+    store.readable = False
+    tail = Tail([[b"before", 1 << 32 | 5, b"after"], [1 << 32 | 5], []], store)
+    assert list(tail.readable(any_frame)) == [b"after"]
     assert tail.frame_bytes == 6 + 5 + 5 + 5
+
+
+def test_a_frame_that_has_changed_costs_what_came_before_it_of_its_origin() -> None:
+    store = MemoryStore()
+    stored = entry_of(store.write(b"stored"), 6)
+    tail = Tail([[stored, b"bad", b"after"], [stored, b"b"], [b"bad"]], store)
+    assert list(tail.readable(lambda frame: frame != b"bad")) == [b"after", b"stored", b"b"]
+
+
+def any_frame(frame: bytes) -> bool:
+    return True

@@ -9,13 +9,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from safetensors import safe_open
 
 from p2psgd.core.run_spec import RunSpec
+from p2psgd.core.tail import UnreadableTailError
 from p2psgd.durable.checkpoint import TrainerState, read_checkpoint, read_meta, write_checkpoint
 from p2psgd.errors import CheckpointError
 from p2psgd.wire import codec
-from tests.durable.states import SPEC, assert_same, checkpoint, trainer_state
+from tests.durable.states import ME, SPEC, Life, assert_same, checkpoint, trainer_state
+
+NOT_FINITE = (np.nan, np.inf, -np.inf)
+
+
+def residual_with(value: float) -> NDArray[np.float32]:
+    residual = trainer_state(0).residual
+    residual[7] = value
+    return residual
 
 
 @pytest.fixture
@@ -107,11 +117,6 @@ def test_without_a_file_there_is_a_sentence(path: Path) -> None:
     ("change", "words"),
     [
         ({"digest": 1}, "its coordinates do not have its digest"),
-        ({"tail": [b"\x00" * 20]}, "its tail is not made of whole updates"),
-        ({"tail": [next(iter(checkpoint().tail))[:-1]]}, "its tail is not made of whole updates"),
-        ({"tail": [next(iter(checkpoint().tail))[:-1] + b"\x77"]}, "checksum"),
-        ({"tail": [b"\1"]}, "its tail ends inside a frame"),
-        ({"trainer": TrainerState(0, np.full(1021, np.nan, np.float32))}, "its residual is not finite"),
     ],
 )
 def test_a_state_no_replica_can_go_on_from_is_refused(
@@ -120,6 +125,52 @@ def test_a_state_no_replica_can_go_on_from_is_refused(
     write_checkpoint(path, dataclasses.replace(checkpoint(), **change))  # type: ignore[arg-type]
     with pytest.raises(CheckpointError, match=words):
         read_checkpoint(path)
+
+
+FRAMES = list(checkpoint(updates=2).tail)  # of the peer and of this node
+
+
+@pytest.mark.parametrize(
+    ("tail", "left", "fault"),
+    [
+        ([b"\x00" * 20], 0, "it is not made of whole updates"),
+        ([*FRAMES, FRAMES[0][:-1]], 2, "it is not made of whole updates"),
+        ([FRAMES[0][:-1] + b"\x77", FRAMES[1]], 1, "an update of it has changed"),
+        ([FRAMES[0], FRAMES[1][:30] + b"\x77" + FRAMES[1][31:]], 1, "an update of it has changed"),
+        ([*FRAMES, b"\1"], 2, "it ends inside a frame"),
+    ],
+)
+def test_of_a_tail_that_was_damaged_when_it_was_written_the_rest_is_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tail: list[bytes], left: int, fault: str
+) -> None:
+    state = checkpoint(updates=2)
+    monkeypatch.setattr("p2psgd.durable.checkpoint.is_whole", lambda frame, weights: True)
+    write_checkpoint(path, dataclasses.replace(state, tail=tail))
+    found = read_checkpoint(path)
+    assert found.warning == f"its tail is damaged, {left} updates of it can be used: {fault}"
+    assert found.tail == [frame for frame in tail if frame in FRAMES]
+    assert np.array_equal(found.coordinates, state.coordinates)
+
+
+def test_before_a_hole_in_a_damaged_tail_nothing_of_that_origin_is_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(ME)
+    frames = [life.update() for _ in range(5)]
+    flipped = bytearray(frames[2])
+    flipped[-1] ^= 1
+    state = dataclasses.replace(
+        checkpoint(updates=0, trainer=False),
+        coordinates=life.lattice.coordinates,
+        digest=life.lattice.digest,
+        rows=[life.row()],
+        tail=[*frames[:2], bytes(flipped), *frames[3:]],
+    )
+    with pytest.raises(UnreadableTailError):
+        write_checkpoint(path, state)
+    monkeypatch.setattr("p2psgd.durable.checkpoint.is_whole", lambda frame, weights: True)
+    write_checkpoint(path, state)
+    assert read_checkpoint(path).tail == frames[3:]
 
 
 def test_a_coordinate_beyond_what_float32_holds_is_refused(path: Path) -> None:
@@ -135,6 +186,7 @@ def test_a_coordinate_beyond_what_float32_holds_is_refused(path: Path) -> None:
     ("trainer", "words"),
     [
         (TrainerState(6, trainer_state(0).residual), "ahead of the frontier"),
+        *((TrainerState(0, residual_with(value)), "residual is not finite") for value in NOT_FINITE),
         (TrainerState(0, trainer_state(0).residual, {"": np.zeros(1)}), "at least 1 character"),
         (TrainerState(0, trainer_state(0).residual, {"a": np.array(["text"])}), "a type that is not known"),
         (TrainerState(0, trainer_state(0).residual, {"a": np.array([object()])}), "a type that is not known"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import itertools
 import os
 import random
 import signal
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from p2psgd.core.frame_store import entry_of
+from p2psgd.core.frame_store import Entry, entry_of
 from p2psgd.core.tail import Tail
 from p2psgd.durable.checkpoint import TrainerState
 from p2psgd.durable.store import CheckpointStore
@@ -56,7 +57,7 @@ def test_the_newest_two_are_kept(store: CheckpointStore) -> None:
 def test_a_tail_is_read_as_it_is_written_and_without_what_its_store_lost(store: CheckpointStore) -> None:
     frames = MemoryStore()
     *stored, last = list(STATES[3].tail)
-    lane = [entry_of(frames.write(frame), len(frame)) for frame in stored]
+    lane: list[Entry] = [entry_of(frames.write(frame), len(frame)) for frame in stored]
     state = dataclasses.replace(STATES[3], tail=Tail([[*lane, last]], frames))
     store.write(state)
     assert_same(store.latest()[0], STATES[3])
@@ -64,6 +65,50 @@ def test_a_tail_is_read_as_it_is_written_and_without_what_its_store_lost(store: 
     store.write(state)
     assert store.numbers() == [1, 2]
     assert_same(store.latest()[0], dataclasses.replace(STATES[3], tail=[last]))
+
+
+def test_a_bit_that_changes_in_the_log_costs_its_part_of_the_tail_and_is_told(
+    store: CheckpointStore,
+) -> None:
+    assert store.write(STATES[0]).warning == ""
+    for state in STATES[1:]:
+        peers, mine = state.tail
+        flipped = bytearray(peers)
+        flipped[len(flipped) // 2] ^= 4
+        written = store.write(dataclasses.replace(state, tail=Tail([[bytes(flipped)], [mine]])))
+        assert written.warning.endswith(
+            "is whole, but lacks 1 of the log's 2 updates: an update in memory has changed"
+        )
+        assert written.kept[-1].tail_bytes == len(mine)
+        assert_same(store.latest()[0], dataclasses.replace(state, tail=[mine]))
+    assert [(entry.number, entry.fault) for entry in store.entries()] == [(3, ""), (4, "")]
+
+
+def test_a_store_that_reads_only_now_and_then_costs_the_tail_and_no_checkpoint(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = itertools.count()
+
+    class Fickle(MemoryStore):
+        def read(self, handle: int, length: int) -> bytes:
+            self.readable = next(reads) % 2 == 1
+            return super().read(handle, length)
+
+    frames = Fickle()
+    lane: list[Entry] = [entry_of(frames.write(frame), len(frame)) for frame in list(STATES[3].tail)[:1]]
+    written = store.write(dataclasses.replace(STATES[3], tail=Tail([lane], frames)))
+    assert "lacks 1 of the log's 1 updates" in written.warning
+    assert_same(store.latest()[0], dataclasses.replace(STATES[3], tail=[]))
+
+
+def test_a_damaged_tail_on_disk_is_a_warning(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("p2psgd.durable.checkpoint.is_whole", lambda frame, weights: True)
+    store.write(dataclasses.replace(STATES[0], tail=[b"\1"]))
+    found, [warning] = store.latest()
+    assert_same(found, dataclasses.replace(STATES[0], tail=[], warning=warning))
+    assert warning.endswith(
+        "is used, but its tail is damaged, 0 updates of it can be used: it ends inside a frame"
+    )
 
 
 def test_strays_of_killed_writers_are_removed(store: CheckpointStore) -> None:

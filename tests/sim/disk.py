@@ -51,7 +51,7 @@ class Disk:
         try:
             tail = Tail.of(checkpoint.tail)
         except UnreadableTailError:
-            tail = checkpoint.tail.in_ram()
+            tail = checkpoint.tail.readable(lambda frame: True)
         written = replace(checkpoint, coordinates=checkpoint.coordinates.copy(), tail=tail)
         self.checkpoints = [*self.checkpoints, written][-CHECKPOINTS_KEPT:]
         oldest = {Origin(row.node, row.incarnation): row.sequence for row in self.checkpoints[0].rows}

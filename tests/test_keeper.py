@@ -1,0 +1,105 @@
+"""What a node keeps on disk, when memory, the disk or the trainer fail it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from p2psgd.core.effects import WriteCheckpoint
+from p2psgd.core.events import CheckpointDue, CheckpointWritten, Event
+from p2psgd.core.tail import Tail
+from p2psgd.core.timing import Timing
+from p2psgd.core.votes import NO_VOTES
+from p2psgd.durable.checkpoint import Checkpoint
+from p2psgd.durable.store import CheckpointStore
+from p2psgd.ipc.host import TrainerState
+from p2psgd.keeper import Keeper
+from p2psgd.opening import Opened
+from tests.durable.states import ME, SPEC, checkpoint
+
+
+class Host:
+    """A node whose replica is at `state`, and whose trainer hands over `residual` at once."""
+
+    def __init__(self, folder: Path, state: Checkpoint) -> None:
+        self.state = state
+        self.residual = np.zeros(SPEC.weights, np.float32)
+        self.tail = Tail.of(state.tail)
+        self.events: list[Event] = []
+        self.alarms: list[str] = []
+        self.copies = True  # the replica makes the copy that is asked for
+        opened = Opened(SPEC, CheckpointStore(folder / "run"), state.coordinates, NO_VOTES, {})
+        self.keeper = Keeper(self, folder, ME, Timing(0.2), opened)
+
+    def handle(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, CheckpointDue) and self.copies:
+            state = self.state
+            order = WriteCheckpoint(state.coordinates, state.rows, state.digest, self.tail)
+            self.keeper.write(order)
+
+    def request_trainer_state(self) -> None:
+        self.keeper.trainer_state(TrainerState(self.residual, None, 1))
+
+    def sequence(self) -> int:
+        return 1
+
+    def names(self) -> Mapping[int, str]:
+        return {}
+
+    def note(self, kind: str, words: str) -> None:
+        pass
+
+    def alarm(self, words: str) -> None:
+        self.alarms.append(words)
+
+
+def keeping(folder: Path, work: Callable[[Host], Coroutine[Any, Any, None]]) -> Host:
+    """Do `work` with the keeper of a host, then close it."""
+
+    async def run() -> Host:
+        host = Host(folder, checkpoint())
+        await work(host)
+        await host.keeper.close()
+        return host
+
+    return asyncio.run(run())
+
+
+def test_an_update_that_has_changed_in_memory_is_an_alarm_and_the_checkpoint_is_whole(tmp_path: Path) -> None:
+    async def work(host: Host) -> None:
+        frames = list(host.tail)
+        host.tail = Tail([[frames[0][:-1] + b"\x77"], [*frames[1:]]])
+        await host.keeper.finish(10)
+
+    host = keeping(tmp_path, work)
+    [alarm] = host.alarms
+    assert alarm.endswith("lacks 1 of the log's 2 updates: an update in memory has changed")
+    assert host.events == [CheckpointDue(), CheckpointWritten(written=True)]
+    found, _ = CheckpointStore(tmp_path / "run").latest()
+    assert found is not None
+    assert len(list(found.tail)) == 1
+
+
+def test_a_residual_that_is_not_finite_leaves_the_one_before_it(tmp_path: Path) -> None:
+    async def work(host: Host) -> None:
+        host.residual[3] = 0.5
+        await host.keeper.finish(10)
+        host.residual = np.full(SPEC.weights, np.inf, np.float32)
+        host.state = dataclasses.replace(checkpoint(updates=6))
+        host.tail = Tail.of(host.state.tail)
+        await host.keeper.finish(10)
+
+    host = keeping(tmp_path, work)
+    assert host.alarms == ["the trainer's residual is not finite: the checkpoint gets an older one"]
+    found, warnings = CheckpointStore(tmp_path / "run").latest()
+    assert (warnings, CheckpointStore(tmp_path / "run").numbers()) == ([], [1, 2])
+    assert found is not None
+    assert found.rows == checkpoint(updates=6).rows
+    assert found.trainer is not None
+    assert found.trainer.residual[3] == 0.5
