@@ -5,6 +5,7 @@ P2psgdError
  +-- UsageError     configuration, command line, data or recipe: one sentence and an exit code
  |    +-- RecordingError    a file that is no recording, or from some place on is none
  |    +-- CheckpointError   a checkpoint that is damaged, or cannot be written
+ |         +-- CheckpointUnreadable   one that the disk does not give, now: it may be whole
  +-- TrainerError   the training script used its link wrongly, or the daemon refused what it sent
       +-- DaemonLost    the daemon that the link led to is gone
 
@@ -31,8 +32,8 @@ class ExitCode(enum.IntEnum):
     CONFIGURATION = 78
 
 
-# A disk that is full or fails for a moment, memory that is short: to try again later may help.
-_PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM})
+# A disk that is full or fails for a moment, memory or descriptors that are short: to try again may help.
+_PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
 
 def exit_code_of(error: OSError) -> ExitCode:
@@ -74,6 +75,10 @@ class CheckpointError(UsageError):
 
     def __init__(self, words: str) -> None:
         super().__init__(words, ExitCode.DATA)
+
+
+class CheckpointUnreadable(CheckpointError):
+    """A checkpoint, or the folder of all, cannot be read now; nothing is known of what is in it."""
 
 
 class TrainerError(P2psgdError):

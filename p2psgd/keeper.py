@@ -194,8 +194,12 @@ class Keeper:
         self._spawn(self._read())
 
     async def _read(self) -> None:
-        async with self._store_free:
-            checkpoint, warnings = await asyncio.to_thread(self._store.latest)
+        checkpoint: Checkpoint | None = None
+        try:
+            async with self._store_free:
+                checkpoint, warnings = await asyncio.to_thread(self._store.latest)
+        except P2psgdError as error:
+            warnings = [str(error)]
         for warning in warnings:
             self._host.alarm(warning)
         found = None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from p2psgd.core.effects import WriteCheckpoint
-from p2psgd.core.events import CheckpointDue, CheckpointWritten, Event
+from p2psgd.core.events import CheckpointDue, CheckpointRead, CheckpointWritten, Event
 from p2psgd.core.tail import Tail
 from p2psgd.core.timing import Timing
 from p2psgd.core.votes import NO_VOTES
@@ -21,6 +21,7 @@ from p2psgd.ipc.host import TrainerState
 from p2psgd.keeper import Keeper
 from p2psgd.opening import Opened
 from tests.durable.states import ME, SPEC, checkpoint
+from tests.durable.test_store import no_descriptors
 
 
 class Host:
@@ -84,6 +85,17 @@ def test_an_update_that_has_changed_in_memory_is_an_alarm_and_the_checkpoint_is_
     found, _ = CheckpointStore(tmp_path / "run").latest()
     assert found is not None
     assert len(list(found.tail)) == 1
+
+
+def test_a_folder_that_cannot_be_looked_into_is_an_alarm_and_no_checkpoint(tmp_path: Path) -> None:
+    async def work(host: Host) -> None:
+        with no_descriptors():
+            host.keeper.read()
+            await asyncio.gather(*host.keeper._tasks)
+
+    host = keeping(tmp_path, work)
+    assert host.events == [CheckpointRead(None)]
+    assert [alarm.rsplit(": ")[-1] for alarm in host.alarms] == ["too many open files"]
 
 
 def test_a_residual_that_is_not_finite_leaves_the_one_before_it(tmp_path: Path) -> None:

@@ -31,6 +31,20 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+def numbered(folder: Path, prefix: str, suffix: str) -> list[int]:
+    """The numbers between them in the names of a folder's files, ascending; none if there is no such folder.
+
+    OSError if it cannot be looked into.
+    """
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    ours = (name for name in names if name.startswith(prefix) and name.endswith(suffix))
+    texts = (name[len(prefix) : -len(suffix)] for name in ours)
+    return sorted(int(text) for text in texts if text.isascii() and text.isdecimal())
+
+
 def sync_folder(folder: Path) -> None:
     """Wait until names made, changed or removed in this folder are on disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -31,7 +31,7 @@ from p2psgd.core.tail import Tail, UnreadableTailError
 from p2psgd.durable.atomic import replacing, words_of
 from p2psgd.durable.meta import DTYPES, FORMAT, HASH_PLACE, NO_HASH, CheckpointMeta, Row, TrainerMeta
 from p2psgd.durable.tail_frames import ending_at, is_whole, split_frames
-from p2psgd.errors import CheckpointError
+from p2psgd.errors import CheckpointError, CheckpointUnreadable
 from p2psgd.wire import codec
 from p2psgd.wire.messages import FrontierRow
 
@@ -240,7 +240,7 @@ def _reading(path: Path) -> Iterator[BufferedReader]:
         with path.open("rb") as file:
             yield file
     except OSError as error:
-        raise CheckpointError(f"it cannot be read: {words_of(error)}") from None
+        raise CheckpointUnreadable(f"it cannot be read: {words_of(error)}") from None
 
 
 def _read_head(file: BufferedReader) -> tuple[CheckpointMeta, str]:

@@ -22,7 +22,7 @@ from typing import Final
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.durable.atomic import sync_folder, words_of
+from p2psgd.durable.atomic import numbered, sync_folder, words_of
 from p2psgd.durable.frame_file import FrameFile, start_of
 from p2psgd.durable.meta import CheckpointMeta
 from p2psgd.errors import ExitCode, PeerError, RecordingError, UsageError
@@ -162,9 +162,10 @@ class OwnFile:
         """Start a new file, then remove what no checkpoint needs any more."""
         self._close_file()
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-        paths = own_paths(self._folder)
-        number = _number(paths[-1]) + 1 if paths else 1
-        self._path = self._folder / f"{_PREFIX}{number:08d}{_SUFFIX}"
+        numbers = numbered(self._folder, _PREFIX, _SUFFIX)
+        paths = [_path(self._folder, each) for each in numbers]
+        number = numbers[-1] + 1 if numbers else 1
+        self._path = _path(self._folder, number)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._file = FrameFile(os.open(self._path, flags, 0o640))
         try:
@@ -193,8 +194,8 @@ class OwnFile:
 
 
 def own_paths(folder: Path) -> list[Path]:
-    """The files of own updates in a folder, oldest first."""
-    return sorted(path for path in folder.glob(f"{_PREFIX}*{_SUFFIX}") if _number(path) >= 0)
+    """The files of own updates in a folder, oldest first; OSError if it cannot be looked into."""
+    return [_path(folder, number) for number in numbered(folder, _PREFIX, _SUFFIX)]
 
 
 def read_own(path: Path, spec: RunSpec) -> Iterator[tuple[UpdateHeader, bytes]]:
@@ -245,7 +246,5 @@ def _end_of(path: Path, spec: RunSpec) -> tuple[Origin, int] | None:
     return last
 
 
-def _number(path: Path) -> int:
-    """The number in a file's name, -1 if that is none of ours."""
-    text = path.name[len(_PREFIX) : -len(_SUFFIX)]
-    return int(text) if text.isascii() and text.isdecimal() else -1
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"{_PREFIX}{number:08d}{_SUFFIX}"

@@ -18,7 +18,7 @@ from p2psgd.durable.atomic import sync_folder, words_of
 from p2psgd.durable.checkpoint import Checkpoint
 from p2psgd.durable.own_file import another_run, own_paths, read_own
 from p2psgd.durable.store import CheckpointStore
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.errors import ExitCode, UsageError, exit_code_of
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.update import parse_update
@@ -66,7 +66,12 @@ def restore(folder: Path, spec: RunSpec | None) -> Restored | None:
     own: list[bytes] = []
     sent: dict[tuple[Origin, int], bytes] = {} if checkpoint is None else _own_of_tail(checkpoint)
     beyond_hole = 0
-    for path in own_paths(folder):
+    try:
+        paths = own_paths(folder)
+    except OSError as error:
+        words = f"cannot look for this node's own updates in {folder}: {words_of(error)}"
+        raise UsageError(words, exit_code_of(error)) from None
+    for path in paths:
         for header, frame in read_own(path, spec):
             previous = origin = Origin(header.node, header.incarnation)
             sent[origin, header.sequence] = frame

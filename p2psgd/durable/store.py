@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from p2psgd.core.tail import Tail, UnreadableTailError
-from p2psgd.durable.atomic import FRESH_SUFFIX, sync_folder, words_of
+from p2psgd.durable.atomic import FRESH_SUFFIX, numbered, sync_folder, words_of
 from p2psgd.durable.checkpoint import Checkpoint, read_checkpoint, read_meta, write_checkpoint
 from p2psgd.durable.meta import CheckpointMeta
 from p2psgd.durable.tail_frames import is_whole
-from p2psgd.errors import CheckpointError
+from p2psgd.errors import CheckpointError, CheckpointUnreadable
 from p2psgd.wire import codec
 
 KEPT: Final = 2  # the newest, and the one before it should the newest be damaged
@@ -51,9 +51,14 @@ class CheckpointStore:
         self._damaged: set[int] = set()
 
     def numbers(self) -> list[int]:
-        """The numbers of all checkpoints, ascending, damaged ones included."""
-        texts = [path.name[len(_PREFIX) : -len(_SUFFIX)] for path in self.folder.glob(f"{_PREFIX}*{_SUFFIX}")]
-        return sorted(int(text) for text in texts if text.isascii() and text.isdecimal())
+        """The numbers of all checkpoints, ascending, damaged ones included; CheckpointUnreadable if the
+        folder cannot be looked into.
+        """
+        try:
+            return numbered(self.folder, _PREFIX, _SUFFIX)
+        except OSError as error:
+            words = f"cannot look for checkpoints in {self.folder}: {words_of(error)}"
+            raise CheckpointUnreadable(words) from None
 
     def path(self, number: int) -> Path:
         """Where the checkpoint of that number lies."""
@@ -78,22 +83,24 @@ class CheckpointStore:
             size = path.stat().st_size
         except OSError as error:
             words = f"the checkpoint {path} cannot be written: {words_of(error)}"
-            raise CheckpointError(f"{words}; the one before it stays") from None
+            stays = "; the one before it stays" if set(numbers) - self._damaged else ""
+            raise CheckpointError(f"{words}{stays}") from None
         kept = [old for old in (*numbers, number) if old not in self._damaged][-KEPT:]
-        with contextlib.suppress(OSError):  # tried again after the next one
+        with contextlib.suppress(OSError, CheckpointError):  # tried again after the next one
             self._tidy(kept)
         return Written(number, size, self._describe(kept), warning)
 
     def latest(self) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint that is whole, with a warning for each damaged one that is newer, and
-        for what of it is.
+        """The newest checkpoint that is whole and can be read, with a warning for each newer one, and for
+        what of it is damaged. CheckpointUnreadable if the folder cannot be looked into.
         """
         warnings: list[str] = []
         for number in reversed(self.numbers()):
             try:
                 found = read_checkpoint(self.path(number))
             except CheckpointError as error:
-                self._damaged.add(number)
+                if not isinstance(error, CheckpointUnreadable):
+                    self._damaged.add(number)
                 warnings.append(f"checkpoint {self.path(number)} cannot be used: {error}")
             else:
                 if found.warning:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import itertools
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -178,7 +181,7 @@ def test_coordinates_without_their_digest_take_no_whole_ones_place(store: Checkp
 
 def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file")
-    with pytest.raises(CheckpointError, match="cannot be written: file exists; the one before it stays"):
+    with pytest.raises(CheckpointError, match=r"cannot be written: file exists$"):
         CheckpointStore(tmp_path / "run").write(STATES[0])
 
 
@@ -209,6 +212,51 @@ def test_a_full_disk_is_a_sentence_and_the_former_one_stays(small_disk: Path) ->
             store.write(LARGE)
     assert [path.name for path in small_disk.iterdir()] == [store.path(1).name]
     assert_same(store.latest()[0], LARGE)
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """No file can be opened."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_without_a_free_descriptor_there_is_a_sentence_and_nothing_counts_as_damaged(
+    store: CheckpointStore,
+) -> None:
+    store.write(STATES[0])
+    store.write(STATES[1])
+    with no_descriptors():
+        with pytest.raises(CheckpointError, match=r"cannot look for checkpoints in .*: too many open files"):
+            store.write(STATES[2])
+        with pytest.raises(CheckpointError, match=r"cannot look for checkpoints in .*: too many open files"):
+            store.latest()
+    assert_same(store.latest()[0], STATES[1])
+    store.write(STATES[2])
+    assert store.numbers() == [2, 3]
+
+
+def test_what_cannot_be_read_for_a_moment_is_passed_over_and_not_taken_for_damaged(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write(STATES[0])
+    store.write(STATES[1])
+    newest, real = store.path(2), Path.open
+
+    def fail(path: Path, *args: Any) -> Any:
+        if path == newest:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path, *args)
+
+    monkeypatch.setattr(Path, "open", fail)
+    found, [warning] = store.latest()
+    assert_same(found, STATES[0])
+    assert warning == f"checkpoint {newest} cannot be used: it cannot be read: input/output error"
+    monkeypatch.undo()
+    assert store.write(STATES[2]).kept == [state.describe() for state in STATES[1:3]]
+    assert store.numbers() == [2, 3]
 
 
 @pytest.fixture
