@@ -7,7 +7,6 @@ training goes on without it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
@@ -41,6 +40,7 @@ class KeeperHost(Protocol):
     def handle(self, event: Event) -> None: ...
     def request_trainer_state(self) -> None: ...
     def sequence(self) -> int: ...
+    def damaged(self) -> bool: ...
     def names(self) -> Mapping[int, str]: ...
     def note(self, kind: str, words: str) -> None: ...
     def alarm(self, words: str) -> None: ...
@@ -119,6 +119,8 @@ class Keeper:
         """Begin a checkpoint when it is due, or early when much has come since the last one: the log can then
         let go of it without a power cut of all nodes being able to take it.
         """
+        if self._stuck:
+            self._idle.set()
         if self.abandoning:
             return
         if self._requested is not None:
@@ -222,16 +224,34 @@ class Keeper:
 
     # -- the end
 
-    async def finish(self, timeout_s: float) -> None:
-        """Write a last checkpoint; the trainer has left."""
-        with contextlib.suppress(TimeoutError):
+    @property
+    def _stuck(self) -> bool:
+        """No checkpoint that is begun now, or was, will be written."""
+        return self.abandoning or self._host.damaged()
+
+    async def finish(self, timeout_s: float) -> str:
+        """Write a last checkpoint; the trainer has left. Returns why it is not on disk, empty if it is or
+        what is there is given up.
+        """
+        why, stays = "", "; the one before it stays" if self.last is not None else ""
+        try:
             async with asyncio.timeout(timeout_s):
-                while self._requested is not None:  # one that was begun before lacks the trainer's last state
-                    self._idle.clear()
-                    await self._idle.wait()
-                self._idle.clear()
-                self.begin(time.monotonic())
-                await self._idle.wait()
+                await self._settle()  # one that was begun before lacks the trainer's last state
+                if not self._stuck:
+                    self.begin(time.monotonic())
+                    await self._settle()
+                    why = self._trouble
+        except TimeoutError:
+            why = f"it was not written within {timeout_s:.0f} s{stays}"
+        if self._host.damaged():
+            why = f"the weights in memory differ from what was applied{stays}"
+        return "" if self.abandoning else why
+
+    async def _settle(self) -> None:
+        """Until no checkpoint is on its way to the disk, or none will get there."""
+        while self._requested is not None and not self._stuck:
+            self._idle.clear()
+            await self._idle.wait()
 
     async def close(self) -> None:
         """Wait for what is being written; then put it aside if it must not be used again."""

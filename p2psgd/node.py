@@ -173,13 +173,17 @@ class Node:
             return
         lost = await deliver_rest(run.replica, run.mesh, run.stopped_nodes)
         run.handle(NodeStopping())
-        await run.keeper.finish(DRAIN_TIMEOUT_S)
+        without = await run.keeper.finish(DRAIN_TIMEOUT_S)
+        troubles = []
         if lost and self.hosts.peers:
-            words = (
-                f"stopped, but no peer has acknowledged this node's last {lost} updates: they are in "
+            troubles.append(
+                f"no peer has acknowledged this node's last {lost} updates: they are in "
                 f"{self.options.state} alone, and come back with this node"
             )
-            self.fail(words, ExitCode.TEMPORARY)
+        if without:
+            troubles.append(f"its last checkpoint is not on disk: {without}")
+        if troubles:
+            self.fail(f"stopped, but {', and '.join(troubles)}", ExitCode.TEMPORARY)
         await leave(run.replica)
 
     async def _close(self, words: str) -> None:

@@ -196,6 +196,10 @@ class NodeRun:
     def sequence(self) -> int:
         return self.replica.sequence
 
+    def damaged(self) -> bool:
+        """The weights are wrong, and cannot be made anew from checkpoint and log."""
+        return self.replica.parts.quarantined and not self.replica.parts.mending
+
     def names(self) -> Mapping[int, str]:
         return self.replica.parts.names
 

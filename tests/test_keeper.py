@@ -16,10 +16,12 @@ from p2psgd.core.tail import Tail
 from p2psgd.core.timing import Timing
 from p2psgd.core.votes import NO_VOTES
 from p2psgd.durable.checkpoint import Checkpoint
+from p2psgd.durable.own_file import own_paths
 from p2psgd.durable.store import CheckpointStore
 from p2psgd.ipc.host import TrainerState
 from p2psgd.keeper import Keeper
 from p2psgd.opening import Opened
+from tests.daemons import until
 from tests.durable.states import ME, SPEC, checkpoint
 from tests.durable.test_store import no_descriptors
 
@@ -34,6 +36,7 @@ class Host:
         self.events: list[Event] = []
         self.alarms: list[str] = []
         self.copies = True  # the replica makes the copy that is asked for
+        self.wrong = False  # the weights, for good
         opened = Opened(SPEC, CheckpointStore(folder / "run"), state.coordinates, NO_VOTES, {})
         self.keeper = Keeper(self, folder, ME, Timing(0.2), opened)
 
@@ -50,6 +53,9 @@ class Host:
     def sequence(self) -> int:
         return 1
 
+    def damaged(self) -> bool:
+        return self.wrong
+
     def names(self) -> Mapping[int, str]:
         return {}
 
@@ -65,6 +71,7 @@ def keeping(folder: Path, work: Callable[[Host], Coroutine[Any, Any, None]]) -> 
 
     async def run() -> Host:
         host = Host(folder, checkpoint())
+        until(lambda: own_paths(folder / "run"), "the thread of the own updates has begun its file")
         await work(host)
         await host.keeper.close()
         return host
@@ -76,7 +83,7 @@ def test_an_update_that_has_changed_in_memory_is_an_alarm_and_the_checkpoint_is_
     async def work(host: Host) -> None:
         frames = list(host.tail)
         host.tail = Tail([[frames[0][:-1] + b"\x77"], [*frames[1:]]])
-        await host.keeper.finish(10)
+        assert await host.keeper.finish(10) == ""
 
     host = keeping(tmp_path, work)
     [alarm] = host.alarms
@@ -96,6 +103,56 @@ def test_a_folder_that_cannot_be_looked_into_is_an_alarm_and_no_checkpoint(tmp_p
     host = keeping(tmp_path, work)
     assert host.events == [CheckpointRead(None)]
     assert [alarm.rsplit(": ")[-1] for alarm in host.alarms] == ["too many open files"]
+
+
+def test_a_last_checkpoint_that_cannot_be_written_is_told_at_the_end(tmp_path: Path) -> None:
+    async def work(host: Host) -> None:
+        in_the_way = tmp_path / "run" / ".checkpoint-00000001.safetensors.new"
+        in_the_way.mkdir()
+        assert (await host.keeper.finish(10)).endswith("cannot be written: is a directory")
+        in_the_way.rmdir()
+        assert await host.keeper.finish(10) == ""
+        (tmp_path / "run" / ".checkpoint-00000002.safetensors.new").mkdir()
+        words = await host.keeper.finish(10)
+        assert words.endswith("cannot be written: is a directory; the one before it stays")
+
+    keeping(tmp_path, work)
+
+
+def test_a_last_checkpoint_that_takes_too_long_is_told_at_the_end(tmp_path: Path) -> None:
+    async def work(host: Host) -> None:
+        host.copies = False
+        assert await host.keeper.finish(0.01) == "it was not written within 0 s"
+
+    keeping(tmp_path, work)
+
+
+def test_of_weights_that_are_wrong_no_last_checkpoint_is_waited_for(tmp_path: Path) -> None:
+    async def work(host: Host) -> None:
+        host.wrong = True
+        words = "the weights in memory differ from what was applied"
+        assert await host.keeper.finish(600) == words
+        host.wrong, host.copies = False, False
+        finishing = asyncio.ensure_future(host.keeper.finish(600))
+        await asyncio.sleep(0)  # it has begun one
+        host.wrong = True
+        host.keeper.pass_time(0, bytes_applied=0, log_capacity=1)
+        assert await finishing == words
+
+    keeping(tmp_path, work)
+
+
+def test_what_is_given_up_is_not_waited_for(tmp_path: Path) -> None:
+    async def work(host: Host) -> None:
+        host.copies = False
+        finishing = asyncio.ensure_future(host.keeper.finish(600))
+        await asyncio.sleep(0)
+        host.keeper.abandoning = True
+        host.keeper.pass_time(0, bytes_applied=0, log_capacity=1)
+        assert await finishing == ""
+        assert await host.keeper.finish(600) == ""
+
+    keeping(tmp_path, work)
 
 
 def test_a_residual_that_is_not_finite_leaves_the_one_before_it(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ class Parts:
     quarantined: bool = False  # the weights in memory are not what was applied,
     mending: bool = False  # which this node is trying to mend by itself;
     quarantined_at: float = 0.0  # since when that is known, or that it cannot
+    checkpoint_found: bool = False  # since then: one is on disk, and whole
 
     @property
     def ready(self) -> bool:

@@ -41,13 +41,14 @@ class Quarantine:
         parts.out.order(Alarm(f"{words}; nothing is sent until they are right again"))
         parts.out.order(Note("quarantine", words))
         parts.quarantined = parts.mending = parts.feeder.silent = True
-        parts.quarantined_at = now
+        parts.quarantined_at, parts.checkpoint_found = now, False
         self._rebuild = None
         self._snapshots.withdraw()
         parts.out.order(ReadCheckpoint())
 
     def checkpoint_read(self, event: CheckpointRead, now: float) -> None:
         """The checkpoint that was asked for, unless a snapshot has come before it."""
+        self._parts.checkpoint_found |= event.found is not None
         if not self._parts.mending or self._rebuild is not None:
             return
         if event.found is None:

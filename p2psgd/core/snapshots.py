@@ -153,9 +153,13 @@ class Snapshots:
         return beyond
 
     def _abandon(self) -> None:
-        if self._parts.quarantined:  # only memory is damaged: what is on disk lacks nothing
+        if self._parts.quarantined:  # only memory is damaged: what is on disk is not given up
             words = "no member can give a snapshot that has all that this node had applied"
-            self._parts.out.order(Halt(f"{words}; started again, it goes on from its checkpoint", again=True))
+            if self._parts.checkpoint_found:
+                words += "; started again, it goes on from its checkpoint"
+            else:
+                words += ", and no checkpoint was found whole; started again, it begins anew"
+            self._parts.out.order(Halt(words, again=True))
             return
         lost = self.taking.least_loss
         self.taking.need_none()

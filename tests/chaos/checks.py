@@ -31,6 +31,7 @@ EXPLAINED: Final[Mapping[str, frozenset[str]]] = {
 DECIDED: Final[Mapping[str, str]] = {
     "nobody holds them as updates any more": "abandoned",
     "started again, it goes on from its checkpoint": "quarantine",
+    "no checkpoint was found whole; started again, it begins anew": "quarantine",
 }
 BUGS: Final = ("internal error", "Traceback (most recent call last)")
 CRASHED: Final = "the trainer crashed"

@@ -83,4 +83,14 @@ def test_without_a_checkpoint_that_can_be_read_it_ends_to_be_started_again(lone:
     words = "the weights cannot be made anew from the checkpoint and the log: "
     assert told(lone, "quarantine")[1:] == [f"{words}there is no checkpoint that can be used"]
     assert any("it does not have its hash" in alarm for alarm in told(lone, "alarm"))
-    assert "started again, it goes on from its checkpoint" in lone.words().splitlines()[-1]
+    words = "no checkpoint was found whole; started again, it begins anew"
+    assert words in lone.words().splitlines()[-1]
+
+
+def test_a_stop_whose_last_checkpoint_cannot_be_written_says_so(lone: Daemon) -> None:
+    for number in range(1, 200):  # where the next ones are to be written
+        (lone.state / "run" / f".checkpoint-{number:08d}.safetensors.new").mkdir(exist_ok=True)
+    assert lone.stop() == 75
+    last = lone.words().splitlines()[-1]
+    assert "stopped, but its last checkpoint is not on disk: the checkpoint " in last
+    assert last.endswith("cannot be written: is a directory; the one before it stays")
