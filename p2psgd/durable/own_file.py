@@ -3,7 +3,8 @@
 Files `own-N.rec` beside the checkpoints, each with the start of a recording and UPDATE frames; unlike a
 recording they may begin in the middle of an origin's updates. `rotate` begins a new file and removes those of
 which every update is in all checkpoints that are kept: an update is never in no file, and the older of the
-two checkpoints is as good to go on from as the newer one.
+two checkpoints is as good to go on from as the newer one. A file that was found damaged before its end is not
+removed but put aside.
 
 A thread writes and synchronises, about once a second: that much of one's own a power cut can take, and only
 if no peer has it.
@@ -12,7 +13,6 @@ if no peer has it.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -25,18 +25,24 @@ from p2psgd.core.run_spec import RunSpec
 from p2psgd.durable.atomic import numbered, sync_folder, words_of
 from p2psgd.durable.frame_file import FrameFile, start_of
 from p2psgd.durable.meta import CheckpointMeta
+from p2psgd.durable.tail_frames import is_whole
 from p2psgd.errors import ExitCode, PeerError, RecordingError, UsageError
 from p2psgd.wire import codec
-from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
-from p2psgd.wire.recording import RecordingHeader, read_bodies, read_start
-from p2psgd.wire.update import UpdateHeader, parse_update
+from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES, FrameType, pack_frame
+from p2psgd.wire.recording import read_bodies, read_start
+from p2psgd.wire.update import ENCODING_RICE, UpdateHeader, parse_update
 
 SYNC_S: Final = 1.0
 QUEUE_BYTES_MAX: Final = 64 * 1024**2  # half a second of updates at 1 Gbit/s
 FILE_BYTES_MAX: Final = 4 * 1024**3  # a checkpoint is due long before
+SEARCH_BYTES_MAX: Final = 64 * 1024**2  # behind a damaged place, for a whole update: many of the largest
+ASIDE_MAX: Final = 3  # damaged files that are kept when no checkpoint needs them
 CLOSE_LIMIT_S: Final = 5.0  # for what is still in the queue when the node stops
 _PREFIX: Final = "own-"
 _SUFFIX: Final = ".rec"
+_ASIDE: Final = ".damaged"
+_MARK: Final = bytes([ENCODING_RICE]) + bytes(7)  # in each update's header, before its checksum
+_MARK_PLACE: Final = PREFIX.size + UPDATE_HEADER_BYTES - 4 - len(_MARK)
 
 Kept = Sequence[CheckpointMeta]
 
@@ -65,6 +71,7 @@ class OwnFile:
         self._waiting: list[bytes] = []  # to be written next
         self._in_trouble = False
         self._ends: dict[Path, tuple[Origin, int] | None] = {}  # of each file its last update
+        self._damaged: set[Path] = set()
         self._path = folder
         self._thread = threading.Thread(target=self._write_on, name="own updates", daemon=True)
         self._thread.start()
@@ -133,8 +140,15 @@ class OwnFile:
 
     def _start(self) -> None:
         for path in own_paths(self._folder):
-            with contextlib.suppress(UsageError):  # a file that cannot be read now is never removed
-                self._ends[path] = _end_of(path, self._spec)
+            last = None
+            try:
+                for header, _ in read_own(path, self._spec):
+                    last = Origin(header.node, header.incarnation), header.sequence
+            except RecordingError:
+                self._damaged.add(path)
+            except UsageError:  # a file that cannot be read now is never removed
+                continue
+            self._ends[path] = last
         self._begin(())
 
     def _write_waiting(self) -> None:
@@ -179,8 +193,19 @@ class OwnFile:
         for path in paths:
             if kept and path in self._ends and self._is_covered(path, kept):
                 with contextlib.suppress(OSError):  # tried again after the next checkpoint
-                    path.unlink()
+                    if path in self._damaged:
+                        self._put_aside(path)
+                    else:
+                        path.unlink()
                     del self._ends[path]
+
+    def _put_aside(self, path: Path) -> None:
+        """A person may find more in it than `read_own` does."""
+        aside = path.with_suffix(_ASIDE)
+        path.replace(aside)
+        self._on_error(f"{path}, which is damaged, is kept as {aside}; only the newest {ASIDE_MAX} such are")
+        for number in numbered(self._folder, _PREFIX, _ASIDE)[:-ASIDE_MAX]:
+            _path(self._folder, number).with_suffix(_ASIDE).unlink()
 
     def _is_covered(self, path: Path, kept: Kept) -> bool:
         end = self._ends[path]
@@ -199,22 +224,30 @@ def own_paths(folder: Path) -> list[Path]:
 
 
 def read_own(path: Path, spec: RunSpec) -> Iterator[tuple[UpdateHeader, bytes]]:
-    """The whole updates of one such file, header and frame each; it ends where the file is torn.
+    """The whole updates of one such file, header and frame each; it ends where the file is torn, as a crash
+    leaves it.
 
-    UsageError if the file is another run's or cannot be read.
+    RecordingError, after the last of them, if the file is damaged there and others follow; UsageError if it
+    is another run's or cannot be read.
     """
+    read, place = 0, 0
     try:
         with path.open("rb") as file:
-            run = _header_of(file)
-            if run is None:
-                return
-            if run.fingerprint != spec.fingerprint:
-                raise another_run(path, run.label, run.fingerprint, spec)
-            with contextlib.suppress(RecordingError, PeerError):
+            try:
+                run = read_start(file)
+                if run.fingerprint != spec.fingerprint:
+                    raise another_run(path, run.label, run.fingerprint, spec)
+                place = file.tell()
                 for body in read_bodies(file, spec.weights):
                     header, payload = parse_update(body, spec.weights)
                     codec.decode(payload, header.count, spec.weights)
                     yield header, pack_frame(FrameType.UPDATE, bytes(body))
+                    read, place = read + 1, place + PREFIX.size + len(body)
+            except (RecordingError, PeerError):
+                file.seek(place)
+                if _holds_update(file.read(SEARCH_BYTES_MAX), spec.weights):
+                    words = f"of this node's own updates in it, only the first {read} can be read"
+                    raise RecordingError(f"{path} is damaged: {words}") from None
     except OSError as error:
         words = f"cannot read this node's own updates in {path}: {words_of(error)}"
         raise UsageError(words, ExitCode.CONFIGURATION) from None
@@ -230,20 +263,16 @@ def another_run(path: Path, label: str, fingerprint: bytes, spec: RunSpec) -> Us
     )
 
 
-def _header_of(file: io.BufferedIOBase) -> RecordingHeader | None:
-    """None if the node was killed before the file had a start."""
-    try:
-        return read_start(file)
-    except RecordingError:
-        return None
-
-
-def _end_of(path: Path, spec: RunSpec) -> tuple[Origin, int] | None:
-    """The last update of a file of an earlier life, None if it has none."""
-    last = None
-    for header, _ in read_own(path, spec):
-        last = Origin(header.node, header.incarnation), header.sequence
-    return last
+def _holds_update(data: bytes, weights: int) -> bool:
+    """A whole update begins somewhere behind the first byte."""
+    at = data.find(_MARK, _MARK_PLACE + 1)
+    while at >= 0:
+        start = at - _MARK_PLACE
+        length, kind = PREFIX.unpack_from(data, start)
+        if kind == FrameType.UPDATE and is_whole(data[start : start + PREFIX.size + length], weights):
+            return True
+        at = data.find(_MARK, at + 1)
+    return False
 
 
 def _path(folder: Path, number: int) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,10 +18,10 @@ from p2psgd.durable.atomic import sync_folder, words_of
 from p2psgd.durable.checkpoint import Checkpoint
 from p2psgd.durable.own_file import another_run, own_paths, read_own
 from p2psgd.durable.store import CheckpointStore
-from p2psgd.errors import ExitCode, UsageError, exit_code_of
+from p2psgd.errors import ExitCode, RecordingError, UsageError, exit_code_of
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
-from p2psgd.wire.update import parse_update
+from p2psgd.wire.update import UpdateHeader, parse_update
 
 FOLDER: Final = "run"  # in the state directory: checkpoints and own updates
 _ABANDONED: Final = re.compile(r"abandoned-([0-9]{1,9})")
@@ -66,20 +66,14 @@ def restore(folder: Path, spec: RunSpec | None) -> Restored | None:
     own: list[bytes] = []
     sent: dict[tuple[Origin, int], bytes] = {} if checkpoint is None else _own_of_tail(checkpoint)
     beyond_hole = 0
-    try:
-        paths = own_paths(folder)
-    except OSError as error:
-        words = f"cannot look for this node's own updates in {folder}: {words_of(error)}"
-        raise UsageError(words, exit_code_of(error)) from None
-    for path in paths:
-        for header, frame in read_own(path, spec):
-            previous = origin = Origin(header.node, header.incarnation)
-            sent[origin, header.sequence] = frame
-            if header.sequence == applied.get(origin, 0) + 1:
-                own.append(frame)
-                applied[origin] = header.sequence
-            elif header.sequence > applied.get(origin, 0):
-                beyond_hole += 1
+    for header, frame in _read_all_own(folder, spec, warnings):
+        previous = origin = Origin(header.node, header.incarnation)
+        sent[origin, header.sequence] = frame
+        if header.sequence == applied.get(origin, 0) + 1:
+            own.append(frame)
+            applied[origin] = header.sequence
+        elif header.sequence > applied.get(origin, 0):
+            beyond_hole += 1
     if beyond_hole:
         warnings.append(
             f"{beyond_hole} of this node's own updates in {folder} cannot be used: others before them are "
@@ -112,6 +106,20 @@ def abandon(folder: Path) -> Path | None:
     for older in found:
         shutil.rmtree(older, ignore_errors=True)
     return place
+
+
+def _read_all_own(folder: Path, spec: RunSpec, warnings: list[str]) -> Iterator[tuple[UpdateHeader, bytes]]:
+    """What the files of own updates hold; a damaged one adds to the warnings."""
+    try:
+        paths = own_paths(folder)
+    except OSError as error:
+        words = f"cannot look for this node's own updates in {folder}: {words_of(error)}"
+        raise UsageError(words, exit_code_of(error)) from None
+    for path in paths:
+        try:
+            yield from read_own(path, spec)
+        except RecordingError as error:
+            warnings.append(str(error))
 
 
 def _own_of_tail(checkpoint: Checkpoint) -> dict[tuple[Origin, int], bytes]:

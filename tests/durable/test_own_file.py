@@ -17,7 +17,7 @@ from p2psgd.durable import own_file
 from p2psgd.durable.frame_file import start_of
 from p2psgd.durable.meta import CheckpointMeta
 from p2psgd.durable.own_file import OwnFile, own_paths, read_own
-from p2psgd.errors import UsageError
+from p2psgd.errors import RecordingError, UsageError
 from p2psgd.wire import recording
 from tests.conftest import SMALL_DISK_BYTES
 from tests.daemons import until
@@ -47,8 +47,22 @@ def make(tmp_path: Path, errors: list[str]) -> Iterator[Make]:
 
 
 def found(folder: Path) -> list[list[int]]:
-    """The sequences in each file."""
-    return [[header.sequence for header, _ in read_own(path, SPEC)] for path in own_paths(folder)]
+    """The sequences in each file, of a damaged one those before the damage."""
+    return [list(readable(path)) for path in own_paths(folder)]
+
+
+def readable(path: Path) -> Iterator[int]:
+    with contextlib.suppress(RecordingError):
+        for header, _ in read_own(path, SPEC):
+            yield header.sequence
+
+
+def is_damaged(path: Path) -> bool:
+    try:
+        list(read_own(path, SPEC))
+    except RecordingError:
+        return True
+    return False
 
 
 def finds(folder: Path, expected: list[list[int]]) -> None:
@@ -150,13 +164,39 @@ def test_a_torn_end_is_cut_after_the_last_whole_update(tmp_path: Path, make: Mak
     for length in range(len(whole) + 1):
         path.write_bytes(whole[:length])
         assert found(tmp_path) == [[n for n in range(1, 5) if ends[n] <= length]]
+        assert not is_damaged(path)
     for place in range(ends[0], len(whole)):
         flipped = bytearray(whole)
         flipped[place] ^= 4
         path.write_bytes(flipped)
         assert found(tmp_path) == [[n for n in range(1, 5) if ends[n] <= place]]
+        assert is_damaged(path) == (place < ends[3])  # else nothing whole follows
     path.write_bytes(whole + bytes(5000))  # what some file systems leave after a power cut
     assert found(tmp_path) == [[1, 2, 3, 4]]
+    assert not is_damaged(path)
+    path.write_bytes(b"x" + whole[1:])
+    assert is_damaged(path)
+
+
+def test_a_damaged_file_is_put_aside_and_only_the_latest_are_kept(
+    tmp_path: Path, make: Make, errors: list[str]
+) -> None:
+    for count in range(1, 6):
+        own, life = make(), Life(ME)
+        for _ in range(3):
+            own.add(life.update())
+        own.close()
+        path = own_paths(tmp_path)[-1]
+        whole = bytearray(path.read_bytes())
+        whole[len(start_of(SPEC)) + 30] ^= 4
+        path.write_bytes(whole)
+        second = make()
+        second.rotate([covering(3)])
+        until(lambda: len(errors) == count, "it is told")  # noqa: B023
+        second.close()
+        assert errors[-1].startswith(f"{path}, which is damaged, is kept as {path.with_suffix('.damaged')}")
+        assert path.with_suffix(".damaged").read_bytes() == whole
+    assert len(list(tmp_path.glob("*.damaged"))) == own_file.ASIDE_MAX
 
 
 def test_another_runs_file_is_refused(tmp_path: Path, make: Make) -> None:

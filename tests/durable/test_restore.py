@@ -231,6 +231,21 @@ def test_a_torn_own_file_gives_what_is_whole(node: Node) -> None:
     assert (found.own, found.warnings) == (frames[:2], [])
 
 
+def test_an_own_file_damaged_before_its_end_is_told(node: Node) -> None:
+    frames = node.make(3)
+    node.end()
+    (path,) = own_paths(node.folder)
+    data = bytearray(path.read_bytes())
+    data[-len(frames[2]) - 1] ^= 1
+    path.write_bytes(data)
+    found = restore(node.folder, SPEC)
+    assert found is not None
+    assert found.own == frames[:1]
+    assert found.warnings == [
+        f"{path} is damaged: of this node's own updates in it, only the first 1 can be read"
+    ]
+
+
 def test_everything_damaged_is_told(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     store.write(checkpoint())
