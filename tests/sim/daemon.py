@@ -29,6 +29,7 @@ from p2psgd.core.events import (
     LinkClosed,
     LinkDrained,
     LinkOpened,
+    SnapshotEnded,
     StatusReceived,
     TimePassed,
     TurnPassed,
@@ -301,9 +302,12 @@ class Daemon:
                 self._world.see("parked cursor freed")
         elif event is not None:
             self.handle(event)
+            if isinstance(event, SnapshotEnded):
+                self._inspector.judge.snapshot_over(self, peer)
 
     def link_opened(self, peer: Origin, name: str) -> None:
         """MeshHost."""
+        self._inspector.judge.snapshot_over(self, peer)
         self.handle(LinkOpened(peer, name))
 
     def link_closed(self, peer: Origin, words: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.effects import Alarm, Deliver, Effect, Halt, Reload, Send
-from p2psgd.core.events import Event, OwnUpdateMade, SnapshotEnded, UpdateReceived
+from p2psgd.core.events import CheckpointRead, Event, OwnUpdateMade, UpdateReceived
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.frames import FrameType
 from tests.sim.agreement import Agreement
@@ -22,6 +22,7 @@ from tests.sim.judging import World as JudgesWorld
 from tests.sim.ledger import Entry, Ledger, label
 from tests.sim.outcome import Violation
 from tests.sim.reunion import find_trapped
+from tests.sim.sightings import note_replaced
 from tests.sim.whole import check_all, check_one
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class Inspector:
             self.ledger.record(replica, self._change(event))
         delivered = []
         replaced = False
+        if isinstance(event, CheckpointRead):
+            self.judge.checkpoint_read(daemon, event)
         for effect in effects:
             if isinstance(effect, Send):
                 continue  # as most are
@@ -82,8 +85,7 @@ class Inspector:
                 delivered.append(bytes(effect.body))
             elif isinstance(effect, Reload):
                 replaced = True
-                how = "snapshot" if isinstance(event, SnapshotEnded) else "mending"
-                self._world.see(f"{how} after {'a gap' if daemon.book.flipped is None else 'a flip'}")
+                note_replaced(self._world.see, effects, flipped=daemon.book.flipped is not None)
             elif isinstance(effect, Alarm):
                 self.judge.alarm(daemon, event, effect, effects)
             elif isinstance(effect, Halt):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
-from p2psgd.core.effects import Alarm, Drop, Effect, Halt
-from p2psgd.core.events import Event, UpdateReceived
+from p2psgd.core.effects import Alarm, Drop, Effect, Halt, Note
+from p2psgd.core.events import CheckpointRead, Event, UpdateReceived
 from p2psgd.core.frontier import Origin
 from tests.sim.faults import FlippedBit, Forged, Tampering
 from tests.sim.ledger import label
@@ -47,7 +47,8 @@ class Judge:
         self._world = world
         self._harmed: Counter[tuple[int, int]] = Counter()  # frames by direction, less links dropped for them
         self._forged: Counter[tuple[int, int]] = Counter()
-        self._damaged: Counter[tuple[int, int]] = Counter()  # snapshots from damaged memory, not yet refused
+        self._damaged: set[tuple[int, int]] = set()  # directions of snapshots under way from damaged memory
+        self._saved: dict[Origin, dict[Origin, int]] = {}  # by life: what is to be mended with
 
     def tampered(self, tampering: Tampering) -> None:
         """A frame was harmed: one link may be dropped for it."""
@@ -60,7 +61,31 @@ class Judge:
 
     def snapshot_given(self, donor: Daemon, joiner: int) -> None:
         """A node begins to give a snapshot of its memory as it is."""
-        self._damaged[donor.place, place_of(joiner)] += donor.book.flipped is not None
+        if donor.book.flipped is not None:
+            self._damaged.add((donor.place, place_of(joiner)))
+
+    def snapshot_over(self, joiner: Daemon, donor: Origin) -> None:
+        """What a node was given has ended, or its link is a new one: it explains nothing any more."""
+        self._damaged.discard((place_of(donor.node), joiner.place))
+
+    def checkpoint_read(self, daemon: Daemon, event: CheckpointRead) -> None:
+        """A node whose memory is damaged has got its last checkpoint, or none."""
+        if event.found is not None:
+            rows = {Origin(row.node, row.incarnation): row.sequence for row in event.found.rows}
+            self._saved[daemon.me] = rows
+
+    def note(self, daemon: Daemon, note: Note) -> None:
+        """Who has a whole checkpoint and all updates since needs no donor."""
+        if note.kind != "quarantine":
+            return
+        saved, log = (
+            self._saved.pop(daemon.me, None),
+            daemon.replica.log,
+        )  # none yet where a quarantine begins
+        if saved is None or "cannot be made anew" not in note.words:
+            return
+        if all(log.floor(origin) <= saved.get(origin, 0) for origin in daemon.replica.frontier):
+            raise Violation("mending", f"{label(daemon.me)} gives up without need: {note.words}")
 
     def alarm(self, daemon: Daemon, event: Event, alarm: Alarm, effects: list[Effect]) -> None:
         """A node tells people of trouble."""
@@ -94,9 +119,9 @@ class Judge:
             self._world.see("link dropped by digest")
             self._forged[direction] -= 1
             explained = self._forged[direction] >= 0
-        elif reason == "snapshot" and self._damaged[direction]:
+        elif reason == "snapshot" and direction in self._damaged:
             self._world.see("damaged snapshot refused")
-            self._damaged[direction] -= 1
+            self._damaged.remove(direction)
             explained = True
         elif reason == "forbidden":
             self._world.see("link to a forbidden node dropped")

@@ -232,6 +232,7 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
     "scrub-misses-updates": (
         Edit(scrub, "Scrub.note", "self._digest = (self._digest + part) % 2**64", "pass"),
     ),
+    "never-mends": (Edit(quarantine, "Quarantine.checkpoint_read", "if event.found is None:", "if True:"),),
     "quarantine-keeps-sending": (
         Edit(
             quarantine,

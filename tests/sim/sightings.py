@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from p2psgd.core.effects import Note
+from p2psgd.core.effects import Effect, Note
 from p2psgd.core.replica import Replica
 from p2psgd.wire.frames import FrameType
+from tests.sim.outcome import Violation
 
 MUST_OCCUR: Final = (
     "duplicate dropped",
@@ -59,6 +60,18 @@ def note_state(see: See, replica: Replica) -> None:
     joining = replica.parts.joining
     if joining.absent and not joining.passed:
         see("barrier wait")
+
+
+def note_replaced(see: See, effects: Iterable[Effect], *, flipped: bool) -> None:
+    """A node's weights were replaced as a whole: by a snapshot, or by its own means, for which only damaged
+    memory is a reason.
+    """
+    if any(isinstance(effect, Note) and effect.kind == "snapshot taken" for effect in effects):
+        see(f"snapshot after {'a flip' if flipped else 'a gap'}")
+    elif flipped:
+        see("mending after a flip")
+    else:
+        raise Violation("mending", "weights that nothing had damaged were made anew")
 
 
 def note_note(see: See, replica: Replica, note: Note, evicted: set[int]) -> None:

@@ -15,7 +15,13 @@ from tests.sim.sweep import Summary, hunt, run_seed, sweep
 from tests.sim.world import simulate
 
 SEEDS = range(40)
-QUICK_MUTANTS = ("duplicates-applied", "need-ignored", "trimmed-early", "promise-not-held-back")
+QUICK_MUTANTS = (
+    "duplicates-applied",
+    "need-ignored",
+    "trimmed-early",
+    "promise-not-held-back",
+    "never-mends",
+)
 
 
 @pytest.fixture(scope="module")

@@ -127,6 +127,7 @@ class World:
     def noted(self, daemon: Daemon, note: Note) -> None:
         """A node has something to tell."""
         note_note(self.see, daemon.replica, note, self._evicted)
+        self.inspector.judge.note(daemon, note)
         if note.kind == "snapshot given" and note.node is not None:
             self.inspector.judge.snapshot_given(daemon, note.node)
             self.chaos.snapshot_begun(daemon.place, note.node % 10)

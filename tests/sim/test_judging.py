@@ -1,0 +1,63 @@
+"""The simulator's own rules: what explains what, and what is seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from p2psgd.core.effects import Effect, Note, Reload
+from p2psgd.core.frontier import Origin
+from tests.sim.judging import Judge
+from tests.sim.outcome import Violation
+from tests.sim.sightings import note_replaced
+
+DONOR, JOINER = Origin(1, 1), Origin(2, 1)
+
+
+def daemon(me: Origin, flipped: tuple[int, int] | None = None) -> Any:
+    return SimpleNamespace(me=me, place=me.node, book=SimpleNamespace(flipped=flipped))
+
+
+@pytest.fixture
+def judge() -> Judge:
+    return Judge(cast(Any, SimpleNamespace(see=lambda what, times=1: None)))
+
+
+def test_a_damaged_snapshot_explains_one_refusal(judge: Judge) -> None:
+    judge.snapshot_given(daemon(DONOR, flipped=(0, 8)), JOINER.node)
+    judge.refusal(daemon(JOINER), DONOR.node, "snapshot", "its digest is wrong")
+    with pytest.raises(Violation, match="its digest is wrong"):
+        judge.refusal(daemon(JOINER), DONOR.node, "snapshot", "its digest is wrong")
+
+
+def test_a_damaged_snapshot_that_is_over_explains_no_later_refusal(judge: Judge) -> None:
+    judge.snapshot_given(daemon(DONOR, flipped=(0, 8)), JOINER.node)
+    judge.snapshot_over(daemon(JOINER), DONOR)
+    judge.snapshot_given(daemon(DONOR), JOINER.node)
+    with pytest.raises(Violation, match="its digest is wrong"):
+        judge.refusal(daemon(JOINER), DONOR.node, "snapshot", "its digest is wrong")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "flipped", "seen"),
+    [
+        (["snapshot taken"], False, "snapshot after a gap"),
+        (["mended", "snapshot taken"], True, "snapshot after a flip"),
+        (["mended"], True, "mending after a flip"),
+    ],
+)
+def test_what_replaced_the_weights_is_told_by_what_the_node_says(
+    kinds: list[str], *, flipped: bool, seen: str
+) -> None:
+    sightings: Counter[str] = Counter()
+    effects: list[Effect] = [*(Note(kind, "") for kind in kinds), Reload()]
+    note_replaced(lambda what: sightings.update([what]), effects, flipped=flipped)
+    assert sightings == {seen: 1}
+
+
+def test_whole_weights_are_not_made_anew() -> None:
+    with pytest.raises(Violation, match="nothing had damaged"):
+        note_replaced(lambda what: None, [Note("mended", ""), Reload()], flipped=False)
