@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from p2psgd.core.budget import TRIM_FROM
 from p2psgd.core.events import RemovalAsked
 from p2psgd.core.frontier import Origin
+from p2psgd.core.log import ENTRY_BYTES, UpdateLog
 from tests.sim.chaos import Chaos
 from tests.sim.clock import Clock
 from tests.sim.daemon import Daemon
@@ -29,6 +30,7 @@ CALM_S_MAX: Final = 3000.0
 PERSON_PATIENCES: Final = 3  # of calm in which nobody was READY, until a person steps in
 PATIENCES_MAX: Final = 30  # links: 8; then views, barrier, snapshot, and all of it again after a failure
 ROOM_SHARE: Final = 1 - TRIM_FROM  # of a log is free at least once all is acknowledged
+ROOM_PATIENCES_MAX: Final = 20  # for logs that are to take more than they have room for
 WORK_PATIENCES_MAX: Final = 20  # in which every node of the core must have made an update
 
 
@@ -180,36 +182,41 @@ class Convergence:
         )
         return max(0.0, max(ends, default=0.0) - self._calm_since)
 
-    def _missing_bytes(self) -> dict[Daemon, int]:
-        """Of the updates that each node of the core lacks; should it need a snapshot, of that as well."""
+    def _lacking(self) -> dict[Daemon, list[int]]:
+        """The sizes of the frames that each node of the core lacks of what others of it have."""
         core, entries = self._core(), self._world.inspector.ledger.entries
         last: dict[Origin, int] = {}
         for daemon in core:
             for origin in daemon.replica.frontier:
                 last[origin] = max(daemon.replica.frontier.sequence(origin), last.get(origin, 0))
-        logs = [each.replica.log.bytes_held + each.replica.log.bytes_stored for each in core]
-        missing = {}
-        for daemon in core:
-            has = daemon.replica.frontier.sequence
-            lacking = [
-                entry for origin, most in last.items() for entry in entries[origin][has(origin) : most]
+        return {
+            daemon: [
+                len(entry.frame)
+                for origin, most in last.items()
+                for entry in entries[origin][daemon.replica.frontier.sequence(origin) : most]
             ]
-            snapshot_bytes = 4 * self._world.scenario.weights + max(logs)
-            missing[daemon] = sum(len(each.frame) for each in lacking) + snapshot_bytes * bool(lacking)
-        return missing
+            for daemon in core
+        }
+
+    def _transfer_bytes(self, lacking: dict[Daemon, list[int]]) -> int:
+        """To be sent: what is lacking and, since whoever lacks something may need one, snapshots."""
+        logs = [each.replica.log.bytes_held + each.replica.log.bytes_stored for each in lacking]
+        snapshot_bytes = 4 * self._world.scenario.weights + max(logs, default=0)
+        return sum(sum(sizes) + snapshot_bytes for sizes in lacking.values() if sizes)
 
     def _limit_s(self) -> float:
         """I8: how long it may take. What the rules wait for goes by patiences and back-offs, what is sent by
         the bytes missing and the speed of a link, which is bounded by its credit as well; and what a log has
-        no room for is asked for again a patience later.
+        no room for is asked for again, as much as a trimmed log has free, a patience later.
         """
         scenario = self._world.scenario
         if self._transfer_s is None:
-            missing = self._missing_bytes()
+            lacking = self._lacking()
             by_credit = scenario.credit_bytes / (scenario.latency_s + scenario.jitter_s)
-            rooms = (size / (each.replica.log.capacity * ROOM_SHARE) for each, size in missing.items())
-            self._transfer_s = 2 * sum(missing.values()) / min(scenario.bytes_per_s, by_credit)
-            self._transfer_s += max(rooms, default=0.0) * scenario.patience_s
+            speed = min(scenario.bytes_per_s, by_credit)
+            trims = max((_trims(each.replica.log, sizes) for each, sizes in lacking.items()), default=0.0)
+            self._transfer_s = 2 * self._transfer_bytes(lacking) / speed
+            self._transfer_s += min(trims, ROOM_PATIENCES_MAX) * scenario.patience_s
         return PATIENCES_MAX * scenario.patience_s + self._backoff_s() + self._transfer_s
 
     def _apart(self) -> str | None:
@@ -268,3 +275,10 @@ class Convergence:
                         f"{label(daemon.me)} has {has} updates of {label(origin)}, the core had {sequence}"
                     )
                     raise Violation("loss", words)
+
+
+def _trims(log: UpdateLog, sizes: list[int]) -> float:
+    """How often a log must be trimmed to take frames of these sizes, beyond what it has room for now."""
+    room = max(0, log.capacity - log.bytes_held - log.bytes_stored)
+    beyond = sum(sizes) + ENTRY_BYTES * len(sizes) - room
+    return max(0.0, beyond / (log.capacity * ROOM_SHARE))

@@ -1,4 +1,4 @@
-"""The simulator's own rules: what explains what, and what is seen."""
+"""The simulator's own rules: what explains what, what is seen, and how long a convergence may take."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 from p2psgd.core.effects import Effect, Note, Reload
 from p2psgd.core.frontier import Origin
+from p2psgd.core.log import ENTRY_BYTES, UpdateLog
+from tests.sim.convergence import _trims
 from tests.sim.judging import Judge
 from tests.sim.outcome import Violation
 from tests.sim.sightings import note_replaced
@@ -61,3 +63,9 @@ def test_what_replaced_the_weights_is_told_by_what_the_node_says(
 def test_whole_weights_are_not_made_anew() -> None:
     with pytest.raises(Violation, match="nothing had damaged"):
         note_replaced(lambda what: None, [Note("mended", ""), Reload()], flipped=False)
+
+
+def test_only_what_a_log_has_no_room_for_waits_for_it_to_be_trimmed() -> None:
+    log = UpdateLog(budget_bytes=100 * (100 + ENTRY_BYTES))
+    assert _trims(log, [100] * 100) == 0.0
+    assert _trims(log, [100] * 125) == pytest.approx(1.0)
