@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p2psgd.core.frontier import Origin
+from p2psgd.core.node_id import parse_node_id
 from p2psgd.errors import ExitCode, UsageError, exit_code_of
 
 _KEYS = {"node", "name", "incarnation"}
@@ -39,7 +40,7 @@ def claim_identity(state: Path, *, name: str | None) -> Identity:
     """Lock the state directory, read or draw the node's id, and begin a new incarnation.
 
     Raises UsageError if the directory cannot be used (TEMPORARY is its exit code while the disk is full),
-    is in use by another daemon, or its node.json is damaged.
+    is in use by another daemon, its node.json is damaged, or the name has the form of an id.
     """
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o750)
@@ -67,6 +68,8 @@ def _begin_life(state: Path, lock: int, name: str | None) -> Identity:
     known = _read(path)
     node = secrets.randbits(64) if known is None else known[0]
     called = name or (known[1] if known is not None else socket.gethostname()[:64] or "node")
+    if parse_node_id(called) is not None:
+        raise UsageError(f"the name {called} has the form of a node's id: give another one with --name")
     clock = time.time_ns() // 1_000_000 << 16 | secrets.randbits(
         16
     )  # RELIABILITY: never reused, also if the clock steps back

@@ -101,3 +101,10 @@ def test_a_refused_claim_leaves_no_descriptor_open(tmp_path: Path) -> None:
         with pytest.raises(UsageError):
             claim_identity(tmp_path, name=None)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("name", ["0123456789abcdef", "ABCDEF0123456789"])
+def test_a_name_with_the_form_of_an_id_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} has the form of a node's id: give another one with --name"):
+        claim_identity(tmp_path, name=name)
+    claim_identity(tmp_path, name=f"{name}0").release()

@@ -8,6 +8,7 @@ it.
 from __future__ import annotations
 
 from p2psgd.core.frontier import Origin
+from p2psgd.core.node_id import parse_node_id
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.errors import PeerError
 from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
@@ -44,6 +45,10 @@ def check_greeting(ours: Hello, theirs: Hello, newest_incarnation: int) -> None:
         raise PeerError(
             "identity",
             f"{ours.name} has the same node id: is it a copied state directory? give every node its own",
+        )
+    if parse_node_id(theirs.name) is not None:
+        raise PeerError(
+            "name", f"the name {theirs.name} has the form of a node's id: give it another one with --name"
         )
     if theirs.incarnation < newest_incarnation:
         raise PeerError(

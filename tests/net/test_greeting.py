@@ -40,6 +40,7 @@ def test_two_nodes_of_one_run_may_be_linked() -> None:
         ({"node": 1, "incarnation": 10}, "self", "itself"),
         ({"node": 1, "incarnation": 11}, "identity", "state directory"),
         ({"incarnation": 4}, "superseded", "started again"),
+        ({"name": f"{1:016x}"}, "name", "the form of a node's id"),
         ({"run": b"b" * 32}, "run", "seed"),
         ({"run": b"b" * 32, "weights": 99}, "run", "weights 99 and 100"),
     ],
