@@ -24,7 +24,7 @@ from p2psgd.opening import Opened, open_run
 from p2psgd.ops.accounts import Accounts
 from p2psgd.ops.journal import Journal
 from p2psgd.ops.observe import observe_digest
-from p2psgd.ops.removal import choose_removal
+from p2psgd.ops.removal import choose_removal, describe_standing
 from p2psgd.ops.status import Vitals, describe_node
 
 
@@ -164,6 +164,10 @@ class NodeControl:
         )
         run.handle(RemovalAsked(chosen, forbid))
         return chosen
+
+    def member(self, node: int) -> dict[str, Any]:
+        replica = self._known_run().replica
+        return describe_standing(node, replica.membership.view, replica.parts.names)
 
     def compression(self) -> dict[str, Any]:
         return self._node.accounts.compression()

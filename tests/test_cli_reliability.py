@@ -157,15 +157,19 @@ def test_digest_fails_unless_all_is_equal_and_memory_is_sound(
     assert code == (ExitCode.FAILED if fault else ExitCode.OK)
 
 
+def show(daemon: Daemon, view: View, **changes: Any) -> None:
+    daemon.host.view = view
+    daemon.host.status_value = status(**describe_replication(replication(view=view, **changes)))
+
+
 def test_remove_waits_for_the_view_without_the_node(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    daemon.host.status_value = status(**describe_replication(replication(view=View(6, (ME, OTHER, SEVENTH)))))
+    show(daemon, View(6, (ME, OTHER, SEVENTH)))
 
     def decide() -> None:
         wait_until(lambda: bool(daemon.host.removed), "the request")
-        view = View(7, (ME, OTHER), frozenset({7}))
-        daemon.host.status_value = status(**describe_replication(replication(view=view)))
+        show(daemon, View(7, (ME, OTHER), frozenset({7})))
 
     member = threading.Thread(target=decide)
     member.start()
@@ -190,8 +194,7 @@ def test_remove_says_what_is_missing(
     waits: str,
     words: str,
 ) -> None:
-    state = replication(patience_s=0.05, view=View(6, (ME, OTHER, THIRD, SEVENTH)), view_waits=waits)
-    daemon.host.status_value = status(**describe_replication(state))
+    show(daemon, View(6, (ME, OTHER, THIRD, SEVENTH)), patience_s=0.05, view_waits=waits)
     assert run(monkeypatch, "remove", "node-7", "--state", str(daemon.path.parent)) == ExitCode.TEMPORARY
     told = capsys.readouterr().err
     assert told.startswith("p2psgd: node-7 is still a member after 1 s: ")
@@ -202,12 +205,11 @@ def test_remove_of_a_node_that_still_runs_says_that_it_is_back(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     members = (ME, OTHER, SEVENTH)
-    daemon.host.status_value = status(**describe_replication(replication(view=View(6, members))))
+    show(daemon, View(6, members))
 
     def decide() -> None:
         wait_until(lambda: bool(daemon.host.removed), "the request")
-        view = View(8, members, since=(6, 6, 8))
-        daemon.host.status_value = status(**describe_replication(replication(view=view)))
+        show(daemon, View(8, members, since=(6, 6, 8)))
 
     member = threading.Thread(target=decide)
     member.start()

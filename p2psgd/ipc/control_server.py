@@ -28,6 +28,7 @@ from p2psgd.ipc.requests import (
     DetachRequest,
     DigestRequest,
     FinishRequest,
+    MemberRequest,
     ReloadRequest,
     RemoveRequest,
     ReplicaRequest,
@@ -175,17 +176,10 @@ class ControlServer:
         if datagram.truncated:
             raise TrainerError("a datagram or its descriptors are larger than a request may be")
         match parse_request(datagram.data):
-            case StatusRequest():
-                self._send(connection, pack_answer({"status": self._host.status()}))
-            case CompressionRequest():
-                self._send(connection, pack_answer({"compression": self._host.compression()}))
-            case DigestRequest(scrub=scrub):
-                self._known_run()
-                self._send(connection, pack_answer({"digest": self._host.digest(scrub=scrub)}))
-            case RemoveRequest(node=node, forbid=forbid):
-                self._known_run()
-                removed = self._host.remove(node, forbid=forbid)
-                self._send(connection, pack_answer({"id": f"{removed:016x}"}))
+            case (
+                StatusRequest() | CompressionRequest() | DigestRequest() | RemoveRequest() | MemberRequest()
+            ) as question:
+                self._send(connection, pack_answer(self._ask(question)))
             case ReplicaRequest():
                 self._send_replica(connection)
             case FinishRequest():
@@ -206,6 +200,24 @@ class ControlServer:
             case DetachRequest(finished=finished):
                 self._check_attached(connection)
                 self._seat.detach(finished=finished, kept=datagram.descriptors, answer=pack_answer({}))
+
+    def _ask(
+        self, question: StatusRequest | CompressionRequest | DigestRequest | RemoveRequest | MemberRequest
+    ) -> dict[str, Any]:
+        """What the host says; of a run only when one is known."""
+        match question:
+            case StatusRequest():
+                return {"status": self._host.status()}
+            case CompressionRequest():
+                return {"compression": self._host.compression()}
+        self._known_run()
+        match question:
+            case DigestRequest(scrub=scrub):
+                return {"digest": self._host.digest(scrub=scrub)}
+            case RemoveRequest(node=node, forbid=forbid):
+                return {"id": f"{self._host.remove(node, forbid=forbid):016x}"}
+            case MemberRequest(id=node):
+                return {"member": self._host.member(int(node, 16))}
 
     def _send(self, connection: Connection, data: bytes, descriptors: list[int] | None = None) -> bool:
         """Send an answer; a connection that cannot take it is closed, and the answer False."""

@@ -64,6 +64,12 @@ class ControlHost(Protocol):
         Called only when a run is known.
         """
 
+    def member(self, node: int) -> dict[str, Any]:
+        """How a node stands in the latest view (ops/removal.py).
+
+        Called only when a run is known.
+        """
+
     def share(self) -> tuple[int, int] | None:
         """The part i of n of the data that this node's trainer takes, if it was told."""
 

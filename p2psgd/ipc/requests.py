@@ -61,6 +61,13 @@ class RemoveRequest(Strict):
     forbid: bool
 
 
+class MemberRequest(Strict):
+    """How the node of this id stands in the latest view."""
+
+    op: Literal["member"] = "member"
+    id: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+
+
 class ReplicaRequest(Strict):
     """A copy of the replica, in a memfd."""
 
@@ -146,6 +153,7 @@ Request = (
     | CompressionRequest
     | DigestRequest
     | RemoveRequest
+    | MemberRequest
     | ReplicaRequest
     | FinishRequest
     | ReloadRequest

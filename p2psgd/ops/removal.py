@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping, Set
 from typing import Any, Final
 
+from p2psgd.core.frontier import Origin
+from p2psgd.core.node_id import parse_node_id
 from p2psgd.core.view import View
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.ipc.control_client import ControlClient
@@ -56,17 +58,33 @@ def choose_removal(
 
 
 def _find_node(text: str, names: Mapping[int, str], view: View) -> int:
+    stated = parse_node_id(text)
+    if stated is not None and stated in view.lives:  # whatever others are called
+        return stated
     named = sorted(node for node, name in names.items() if name == text)
     if len(named) > 1:
         ids = ", ".join(f"{node:016x}" for node in named)
         raise UsageError(f"{len(named)} nodes are called {text!r:.70}: give the id of one of them, {ids}")
     if named:
         return named[0]
-    if len(text) == 16 and set(text.lower()) <= set("0123456789abcdef"):
-        return int(text, 16)
+    if stated is not None:
+        return stated
     nameless = [f"{member:016x}" for member in sorted(view.lives.keys() - names.keys())]
     known = numerals.listed([*sorted(map(repr, names.values())), *nameless][:20])
     raise UsageError(f"no node is called {text!r:.70}: known are {known}; an id has 16 hexadecimal digits")
+
+
+def describe_standing(node: int, view: View, names: Mapping[int, str]) -> dict[str, Any]:
+    """How a node stands in a view, as the daemon answers it; `since` 0: it is no member."""
+    since = view.member_since(Origin(node, view.lives[node])) if node in view.lives else 0
+    return {
+        "node": names.get(node, f"{node:016x}"),
+        "id": f"{node:016x}",
+        "view": view.number,
+        "members_total": len(view.members),
+        "since": since,
+        "forbidden": node in view.forbidden,
+    }
 
 
 def remove_node(client: ControlClient, text: str, *, forbid: bool) -> str:
@@ -75,40 +93,34 @@ def remove_node(client: ControlClient, text: str, *, forbid: bool) -> str:
     UsageError: refused, or admitted again at once since it still runs, or not decided within 12 patiences,
     with what is missing.
     """
-    before = whole(section(client.request("status")["status"], "view"), "number")
+    status: Status = client.request("status")["status"]
+    before = whole(section(status, "view"), "number")
     node: str = client.request("remove", node=text, forbid=forbid)["id"]
-    deadline: float | None = None
+    wait_s = WAIT_PATIENCES * (number(status, "patience_s") or 0.0)
+    deadline = time.monotonic() + wait_s
     while True:
-        status: dict[str, Any] = client.request("status")["status"]
-        if is_removed(status, node, forbid=forbid):
-            return _done(status, text, forbid=forbid)
-        if not forbid and (admitted_by := _admitted_since(status, node, before)):
-            raise UsageError(
-                f"{text} still runs, and view {admitted_by} has admitted it again: stop it first, or give "
-                "--forbid"
-            )
-        wait_s = WAIT_PATIENCES * (number(status, "patience_s") or 0.0)
-        if deadline is None:
-            deadline = time.monotonic() + wait_s
+        standing: Status = client.request("member", id=node)["member"]
+        if is_removed(standing, forbid=forbid):
+            return _done(standing, forbid=forbid)
+        since = whole(standing, "since")
+        if not forbid and since > before:
+            words = f"{_who(standing)} still runs, and view {since} has admitted it again"
+            raise UsageError(f"{words}: stop it first, or give --forbid")
         if time.monotonic() > deadline:
-            waited, waits = numerals.duration(wait_s), _missing(section(status, "view"))
-            words = f"{text} is still a member after {waited}: {waits}; the members go on trying"
+            waited = numerals.duration(wait_s)
+            waits = _missing(section(client.request("status")["status"], "view"))
+            words = f"{_who(standing)} is still a member after {waited}: {waits}; the members go on trying"
             raise UsageError(words, ExitCode.TEMPORARY)
         time.sleep(POLL_S)
 
 
-def is_removed(status: Status, node: str, *, forbid: bool) -> bool:
-    """The view that this status tells of is without the node, and forbids it if it shall."""
-    view = section(status, "view")
-    gone = all(member.get("id") != node for member in view.get("members") or ())
-    return gone and (not forbid or node in (view.get("forbidden") or ()))
+def is_removed(standing: Status, *, forbid: bool) -> bool:
+    """The view that this tells of is without the node, and forbids it if it shall."""
+    return not whole(standing, "since") and (not forbid or bool(standing.get("forbidden")))
 
 
-def _admitted_since(status: Status, node: str, before: int) -> int:
-    """The view after number `before` that has taken the node in; 0 if none has."""
-    members = section(status, "view").get("members") or ()
-    since = next((whole(member, "since") for member in members if member.get("id") == node), 0)
-    return since if since > before else 0
+def _who(standing: Status) -> str:
+    return printable(standing.get("node", "?"))
 
 
 def _missing(view: Status) -> str:
@@ -120,8 +132,8 @@ def _missing(view: Status) -> str:
     return f"{linked} of {numerals.counted(total, 'member')} are linked, {total // 2 + 1} are needed"
 
 
-def _done(status: Status, text: str, *, forbid: bool) -> str:
-    view = section(status, "view")
-    members = numerals.counted(whole(view, "members_total"), "member")
+def _done(standing: Status, *, forbid: bool) -> str:
+    members = numerals.counted(whole(standing, "members_total"), "member")
     again = "is never admitted again" if forbid else "is admitted again if it comes back"
-    return f"view {whole(view, 'number')} with {members} is decided: {text} is removed, and {again}"
+    decided = f"view {whole(standing, 'view')} with {members} is decided"
+    return f"{decided}: {_who(standing)} is removed, and {again}"

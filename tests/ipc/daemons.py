@@ -17,12 +17,14 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
+from p2psgd.core.view import View
 from p2psgd.errors import PeerError, UsageError
 from p2psgd.ipc import layout
 from p2psgd.ipc.control_server import ControlServer
 from p2psgd.ipc.host import OwnUpdate, TrainerState
 from p2psgd.ipc.proposal import RunProposal
 from p2psgd.ipc.ring import entry_bytes
+from p2psgd.ops.removal import describe_standing
 from p2psgd.wire import codec
 from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
 
@@ -102,6 +104,7 @@ class NumpyHost:
         self.scrubs = 0
         self.digest_value: dict[str, Any] = {"scrub": {}}
         self.removed: list[tuple[str, bool]] = []
+        self.view = View()
         self.unready = ""
         self.states: list[TrainerState] = []
         self.updates_at_states: list[int] = []
@@ -122,6 +125,9 @@ class NumpyHost:
             raise UsageError(f"no node is called {node!r}")
         self.removed.append((node, forbid))
         return 7
+
+    def member(self, node: int) -> dict[str, Any]:
+        return describe_standing(node, self.view, {7: "node-7"})
 
     def share(self) -> tuple[int, int] | None:
         return self.share_value

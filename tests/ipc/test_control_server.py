@@ -71,6 +71,8 @@ def test_digest_and_remove_reach_the_host_once_there_is_a_run(daemon: Daemon) ->
             assert client.request("digest", scrub=True) == {"digest": {"scrub": {"count": 1}}}
             assert client.request("digest", scrub=False) == {"digest": {"scrub": {"count": 1}}}
             assert client.request("remove", node="node-7", forbid=True) == {"id": "0000000000000007"}
+            standing = client.request("member", id="0000000000000007")["member"]
+            assert (standing["node"], standing["since"], standing["forbidden"]) == ("node-7", 0, False)
             with pytest.raises(UsageError, match="no node is called 'node-8'"):
                 client.request("remove", node="node-8", forbid=False)
     assert daemon.host.removed == [("node-7", True)]
