@@ -17,6 +17,7 @@ import p2psgd
 from p2psgd.cli_asking import StateOption, digest, events, export, remove, status
 from p2psgd.cli_checkpoint import app as checkpoint
 from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, RecordingError, TrainerError, UsageError
+from p2psgd.ops.figures import printable
 from p2psgd.ops.printing import print_text
 
 # What Typer raises for a command line it does not understand; it exports only this subclass of it.
@@ -273,5 +274,5 @@ def main() -> NoReturn:
 
 def _complain(words: str, code: ExitCode) -> ExitCode:
     sys.stdout.flush()
-    sys.stderr.write(f"p2psgd: {words}\n")
+    sys.stderr.write(f"p2psgd: {printable(words)}\n")  # parts of it may have been written by peers
     return code

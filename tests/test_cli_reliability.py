@@ -16,7 +16,7 @@ import uvloop
 import p2psgd.cli
 from p2psgd.core.frontier import Origin
 from p2psgd.core.view import View
-from p2psgd.errors import ExitCode
+from p2psgd.errors import ExitCode, UsageError
 from p2psgd.ipc.proposal import RunProposal
 from p2psgd.ops.digest_report import PeerReplica, ScrubFigures, describe_digest
 from p2psgd.ops.event_log import EventLog
@@ -109,6 +109,7 @@ def digest_report(*, digest: int | None, quarantines: int = 0) -> dict[str, Any]
         digest=7,
         patience_s=5.0,
         view=3,
+        founders=2,
         ready=True,
         waits="",
         rows=[FrontierRow(1, 1, 5, 7)],
@@ -218,6 +219,17 @@ def test_remove_of_a_node_that_still_runs_says_that_it_is_back(
     assert capsys.readouterr().err == (
         "p2psgd: node-7 still runs, and view 8 has admitted it again: stop it first, or give --forbid\n"
     )
+
+
+def test_what_a_peer_is_called_is_no_command_to_a_terminal(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(node: str, *, forbid: bool) -> int:
+        raise UsageError("\x1b[31mred\n is away")
+
+    monkeypatch.setattr(daemon.host, "remove", refuse)
+    assert run(monkeypatch, "remove", "node-7", "--state", str(daemon.path.parent)) == ExitCode.USAGE
+    assert capsys.readouterr().err == "p2psgd: \\x1b[31mred\\n is away\n"
 
 
 def test_remove_of_a_node_that_nobody_knows_is_refused(

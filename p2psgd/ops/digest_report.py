@@ -63,6 +63,7 @@ def describe_digest(
     digest: int,
     patience_s: float,
     view: int,
+    founders: int,
     ready: bool,
     waits: str,
     rows: Sequence[FrontierRow],
@@ -71,7 +72,8 @@ def describe_digest(
 ) -> dict[str, Any]:
     """The answer to a `digest` request, JSON-ready: this is where its keys are defined.
 
-    `waits`: why this node is not ready; `rows`: its own frontier.
+    `founders`: how many nodes found the run, this one included; `waits`: why it is not ready; `rows`: its
+    own frontier.
     """
     compared = sorted((_compare(rows, peer) for peer in peers), key=_by_verdict)
     return {
@@ -80,6 +82,7 @@ def describe_digest(
         "digest": f"{digest:016x}",
         "patience_s": patience_s,
         "view": view,
+        "founders": founders,
         "ready": ready,
         "waits": waits,
         "updates": sum(row.sequence for row in rows),
@@ -163,6 +166,9 @@ def find_fault(report: Status) -> str:
     differ, unknown = whole(report, "differ_total"), whole(report, "unknown_total")
     faults += [f"{_who(report, DIFFERS, differ)}: another replica"] if differ else []
     faults += [f"{_who(report, UNKNOWN, unknown)}: not compared"] if unknown else []
+    if not whole(report, "view") and whole(report, "founders") > 1:
+        others = ": there is nobody to compare with" if not whole(report, "peers_total") else ""
+        faults.append(f"the run is not founded{others}")
     return "; ".join(faults)
 
 

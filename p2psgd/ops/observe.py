@@ -60,6 +60,7 @@ def observe_digest(replica: Replica, now: float) -> dict[str, Any]:
         digest=replica.lattice.digest,
         patience_s=replica.timing.patience_s,
         view=replica.membership.view.number,
+        founders=replica.membership.founders,
         ready=replica.ready,
         waits=replica.waiting_for(),
         rows=replica.frontier.rows(),

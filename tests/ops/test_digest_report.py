@@ -26,13 +26,16 @@ def peer(rows: list[FrontierRow] | None, **changes: Any) -> PeerReplica:
     return PeerReplica(**values | changes, rows=rows)
 
 
-def report(*peers: PeerReplica, scrub: ScrubFigures = CLEAN) -> dict[str, Any]:
+def report(
+    *peers: PeerReplica, scrub: ScrubFigures = CLEAN, view: int = 4, founders: int = 3
+) -> dict[str, Any]:
     return describe_digest(
         node=1,
         name="node-1",
         digest=0xABC,
         patience_s=5.0,
-        view=4,
+        view=view,
+        founders=founders,
         ready=True,
         waits="",
         rows=[row(1, 10), row(2, 20)],
@@ -60,6 +63,18 @@ def test_replicas_are_compared_where_both_have_applied_the_same(
 ) -> None:
     told = report(peer(rows))["peers"][0]
     assert (told["verdict"], told["lacks"], told["ahead"]) == (verdict, lacks, ahead)
+
+
+@pytest.mark.parametrize(
+    ("view", "founders", "fault"),
+    [
+        (0, 3, "the run is not founded: there is nobody to compare with"),
+        (0, 1, ""),
+        (1, 3, ""),
+    ],
+)
+def test_before_the_run_is_founded_nothing_is_proved(view: int, founders: int, fault: str) -> None:
+    assert find_fault(report(view=view, founders=founders)) == fault
 
 
 def test_another_life_of_a_node_is_another_origin() -> None:
