@@ -114,14 +114,15 @@ def remove(
 
 
 def export(
-    file: Annotated[Path, typer.Argument(help="The .npz file to write: one float32 array for each tensor.")],
+    file: Annotated[Path, typer.Argument(help="The file to write: .safetensors or .npz, by its name.")],
     state: StateOption = None,
 ) -> None:
     """Write the weights of a running node of this machine to a file."""
     from p2psgd.ipc.control_client import ControlClient
     from p2psgd.ipc.paths import control_path
-    from p2psgd.ops.weights import export_weights
+    from p2psgd.ops.weights import check_weights_name, export_weights
 
+    check_weights_name(file)
     with ControlClient(control_path(state)) as client:
         weights, digest = export_weights(client, file)
     print_text(f"{weights} weights with digest {digest} written to {file}")

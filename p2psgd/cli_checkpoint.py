@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from p2psgd.cli_asking import StateOption
-from p2psgd.errors import CheckpointError, UsageError
+from p2psgd.errors import CheckpointError
 from p2psgd.ops.printing import print_text
 
 app = typer.Typer(help="Look at a node's checkpoints on disk.", rich_markup_mode=None)
@@ -53,10 +53,9 @@ def export(
     """Write the weights of a checkpoint (default: the newest whole one), a float32 array for each tensor."""
     from p2psgd.ipc.paths import default_state_directory
     from p2psgd.ops.checkpoints import open_store, read_whole
-    from p2psgd.ops.weights import write_weights
+    from p2psgd.ops.weights import check_weights_name, write_weights
 
-    if file.suffix not in {".safetensors", ".npz"}:
-        raise UsageError(f"{file} ends in neither .safetensors nor .npz: its name says what to write")
+    check_weights_name(file)
     found = read_whole(open_store(state or default_state_directory()), number)
     spec = found.spec
     write_weights(file, found.coordinates, tensors=spec.tensors, quantum_log2=spec.quantum_log2)

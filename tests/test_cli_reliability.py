@@ -221,6 +221,13 @@ def test_remove_of_a_node_that_still_runs_says_that_it_is_back(
     )
 
 
+def test_weights_go_to_a_file_whose_name_says_what_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "export", "weights.txt", "--state", str(tmp_path)) == ExitCode.USAGE
+    assert "weights.txt ends in neither .safetensors nor .npz" in capsys.readouterr().err
+
+
 def test_what_a_peer_is_called_is_no_command_to_a_terminal(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

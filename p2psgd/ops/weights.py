@@ -22,6 +22,12 @@ from p2psgd.ipc.segments import Access, map_segment
 Weights = dict[str, NDArray[np.float32]]
 
 
+def check_weights_name(path: Path) -> None:
+    """UsageError unless the name says what to write."""
+    if path.suffix not in {".safetensors", ".npz"}:
+        raise UsageError(f"{path} ends in neither .safetensors nor .npz: its name says what to write")
+
+
 def export_weights(client: ControlClient, path: Path) -> tuple[int, str]:
     """Write the replica of the daemon that `client` is connected to; returns P and the digest in hex.
 
