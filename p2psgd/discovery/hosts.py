@@ -106,7 +106,10 @@ def read_hosts(path: Path) -> tuple[Address, ...]:
 
 async def find_hosts(path: Path, listening: Address, *, timeout_s: float) -> Hosts:
     """What the file says to the node that listens on `listening`, and says in the log about itself."""
-    hosts = await split_own(read_hosts(path), listening, timeout_s=timeout_s)
+    addresses = read_hosts(path)
+    if not addresses:
+        log.warning("%s names no host: this node dials nobody, and trains alone unless others dial it", path)
+    hosts = await split_own(addresses, listening, timeout_s=timeout_s)
     if hosts.share is not None:
         log.info("%s names this node itself: that line is skipped", path)
     for address in hosts.near_misses:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.discovery.hosts import HOSTS_MAX, Address, Hosts, parse_address, read_hosts, split_own
+from p2psgd.discovery.hosts import HOSTS_MAX, Address, Hosts, find_hosts, parse_address, read_hosts, split_own
 from p2psgd.errors import ExitCode, UsageError
 
 
@@ -108,3 +108,12 @@ def test_the_own_machine_by_two_names_counts_once() -> None:
         Address("192.0.2.1", 7001),
     )
     assert split(Address("127.0.0.1", 7001), peer, by_name, by_number) == Hosts((peer,), (1, 2))
+
+
+def test_a_list_without_hosts_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "hosts.txt"
+    for text, warnings in (("# nobody yet\n", 1), ("192.0.2.1\n", 0)):
+        caplog.clear()
+        path.write_text(text)
+        asyncio.run(find_hosts(path, Address("127.0.0.1", 7001), timeout_s=5.0))
+        assert sum("names no host" in record.getMessage() for record in caplog.records) == warnings
