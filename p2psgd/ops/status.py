@@ -168,7 +168,7 @@ def _waits(vitals: Vitals, peers: list[dict[str, Any]]) -> str:
     if vitals.state == "waiting for a trainer" and vitals.trainer["supervised"]:
         return "the trainer is starting" + (f"; {crash}" if (crash := vitals.trainer["crash"]) else "")
     if vitals.state == "waiting for a trainer":
-        return f"no trainer has attached yet; start one with P2PSGD_CONTROL={vitals.control}"
+        return f"no trainer is attached; start one with P2PSGD_CONTROL={vitals.control}"
     if vitals.state == "draining":
         behind = [f"{peer['node']} to acknowledge {peer['lag']} updates" for peer in peers if peer["lag"]]
         return f"waiting for {', '.join(behind)}" if behind else ""
