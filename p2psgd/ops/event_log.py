@@ -20,6 +20,11 @@ EVENTS_NAME: Final = "events.jsonl"
 EVENTS_BYTES_MAX: Final = 1024 * 1024  # of one file; there are two, this one and the one before
 EVENTS_KEPT: Final = 200  # the latest, in memory
 WORDS_MAX: Final = 1000  # characters
+KINDS: Final = frozenset(
+    {"start", "stop", "trainer", "stall", "alarm", "checkpoint", "restored"}
+    | {"link", "view", "admitted", "left", "evicted", "removed", "ready", "unready"}
+    | {"snapshot given", "snapshot taken", "quarantine", "mended", "lost", "abandoned"}
+)
 
 Figure = int | float | str | bool
 

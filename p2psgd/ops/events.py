@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
 
 from p2psgd.errors import ExitCode, UsageError
-from p2psgd.ops.event_log import EVENTS_NAME, older_path, parse_event
+from p2psgd.ops.event_log import EVENTS_NAME, KINDS, older_path, parse_event
 from p2psgd.ops.figures import printable
 
 POLL_S: Final = 0.2
@@ -82,11 +82,13 @@ class EventReader:
 
 
 def select_events(events: list[Event], *, kind: str | None, last: int | None) -> list[Event]:
-    """The last so many of one kind; None: of any kind, all. UsageError if there is none of that kind."""
+    """The last so many of one kind; None: of any kind, all. UsageError if there is no such kind."""
+    kinds = KINDS | {event["kind"] for event in events}  # those of a later version as well
+    if kind is not None and kind not in kinds:
+        raise UsageError(
+            f"no event is of kind {kind!r:.40}; there are: {', '.join(map(printable, sorted(kinds)))}"
+        )
     chosen = [event for event in events if kind in (None, event["kind"])]
-    if events and not chosen:
-        kinds = ", ".join(sorted({printable(event["kind"]) for event in events}))
-        raise UsageError(f"no event of kind {kind!r:.40} is kept; there are: {kinds}")
     return chosen if last is None else chosen[-last:]
 
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
 import pytest
 
+import p2psgd
 from p2psgd.errors import UsageError
-from p2psgd.ops.event_log import EventLog
+from p2psgd.ops.event_log import KINDS, EventLog
 from p2psgd.ops.events import EventReader, render_event, select_events
 
 
@@ -55,9 +57,19 @@ def test_the_last_so_many_of_a_kind_are_chosen(tmp_path: Path) -> None:
     events = list(log.latest)
     assert [event["words"] for event in select_events(events, kind="view", last=2)] == ["3", "5"]
     assert [event["words"] for event in select_events(events, kind=None, last=3)] == ["3", "4", "5"]
-    with pytest.raises(UsageError, match="no event of kind 'viwe' is kept; there are: link, view"):
-        select_events(events, kind="viwe", last=None)
-    assert select_events([], kind="view", last=None) == []
+    assert select_events(events, kind="alarm", last=None) == []
+    for kept in (events, []):
+        with pytest.raises(UsageError, match=r"no event is of kind 'viwe'; there are: abandoned, .*, view"):
+            select_events(kept, kind="viwe", last=None)
+
+
+def test_all_kinds_that_are_written_are_known() -> None:
+    written = {
+        kind
+        for path in Path(p2psgd.__file__).parent.rglob("*.py")
+        for kind in re.findall(r'(?:\b_?[Nn]ote|\bevents\.write)\(\s*"([^"]+)"', path.read_text())
+    }
+    assert {"view", "alarm"} <= written <= KINDS
 
 
 def test_a_line_says_when_what_and_about_whom_and_obeys_nobody(tmp_path: Path) -> None:
