@@ -164,7 +164,8 @@ class Node:
 
     async def _drain(self) -> None:
         """Stop the trainer, send what it made, wait until every linked peer has acknowledged it."""
-        log.info("stopping: waiting until peers have acknowledged this node's updates")
+        words = "stopping: waiting until peers have acknowledged this node's updates, for %.0f s at most"
+        log.info(words, DRAIN_TIMEOUT_S)
         if self.run is not None:
             self.run.regulation.draining = True
         await self._control.trainer.drain()

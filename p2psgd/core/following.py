@@ -61,7 +61,7 @@ class Following:
         if changed:
             self._statuses.send_to_all(now)  # others wait to hear that this node knows the view
         ready = parts.ready
-        if ready != self._was_ready:
+        if ready != self._was_ready and not membership.stopping:
             self._was_ready = ready
             parts.out.order(
                 Note("ready", "this node is ready")

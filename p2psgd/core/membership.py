@@ -63,7 +63,8 @@ class Membership:
         self._timing = timing
         self._names = {} if names is None else names
         self._began = now
-        self._ready = self._stopping = False
+        self._ready = False
+        self.stopping = False  # this node said GOODBYE
         self._links: dict[int, Origin] = {}
         self._told: dict[int, _Told] = {}
         self._here = {me.node: me.incarnation}  # the lives that were heard, and this one
@@ -163,7 +164,7 @@ class Membership:
 
     def pass_time(self, now: float, *, ready: bool, stopping: bool) -> None:
         """`ready`: this node is READY; `stopping`: it said GOODBYE and only votes from now on."""
-        self._ready, self._stopping = ready, stopping
+        self._ready, self.stopping = ready, stopping
         self._wishes.pass_time(now)
         if stopping:
             self._wishes.leaving.add(self.me.node)
@@ -178,7 +179,7 @@ class Membership:
             here, needed = len(self._here), self.founders // 2 + 1
             return f"the run is not founded: {here} of {self.founders} nodes are here, it takes {needed}"
         if wish is None:
-            if self.me in view or self._stopping:
+            if self.me in view or self.stopping:
                 return ""
             return f"a majority of view {view.number} is to admit it: {self._name_all(view.lives)}"
         what = f"view {wish.number} with {self._name_all(wish.lives)}"
@@ -215,7 +216,7 @@ class Membership:
         """The next view by the wishes of the moment; None if there is none, or none for this node to make."""
         view, here = self.view, self._here
         told = self._told.values()
-        if self._stopping or (self._wishes.fulfilled(view, here) and not any(each.unwanted for each in told)):
+        if self.stopping or (self._wishes.fulfilled(view, here) and not any(each.unwanted for each in told)):
             return None
         if any(each.view > view.number for each in told):
             return None
