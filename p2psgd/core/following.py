@@ -12,6 +12,7 @@ from p2psgd.core.statuses import Statuses
 from p2psgd.core.upkeep import Upkeep
 
 VOTES_OVERDRAFT_BYTES: Final = 64 * 1024  # so much of deciding views may go out beyond a link's credit
+TELLING_PATIENCES: Final = 4  # a node that was removed for good goes on so long
 
 
 class Following:
@@ -23,7 +24,7 @@ class Following:
         self._upkeep = upkeep
         self._taking = taking
         self._view = parts.membership.view
-        self._unwanted = parts.me.node in self._view.forbidden  # and that is not said yet
+        self._removed: float | None = None  # since when this node knows that it was, for good
         self._was_ready = False
 
     def look(self, now: float) -> None:
@@ -43,12 +44,8 @@ class Following:
         if changed:
             self._view = membership.view
             self._upkeep.enter_view(before, now)
-            self._unwanted = parts.me.node in self._view.forbidden
-        if self._unwanted:
-            self._unwanted = False
-            words = f"this node was removed for good by view {self._view.number}"
-            advice = "start it with a new --state if it is to join as another node"
-            parts.out.order(Halt(f"{words}: {advice}", again=False))
+        if parts.me.node in self._view.forbidden:
+            self._end(now)
         if changed or not parts.joining.ready:
             parts.joining.look(
                 self._view,
@@ -68,3 +65,13 @@ class Following:
                 if ready
                 else Note("unready", f"this node is not ready: {explain(parts, self._taking)}")
             )
+
+    def _end(self, now: float) -> None:
+        """This node was removed for good. It may be the only one that knows: it stays to tell the others."""
+        if self._removed is None:
+            self._removed = now
+        if now - self._removed >= TELLING_PATIENCES * self._parts.timing.patience_s:
+            self._removed = float("inf")
+            words = f"this node was removed for good by view {self._view.number}"
+            advice = "start it with a new --state if it is to join as another node"
+            self._parts.out.order(Halt(f"{words}: {advice}", again=False))

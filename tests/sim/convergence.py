@@ -30,7 +30,9 @@ CALM_S_MAX: Final = 3000.0
 PERSON_PATIENCES: Final = 3  # of calm in which nobody was READY, until a person steps in
 PATIENCES_MAX: Final = 30  # links: 8; then views, barrier, snapshot, and all of it again after a failure
 ROOM_SHARE: Final = 1 - TRIM_FROM  # of a log is free at least once all is acknowledged
-ROOM_PATIENCES_MAX: Final = 80  # for logs that are to take more than they have room for: eight updates need them
+ROOM_PATIENCES_MAX: Final = (
+    80  # for logs that are to take more than they have room for, such as eight updates
+)
 WORK_PATIENCES_MAX: Final = 20  # in which every node of the core must have made an update
 
 
