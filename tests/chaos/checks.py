@@ -43,7 +43,7 @@ OWN_KIB_MAX: Final = 12 * 1024
 OWN_PER_LOG_BYTE: Final = 1.25
 SLOPE_KIB_PER_MINUTE_MAX: Final = 1024
 SLOPE_OVER: Final = (5, 120.0)  # quiet points and seconds: fewer are no slope
-DESCRIPTORS_MAX: Final = 8  # more than at the life's first quiet point
+DESCRIPTORS_MAX: Final = 8  # more than at the life's first two quiet points
 
 
 def faults_in_log(lines: Iterable[str], kinds: Collection[str]) -> list[str]:
@@ -109,8 +109,9 @@ def growth(memories: Sequence[Memory]) -> list[str]:
         slope = statistics.linear_regression(minutes, own).slope
         if slope > SLOPE_KIB_PER_MINUTE_MAX:
             found.append(f"grows by {slope:.0f} KiB a minute beyond its log")
-    if last.descriptors - first.descriptors > DESCRIPTORS_MAX:
-        found.append(f"has {last.descriptors} descriptors open, at first {first.descriptors}")
+    usual = max(memory.descriptors for memory in memories[:2])  # its trainer may come after the first
+    if last.descriptors - usual > DESCRIPTORS_MAX:
+        found.append(f"has {last.descriptors} descriptors open, at first {usual}")
     return found
 
 

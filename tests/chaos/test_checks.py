@@ -116,8 +116,9 @@ def test_a_steady_growth_is_found_before_it_is_large() -> None:
 
 
 def test_descriptors_that_stay_open_are_found() -> None:
-    few, many = memories(MIB, descriptors=30), memories(MIB, MIB, descriptors=39)
+    few, many = memories(MIB, MIB, descriptors=30), memories(MIB, MIB, descriptors=39)
     assert growth([*few, many[1]]) == ["has 39 descriptors open, at first 30"]
+    assert growth([few[0], *many]) == []  # those of the trainer, which came after the first
 
 
 def test_what_all_had_applied_must_not_be_gone() -> None:
