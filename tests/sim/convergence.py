@@ -19,7 +19,7 @@ from tests.sim.disk import Disk
 from tests.sim.faults import Outcast
 from tests.sim.invariants import Inspector
 from tests.sim.ledger import label
-from tests.sim.outcome import Violation
+from tests.sim.outcome import QuorumLostError, Violation
 from tests.sim.scenario import RATE_MIN, Scenario
 from tests.sim.survival import Survival
 from tests.sim.whole import check_converged
@@ -46,6 +46,7 @@ class World(Protocol):
     survival: Survival
     daemons: dict[int, Daemon]
     disks: dict[int, Disk]
+    burnt: set[int]
     training: bool
 
     def see(self, what: str, times: int = 1) -> None: ...
@@ -134,6 +135,9 @@ class Convergence:
                     self._begin_calm()
                     nodes.add(node)
             if not can_decide(view, nodes):
+                if can_decide(view, nodes | self._world.burnt):
+                    self._world.see("quorum lost with a disk")
+                    raise QuorumLostError
                 raise Violation("setup", f"no quorum of {view} can ever come back")
 
     def _remind_person(self) -> None:

@@ -14,6 +14,10 @@ class Violation(Exception):
         self.name = name
 
 
+class QuorumLostError(Exception):
+    """With a disk that burnt a quorum was lost that no rule could have kept: nothing more can be asked."""
+
+
 @dataclass(slots=True)
 class Outcome:
     """One run. `sightings` counts the events worth knowing; `healing_s` is how long convergence took;

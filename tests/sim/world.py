@@ -29,7 +29,7 @@ from tests.sim.faults import LateStart, SmallLog
 from tests.sim.invariants import Inspector
 from tests.sim.mesh import Mesh
 from tests.sim.network import Line
-from tests.sim.outcome import Outcome, Violation
+from tests.sim.outcome import Outcome, QuorumLostError, Violation
 from tests.sim.places import node_at
 from tests.sim.scenario import Scenario
 from tests.sim.sightings import note_note
@@ -69,6 +69,7 @@ class World:
         self.lines = {(a, b): self._line(a, b) for a in places for b in places if a != b}
         self.disks = {place: Disk(place, self.spec.key) for place in places}
         self.survival = Survival(self.inspector.agreement, scenario.faults)
+        self.burnt: set[int] = set()  # nodes whose disk was lost
         self._disks_used: Counter[int] = Counter()
         self._streams = {
             (what, place): Random(f"{scenario.seed} {what} {place}")
@@ -187,6 +188,7 @@ class World:
             return  # they could found another run
         if self.survives_without(burnt=place):
             self.see("disk lost")
+            self.burnt.add(self.disks[place].node)
             self._disks_used[place] += 1
             self.disks[place] = Disk(node_at(place, self._disks_used[place]), self.spec.key)
 
@@ -230,6 +232,8 @@ def simulate(scenario: Scenario, *, tracing: bool = False) -> Outcome:
         with small_pieces():
             world = World(scenario, tracing=tracing)
             outcome.healing_s = world.run()
+    except QuorumLostError:
+        pass
     except Violation as violation:
         outcome.violation, outcome.name = str(violation), violation.name
     except Exception as error:
