@@ -229,8 +229,13 @@ class Membership:
         if wish is not None and self._is_quorum(self._links.keys() | {self.me.node}):
             staying = here.keys() - self._wishes.leaving
             if not wish.quorum(staying, self._two_nodes):
-                # They could never decide anything again: better that all stay whom no person wants out.
-                return self._wishes.next_view(view, here, evict=set(), ready=False, now=now)
+                # They could never decide anything again: better that all stay whom no person wants out,
+                wish = self._wishes.next_view(view, here, evict=set(), ready=False, now=now)
+                if wish is not None and not wish.quorum(staying, self._two_nodes):
+                    # and also those, until there are others who can decide without them.
+                    return self._wishes.next_view(
+                        view, here, evict=set(), ready=False, removing=False, now=now
+                    )
         return wish
 
     def _to_evict(self, now: float) -> set[int]:

@@ -54,18 +54,26 @@ class Wishes:
         return not (self._removals or self.unwanted or self.leaving) and here.items() <= view.lives.items()
 
     def next_view(
-        self, view: View, here: Mapping[int, int], *, evict: Set[int], ready: bool, now: float
+        self,
+        view: View,
+        here: Mapping[int, int],
+        *,
+        evict: Set[int],
+        ready: bool,
+        removing: bool = True,
+        now: float,
     ) -> View | None:
         """The view to come after `view` if it went by this node; None if it is to stay.
 
         `here`: incarnations of the linked nodes, this one included. `evict`: what READY members wish; only a
-        READY one takes out who said GOODBYE.
+        READY one takes out who said GOODBYE. `removing`: what persons want out goes.
         """
         back = {node for node, life in here.items() if life > view.lives.get(node, life)}
-        remove = (self._removals.keys() | evict - back) & view.lives.keys()
+        wanted_out = self._removals if removing else {}
+        remove = (wanted_out.keys() | evict - back) & view.lives.keys()
         if ready:
             remove |= self.leaving & view.lives.keys()
-        for_good = {node for node, forbid in self._removals.items() if forbid} - view.forbidden
+        for_good = {node for node, forbid in wanted_out.items() if forbid} - view.forbidden
         forbid = set(sorted(for_good)[: MEMBERS_MAX - len(view.forbidden)])
         out = remove | self._removals.keys() | self.leaving | view.forbidden
         renewed = {

@@ -201,3 +201,14 @@ def test_a_wish_of_long_ago_is_not_acted_on() -> None:
     life.hear_status(Origin(3, 1), view=1, ready=True, unwanted=(), now=assembly.now + patience_s)
     life.pass_time(assembly.now + 1.01 * patience_s, ready=False, stopping=False)
     assert life.explain() == ""
+
+
+def test_a_person_has_nobody_removed_without_whom_the_others_could_decide_nothing() -> None:
+    assembly = founded(3)
+    assembly.cut(2, 3)
+    assembly.life(3).remove(1, forbid=False)
+    assembly.settle(3 * PATIENCE_S)
+    assert_all_know(assembly, 1, {1, 2, 3})
+    assembly.connect(2, 3)
+    assembly.settle(0.5)
+    assert 1 not in assembly.life(2).view.lives

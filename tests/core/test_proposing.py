@@ -12,7 +12,8 @@ from tests.core.assembly import PATIENCE_S, Assembly, assert_all_know, founded, 
 def test_a_proposal_of_which_every_message_is_lost_is_made_again() -> None:
     assembly = founded(3)
     assembly.life(1).remove(3, forbid=True)
-    for _ in range(12):
+    until = assembly.now + 0.9 * PATIENCE_S
+    while assembly.now < until:
         assembly.tick(statuses=False)
         assembly.save(1)
         assembly.bag.clear()
