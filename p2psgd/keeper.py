@@ -26,10 +26,10 @@ from p2psgd.durable.votes_file import write_votes
 from p2psgd.errors import P2psgdError
 from p2psgd.ipc.host import TrainerState
 from p2psgd.kept_trainer import pack_trainer
-from p2psgd.net.mesh import raise_failure
 from p2psgd.opening import Opened
 from p2psgd.ops import numerals
 from p2psgd.ops.replication import CheckpointFigures
+from p2psgd.tasks import raise_failure
 
 LOG_SHARE: Final = 0.25  # of the log's budget has come since the last checkpoint: another is due
 

@@ -22,7 +22,6 @@ from p2psgd.errors import ExitCode, UsageError
 from p2psgd.identity import claim_identity
 from p2psgd.net.drain import DRAIN_TIMEOUT_S, deliver_rest, leave
 from p2psgd.net.listening import bind, warn_of_plaintext
-from p2psgd.net.mesh import raise_failure
 from p2psgd.node_control import NodeControl
 from p2psgd.node_options import NodeOptions
 from p2psgd.node_run import NodeRun
@@ -30,6 +29,7 @@ from p2psgd.opening import Opened, reopen_run
 from p2psgd.ops import numerals
 from p2psgd.ops.accounts import Accounts
 from p2psgd.ops.journal import Journal
+from p2psgd.tasks import raise_failure
 
 TICKS_PER_PATIENCE: Final = 25
 NAMED_MAX: Final = 8  # peers, in one sentence

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.events import OwnUpdateMade, RemovalAsked
-from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates
+from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates, name_run
 from p2psgd.discovery.hosts import Address, Hosts
 from p2psgd.errors import ExitCode, P2psgdError, TrainerError
 from p2psgd.identity import Identity
@@ -67,9 +67,9 @@ class NodeControl:
             known = self._node.run.replica.spec
             if spec.fingerprint != known.fingerprint:
                 raise TrainerError(
-                    f"this node takes part in run {_name(known)}, this trainer is for run {_name(spec)}: "
-                    "start it with the recipe of that run, or give its own run another node, with another "
-                    "--state"
+                    f"this node takes part in run {name_run(known.fingerprint, known.label)}, this "
+                    f"trainer is for run {name_run(spec.fingerprint, spec.label)}: start it with the "
+                    "recipe of that run, or give its own run another node, with another --state"
                 )
             self.trainer.came()
             return
@@ -191,7 +191,3 @@ class NodeControl:
         )
         replica, mesh = (None, None) if run is None else (run.replica, run.mesh)
         return describe_node(node.identity, vitals, replica, mesh)
-
-
-def _name(spec: RunSpec) -> str:
-    return f"{spec.fingerprint.hex()[:16]} ({spec.label or 'no label'})"

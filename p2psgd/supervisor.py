@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from p2psgd.errors import ExitCode, UsageError
-from p2psgd.net.mesh import raise_failure
+from p2psgd.tasks import raise_failure
 
 FIRST_DELAY_S: Final = 0.1
 CRASHES_MAX: Final = 10  # in a row, of the same kind or without a mini-batch in between

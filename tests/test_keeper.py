@@ -16,7 +16,7 @@ from p2psgd.core.tail import Tail
 from p2psgd.core.timing import Timing
 from p2psgd.core.votes import NO_VOTES
 from p2psgd.durable.checkpoint import Checkpoint
-from p2psgd.durable.own_file import own_paths
+from p2psgd.durable.own_updates import own_paths
 from p2psgd.durable.store import CheckpointStore
 from p2psgd.ipc.host import TrainerState
 from p2psgd.keeper import Keeper

@@ -16,6 +16,7 @@ from p2psgd.core.consensus import Consensus
 from p2psgd.core.effects import Effect, Note, Send
 from p2psgd.core.events import Vote
 from p2psgd.core.frontier import Origin
+from p2psgd.core.node_id import name_node
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View, parse_view
 from p2psgd.core.votes import Votes
@@ -316,4 +317,4 @@ class Membership:
                 self._effects.append(Send(peer, news))
 
     def _name_all(self, nodes: Set[int] | Mapping[int, int]) -> str:
-        return ", ".join(self._names.get(node, f"{node:016x}") for node in sorted(nodes))
+        return ", ".join(name_node(node, self._names) for node in sorted(nodes))

@@ -11,6 +11,7 @@ from p2psgd.core.feeding import Feeder
 from p2psgd.core.frontier import Origin
 from p2psgd.core.joining import Joining
 from p2psgd.core.membership import Membership
+from p2psgd.core.node_id import name_node
 from p2psgd.core.outbound import Outbound
 from p2psgd.core.peer import Peer
 from p2psgd.core.repair import Repair
@@ -57,4 +58,4 @@ class Parts:
 
     def name_of(self, origin: Origin) -> str:
         """What people call this origin's node."""
-        return self.names.get(origin.node, f"{origin.node:016x}")
+        return name_node(origin.node, self.names)

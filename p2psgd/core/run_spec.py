@@ -82,3 +82,8 @@ def check_limits(spec: RunSpec) -> None:
         raise ValueError(f"a run of {spec.weights} weights: 1 to {codec.WEIGHTS_MAX} are possible")
     if not -30 <= spec.quantum_log2 <= 0:
         raise ValueError(f"quantum 2**{spec.quantum_log2} is out of range: it must be within 2**-30 and 1")
+
+
+def name_run(fingerprint: bytes, label: str) -> str:
+    """What people call a run: how its fingerprint begins, and the recipe's label."""
+    return f"{fingerprint.hex()[:16]} ({label or 'no label'})"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from p2psgd.core.effects import Note
+from p2psgd.core.node_id import name_node
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
 from p2psgd.wire.messages import MEMBERS_MAX
@@ -93,10 +94,10 @@ class Wishes:
         notes = []
         if before.number:
             gone = sorted(before.lives.keys() - view.lives.keys())
-            notes = [self._part(node, view, names.get(node, f"{node:016x}"), now) for node in gone]
+            notes = [self._part(node, view, name_node(node, names), now) for node in gone]
             for node, incarnation in view.members:
                 if before.lives.get(node) != incarnation:
-                    words = f"{names.get(node, f'{node:016x}')} was admitted by view {view.number}"
+                    words = f"{name_node(node, names)} was admitted by view {view.number}"
                     notes.append(Note("admitted", words, node))
         same = before.lives.items() & view.lives.items()
         self.unwanted = {

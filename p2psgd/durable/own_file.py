@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -25,24 +25,17 @@ from p2psgd.core.run_spec import RunSpec
 from p2psgd.durable.atomic import numbered, sync_folder, words_of
 from p2psgd.durable.frame_file import FrameFile, start_of
 from p2psgd.durable.meta import CheckpointMeta
-from p2psgd.durable.tail_frames import is_whole
-from p2psgd.errors import ExitCode, PeerError, RecordingError, UsageError
-from p2psgd.wire import codec
-from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES, FrameType, pack_frame
-from p2psgd.wire.recording import read_bodies, read_start
-from p2psgd.wire.update import ENCODING_RICE, UpdateHeader, parse_update
+from p2psgd.durable.own_updates import OWN_PREFIX, OWN_SUFFIX, own_path, own_paths, read_own
+from p2psgd.errors import RecordingError, UsageError
+from p2psgd.wire.frames import PREFIX
+from p2psgd.wire.update import parse_update
 
 SYNC_S: Final = 1.0
 QUEUE_BYTES_MAX: Final = 64 * 1024**2  # half a second of updates at 1 Gbit/s
 FILE_BYTES_MAX: Final = 4 * 1024**3  # a checkpoint is due long before
-SEARCH_BYTES_MAX: Final = 64 * 1024**2  # behind a damaged place, for a whole update: many of the largest
 ASIDE_MAX: Final = 3  # damaged files that are kept when no checkpoint needs them
 CLOSE_LIMIT_S: Final = 5.0  # for what is still in the queue when the node stops
-_PREFIX: Final = "own-"
-_SUFFIX: Final = ".rec"
 _ASIDE: Final = ".damaged"
-_MARK: Final = bytes([ENCODING_RICE]) + bytes(7)  # in each update's header, before its checksum
-_MARK_PLACE: Final = PREFIX.size + UPDATE_HEADER_BYTES - 4 - len(_MARK)
 
 Kept = Sequence[CheckpointMeta]
 
@@ -176,10 +169,10 @@ class OwnFile:
         """Start a new file, then remove what no checkpoint needs any more."""
         self._close_file()
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-        numbers = numbered(self._folder, _PREFIX, _SUFFIX)
-        paths = [_path(self._folder, each) for each in numbers]
+        numbers = numbered(self._folder, OWN_PREFIX, OWN_SUFFIX)
+        paths = [own_path(self._folder, each) for each in numbers]
         number = numbers[-1] + 1 if numbers else 1
-        self._path = _path(self._folder, number)
+        self._path = own_path(self._folder, number)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._file = FrameFile(os.open(self._path, flags, 0o640))
         try:
@@ -204,8 +197,8 @@ class OwnFile:
         aside = path.with_suffix(_ASIDE)
         path.replace(aside)
         self._on_error(f"{path}, which is damaged, is kept as {aside}; only the newest {ASIDE_MAX} such are")
-        for number in numbered(self._folder, _PREFIX, _ASIDE)[:-ASIDE_MAX]:
-            _path(self._folder, number).with_suffix(_ASIDE).unlink()
+        for number in numbered(self._folder, OWN_PREFIX, _ASIDE)[:-ASIDE_MAX]:
+            own_path(self._folder, number).with_suffix(_ASIDE).unlink()
 
     def _is_covered(self, path: Path, kept: Kept) -> bool:
         end = self._ends[path]
@@ -216,64 +209,3 @@ class OwnFile:
         if file is not None:
             with contextlib.suppress(OSError):
                 file.close()
-
-
-def own_paths(folder: Path) -> list[Path]:
-    """The files of own updates in a folder, oldest first; OSError if it cannot be looked into."""
-    return [_path(folder, number) for number in numbered(folder, _PREFIX, _SUFFIX)]
-
-
-def read_own(path: Path, spec: RunSpec) -> Iterator[tuple[UpdateHeader, bytes]]:
-    """The whole updates of one such file, header and frame each; it ends where the file is torn, as a crash
-    leaves it.
-
-    RecordingError, after the last of them, if the file is damaged there and others follow; UsageError if it
-    is another run's or cannot be read.
-    """
-    read, place = 0, 0
-    try:
-        with path.open("rb") as file:
-            try:
-                run = read_start(file)
-                if run.fingerprint != spec.fingerprint:
-                    raise another_run(path, run.label, run.fingerprint, spec)
-                place = file.tell()
-                for body in read_bodies(file, spec.weights):
-                    header, payload = parse_update(body, spec.weights)
-                    codec.decode(payload, header.count, spec.weights)
-                    yield header, pack_frame(FrameType.UPDATE, bytes(body))
-                    read, place = read + 1, place + PREFIX.size + len(body)
-            except (RecordingError, PeerError):
-                file.seek(place)
-                if _holds_update(file.read(SEARCH_BYTES_MAX), spec.weights):
-                    words = f"of this node's own updates in it, only the first {read} can be read"
-                    raise RecordingError(f"{path} is damaged: {words}") from None
-    except OSError as error:
-        words = f"cannot read this node's own updates in {path}: {words_of(error)}"
-        raise UsageError(words, ExitCode.CONFIGURATION) from None
-
-
-def another_run(path: Path, label: str, fingerprint: bytes, spec: RunSpec) -> UsageError:
-    """What to say of a file that is another run's."""
-    return UsageError(
-        f"{path} is of run {fingerprint.hex()[:16]} ({label or 'no label'}), this node is to train run "
-        f"{spec.fingerprint.hex()[:16]} ({spec.label or 'no label'}): give this run another directory with "
-        f"--state, or remove {path.parent} to give up what the other run has there",
-        ExitCode.CONFIGURATION,
-    )
-
-
-def _holds_update(data: bytes, weights: int) -> bool:
-    """A whole update begins somewhere behind the first byte."""
-    at = data.find(_MARK, _MARK_PLACE + 1)
-    while at >= 0:
-        start = at - _MARK_PLACE
-        length, kind = PREFIX.unpack_from(data, start)
-        if kind == FrameType.UPDATE and is_whole(data[start : start + PREFIX.size + length], weights):
-            return True
-        at = data.find(_MARK, at + 1)
-    return False
-
-
-def _path(folder: Path, number: int) -> Path:
-    return folder / f"{_PREFIX}{number:08d}{_SUFFIX}"

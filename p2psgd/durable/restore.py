@@ -16,7 +16,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.durable.atomic import sync_folder, words_of
 from p2psgd.durable.checkpoint import Checkpoint
-from p2psgd.durable.own_file import another_run, own_paths, read_own
+from p2psgd.durable.own_updates import another_run, own_paths, read_own
 from p2psgd.durable.store import CheckpointStore
 from p2psgd.errors import ExitCode, RecordingError, UsageError, exit_code_of
 from p2psgd.wire import codec

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -54,3 +55,18 @@ class Dialler:
                 delay_s * random.uniform(0.5, 1.0)
             )  # so that nodes started together do not dial in step
             delay_s = min(2 * delay_s, self._patience_s)
+
+
+def describe_failure(error: BaseException, timeout_s: float) -> str:
+    """Why a dial failed, that was given so long, in a person's words."""
+    match error:
+        case TimeoutError():
+            return f"no answer within {timeout_s:.0f} s: is a firewall in between?"
+        case ConnectionRefusedError():
+            return "connection refused: no node listens there yet"
+        case socket.gaierror():
+            return "the name does not resolve"
+        case OSError() if error.strerror:
+            return error.strerror.lower()
+        case _:
+            return str(error) or type(error).__name__

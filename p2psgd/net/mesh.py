@@ -19,9 +19,10 @@ from p2psgd.core.frontier import Origin
 from p2psgd.discovery.hosts import Address
 from p2psgd.errors import PeerError
 from p2psgd.net.connection import Connection
-from p2psgd.net.dialler import Dialler
+from p2psgd.net.dialler import Dialler, describe_failure
 from p2psgd.net.greeting import check_greeting, newer_stays
 from p2psgd.net.listening import BACKLOG
+from p2psgd.tasks import raise_failure
 from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
 
@@ -248,7 +249,7 @@ class Mesh:
                     lambda: self._connection(dialled=True), address.host, address.port
                 )
         except (OSError, TimeoutError, UnicodeError) as error:
-            dialler.words = describe_failure(error)
+            dialler.words = describe_failure(error, GREETING_TIMEOUT_S)
             return
         greeting = self._await_greeting(connection, dialler=dialler)
         connection.send(pack_message(self.greeting))
@@ -375,27 +376,3 @@ class Mesh:
     def _count(self, reason: str) -> None:
         if reason in self.dropped or len(self.dropped) < REASONS_MAX:
             self.dropped[reason] += 1
-
-
-def raise_failure(task: asyncio.Task[None]) -> None:
-    """Done callback: a task's failure reaches the loop's exception handler now, not when it is collected, and
-    as the task's, so that an OSError of it is not taken for a connection's.
-    """
-    if not task.cancelled() and (error := task.exception()) is not None:
-        context = {"message": f"the task {task.get_name()} has failed", "exception": error, "task": task}
-        task.get_loop().call_exception_handler(context)
-
-
-def describe_failure(error: BaseException) -> str:
-    """Why a dial failed, in a person's words."""
-    match error:
-        case TimeoutError():
-            return f"no answer within {GREETING_TIMEOUT_S:.0f} s: is a firewall in between?"
-        case ConnectionRefusedError():
-            return "connection refused: no node listens there yet"
-        case socket.gaierror():
-            return "the name does not resolve"
-        case OSError() if error.strerror:
-            return error.strerror.lower()
-        case _:
-            return str(error) or type(error).__name__

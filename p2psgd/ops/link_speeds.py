@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from p2psgd.core.node_id import name_node
 from p2psgd.ops.replication import SlowLink
 
 WINDOW_PATIENCES: Final = 3
@@ -64,5 +65,5 @@ class LinkSpeeds:
             behind = last.applied - after > made / WINDOW_PATIENCES
             if behind and after - before < SLOW_BELOW * made:
                 needed, available = made * bytes_each / seconds, (after - before) * bytes_each / seconds
-                slow.append(SlowLink(node, names.get(node, f"{node:016x}"), needed, available))
+                slow.append(SlowLink(node, name_node(node, names), needed, available))
         return slow

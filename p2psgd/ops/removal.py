@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from p2psgd.core.frontier import Origin
-from p2psgd.core.node_id import parse_node_id
+from p2psgd.core.node_id import name_node, parse_node_id
 from p2psgd.core.view import View
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.ipc.control_client import ControlClient
@@ -50,7 +50,7 @@ def choose_removal(
         (other,) = view.lives.keys() - {me}
         both = "both must" if two_nodes == "stall" else "the one with the lower id must"
         raise UsageError(
-            f"{names.get(other, f'{other:016x}')} is away, and of two members {both} agree to a change "
+            f"{name_node(other, names)} is away, and of two members {both} agree to a change "
             f'(two_nodes = "{two_nodes}"): start it again, or p2psgd export the weights of this node and '
             "begin another run with them"
         )
@@ -78,7 +78,7 @@ def describe_standing(node: int, view: View, names: Mapping[int, str]) -> dict[s
     """How a node stands in a view, as the daemon answers it; `since` 0: it is no member."""
     since = view.member_since(Origin(node, view.lives[node])) if node in view.lives else 0
     return {
-        "node": names.get(node, f"{node:016x}"),
+        "node": name_node(node, names),
         "id": f"{node:016x}",
         "view": view.number,
         "members_total": len(view.members),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Final
 
+from p2psgd.core.node_id import name_node
 from p2psgd.core.replica import Replica
 from p2psgd.identity import Identity
 from p2psgd.net.mesh import Mesh
@@ -97,7 +98,7 @@ def _describe_replica(replica: Replica | None) -> dict[str, Any]:
         "origins_total": len(replica.frontier),
         "frontier": [
             {
-                "node": replica.parts.names.get(row.node, f"{row.node:016x}"),
+                "node": name_node(row.node, replica.parts.names),
                 "id": f"{row.node:016x}",
                 "incarnation": row.incarnation,
                 "sequence": row.sequence,

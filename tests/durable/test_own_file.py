@@ -16,7 +16,8 @@ from p2psgd.core.run_spec import RunSpec
 from p2psgd.durable import own_file
 from p2psgd.durable.frame_file import start_of
 from p2psgd.durable.meta import CheckpointMeta
-from p2psgd.durable.own_file import OwnFile, own_paths, read_own
+from p2psgd.durable.own_file import OwnFile
+from p2psgd.durable.own_updates import own_paths, read_own
 from p2psgd.errors import RecordingError, UsageError
 from p2psgd.wire import recording
 from tests.conftest import SMALL_DISK_BYTES

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from p2psgd.core.frontier import Origin
 from p2psgd.core.lattice import Lattice
 from p2psgd.durable.checkpoint import Checkpoint, TrainerState
-from p2psgd.durable.own_file import OwnFile, own_paths
+from p2psgd.durable.own_file import OwnFile
+from p2psgd.durable.own_updates import own_paths
 from p2psgd.durable.restore import Restored, abandon, restore
 from p2psgd.durable.store import CheckpointStore
 from p2psgd.errors import ExitCode, UsageError
