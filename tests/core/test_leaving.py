@@ -73,6 +73,30 @@ def test_a_machine_removed_for_good_does_not_come_back(clusters: Clusters) -> No
     assert len(cluster.replica(0).membership.view.members) == 2
 
 
+def test_who_was_removed_for_good_and_knows_a_later_view_is_heard_until_it_has_told_it(
+    clusters: Clusters,
+) -> None:
+    """All others that know it may be dead, and whoever does not would wait for them for ever."""
+    cluster = clusters(4)
+    cluster.found()
+    cluster.give(0, RemovalAsked(4, forbid=True))
+    cluster.pass_time(1)
+    for other in (1, 2, 3):
+        cluster.cut(0, other)
+    cluster.give(1, RemovalAsked(1, forbid=False))
+    cluster.pass_time(1)
+    assert cluster.views() == [2, 3, 3, 3]
+    cluster.kill(1)
+    cluster.kill(2)
+    cluster.drops.clear()
+    cluster.link(0, 3)
+    cluster.settle()
+    assert cluster.views() == [3, 3]
+    assert not cluster.drops
+    cluster.pass_time(2)
+    assert {(number, drop.reason) for number, drop in cluster.drops} == {(0, "forbidden")}
+
+
 def split_two(clusters: Clusters, policy: str) -> Cluster:
     """Two nodes that lose each other for longer than their logs hold."""
     cluster = clusters(2, log_budget_bytes=BUDGET, two_nodes=policy)
