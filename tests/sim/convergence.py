@@ -148,16 +148,17 @@ class Convergence:
                 daemon.when_running(daemon.handle, RemovalAsked(node, forbid=True))
 
     def _ask_person(self) -> None:
-        """Only who is READY evicts. When nobody has been for three patiences, a person has those members
-        removed that are not coming back.
+        """Only who is READY evicts, and nobody is removed without whom the others could decide nothing. When
+        for three patiences nobody has been READY, or that has kept somebody from being removed for good, a
+        person has those members removed that are not coming back.
         """
         core, now = self._core(), self._world.clock.now
-        waited = now - self._calm_since
-        if waited < PERSON_PATIENCES * self._world.scenario.patience_s or any(
-            daemon.replica.ready for daemon in core
-        ):
+        if now - self._calm_since < PERSON_PATIENCES * self._world.scenario.patience_s:
             return
         here = {daemon.me.node for daemon in core}
+        can_spare = self._world.survival.can_spare(self._world.chaos.forbidden, here)
+        if can_spare and any(daemon.replica.ready for daemon in core):
+            return
         for daemon in core:
             for node in sorted(daemon.view.lives.keys() - here):
                 self._world.see("removed by a person")

@@ -43,6 +43,13 @@ class Survival:
             if not view.number or proposer in view.lives
         )
 
+    def can_spare(self, unwanted: Set[int], nodes: Set[int]) -> bool:
+        """Once the unwanted are out of the latest view, these nodes can decide what follows it."""
+        latest = self._agreement.latest
+        gone = unwanted & latest.lives.keys()
+        rest = latest.replace({}, gone, set())
+        return not gone or not rest.members or self.can_decide(rest, nodes)
+
     def _reach(self, one: int, other: int) -> bool:
         places = place_of(one), place_of(other)
         return places not in self._apart and places[::-1] not in self._apart

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from p2psgd.core import replica
 from p2psgd.core.frontier import Frontier
 from p2psgd.core.replica import Replica
+from tests.sim.faults import Outcast, Pause, Removal
 from tests.sim.mutants import MUTANTS, mutated
 from tests.sim.scenario import draw_scenario
 from tests.sim.shrinking import shrink
@@ -75,3 +78,13 @@ def test_a_failing_scenario_shrinks_to_one_that_still_fails() -> None:
         small, _ = shrink(scenario, outcome.name)
         assert len(small.faults) < len(scenario.faults)
         assert simulate(small).name == outcome.name
+
+
+def test_a_removal_that_a_dead_member_holds_up_is_done_when_a_person_has_that_removed_too() -> None:
+    drawn = replace(draw_scenario(0, nodes=3), two_nodes="stall")
+    silent = Pause(drawn.chaos_s - 2 * drawn.patience_s, node=2, for_s=2 * drawn.patience_s)
+    dead = Outcast(2, "dead", friend=1)
+    removal = Removal(drawn.chaos_s - 1.0, asked=1, node=3, forbid=True)
+    outcome = simulate(replace(drawn, faults=(dead, silent, removal)))
+    assert outcome.violation is None
+    assert outcome.sightings["removed by a person"] > 0
