@@ -233,6 +233,15 @@ def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
     return _native.crc32c(data, crc)
 
 
+def add_numbers(
+    incoming: bytes | bytearray | memoryview, own: NDArray[np.float32], sums: NDArray[np.float32]
+) -> int:
+    """sums = incoming + own, the bytes of float32 numbers and two arrays (K,), one perhaps the other; return
+    the CRC-32C of `sums`.
+    """
+    return _native.add_numbers(incoming, own, sums)
+
+
 def load_counter(buffer: NDArray[np.uint64], index: int) -> int:
     """A counter that another process may store; what was written before is seen after this (acquire)."""
     return _native.load_counter(buffer, index)

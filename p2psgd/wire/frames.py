@@ -3,7 +3,8 @@
 A frame is a u32 length of its body, a u8 type, and the body. `FrameReader` owns the receive buffer that the
 transport fills (asyncio's BufferedProtocol: one copy less than a stream) and hands out whole frames. Type
 and length are checked against the limits in force before a single byte of the body gets a place in memory.
-What a body means is not its business.
+What a body means is not its business, but how long it is wanted is: of a RING_CHUNK, whose numbers are added
+to others at once, it hands out its buffer's own memory.
 """
 
 from __future__ import annotations
@@ -38,18 +39,28 @@ class FrameType(enum.IntEnum):
     SNAPSHOT_CHUNK = 16
     SNAPSHOT_TAIL = 17
     SNAPSHOT_END = 18
+    RING_BEGIN = 19
+    RING_UPDATE = 20
+    RING_BUCKET = 21
+    RING_CHUNK = 22
+    PROBE = 23
 
 
 _TYPES: Final = {int(frame_type): frame_type for frame_type in FrameType}
+Body = bytes | bytearray | memoryview  # of a frame; a memoryview is good until more is received
 PREFIX: Final = struct.Struct("<IB")
 UPDATE_HEADER_BYTES: Final = 64
 SMALL_BYTES_MAX: Final = 4 * 1024  # what has no table; before a peer is known it gets no more of our memory
 VIEW_BYTES_MAX: Final = 40 * 1024  # a view of 1,024 members and as many forbidden nodes
 TABLE_BYTES_MAX: Final = 128 * 1024  # a STATUS of 1,024 origins and members
 CHUNK_BYTES_MAX: Final = 1024 * 1024
+ORDER_BYTES_MAX: Final = 16 * 1024  # a RING_BEGIN of 1,024 members
+RING_HEADER_BYTES_MAX: Final = 64  # before what a RING_UPDATE or RING_CHUNK carries
+PROBE_PADDING_MAX: Final = 256 * 1024  # as much as a ring sends at a time
 BUFFER_BYTES: Final = (
     256 * 1024
 )  # a few hundred usual updates' worth of one read; larger bodies get a buffer of their own
+CHUNKS_IN_BUFFER: Final = 4  # once one too large for it has come: more are read in one go while it is used
 
 _GREETINGS: Final = (FrameType.HELLO, FrameType.WELCOME)
 GREETING_LIMITS: Final[Mapping[FrameType, int]] = dict.fromkeys(
@@ -69,6 +80,10 @@ def link_limits(weights: int) -> dict[FrameType, int]:
         FrameType.SNAPSHOT_META: TABLE_BYTES_MAX,
         FrameType.SNAPSHOT_CHUNK: CHUNK_BYTES_MAX,
         FrameType.SNAPSHOT_TAIL: update,
+        FrameType.RING_BEGIN: ORDER_BYTES_MAX,
+        FrameType.RING_UPDATE: RING_HEADER_BYTES_MAX + update,
+        FrameType.RING_CHUNK: RING_HEADER_BYTES_MAX + CHUNK_BYTES_MAX,
+        FrameType.PROBE: 8 + PROBE_PADDING_MAX,
     }
     return {each: larger.get(each, SMALL_BYTES_MAX) for each in FrameType if each not in _GREETINGS}
 
@@ -85,6 +100,8 @@ class FrameReader:
     returns None. Invariant: 0 <= start <= end <= len(buffer); bytes [start, end) are received and not yet
     handed out. While a body that is larger than the buffer is under way, `body` holds it and [start, end)
     is empty.
+
+    The body of a RING_CHUNK is a view of the buffer, which the next `get_buffer` may write over.
     """
 
     def __init__(self) -> None:
@@ -123,13 +140,15 @@ class FrameReader:
         else:
             self._end += count
 
-    def next_frame(self) -> tuple[FrameType, bytes | bytearray] | None:
+    def next_frame(self) -> tuple[FrameType, Body] | None:
         """The next whole frame, or None; raises PeerError on a type or length that is not allowed now."""
         if self._body is not None:
             if self._filled < len(self._body):
                 return None
-            body, self._body = self._body, None
-            return self._body_type, body
+            whole, self._body = self._body, None
+            if self._body_type is FrameType.RING_CHUNK:  # the next ones are not copied
+                self._buffer = bytearray(CHUNKS_IN_BUFFER * (PREFIX.size + len(whole)))
+            return self._body_type, whole
         if self._end - self._start < PREFIX.size:
             return None
         length, number = PREFIX.unpack_from(self._buffer, self._start)
@@ -139,7 +158,8 @@ class FrameReader:
         body_start = self._start + PREFIX.size
         if self._end - body_start >= length:
             self._start = body_start + length
-            return frame_type, bytes(memoryview(self._buffer)[body_start : self._start])
+            body = memoryview(self._buffer)[body_start : self._start]
+            return frame_type, body if frame_type is FrameType.RING_CHUNK else bytes(body)
         if PREFIX.size + length > len(self._buffer):
             self._body = bytearray(length)
             self._body_type = frame_type

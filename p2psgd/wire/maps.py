@@ -21,7 +21,7 @@ def unpack_map(data: bytes | bytearray, *, array_max: int, lists: bool = False) 
     return _unpack(data, max_array_len=array_max, max_map_len=MAP_KEYS_MAX, **hooks)
 
 
-def unpack_flat_map(data: bytes | bytearray, *, keys_max: int) -> dict[str, Any]:
+def unpack_flat_map(data: bytes | bytearray | memoryview, *, keys_max: int) -> dict[str, Any]:
     """The map that `data` is, with at most `keys_max` text keys, and no array or map in it.
 
     ValueError as above. Takes less than 64 KiB, and 64 KiB a key, beside what it returns: of maps in maps
@@ -40,7 +40,7 @@ def unpack_flat_map(data: bytes | bytearray, *, keys_max: int) -> dict[str, Any]
     return _unpack(data, object_pairs_hook=only_one, list_hook=_refuse_array, **limits)
 
 
-def _unpack(data: bytes | bytearray, **options: Any) -> dict[str, Any]:
+def _unpack(data: bytes | bytearray | memoryview, **options: Any) -> dict[str, Any]:
     try:
         fields = msgpack.unpackb(
             data, ext_hook=_refuse_extension, strict_map_key=True, max_ext_len=0, **options

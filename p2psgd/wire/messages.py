@@ -13,8 +13,9 @@ import msgpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from p2psgd.errors import PeerError
-from p2psgd.wire.frames import FrameType, pack_frame
+from p2psgd.wire.frames import Body, FrameType, pack_frame
 from p2psgd.wire.maps import unpack_flat_map
+from p2psgd.wire.ring import BUCKETS_MAX, RESULT_HOP, STATE_BYTES_MAX
 from p2psgd.wire.tables import (
     CONFIRMED_BYTES,
     MEMBER_BYTES,
@@ -30,10 +31,12 @@ from p2psgd.wire.tables import (
     pack_frontier,
     pack_members,
     pack_nodes,
+    pack_order,
     parse_confirmed,
     parse_frontier,
     parse_members,
     parse_nodes,
+    parse_order,
 )
 
 __all__ = [
@@ -56,6 +59,8 @@ __all__ = [
     "Prepare",
     "Promise",
     "Reject",
+    "RingBegin",
+    "RingBucket",
     "SnapshotEnd",
     "SnapshotMeta",
     "SnapshotRequest",
@@ -67,11 +72,13 @@ __all__ = [
     "pack_members",
     "pack_message",
     "pack_nodes",
+    "pack_order",
     "parse_confirmed",
     "parse_frontier",
     "parse_members",
     "parse_message",
     "parse_nodes",
+    "parse_order",
 ]
 
 PROTOCOL_VERSION: Final = 1
@@ -131,7 +138,8 @@ class Status(Message):
     `frontier` is a packed table of `FrontierRow`s; `view` is the number of the latest view it knows (0:
     none), `founding` that of the run's first view; `ready`: it is a member whose replica is complete;
     `confirmed` is a packed table of `ConfirmedRow`s; `unwanted` lists the members that a READY sender wants
-    out of that view; `loop_lag_ms` tells how late the sender's loop runs.
+    out of that view; `loop_lag_ms` tells how late the sender's loop runs; `ring` is a packed `RingState`,
+    empty in asynchronous mode.
     """
 
     frontier: Frontier
@@ -141,6 +149,7 @@ class Status(Message):
     confirmed: Confirmed
     unwanted: Nodes
     loop_lag_ms: Annotated[int, Field(strict=True, ge=0, le=2**31)]
+    ring: Annotated[bytes, Field(strict=True, max_length=STATE_BYTES_MAX)]
 
 
 class Need(Message):
@@ -252,6 +261,43 @@ class SnapshotEnd(Message):
     tail: U64
 
 
+class RingBegin(Message):
+    """Begins an attempt of a view's ring: goes once around, each node passes it on before all else of it.
+
+    `order`: the members' node ids, 8 bytes each, little endian, in the ring's order, the sender of the first
+    one first; `round` is the first round of the attempt; `digest` is that of the weights, which all members
+    must have.
+    """
+
+    view: Sequence
+    attempt: Sequence
+    round: Sequence
+    order: Nodes
+    digest: U64
+
+
+class RingBucket(Message):
+    """Before the first chunk of a bucket in a round: what its numbers are.
+
+    `offset` and `count` in numbers; `kind`: 0 the changes of the run's weights from `offset` on, 1 an array
+    of a script's own, to be summed alone (`offset` 0); `name` and `shape` as its trainer calls it, for
+    people. `hop` RESULT_HOP: numbers of a result follow that the receiver did not complete, `contributors`
+    is how many nodes' shares are in it (0 otherwise).
+    """
+
+    view: Sequence
+    attempt: U64
+    round: Sequence
+    bucket: Annotated[int, Field(strict=True, ge=0, lt=BUCKETS_MAX)]
+    kind: Annotated[int, Field(strict=True, ge=0, le=1)]
+    offset: Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+    count: Annotated[int, Field(strict=True, ge=1, le=2**31)]
+    name: Annotated[str, Field(strict=True, max_length=200)]
+    shape: Annotated[str, Field(strict=True, max_length=200)]
+    hop: Annotated[int, Field(strict=True, ge=0, le=RESULT_HOP)]
+    contributors: Annotated[int, Field(strict=True, ge=0, le=MEMBERS_MAX)]
+
+
 MESSAGES: Final[dict[FrameType, type[Message]]] = {
     FrameType.HELLO: Hello,
     FrameType.WELCOME: Welcome,
@@ -268,6 +314,8 @@ MESSAGES: Final[dict[FrameType, type[Message]]] = {
     FrameType.SNAPSHOT_REQUEST: SnapshotRequest,
     FrameType.SNAPSHOT_META: SnapshotMeta,
     FrameType.SNAPSHOT_END: SnapshotEnd,
+    FrameType.RING_BEGIN: RingBegin,
+    FrameType.RING_BUCKET: RingBucket,
 }
 _TYPES: Final = {message: frame_type for frame_type, message in MESSAGES.items()}
 _KEYS: Final = {frame_type: len(message.model_fields) for frame_type, message in MESSAGES.items()}
@@ -279,7 +327,7 @@ def pack_message(message: Message) -> bytes:
     return pack_frame(_TYPES[type(message)], body)
 
 
-def parse_message(frame_type: FrameType, body: bytes | bytearray) -> Message:
+def parse_message(frame_type: FrameType, body: Body) -> Message:
     """The message in a control frame's body; PeerError if it is not exactly that."""
     model = MESSAGES[frame_type]
     try:

@@ -110,9 +110,11 @@ def read_bodies(file: io.BufferedIOBase, weights: int) -> Iterator[bytes | bytea
         except PeerError as error:
             raise _unreadable(number, error) from None
         if frame is not None:
-            yield frame[1]
+            _, body = frame
+            assert not isinstance(body, memoryview)  # only of a RING_CHUNK, which has no place here
+            yield body
             number += 1
-            waiting -= PREFIX.size + len(frame[1])
+            waiting -= PREFIX.size + len(body)
         elif count := file.readinto(reader.get_buffer()):
             reader.received(count)
             waiting += count

@@ -115,6 +115,22 @@ def parse_nodes(table: bytes) -> list[int]:
     return [row[0] for row in _unpack_table(_NODE, table, keys=1, what="list of nodes")]
 
 
+def pack_order(nodes: Iterable[int]) -> bytes:
+    """Node ids in the order given, 8 bytes each."""
+    return b"".join(_NODE.pack(node) for node in nodes)
+
+
+def parse_order(table: bytes) -> tuple[int, ...]:
+    """The ids; PeerError unless whole and each there once."""
+    if len(table) % _NODE.size:
+        words = f"an order of {len(table)} bytes is not a multiple of {_NODE.size}"
+        raise PeerError("message", words)
+    nodes = tuple(node for (node,) in _NODE.iter_unpack(table))
+    if len(set(nodes)) < len(nodes):
+        raise PeerError("message", "an order names a node twice")
+    return nodes
+
+
 def _unpack_table(row: struct.Struct, table: bytes, *, keys: int, what: str) -> list[tuple[int, ...]]:
     if len(table) % row.size:
         raise PeerError("message", f"a {what} of {len(table)} bytes is not a multiple of {row.size}")

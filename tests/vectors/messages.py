@@ -29,6 +29,8 @@ TYPES: Final = {
     "SNAPSHOT_REQUEST": 14,
     "SNAPSHOT_META": 15,
     "SNAPSHOT_END": 18,
+    "RING_BEGIN": 19,
+    "RING_BUCKET": 21,
 }
 
 
@@ -108,8 +110,52 @@ def status(**changes: Any) -> Fields:
         "confirmed": rows(),
         "unwanted": rows(),
         "loop_lag_ms": 0,
+        "ring": b"",
     }
     return {**fields, **changes}
+
+
+def ring_state(attempt: int, done: int, *flags: int, links: tuple[tuple[int, int, int], ...] = ()) -> bytes:
+    rows_of = b"".join(struct.pack("<QII", *row) for row in links)
+    return struct.pack("<QQBBB", attempt, done, *flags) + rows_of
+
+
+LINKS: Final = ((0xB2, 250, 0), (0xC3, 900, 120_000))
+
+
+BEGIN: Final[Fields] = {
+    "view": 3,
+    "attempt": 2,
+    "round": 12,
+    "order": rows((0xA1,), (0xC3,), (0xB2,)),
+    "digest": 0x0123456789ABCDEF,
+}
+BUCKET: Final[Fields] = {
+    "view": 3,
+    "attempt": 2,
+    "round": 12,
+    "bucket": 1,
+    "kind": 0,
+    "offset": 25,
+    "count": 5,
+    "name": "hidden.bias",
+    "shape": "(5,)",
+    "hop": 0,
+    "contributors": 0,
+}
+LARGEST_BUCKET: Final[Fields] = {
+    "view": U64_MAX,
+    "attempt": U64_MAX,
+    "round": U64_MAX,
+    "bucket": 4095,
+    "kind": 1,
+    "offset": 2**31 - 1,
+    "count": 2**31,
+    "name": "\U0001f600" * 200,
+    "shape": "\u00fc" * 200,
+    "hop": 2**32 - 1,
+    "contributors": 1024,
+}
 
 
 def cases() -> list[Case]:
@@ -126,6 +172,9 @@ def cases() -> list[Case]:
         ("nothing applied, no view", "STATUS", status()),
         ("a member", "STATUS", status(frontier=FRONTIER, **of_member, loop_lag_ms=2**31)),
         ("a joiner", "STATUS", status(frontier=FRONTIER, view=U64_MAX, founding=1, loop_lag_ms=128)),
+        ("a member of a ring", "STATUS", status(**of_member, ring=ring_state(7, 12, 1, 0, 1))),
+        ("measured links", "STATUS", status(**of_member, ring=ring_state(7, 12, 1, 0, 1, links=LINKS))),
+        ("far along", "STATUS", status(ring=ring_state(2**62, 2**32 - 1, 1, 1, 1))),
         ("missing updates", "NEED", {"node": 0xA1, "incarnation": 1000, "first": 1, "last": U64_MAX}),
         ("no longer held", "GAP", {"node": 0xA1, "incarnation": 1000, "floor": 65536}),
         ("stops without an update", "GOODBYE", {"sequence": 0}),
@@ -144,6 +193,9 @@ def cases() -> list[Case]:
         ("a snapshot of nothing", "SNAPSHOT_META", {"frontier": rows(), "digest": 0}),
         ("a whole snapshot", "SNAPSHOT_END", {"words": "", "tail": 2}),
         ("no snapshot", "SNAPSHOT_END", {"words": "busy with another copy: ask again", "tail": 0}),
+        ("an attempt begins", "RING_BEGIN", BEGIN),
+        ("a bucket", "RING_BUCKET", BUCKET),
+        ("the largest bucket", "RING_BUCKET", LARGEST_BUCKET),
     ]
 
 
@@ -211,6 +263,8 @@ def _refused_fields() -> list[Refused]:
         "ACCEPT": {**BALLOT, **VALUE},
         "VIEW": {"view": 3, **VALUE},
         "SNAPSHOT_END": {"words": ""},
+        "RING_BEGIN": BEGIN,
+        "RING_BUCKET": BUCKET,
     }
     wrong: list[tuple[str, str, Fields]] = [
         *((f"{name} as a sequence", "NEED", {"first": value}) for name, value in numbers.items()),
@@ -233,6 +287,24 @@ def _refused_fields() -> list[Refused]:
         ("901 words", "SNAPSHOT_END", {"words": "w" * 901}),
         ("ready 1", "STATUS", {"ready": 1}),
         ("a loop lag beyond 2^31", "STATUS", {"loop_lag_ms": 2**31 + 1}),
+        ("a ring state cut off", "STATUS", {"ring": ring_state(1, 1, 0, 0, 0)[:-1]}),
+        ("a ring state too long", "STATUS", {"ring": ring_state(1, 1, 0, 0, 0) + b"\x00"}),
+        ("part of a link", "STATUS", {"ring": ring_state(1, 1, 0, 0, 0, links=LINKS)[:-4]}),
+        ("links out of order", "STATUS", {"ring": ring_state(1, 1, 0, 0, 0, links=LINKS[::-1])}),
+        ("a link twice", "STATUS", {"ring": ring_state(1, 1, 0, 0, 0, links=(LINKS[0],) * 2)}),
+        ("a flag of 2", "STATUS", {"ring": ring_state(1, 1, 0, 2, 0)}),
+        ("an attempt beyond 2^62", "STATUS", {"ring": ring_state(2**62 + 1, 1, 0, 0, 0)}),
+        ("round 2^32", "STATUS", {"ring": ring_state(1, 2**32, 0, 0, 0)}),
+        ("attempt 0", "RING_BEGIN", {"attempt": 0}),
+        ("round 0", "RING_BEGIN", {"round": 0}),
+        ("an order that names a node twice", "RING_BEGIN", {"order": rows((2,), (1,), (2,))}),
+        ("an order with part of a row", "RING_BEGIN", {"order": bytes(12)}),
+        ("bucket 4096", "RING_BUCKET", {"bucket": 4096}),
+        ("kind 2", "RING_BUCKET", {"kind": 2}),
+        ("no numbers", "RING_BUCKET", {"count": 0}),
+        ("offset 2^31", "RING_BUCKET", {"offset": 2**31}),
+        ("a name of 201", "RING_BUCKET", {"name": "n" * 201}),
+        ("1,025 contributors", "RING_BUCKET", {"contributors": 1025}),
         ("view 0", "PREPARE", {"view": 0}),
         ("round 0", "PREPARE", {"round": 0}),
         ("a view of nobody", "ACCEPT", {"members": rows()}),

@@ -165,6 +165,10 @@ void try_arrays() {
     kernels().digest_words(words.data(), words.size(), step, chance());
     const std::vector<std::uint8_t> data(below(400), 1);
     kernels().crc32c(data.data(), data.size(), 0);
+    const std::size_t numbers = below(below(8) == 0 ? 5000 : 40);
+    const std::vector<std::uint8_t> incoming(4 * numbers + 1, 1);
+    std::vector<float> sums(numbers);
+    kernels().add_numbers(incoming.data() + 1, sums.data(), sums.data(), numbers);
 }
 
 // Some updates over one to three ranges of weights, some with an index outside.

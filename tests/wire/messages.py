@@ -8,6 +8,16 @@ from hypothesis import strategies as st
 
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import MESSAGES, WORDS_MAX, Message
+from p2psgd.wire.ring import (
+    ATTEMPT_MAX,
+    BUCKETS_MAX,
+    LINKS_MAX,
+    RESULT_HOP,
+    ROUND_MAX,
+    LinkRow,
+    RingState,
+    pack_ring_state,
+)
 from p2psgd.wire.tables import (
     MEMBERS_MAX,
     ORIGINS_MAX,
@@ -19,6 +29,7 @@ from p2psgd.wire.tables import (
     pack_frontier,
     pack_members,
     pack_nodes,
+    pack_order,
 )
 
 U64: Final = st.one_of(st.integers(0, 9), st.integers(0, U64_MAX))
@@ -45,6 +56,22 @@ MEMBERS: Final = st.lists(
 )
 FORBIDDEN: Final = st.lists(U64, unique=True, max_size=6)
 
+ORDER: Final = st.lists(U64, unique=True, max_size=6)
+U32_MAX: Final = 2**32 - 1
+LINKS: Final = st.lists(
+    st.builds(LinkRow, U64, st.integers(0, U32_MAX), st.integers(0, U32_MAX)),
+    unique_by=lambda row: row.node,
+    max_size=4,
+)
+STANDING: Final = st.builds(
+    RingState,
+    st.integers(0, ATTEMPT_MAX),
+    st.integers(0, ROUND_MAX),
+    *[st.booleans()] * 3,
+    LINKS.map(lambda rows: tuple(sorted(rows))),
+)
+CALLED: Final = TEXT.filter(lambda text: len(text) <= 200)
+
 GREETING: Final = {
     "protocol": st.integers(1, 65535),
     "node": U64,
@@ -54,7 +81,7 @@ GREETING: Final = {
     "weights": st.integers(1, 2**31),
     "quantum_log2": st.integers(-30, 0),
     "mode": TEXT.filter(lambda text: 1 <= len(text) <= 64),
-    "label": TEXT.filter(lambda text: len(text) <= 200),
+    "label": CALLED,
 }
 ORIGIN: Final = {"node": U64, "incarnation": U64}
 BALLOT: Final = {"view": COUNTED, "round": COUNTED, "node": U64}
@@ -78,6 +105,7 @@ FIELDS: Final[dict[FrameType, st.SearchStrategy[dict[str, Any]]]] = {
             "confirmed": CONFIRMED.map(pack_confirmed),
             "unwanted": FORBIDDEN.map(pack_nodes),
             "loop_lag_ms": st.integers(0, 2**31),
+            "ring": st.one_of(st.just(b""), STANDING.map(pack_ring_state)),
         }
     ),
     FrameType.NEED: st.fixed_dictionaries({**ORIGIN, "first": COUNTED, "last": COUNTED}),
@@ -97,6 +125,24 @@ FIELDS: Final[dict[FrameType, st.SearchStrategy[dict[str, Any]]]] = {
         {"frontier": frontier_rows().map(pack_frontier), "digest": U64}
     ),
     FrameType.SNAPSHOT_END: st.fixed_dictionaries({"words": TEXT, "tail": U64}),
+    FrameType.RING_BEGIN: st.fixed_dictionaries(
+        {"view": COUNTED, "attempt": COUNTED, "round": COUNTED, "order": ORDER.map(pack_order), "digest": U64}
+    ),
+    FrameType.RING_BUCKET: st.fixed_dictionaries(
+        {
+            "view": COUNTED,
+            "attempt": U64,
+            "round": COUNTED,
+            "bucket": st.integers(0, BUCKETS_MAX - 1),
+            "kind": st.integers(0, 1),
+            "offset": st.integers(0, 2**31 - 1),
+            "count": st.integers(1, 2**31),
+            "name": CALLED,
+            "shape": CALLED,
+            "hop": st.one_of(st.integers(0, 9), st.just(RESULT_HOP)),
+            "contributors": st.integers(0, MEMBERS_MAX),
+        }
+    ),
 }
 
 
@@ -111,6 +157,7 @@ def longest(frame_type: FrameType) -> Message:
     """The message of this type whose frame is the longest."""
     high = range(U64_MAX, U64_MAX - MEMBERS_MAX, -1)
     row = (U64_MAX,) * 7
+    links = tuple(LinkRow(node, U32_MAX, U32_MAX) for node in sorted(high[:LINKS_MAX]))
     fields: dict[str, Any] = {
         "protocol": 65535,
         "name": "\U0001f600" * 64,
@@ -128,6 +175,16 @@ def longest(frame_type: FrameType) -> Message:
         "members": pack_members(MemberRow(node, U64_MAX, U64_MAX) for node in high),
         "forbidden": pack_nodes(high),
         "unwanted": pack_nodes(high),
+        "ring": pack_ring_state(RingState(ATTEMPT_MAX, ROUND_MAX, True, True, True, links)),
+        "order": pack_order(high),
     }
+    if frame_type is FrameType.RING_BUCKET:
+        fields |= {"name": fields["label"], "shape": fields["label"], "hop": RESULT_HOP, "kind": 1}
+        fields |= {
+            "bucket": BUCKETS_MAX - 1,
+            "offset": 2**31 - 1,
+            "count": 2**31,
+            "contributors": MEMBERS_MAX,
+        }
     model = MESSAGES[frame_type]
     return model(**{name: fields.get(name, U64_MAX) for name in model.model_fields})

@@ -1,5 +1,5 @@
-"""The example exchange of SPEC.md and VIEWS.md, made by the code: `python -m tests.wire.spec_example` writes
-its blocks into them.
+"""The examples of SPEC.md, VIEWS.md and RINGS.md, made by the code: `python -m tests.wire.spec_example`
+writes its blocks into them.
 
 Two nodes, a run of 30 weights, and one frame of each type. `test_spec.py` holds the specification to it.
 """
@@ -29,6 +29,8 @@ from p2psgd.wire.messages import (
     Prepare,
     Promise,
     Reject,
+    RingBegin,
+    RingBucket,
     SnapshotEnd,
     SnapshotMeta,
     SnapshotRequest,
@@ -37,6 +39,15 @@ from p2psgd.wire.messages import (
     Welcome,
     pack_message,
 )
+from p2psgd.wire.probe import pack_probe
+from p2psgd.wire.ring import (
+    RingChunkHeader,
+    RingState,
+    RingUpdateHeader,
+    pack_ring_chunk,
+    pack_ring_state,
+    pack_ring_update,
+)
 from p2psgd.wire.tables import (
     ConfirmedRow,
     FrontierRow,
@@ -44,11 +55,12 @@ from p2psgd.wire.tables import (
     pack_confirmed,
     pack_frontier,
     pack_members,
+    pack_order,
 )
 from p2psgd.wire.update import UpdateHeader, pack_update
 from tests.wire.arrays import uint32
 
-SPECIFICATION: Final = [Path(codec.__file__).parent / name for name in ("SPEC.md", "VIEWS.md")]
+SPECIFICATION: Final = [Path(codec.__file__).parent / name for name in ("SPEC.md", "VIEWS.md", "RINGS.md")]
 
 
 def signed_words(signs: str) -> NDArray[np.uint32]:
@@ -89,7 +101,7 @@ def greeting(node: int, incarnation: int, name: str) -> Hello:
 
 def blocks() -> dict[str, bytes]:
     """Name of a block of hexadecimal digits -> its bytes."""
-    return {**exchange(), **views()}
+    return {**exchange(), **views(), **rings()}
 
 
 def status(rows: list[FrontierRow], *, loop_lag_ms: int = 0) -> Status:
@@ -102,6 +114,7 @@ def status(rows: list[FrontierRow], *, loop_lag_ms: int = 0) -> Status:
         confirmed=b"",
         unwanted=b"",
         loop_lag_ms=loop_lag_ms,
+        ring=b"",
     )
 
 
@@ -158,6 +171,7 @@ def views() -> dict[str, bytes]:
         confirmed=pack_confirmed([ConfirmedRow(*ANNA, 1)]),
         unwanted=b"",
         loop_lag_ms=0,
+        ring=b"",
     )
     return {
         "members": members,
@@ -174,6 +188,32 @@ def views() -> dict[str, bytes]:
         "snapshot-tail": pack_frame(FrameType.SNAPSHOT_TAIL, pack_update(header, payload)),
         "snapshot-end": pack_message(SnapshotEnd(words="", tail=1)),
         "snapshot-refused": pack_message(SnapshotEnd(words="busy with another copy: ask again", tail=0)),
+    }
+
+
+def rings() -> dict[str, bytes]:
+    """Section 30."""
+    header, payload = first_update()
+    anna, bert = ANNA[0], BERT[0]
+    tag: dict[str, Any] = {"view": 1, "attempt": 1, "round": 1}
+    digest = codec.digest_coordinates(COORDINATES, RUN.key)
+    of_anna = RingUpdateHeader(**tag, node=anna, part=0, parts=1)
+    of_bert = RingUpdateHeader(**tag, node=bert, part=0, parts=0)
+    bucket = RingBucket(
+        **tag, bucket=0, kind=0, offset=25, count=5, name="hidden.bias", shape="(5,)", hop=0, contributors=0
+    )
+    numbers = np.array([0.5, 0.5], "<f4").tobytes()
+    chunk = RingChunkHeader(**tag, bucket=0, hop=0, offset=0, contributors=1)
+    update = pack_update(header, payload)
+    return {
+        "ring-begin": pack_message(RingBegin(**tag, order=pack_order([anna, bert]), digest=digest)),
+        "ring-update": pack_frame(FrameType.RING_UPDATE, pack_ring_update(of_anna, update)),
+        "ring-update-empty": pack_frame(FrameType.RING_UPDATE, pack_ring_update(of_bert, b"")),
+        "probe": pack_probe(1, padding=1),
+        "probe-answer": pack_probe(1),
+        "ring-state": pack_ring_state(RingState(1, 0, running=True, active=True, contributed=True)),
+        "ring-bucket": pack_message(bucket),
+        "ring-chunk": pack_frame(FrameType.RING_CHUNK, pack_ring_chunk(chunk, numbers) + numbers),
     }
 
 

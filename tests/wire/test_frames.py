@@ -20,6 +20,7 @@ from p2psgd.wire.frames import (
 )
 
 LIMITS = link_limits(10**7)
+CHUNK_MAX = LIMITS[FrameType.RING_CHUNK]
 Frame = tuple[FrameType, bytes]
 
 
@@ -55,6 +56,40 @@ def test_frames_come_out_whole_however_the_bytes_are_cut(piece_bytes: int) -> No
     frames = [(FrameType.UPDATE, chance.randbytes(size)) for size in sizes]
     data = b"".join(pack_frame(*frame) for frame in frames)
     assert feed(opened(), data, piece_bytes) == frames
+
+
+@pytest.mark.parametrize("piece_bytes", [3, 4096, 70_000, 10**7])
+def test_chunks_of_a_ring_come_out_whole_however_the_bytes_are_cut(piece_bytes: int) -> None:
+    chance = random.Random(piece_bytes)
+    sizes = (
+        [9, 700, 64]
+        if piece_bytes < 100
+        else [9, 262_197, 262_196, 4000, *[262_197] * 9, CHUNK_MAX, 1, 300_000]
+    )
+    frames = [
+        (FrameType.RING_CHUNK, chance.randbytes(size)) if number % 3 else (FrameType.STATUS, b"s" * 77)
+        for number, size in enumerate(sizes)
+    ]
+    data = b"".join(pack_frame(*frame) for frame in frames)
+    assert feed(opened(), data, piece_bytes) == frames
+
+
+def test_chunks_of_a_ring_are_not_copied_once_one_has_come() -> None:
+    reader, frame = opened(), pack_frame(FrameType.RING_CHUNK, bytes(2 * BUFFER_BYTES))
+    assert len(feed(reader, frame, 10**7)) == 1
+    view = memoryview(frame)
+    while view:
+        buffer = reader.get_buffer()
+        count = min(len(buffer), len(view))
+        buffer[:count] = view[:count]
+        view = view[count:]
+        reader.received(count)
+    tracemalloc.start()
+    found = reader.next_frame()
+    assert tracemalloc.get_traced_memory()[1] < 8192
+    tracemalloc.stop()
+    assert found is not None
+    assert bytes(found[1]) == frame[PREFIX.size :]
 
 
 def test_bytes_received_before_the_link_opened_are_kept() -> None:

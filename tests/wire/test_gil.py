@@ -47,6 +47,7 @@ LONG: dict[str, Callable[[], object]] = {
     "digest_words": lambda: _native.digest_words(WORDS, 1, 1),
     "digest_coordinates": lambda: _native.digest_coordinates(COORDINATES, 1, 0),
     "crc32c": lambda: _native.crc32c(PAYLOAD, 0),
+    "add_numbers": lambda: _native.add_numbers(FLOATS.data.cast("B"), FLOATS, OTHER_FLOATS),
 }
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import GREETING_LIMITS, FrameType, link_limits
 from p2psgd.wire.messages import MESSAGES, WORDS_MAX, Message, pack_message, parse_message
-from p2psgd.wire.tables import parse_confirmed, parse_frontier, parse_members, parse_nodes
+from p2psgd.wire.ring import parse_ring_state
+from p2psgd.wire.tables import parse_confirmed, parse_frontier, parse_members, parse_nodes, parse_order
 from tests.vectors import (
     MessageVector,
     RefusedMessageVector,
@@ -31,6 +32,8 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "members": parse_members,
     "forbidden": parse_nodes,
     "unwanted": parse_nodes,
+    "order": parse_order,
+    "ring": lambda state: parse_ring_state(state) if state else None,
 }
 LIMITS = {**link_limits(10**6), **GREETING_LIMITS}
 MEMORY_MAX = 512 * 1024  # bytes that parsing a hostile body may take, beside the body
@@ -80,6 +83,7 @@ def test_the_vectors_show_every_message() -> None:
 
 def test_every_type_is_a_message_but_those_with_bodies_of_their_own() -> None:
     raw = {FrameType.UPDATE, FrameType.SNAPSHOT_CHUNK, FrameType.SNAPSHOT_TAIL}
+    raw |= {FrameType.RING_UPDATE, FrameType.RING_CHUNK, FrameType.PROBE}
     assert set(MESSAGES) == set(FrameType) - raw
 
 

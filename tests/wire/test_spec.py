@@ -1,4 +1,4 @@
-"""SPEC.md and VIEWS.md tell the truth: their examples, test values and limits are those of the code."""
+"""SPEC.md, VIEWS.md and RINGS.md tell the truth: their examples, values and limits are those of the code."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import MESSAGES, WORDS_MAX
 from tests.wire import reference, spec_example
 
-SPEC, VIEWS = (path.read_text() for path in spec_example.SPECIFICATION)
+SPEC, VIEWS, RINGS = (path.read_text() for path in spec_example.SPECIFICATION)
 EXAMPLES = {
-    name: bytes.fromhex(digits) for name, digits in re.findall(r"```hex (\S+)\n([^`]*)```", SPEC + VIEWS)
+    name: bytes.fromhex(digits)
+    for name, digits in re.findall(r"```hex (\S+)\n([^`]*)```", SPEC + VIEWS + RINGS)
 }
 
 
@@ -42,14 +43,15 @@ def test_the_hash_has_the_values_in_the_table() -> None:
 @pytest.mark.parametrize("frame_type", list(FrameType))
 def test_every_frame_is_in_the_table_with_its_limit(frame_type: FrameType) -> None:
     found = re.search(
-        rf"^\| {frame_type:d} \| {frame_type.name} \| [^|]+ \| ([0-9,]+|64 \+ [^|]+) \|", SPEC, re.M
+        rf"^\| {frame_type:d} \| {frame_type.name} \| [^|]+ \| ([0-9,]+|(?:64|128) \+ [^|]+) \|", SPEC, re.M
     )
     assert found
     limit = link_limits(10**6).get(frame_type, 4096)
-    if frame_type not in (FrameType.UPDATE, FrameType.SNAPSHOT_TAIL):
-        assert int(found.group(1).replace(",", "")) == limit
-    else:
-        assert limit == 64 + codec.payload_bytes_max(codec.indices_max(10**6))
+    first, _, rest = found.group(1).partition(" + ")
+    if frame_type in (FrameType.UPDATE, FrameType.SNAPSHOT_TAIL, FrameType.RING_UPDATE):
+        assert rest.startswith("`payload_bytes_max(indices_max(P))`")
+        limit -= codec.payload_bytes_max(codec.indices_max(10**6))
+    assert int(first.replace(",", "")) == limit
 
 
 @pytest.mark.parametrize("frame_type", list(MESSAGES))
@@ -57,8 +59,9 @@ def test_every_field_of_a_message_is_described(frame_type: FrameType) -> None:
     sections = (
         SPEC[SPEC.index("## 5 ") : SPEC.index("## 6 ")],
         VIEWS[VIEWS.index("## 16 ") : VIEWS.index("## 17 ")],
+        RINGS[RINGS.index("## 26 ") : RINGS.index("## 27 ")],
     )
-    section = sections[frame_type not in range(FrameType.HELLO, FrameType.PREPARE)]
+    section = sections[(frame_type >= FrameType.PREPARE) + (frame_type >= FrameType.RING_BEGIN)]
     for field in MESSAGES[frame_type].model_fields:
         assert re.search(rf"\| {field} \|", section), f"{frame_type.name}.{field}"
 
@@ -70,9 +73,10 @@ def test_a_table_is_as_long_as_the_specification_says() -> None:
         "members": tables.MEMBER_BYTES * tables.MEMBERS_MAX,
         "forbidden": tables.NODE_BYTES * tables.MEMBERS_MAX,
         "unwanted": tables.NODE_BYTES * tables.MEMBERS_MAX,
+        "order": tables.NODE_BYTES * tables.MEMBERS_MAX,
     }
     for name, most in lengths.items():
-        found = re.findall(rf"\| {name} \| bin of (?:24|up) to ([0-9,]+) bytes \|", SPEC + VIEWS)
+        found = re.findall(rf"\| {name} \| bin of (?:24|up) to ([0-9,]+) bytes \|", SPEC + VIEWS + RINGS)
         assert found
         assert {int(each.replace(",", "")) for each in found} == {most}
     assert f"| words | str of 0 to {WORDS_MAX} |" in SPEC
@@ -81,7 +85,7 @@ def test_a_table_is_as_long_as_the_specification_says() -> None:
 
 def test_the_sections_are_numbered_through() -> None:
     contents = " ".join(SPEC[: SPEC.index("## 1 ")].split()) + " "
-    for text, first in ((SPEC, 1), (VIEWS, 15)):
+    for text, first in ((SPEC, 1), (VIEWS, 15), (RINGS, 25)):
         titles = re.findall(r"^## (\d+) (.*)$", text, re.M)
         assert [int(number) for number, _ in titles] == list(range(first, first + len(titles)))
         for number, title in titles:

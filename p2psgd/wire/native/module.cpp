@@ -21,6 +21,7 @@
 #include "crc32c.hpp"
 #include "digest.hpp"
 #include "limits.hpp"
+#include "numbers.hpp"
 #include "residual.hpp"
 #include "select.hpp"
 
@@ -300,6 +301,16 @@ std::uint32_t crc32c_of(nb::handle data_object, std::uint32_t crc) {
     return kernels().crc32c(data.data(), data.size(), crc);
 }
 
+std::uint32_t add_numbers_of(nb::handle incoming_object, nb::handle own_object, nb::handle sums_object) {
+    const Buffer<const std::uint8_t> incoming(incoming_object, "incoming");
+    const Buffer<const float> own(own_object, "own");
+    const Buffer<float> sums(sums_object, "sums");
+    if (incoming.size() != sums.size() * sizeof(float) || own.size() != sums.size())
+        raise_value_error("incoming, own and sums must hold equally many numbers");
+    const nb::gil_scoped_release release;
+    return kernels().add_numbers(incoming.data(), own.data(), sums.data(), sums.size());
+}
+
 // Every path: its name, what it demands of a processor, whether it runs here.
 nb::list all_paths() {
     nb::list list;
@@ -389,6 +400,7 @@ NB_MODULE(_native, m) {
     m.def("path", [] { return kernels().name; });
     m.def("use_path", &take_path, nb::arg("name"));
     m.def("crc32c", &crc32c_of, nb::arg("data"), nb::arg("crc"));
+    m.def("add_numbers", &add_numbers_of, nb::arg("incoming"), nb::arg("own"), nb::arg("sums"));
     m.def("load_counter", &load_counter_of, nb::arg("counters"), nb::arg("index"));
     m.def("store_counter", &store_counter_of, nb::arg("counters"), nb::arg("index"), nb::arg("value"));
 }

@@ -11,6 +11,7 @@
 #include "codec.hpp"
 #include "crc32c.hpp"
 #include "digest.hpp"
+#include "numbers.hpp"
 #include "residual.hpp"
 
 namespace p2psgd {
@@ -27,7 +28,8 @@ namespace p2psgd {
     ApplyWeightsTogether apply_weights_together;         \
     DigestWords digest_words;                            \
     DigestCoordinates digest_coordinates;                \
-    Crc32c crc32c;
+    Crc32c crc32c;                                       \
+    AddNumbers add_numbers;
 
 namespace portable {
 P2PSGD_DECLARE_PATH

@@ -23,7 +23,8 @@ namespace {
      path::apply_weights_together,       \
      path::digest_words,                 \
      path::digest_coordinates,           \
-     path::crc32c}
+     path::crc32c,                       \
+     path::add_numbers}
 
 constexpr Kernels tables[] = {
     P2PSGD_TABLE(portable, "portable", "nothing"),

@@ -10,6 +10,7 @@
 #include "codec.hpp"
 #include "crc32c.hpp"
 #include "digest.hpp"
+#include "numbers.hpp"
 #include "residual.hpp"
 
 namespace p2psgd {
@@ -29,6 +30,7 @@ struct Kernels {
     DigestWords* digest_words;
     DigestCoordinates* digest_coordinates;
     Crc32c* crc32c;
+    AddNumbers* add_numbers;
 };
 
 // All paths of this build, the slowest first: paths()[0] is the portable one.

@@ -1,0 +1,59 @@
+"""How the nodes of a run train together, as one word of its specification.
+
+"async": nobody waits for anybody. "ring-sparse", "ring-dense" and "ring-dense-float16": in rounds, all in
+step; the last sends float16 and adds in float32. "-measured" behind a ring's word: its order is found by
+measuring instead of by node id. Another payload is another word here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+PAYLOADS: Final = ("sparse", "dense", "dense-float16")
+ORDERS: Final = ("id", "measured")
+_MEASURED: Final = "-measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """One mode: `payload` is empty in asynchronous mode, else one of PAYLOADS; `order` one of ORDERS."""
+
+    payload: str = ""
+    order: str = ORDERS[0]
+
+    @property
+    def ring(self) -> bool:
+        """In rounds."""
+        return bool(self.payload)
+
+    @property
+    def dense(self) -> bool:
+        """In rounds that sum float32 arrays: the weights are float32 numbers, not multiples of a quantum."""
+        return self.payload.startswith("dense")
+
+    @property
+    def half(self) -> bool:
+        """Sums travel as float16."""
+        return self.payload == "dense-float16"
+
+    @property
+    def word(self) -> str:
+        """As it stands in the run's specification."""
+        if not self.ring:
+            return "async"
+        return f"ring-{self.payload}" + (_MEASURED if self.order == "measured" else "")
+
+
+ASYNC: Final = Mode()
+_MODES: Final = {
+    mode.word: mode for mode in (ASYNC, *(Mode(payload, order) for payload in PAYLOADS for order in ORDERS))
+}
+
+
+def parse_mode(word: str) -> Mode:
+    """The mode that a word means; ValueError with the words there are."""
+    mode = _MODES.get(word)
+    if mode is None:
+        raise ValueError(f"mode {word!r:.100} is not known; the modes are {', '.join(_MODES)}")
+    return mode
