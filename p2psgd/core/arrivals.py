@@ -7,6 +7,10 @@ from p2psgd.core.events import (
     GapReceived,
     GoodbyeReceived,
     NeedReceived,
+    RingBegun,
+    RingBucketReceived,
+    RingChunkReceived,
+    RingUpdateReceived,
     SnapshotAsked,
     SnapshotBegun,
     SnapshotChunkReceived,
@@ -17,7 +21,7 @@ from p2psgd.core.events import (
     VoteReceived,
 )
 from p2psgd.core.frontier import Origin
-from p2psgd.wire.frames import FrameType
+from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.messages import (
     Accept,
     Accepted,
@@ -27,6 +31,8 @@ from p2psgd.wire.messages import (
     Need,
     Prepare,
     Promise,
+    RingBegin,
+    RingBucket,
     SnapshotEnd,
     SnapshotMeta,
     SnapshotRequest,
@@ -36,13 +42,18 @@ from p2psgd.wire.messages import (
     parse_frontier,
     parse_message,
     parse_nodes,
+    parse_order,
 )
+from p2psgd.wire.ring import parse_ring_state
 
 
-def event_of(peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> Event | None:
-    """The event; None for a REJECT, which says why the link ends; PeerError if the body is not what its type
-    says.
+def event_of(peer: Origin, frame_type: FrameType, body: Body) -> Event | None:
+    """The event; None for what the replica has nothing to do with: a REJECT, which says why the link ends,
+    and a PROBE. PeerError if the body is not what its type says.
     """
+    if frame_type is FrameType.RING_CHUNK:
+        return RingChunkReceived(peer, body)
+    assert not isinstance(body, memoryview), f"a {frame_type.name} is kept: its body must be its own"
     match frame_type:
         case FrameType.UPDATE:
             return UpdateReceived(peer, body)
@@ -50,6 +61,10 @@ def event_of(peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> Ev
             return SnapshotChunkReceived(peer, body)
         case FrameType.SNAPSHOT_TAIL:
             return SnapshotTailReceived(peer, body)
+        case FrameType.RING_UPDATE:
+            return RingUpdateReceived(peer, body)
+        case FrameType.PROBE:
+            return None
     message = parse_message(frame_type, body)
     if isinstance(message, Status):
         return _event_of_status(peer, message)
@@ -66,6 +81,7 @@ def _event_of_status(peer: Origin, status: Status) -> Event:
         parse_confirmed(status.confirmed),
         parse_nodes(status.unwanted),
         status.loop_lag_ms,
+        parse_ring_state(status.ring) if status.ring else None,
     )
 
 
@@ -79,10 +95,21 @@ def _event_of_message(peer: Origin, message: Message) -> Event | None:
             return GoodbyeReceived(peer)
         case (Prepare() | Promise() | Accept() | Accepted() | ViewNews()) as vote:
             return VoteReceived(peer, vote)
+    return _event_of_whole(peer, message)
+
+
+def _event_of_whole(peer: Origin, message: Message) -> Event | None:
+    """What is about a whole replica, or about rounds."""
+    match message:
         case SnapshotRequest():
             return SnapshotAsked(peer)
         case SnapshotMeta() as meta:
             return SnapshotBegun(peer, parse_frontier(meta.frontier), meta.digest)
         case SnapshotEnd() as end:
             return SnapshotEnded(peer, end.words, end.tail)
+        case RingBegin() as begin:
+            order = parse_order(begin.order)
+            return RingBegun(peer, begin.view, begin.attempt, begin.round, order, begin.digest)
+        case RingBucket():
+            return RingBucketReceived(peer, message)
     return None

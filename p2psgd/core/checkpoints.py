@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from p2psgd.core.effects import WriteCheckpoint
 from p2psgd.core.frontier import Origin
 from p2psgd.core.parts import Parts
+from p2psgd.wire.messages import FrontierRow
 
 
 class Checkpoints:
@@ -32,10 +33,10 @@ class Checkpoints:
         if self._wanted and not busy and not self._parts.quarantined:
             self._parts.sweeping.begin_copy(self._order)
 
-    def _order(self, coordinates: NDArray[np.int32]) -> None:
+    def _order(self, coordinates: NDArray[np.int32], rows: list[FrontierRow]) -> None:
         self._wanted = False
         state = self._parts.state
-        rows, self._coordinates = state.frontier.rows(), coordinates
+        self._coordinates = coordinates
         self._writing = {Origin(row.node, row.incarnation): row.sequence for row in rows}
         state.log.hold()
         tail = state.log.tail(self._saved_by_others)

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.frontier import Origin
+from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.log import UpdateLog
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.state import State
@@ -19,6 +19,7 @@ from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.update import parse_update
+from p2psgd.wire.weights import weights_of
 
 NAMED_MAX: Final = 3
 
@@ -32,6 +33,8 @@ class Damage:
 
     def describe(self, rows: list[FrontierRow], state: State) -> str:
         """One sentence; `rows` are the snapshot's, `state` is that after its adoption."""
+        if state.spec.dense and self._applied != {RING: state.frontier.sequence(RING)}:
+            return "which weights were wrong cannot be told: a dense ring keeps no updates to compare them by"
         if not self._add_lacking(rows, state.log):
             return "which weights were wrong cannot be told: updates came in between that no log holds"
         return name_differences(state.spec, self._coordinates, state.lattice.coordinates)
@@ -61,10 +64,14 @@ def name_weights(
     spec: RunSpec, old: NDArray[np.int32], new: NDArray[np.int32], first: list[int], count: int
 ) -> str:
     """The same, where it is known that so many differ and which are the `first` of them."""
+    named = first[:NAMED_MAX]
+    was, now = (
+        weights_of(coordinates[named], mode=spec.mode, quantum_log2=spec.quantum_log2)
+        for coordinates in (old, new)
+    )
     each = [
-        f"{spec.name_weight(index)} was {old[index] * spec.quantum:g} instead of "
-        f"{new[index] * spec.quantum:g}"
-        for index in first[:NAMED_MAX]
+        f"{spec.name_weight(index)} was {was[place]:g} instead of {now[place]:g}"
+        for place, index in enumerate(named)
     ]
     if count > NAMED_MAX:
         each.append(f"{count - NAMED_MAX} more were wrong")

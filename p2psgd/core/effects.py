@@ -24,6 +24,17 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class SendNumbers:
+    """Give one whole frame to a peer's link: `head`, its prefix and all up to its numbers, and `numbers`,
+    whose memory stays as it is until the peer must have read them, or does not want them any more.
+    """
+
+    peer: Origin
+    head: bytes
+    numbers: memoryview
+
+
+@dataclass(frozen=True, slots=True)
 class ReportDrained:
     """Say LinkDrained once what this peer was sent so far has left our memory."""
 
@@ -90,6 +101,25 @@ class Reload:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenRound:
+    """The trainer may give its next share: all rounds that it had a share in are complete and delivered.
+
+    `contributors`: how many nodes' shares were in the one before (0: there was none since it came); `sums`
+    which half of `DenseMemory.sums` has that round's sums (0 in a sparse ring).
+    """
+
+    contributors: int
+    sums: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseShare:
+    """What this node's trainer gave to a round does not fit what others gave: end it with these words."""
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class NextTurn:
     """Say TurnPassed in the next turn of the loop: sliced work goes on."""
 
@@ -127,6 +157,7 @@ class Halt:
 
 Effect = (
     Send
+    | SendNumbers
     | ReportDrained
     | Record
     | Deliver
@@ -135,6 +166,8 @@ Effect = (
     | Note
     | SaveVotes
     | Reload
+    | OpenRound
+    | RefuseShare
     | NextTurn
     | WriteCheckpoint
     | ReadCheckpoint

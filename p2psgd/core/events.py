@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.restored import Restored
+from p2psgd.wire.frames import Body
 from p2psgd.wire.messages import (
     Accept,
     Accepted,
@@ -17,8 +18,10 @@ from p2psgd.wire.messages import (
     FrontierRow,
     Prepare,
     Promise,
+    RingBucket,
     ViewNews,
 )
+from p2psgd.wire.ring import RingState
 
 Vote = Prepare | Promise | Accept | Accepted | ViewNews
 
@@ -75,6 +78,7 @@ class StatusReceived:
     confirmed: list[ConfirmedRow]
     unwanted: list[int]
     loop_lag_ms: int
+    ring: RingState | None = None  # in ring mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,85 @@ class SnapshotEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class RingBegun:
+    """A peer, the left neighbour in `order`, passes on that an attempt of a view's ring begins."""
+
+    peer: Origin
+    view: int
+    attempt: int
+    round: int
+    order: tuple[int, ...]
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
+class RingUpdateReceived:
+    """The body of a RING_UPDATE frame, unchecked."""
+
+    peer: Origin
+    body: bytes | bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class RingBucketReceived:
+    """A peer says what the numbers of a bucket are."""
+
+    peer: Origin
+    message: RingBucket
+
+
+@dataclass(frozen=True, slots=True)
+class RingChunkReceived:
+    """The body of a RING_CHUNK frame, unchecked; a memoryview is good only while this is handled."""
+
+    peer: Origin
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class LinkMeasured:
+    """How fast a link is, as far as is known now: said again when it changes. 0: not known."""
+
+    peer: Origin
+    round_trip_us: int
+    bytes_per_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerChanged:
+    """In ring mode: from now on this node has, or has not, a trainer that takes part in rounds. A share that
+    it has not given whole by then is void.
+    """
+
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RoundShared:
+    """In a sparse ring: the whole of what this node's trainer gives to a round, one update for each step
+    size; none if nothing exceeded its threshold, or if it only follows.
+    """
+
+    mini_batch: int
+    updates: tuple[OwnUpdateMade, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BucketShared:
+    """In a dense ring: this node's share of a bucket is whole in `DenseMemory`.
+
+    `kind` CHANGES: of the weights from `offset` on, whose round is whole when its buckets hold each weight
+    once. ARRAY: of a script's own, a round by itself, which changes no weight.
+    """
+
+    kind: int
+    offset: int
+    count: int
+    name: str
+    shape: str
+
+
+@dataclass(frozen=True, slots=True)
 class VotesSaved:
     """SaveVotes of this revision has reached the disk."""
 
@@ -201,6 +284,9 @@ class NodeStopping:
     """This node is about to close its links for good."""
 
 
+SnapshotEvent = SnapshotAsked | SnapshotBegun | SnapshotChunkReceived | SnapshotTailReceived | SnapshotEnded
+RoundEvent = RingUpdateReceived | RingBucketReceived | RingChunkReceived
+RingEvent = RingBegun | RoundEvent
 LinkEvent = (
     LinkDrained
     | UpdateReceived
@@ -209,17 +295,18 @@ LinkEvent = (
     | GapReceived
     | VoteReceived
     | GoodbyeReceived
-    | SnapshotAsked
-    | SnapshotBegun
-    | SnapshotChunkReceived
-    | SnapshotTailReceived
-    | SnapshotEnded
+    | SnapshotEvent
+    | RingEvent
+    | LinkMeasured
 )
 Event = (
     OwnUpdateMade
     | LinkOpened
     | LinkClosed
     | LinkEvent
+    | TrainerChanged
+    | RoundShared
+    | BucketShared
     | VotesSaved
     | RemovalAsked
     | CheckpointDue

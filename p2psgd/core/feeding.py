@@ -19,10 +19,13 @@ FRAMES_PER_TURN: Final = 512  # to one peer: a millisecond or two, however small
 
 
 class Feeder:
-    """Pushes frames; while `silent`, none leave."""
+    """Pushes frames; while `silent`, none leave. Own updates go to everybody unasked, unless they go around
+    a ring.
+    """
 
-    def __init__(self, state: State, outbound: Outbound) -> None:
+    def __init__(self, state: State, outbound: Outbound, *, unasked: bool = True) -> None:
         self.silent = False
+        self.unasked = unasked
         self._state = state
         self._outbound = outbound
 
@@ -30,12 +33,14 @@ class Feeder:
         """A peer asked for updates: send what of them is here, or say GAP."""
         last = min(event.last, self._state.frontier.sequence(event.origin))
         if event.first <= last:
-            follow = event.origin == self._state.me
+            follow = self.unasked and event.origin == self._state.me
             peer.cursors[event.origin] = Cursor(next=event.first, last=None if follow else last)
             self.push(peer, now)
 
     def follow(self, peer: Peer) -> None:
         """From now on it gets our own updates, from where its STATUS says that it stands."""
+        if not self.unasked:
+            return
         me = self._state.me
         own = peer.cursors.get(me)
         if own is None:

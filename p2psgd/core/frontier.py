@@ -7,7 +7,7 @@ whole when a snapshot is taken.
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from p2psgd.wire.messages import FrontierRow
 
@@ -17,6 +17,9 @@ class Origin(NamedTuple):
 
     node: int
     incarnation: int
+
+
+RING: Final = Origin(0, 0)  # nobody's life: the one row of a dense ring, whose rounds are nobody's own
 
 
 class Frontier:
@@ -60,6 +63,12 @@ class Frontier:
         self._rows[origin] = (sequence, digest, mini_batch)
         self.version += 1
 
+    def jump(self, sequence: int, digest: int, mini_batch: int) -> None:
+        """A round of a dense ring is complete."""
+        assert sequence > self.sequence(RING), (sequence, self.sequence(RING))
+        self._rows[RING] = (sequence, digest, mini_batch)
+        self.version += 1
+
     def replace(self, rows: Iterable[FrontierRow]) -> None:
         """Become the frontier of a snapshot or checkpoint."""
         self._rows = {
@@ -77,6 +86,17 @@ class Frontier:
     def dominates(self, other: dict[Origin, int]) -> bool:
         """All that `other` has applied is applied here."""
         return all(self.sequence(origin) >= sequence for origin, sequence in other.items())
+
+    def sequence_after(self, view: int, number: int) -> int:
+        """That of RING once round `number` is completed in `view`: the same for all who go on from here.
+        Later views come after. Views are counted anew if all nodes have lost their votes; rounds still go on.
+        """
+        return max(view << 32 | number, self.sequence(RING) + 1)
+
+    @property
+    def round(self) -> int:
+        """The last round of changes that a dense ring has completed, 0 if none."""
+        return self._rows.get(RING, (0, 0, 0))[2]
 
     def mini_batches(self) -> dict[int, int]:
         """By node, the highest count that any of its lives has told."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from p2psgd.core.acks import Acknowledgements
-from p2psgd.core.frontier import Frontier, Origin
+from p2psgd.core.frontier import RING, Frontier, Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
@@ -70,9 +70,18 @@ class Joining:
 
     def _has_all(self, view: View, peers: Mapping[Origin, Peer], frontier: Frontier) -> bool:
         tellers = set(self._tellers.values())
-        return all(frontier.dominates(self._targets[teller]) for teller in tellers) and not any(
+        return all(frontier.dominates(self._target(teller, peers)) for teller in tellers) and not any(
             lacks_floor(peer, frontier) for peer in peers.values() if peer.origin in view
         )
+
+    def _target(self, teller: Origin, peers: Mapping[Origin, Peer]) -> dict[Origin, int]:
+        """What it had applied then. In a dense ring no more than it has now: with damaged weights it may have
+        taken those of an earlier round, which nobody has any more of.
+        """
+        target, peer = self._targets[teller], peers.get(teller)
+        if RING in target and peer is not None:
+            return {RING: min(target[RING], peer.has(RING))}
+        return target
 
 
 def lacks_floor(peer: Peer, frontier: Frontier) -> bool:

@@ -4,6 +4,9 @@ same bits.
 weight = quantum * coordinate. float32, in which trainers compute, holds quantum * k exactly up to |k| =
 2^24; a coordinate beyond it ends the run with the weight's name, instead of letting trainers drift apart
 from the replica. Nothing is ever clipped or decayed here.
+
+In a dense ring the coordinates are the bit patterns of float32 weights instead (wire/weights.py). Digests do
+not mind; magnitudes mean nothing there, so they are neither looked at nor bounded.
 """
 
 from __future__ import annotations
@@ -39,12 +42,13 @@ class RangeWarning:
 
 
 class Lattice:
-    """The coordinates int32 (P,) of one replica and their digest."""
+    """The coordinates int32 (P,) of one replica and their digest; not `bounded`: they are bit patterns."""
 
-    def __init__(self, coordinates: NDArray[np.int32], *, key: int) -> None:
+    def __init__(self, coordinates: NDArray[np.int32], *, key: int, bounded: bool = True) -> None:
         self.coordinates = coordinates
-        self.magnitude_max = magnitude_of(coordinates)
+        self.magnitude_max = magnitude_of(coordinates) if bounded else 0
         self.key = key
+        self._bounded = bounded
         self._warned = self.magnitude_max > codec.COORDINATE_WARN
         self.initial_digest = self.recompute_digest()
         self.digest = self.initial_digest
@@ -63,7 +67,8 @@ class Lattice:
         assert coordinates.shape == self.coordinates.shape, (coordinates.shape, self.coordinates.shape)
         self.coordinates = coordinates
         self.digest = digest
-        self.magnitude_max = magnitude_of(coordinates) if magnitude_max is None else magnitude_max
+        if self._bounded:
+            self.magnitude_max = magnitude_of(coordinates) if magnitude_max is None else magnitude_max
         self._warned = self.magnitude_max > codec.COORDINATE_WARN
 
     def apply(self, words: NDArray[np.uint32], step: int, contribution: int) -> RangeWarning | None:

@@ -160,6 +160,10 @@ class UpdateLog:
         assert origin not in self._lanes, origin
         self._lanes[origin] = Lane(floor)
 
+    def pass_over(self, origin: Origin, floor: int) -> None:
+        """Nothing of `origin` up to `floor` was ever here, nor will be."""
+        self._lanes[origin] = Lane(floor)
+
     def receive(self, lane: Lane, frame: bytes) -> None:
         """Take the frame before all those in `lane`, which is to be adopted, or else to be discarded: its
         entries stand there from the newest to the oldest. It counts as held, and goes to the store if RAM is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from p2psgd.core.effects import Effect, NextTurn, ReportDrained, Send
+from p2psgd.core.effects import Effect, NextTurn, ReportDrained, Send, SendNumbers
 from p2psgd.core.peer import Peer
 from p2psgd.wire.messages import Message, pack_message
 
@@ -36,7 +36,15 @@ class Outbound:
     def send(self, peer: Peer, frame: bytes) -> None:
         """Give a whole frame to a peer's link, whatever its credit."""
         self._effects.append(Send(peer.origin, frame))
-        peer.credit -= len(frame)
+        self._spend(peer, len(frame))
+
+    def send_numbers(self, peer: Peer, head: bytes, numbers: memoryview) -> None:
+        """The same of a frame whose numbers stay where they are (SendNumbers)."""
+        self._effects.append(SendNumbers(peer.origin, head, numbers))
+        self._spend(peer, len(head) + numbers.nbytes)
+
+    def _spend(self, peer: Peer, frame_bytes: int) -> None:
+        peer.credit -= frame_bytes
         if peer.credit <= 0 and not peer.draining:
             peer.draining = True
             self._effects.append(ReportDrained(peer.origin))

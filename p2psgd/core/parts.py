@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from p2psgd.core.acks import Acknowledgements
-from p2psgd.core.budget import Budget
+from p2psgd.core.budget import STALL, Budget
 from p2psgd.core.counters import Counters
 from p2psgd.core.feeding import Feeder
 from p2psgd.core.frontier import Origin
@@ -15,6 +15,7 @@ from p2psgd.core.node_id import name_node
 from p2psgd.core.outbound import Outbound
 from p2psgd.core.peer import Peer
 from p2psgd.core.repair import Repair
+from p2psgd.core.ring.share import Share
 from p2psgd.core.state import State
 from p2psgd.core.sweeping import Sweeping
 from p2psgd.core.tally import Tally
@@ -38,18 +39,33 @@ class Parts:
     out: Outbound
     feeder: Feeder
     repair: Repair
-    saved: dict[Origin, int]  # what is in this node's latest checkpoint
+    saved: dict[Origin, int] = field(default_factory=dict)  # what is in this node's latest checkpoint
     counters: Counters = field(default_factory=Counters)
     tally: Tally = field(default_factory=Tally)
     quarantined: bool = False  # the weights in memory are not what was applied,
     mending: bool = False  # which this node is trying to mend by itself;
     quarantined_at: float = 0.0  # since when that is known, or that it cannot
     checkpoint_found: bool = False  # since then: one is on disk, and whole
+    in_step: bool = False  # an attempt of the ring runs: what the replica holds changes by rounds alone
+    given: Share | None = None  # to a round that is not known to be complete
+    late: dict[Origin, str] = field(default_factory=dict)  # members that hold the ring back, and how
+    standstill: str = ""  # why the ring has not moved for a while
+
+    @property
+    def made(self) -> int:
+        """Number of own updates, with those that a round may have taken elsewhere."""
+        sequence = self.state.frontier.sequence(self.me)
+        return sequence if self.given is None else max(sequence, self.given.last)
 
     @property
     def ready(self) -> bool:
         """This node is a member whose replica is complete."""
         return self.joining.ready and not self.quarantined
+
+    @property
+    def stalled(self) -> bool:
+        """The log is full of what others have not acknowledged: the trainer must wait."""
+        return self.budget.fullness >= STALL
 
     @property
     def other_members(self) -> list[Origin]:

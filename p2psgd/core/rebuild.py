@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from p2psgd.core.damage import NAMED_MAX, name_weights
-from p2psgd.core.frontier import Origin
+from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.lattice import magnitude_of
 from p2psgd.core.restored import Restored
 from p2psgd.core.scrub import Scrub
@@ -62,7 +62,8 @@ class Rebuild:
         self._compared = min(start + SLICE, len(live))
         part = slice(start, self._compared)
         wrong = np.flatnonzero(live[part] != self.coordinates[part])  # both change alike from here on
-        self.magnitude_max = max(self.magnitude_max, magnitude_of(self.coordinates[part]))
+        if not self._state.spec.dense:
+            self.magnitude_max = max(self.magnitude_max, magnitude_of(self.coordinates[part]))
         self._wrong += (start + wrong[: NAMED_MAX - len(self._wrong)]).tolist()
         self._wrong_count += len(wrong)
         return self._scrub.advance(SLICE)
@@ -82,6 +83,11 @@ class Rebuild:
         left, frontier = PIECE_WORDS, self._state.frontier
         least = frontier.version - self._version + 1  # more than came since the last turn, so that it ends
         self._version = frontier.version
+        if self._state.spec.dense and self._rows.keys() <= {RING}:
+            if self._row(RING).sequence != frontier.sequence(RING):
+                before, now = self._row(RING).mini_batch, frontier.round
+                raise LookupError(f"it is of round {before}, this node of {now}, and a dense ring has no log")
+            return True
         for origin in frontier:
             row = self._row(origin)
             for header, words, _ in self._state.held(origin, row.sequence, frontier.sequence(origin)):

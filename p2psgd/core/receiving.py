@@ -47,10 +47,9 @@ class Receiver:
             parts.tally.duplicates += 1
             return
         if origin == parts.me:
-            raise PeerError(
-                "identity",
-                f"update {header.sequence} bears this node's own id, but it has made only {applied}",
-            )
+            self._check_own(header.sequence, body)
+        if parts.in_step:
+            return  # an answer from before: all members have the same, and it is asked for again
         if not self._make_room(len(body)):
             parts.counters.held_back += 1
             return
@@ -67,15 +66,30 @@ class Receiver:
             raise PeerError("digest", sentence)
         frame = pack_frame(FrameType.UPDATE, bytes(body))
         apply_update(parts, origin, header, words, frame)
-        parts.tally.applied += 1
         self._lacked_bytes = 0
         if origin == peer.origin:
             peer.brought = now
-        parts.out.order(Deliver(body))
+        if origin == parts.me:  # the round that it was given to was completed elsewhere
+            parts.tally.count_own(header.count, len(frame))
+        else:
+            parts.tally.applied += 1
+            parts.out.order(Deliver(body))
         peer.applied_bytes += len(frame)
         peer.applied_updates += 1
         if peer.applied_bytes >= STATUS_APPLIED_BYTES or peer.applied_updates >= STATUS_APPLIED_UPDATES:
             self._send_status(peer, now)
+
+    def _check_own(self, sequence: int, body: bytes | bytearray) -> None:
+        """Beyond what is applied, only what this node gave to a round can come, byte by byte."""
+        parts = self._parts
+        given = parts.given.part(sequence) if parts.given is not None else None
+        if given is None:
+            words = f"update {sequence} bears this node's own id, but it has made only {parts.made}"
+            raise PeerError("identity", words)
+        if given.body != body:
+            sentence = f"update {sequence} of this node came back other than it was made"
+            parts.out.order(Alarm(sentence))
+            raise PeerError("digest", sentence)
 
     def _make_room(self, body_bytes: int) -> bool:
         """A peer's update of so many bytes can be taken, if need be by trimming before the next look."""
@@ -138,9 +152,9 @@ class Receiver:
                 words = f"{peer.name} and this node differ in their digest of {who} at update {applied}"
                 parts.out.order(Alarm(words))
                 raise PeerError("digest", words)
-        if parts.me in ahead:
-            made, told = frontier.sequence(parts.me), ahead[parts.me].sequence
-            words = f"{peer.name} has {told} updates of this node, which made only {made}"
+        own = ahead.get(parts.me)
+        if own is not None and not (parts.given and parts.given.agrees(own.sequence, own.digest)):
+            words = f"{peer.name} has {own.sequence} updates of this node, which made only {parts.made}"
             raise PeerError("identity", words)
         return ahead
 
@@ -148,7 +162,7 @@ class Receiver:
 
     def ask_for_all(self, peer: Peer, now: float) -> None:
         """Ask a peer for what it has applied and this node has not, as far as that is the one to ask."""
-        if self._parts.budget.fullness >= 1.0:
+        if self._parts.budget.fullness >= 1.0 or self._parts.in_step:
             return
         for origin, row in peer.ahead.items():
             lacking = row.sequence > self._parts.state.frontier.sequence(origin)
@@ -161,7 +175,7 @@ class Receiver:
         Lively is who brings something: one that only says that it is ahead may believe we have it.
         """
         parts = self._parts
-        direct = parts.peers.get(origin)
+        direct = parts.peers.get(origin) if parts.feeder.unasked else None
         if direct is None or now - direct.brought >= parts.timing.patience_s:
             return False
         return not parts.repair.has_gap(origin, origin, parts.state.frontier.sequence(origin))

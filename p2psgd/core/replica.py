@@ -5,7 +5,7 @@ the log and the cursors. No sockets, no clock of its own, no randomness: the dae
 same code. What it knows and does is in files of their own: state (weights, frontier, log), receiving, feeding
 (what peers are given), repair (whom to ask), membership (agreed views), following (what they mean), acks,
 joining (READY), snapshots, sweeping (copies, scrub), quarantine, budget and upkeep (trimming, eviction),
-checkpoints, congestion.
+checkpoints, congestion, and in ring mode ring.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.acks import Acknowledgements
-from p2psgd.core.applying import apply_update
-from p2psgd.core.budget import STALL, Budget
+from p2psgd.core.assembling import assemble
 from p2psgd.core.checkpoints import Checkpoints
 from p2psgd.core.congestion import Congestion
+from p2psgd.core.dense_memory import DenseMemory
 from p2psgd.core.effects import Drop, Effect
 from p2psgd.core.events import (
+    BucketShared,
     CheckpointDue,
     CheckpointRead,
     CheckpointWritten,
@@ -31,11 +31,14 @@ from p2psgd.core.events import (
     LinkClosed,
     LinkDrained,
     LinkEvent,
+    LinkMeasured,
     LinkOpened,
     NeedReceived,
     NodeStopping,
     OwnUpdateMade,
     RemovalAsked,
+    RingEvent,
+    RoundShared,
     SnapshotAsked,
     SnapshotBegun,
     SnapshotChunkReceived,
@@ -43,38 +46,35 @@ from p2psgd.core.events import (
     SnapshotTailReceived,
     StatusReceived,
     TimePassed,
+    TrainerChanged,
     TurnPassed,
     UpdateReceived,
     VoteReceived,
     VotesSaved,
 )
 from p2psgd.core.explaining import explain
-from p2psgd.core.feeding import Feeder
 from p2psgd.core.following import Following
 from p2psgd.core.frame_store import FrameStore
 from p2psgd.core.frontier import Origin
-from p2psgd.core.joining import Joining
 from p2psgd.core.log import UpdateLog
-from p2psgd.core.membership import Membership
-from p2psgd.core.outbound import CREDIT_BYTES, Outbound
-from p2psgd.core.parts import Parts
+from p2psgd.core.outbound import CREDIT_BYTES
+from p2psgd.core.own_updates import apply_own
 from p2psgd.core.peer import Peer
 from p2psgd.core.quarantine import Quarantine
 from p2psgd.core.receiving import Receiver
-from p2psgd.core.repair import Repair
 from p2psgd.core.restored import Restored
+from p2psgd.core.ring.ring import Ring
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.snapshots import Snapshots
 from p2psgd.core.state import State
 from p2psgd.core.statuses import Statuses
-from p2psgd.core.sweeping import Sweeping
 from p2psgd.core.timing import Timing
 from p2psgd.core.upkeep import Upkeep
 from p2psgd.core.votes import NO_VOTES, Votes
 from p2psgd.errors import PeerError
-from p2psgd.wire.frames import FrameType, link_limits, pack_frame
+from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import Goodbye
-from p2psgd.wire.update import UpdateHeader, pack_update
+from p2psgd.wire.mode import parse_mode
 
 
 class Replica:
@@ -95,11 +95,14 @@ class Replica:
         store: FrameStore | None = None,
         store_budget_bytes: int = 0,
         credit_bytes: int = CREDIT_BYTES,
+        dense: DenseMemory | None = None,
     ) -> None:
         """Take over `coordinates` int32 (P,), the run's initial ones, or those of `restored`, which then has
         precedence; nobody else may write them from now on. `founders`: nodes that found the run together,
-        this one included. `credit_bytes`: what may be on its way through one link.
+        this one included. `credit_bytes`: what may be on its way through one link. `dense`: the memory of a
+        dense ring that a trainer shares; None: of its own.
         """
+        mode = parse_mode(spec.mode)
         timing = timing or Timing()
         frame_bytes_max = link_limits(spec.weights)[FrameType.UPDATE]
         log = UpdateLog(
@@ -108,34 +111,14 @@ class Replica:
             store_budget_bytes=store_budget_bytes,
         )
         state = State(spec, me, coordinates, log)
-        out, names = Outbound(credit_bytes), dict[int, str]()
         self.spec = spec
         self.me = me
         self.timing = timing
-        self.parts = parts = Parts(
-            me=me,
-            timing=timing,
-            state=state,
-            peers={},
-            names=names,
-            acks=Acknowledgements(me),
-            membership=Membership(
-                me,
-                founders=founders,
-                two_nodes=spec.two_nodes,
-                timing=timing,
-                votes=votes,
-                now=now,
-                names=names,
-            ),
-            joining=Joining(me, timing, now),
-            budget=Budget(state),
-            sweeping=Sweeping(state, timing, now),
-            out=out,
-            feeder=Feeder(state, out),
-            repair=Repair(patience_s=timing.patience_s),
-            saved={} if restored is None else state.restore(restored),
+        self.parts = parts = assemble(
+            state, timing=timing, founders=founders, votes=votes, credit_bytes=credit_bytes, now=now
         )
+        if restored is not None:
+            parts.saved = state.restore(restored)
         self.lattice = state.lattice  # the weights
         self.frontier = state.frontier  # what is applied
         self.log = log  # what can be given to whoever lacks it
@@ -150,6 +133,10 @@ class Replica:
         self._checkpoints = Checkpoints(parts)
         self._following = Following(parts, self.statuses, self._upkeep, self.snapshots.taking)
         self._stopping = False
+        self.ring: Ring | None = None
+        if mode.ring:
+            taking = self.snapshots.taking
+            self.ring = Ring(parts, self.statuses, taking, mode=mode, memory=dense, now=now)
 
     # -- what others look at
 
@@ -166,7 +153,7 @@ class Replica:
     @property
     def stalled(self) -> bool:
         """The log is full of what others have not acknowledged: the trainer must wait."""
-        return self.parts.budget.fullness >= STALL
+        return self.parts.stalled
 
     @property
     def may_leave(self) -> bool:
@@ -188,16 +175,18 @@ class Replica:
         return self.parts.name_of(origin)
 
     def waiting_for(self) -> str:
-        """One sentence: why this node is not READY or its trainer must wait; empty if neither."""
-        return explain(self.parts, self.snapshots.taking)
+        """One sentence: why this node is not READY or its trainer must wait; empty if neither. Whose share a
+        round waits for is said by `ring`.
+        """
+        return explain(self.parts, self.snapshots.taking) or self.parts.standstill
 
     # -- events
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one event at `now` (seconds, monotonic) and return what is to be done, in order."""
         match event:
-            case OwnUpdateMade():
-                self._make_own(event, now)
+            case OwnUpdateMade() | TrainerChanged() | RoundShared() | BucketShared():
+                self._hear_trainer(event, now)
             case LinkOpened():
                 self._open_link(event, now)
             case LinkClosed():
@@ -220,14 +209,14 @@ class Replica:
                 self._say_goodbye(now)
             case _:
                 self._hear(event, now)
-        self._following.look(now)
+        self._look_around(now)
         return self._orders()
 
     def _hear(self, event: LinkEvent, now: float) -> None:
         peer = self.peers.get(event.peer)
         if peer is None:
             return  # it arrived after its link was closed
-        if not isinstance(event, LinkDrained):
+        if not isinstance(event, LinkDrained | LinkMeasured):
             peer.heard = now
         try:
             self._take_in(peer, event, now)
@@ -242,46 +231,55 @@ class Replica:
                 self._receiver.update(peer, event.body, now)
             case StatusReceived():
                 self._receiver.status(peer, event, now)
+                self._hear_ring(peer, event, now)
             case NeedReceived():
                 self.parts.feeder.serve(peer, event, now)
             case GapReceived():
                 self.parts.repair.gap(event.origin, peer.origin, event.floor)
             case LinkDrained():
-                self.parts.out.refill(peer)
-                self._say_what_waited(peer, now)
+                self._go_on_with(peer, now)
                 self.parts.feeder.push(peer, now)
+            case LinkMeasured():
+                peer.round_trip_us, peer.bytes_per_s = event.round_trip_us, event.bytes_per_s
             case VoteReceived():
                 self.membership.hear_vote(peer.origin, event.message, now)
             case GoodbyeReceived():
                 peer.leaving = True
                 self.membership.leaving(peer.origin.node)
-            case SnapshotAsked():
-                self.snapshots.give(peer, now)
-            case SnapshotBegun():
-                self.snapshots.begin(peer, event, now)
-            case SnapshotChunkReceived() | SnapshotTailReceived():
-                self.snapshots.take(peer, event, now)
-            case SnapshotEnded():
-                if self.snapshots.end(peer, event, now):
+            case (
+                SnapshotAsked()
+                | SnapshotBegun()
+                | SnapshotChunkReceived()
+                | SnapshotTailReceived()
+                | SnapshotEnded()
+            ):
+                if self.snapshots.hear(peer, event, now):
                     self._tell_of_snapshot(now)
+            case _:
+                self._hear_ring(peer, event, now)
 
-    # -- own updates
+    def _hear_ring(self, peer: Peer, event: StatusReceived | RingEvent, now: float) -> None:
+        if self.ring is not None:
+            self.ring.hear(peer, event, now)
+        elif not isinstance(event, StatusReceived):
+            raise PeerError("ring", "a frame of a ring came in a run that has none")
 
-    def _make_own(self, event: OwnUpdateMade, now: float) -> None:
-        header = UpdateHeader(
-            *self.me,
-            sequence=self.sequence + 1,
-            digest=self.parts.state.digest_after(self.me, event.words, event.step),
-            mini_batch=event.mini_batch,
-            step=event.step,
-            count=len(event.words),
-        )
-        frame = pack_frame(FrameType.UPDATE, pack_update(header, event.payload))
-        apply_update(self.parts, self.me, header, event.words, frame)
-        self._congestion.made(event.mini_batch, self.sequence)
-        self.parts.tally.indices_sent += len(event.words)
-        self.parts.tally.own_bytes += len(frame)
-        self._push_all(now)
+    # -- the trainer
+
+    def _hear_trainer(
+        self, event: OwnUpdateMade | TrainerChanged | RoundShared | BucketShared, now: float
+    ) -> None:
+        if isinstance(event, OwnUpdateMade):
+            assert self.ring is None, "an update was made alone in a run that makes them in rounds"
+            apply_own(self.parts, event)
+            self._congestion.made(event.mini_batch, self.sequence)
+            self._push_all(now)
+            return
+        assert self.ring is not None, event
+        if isinstance(event, TrainerChanged):
+            self.ring.change_trainer(event.active, now)
+        else:
+            self.ring.share(event, now)
 
     # -- links
 
@@ -301,14 +299,19 @@ class Replica:
             self.parts.repair.forget(origin)
             self.membership.unlink(origin)
             self.snapshots.forget(peer, now)
+            if self.ring is not None:
+                self.ring.unlink(origin, now)
 
-    def _say_what_waited(self, peer: Peer, now: float) -> None:
+    def _go_on_with(self, peer: Peer, now: float) -> None:
         """There is credit again: acknowledge and ask before updates take it, or on a link that is always busy
         neither would ever be said.
         """
+        self.parts.out.refill(peer)
         if now >= peer.status_due:
             self.statuses.send(peer, now)
         self._receiver.ask_for_all(peer, now)
+        if self.ring is not None:
+            self.ring.drained(peer, now)
 
     def _push_all(self, now: float) -> None:
         for peer in self.peers.values():
@@ -317,11 +320,19 @@ class Replica:
     def _say_goodbye(self, now: float) -> None:
         """The last acknowledgement, so that no peer waits for it, and the farewell."""
         self._stopping = True
+        if self.ring is not None:
+            self.ring.leave(now)
         self.statuses.send_to_all(now, always=True)
         for peer in self.peers.values():
             self.parts.out.say(peer, Goodbye(sequence=self.sequence))
 
     # -- time
+
+    def _look_around(self, now: float) -> None:
+        """What any event may have changed."""
+        self._following.look(now)
+        if self.ring is not None:
+            self.ring.look(now)
 
     def _orders(self) -> list[Effect]:
         """All that is to be done, another turn among it if there is work for it."""
@@ -353,6 +364,8 @@ class Replica:
                 self.parts.out.order(Drop(peer.origin, "silent", words))
             elif now >= peer.status_due:
                 self.statuses.send(peer, now)
+        if self.ring is not None:
+            self.ring.pass_time(now)
         self._upkeep.look(now)
         self.membership.pass_time(now, ready=self.ready, stopping=self._stopping)
         self._quarantine.pass_time(now)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.wire import codec
+from p2psgd.wire.mode import parse_mode
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class RunSpec:
     def quantum(self) -> float:
         """What one unit of a coordinate is worth."""
         return 2.0**self.quantum_log2
+
+    @cached_property
+    def dense(self) -> bool:
+        """Its coordinates are bit patterns of float32 weights, which rounds of a ring change as a whole."""
+        return parse_mode(self.mode).dense
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -77,13 +83,16 @@ def hash_coordinates(coordinates: NDArray[np.int32]) -> bytes:
 
 
 def check_limits(spec: RunSpec) -> None:
-    """ValueError with a sentence if a limit of the wire format does not hold for this run."""
+    """ValueError with a sentence if a limit of the wire format does not hold for this run, or its mode is
+    not known.
+    """
+    parse_mode(spec.mode)
     if not 1 <= spec.weights <= codec.WEIGHTS_MAX:
         raise ValueError(f"a run of {spec.weights} weights: 1 to {codec.WEIGHTS_MAX} are possible")
     if not -30 <= spec.quantum_log2 <= 0:
         raise ValueError(f"quantum 2**{spec.quantum_log2} is out of range: it must be within 2**-30 and 1")
 
 
-def name_run(fingerprint: bytes, label: str) -> str:
-    """What people call a run: how its fingerprint begins, and the recipe's label."""
-    return f"{fingerprint.hex()[:16]} ({label or 'no label'})"
+def name_run(fingerprint: bytes, label: str, mode: str = "") -> str:
+    """What people call a run: how its fingerprint begins, the recipe's label, and a mode if one is given."""
+    return f"{fingerprint.hex()[:16]} ({label or 'no label'}{mode and f', {mode} mode'})"

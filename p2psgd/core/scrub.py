@@ -2,11 +2,13 @@
 
 The digest is recomputed from the coordinates themselves, slice by slice, and compared with the running one,
 which only ever saw the updates. Updates between two slices count for the slices already seen, so the sum at
-the end is that of one moment.
+the end is that of one moment. A round of a dense ring replaces all coordinates: the scrub then goes on with
+the old ones, which tell as well whether this memory keeps what is written to it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 
 from p2psgd.core.consistent_copy import words_below
 from p2psgd.wire import codec
+from p2psgd.wire.messages import FrontierRow
 
 
 class Summed(Protocol):
@@ -27,8 +30,19 @@ class Summed(Protocol):
     def digest(self) -> int: ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _LeftBehind:
+    """What was the replica."""
+
+    coordinates: NDArray[np.int32]
+    key: int
+    digest: int
+
+
 class Scrub:
-    """One round after another over a lattice; make a new one after `Lattice.replace`."""
+    """One round after another over a lattice; make a new one after `Lattice.replace`, or say `leave_behind`
+    before it.
+    """
 
     def __init__(self, lattice: Summed) -> None:
         self._lattice = lattice
@@ -54,3 +68,15 @@ class Scrub:
         """The lattice was updated, or is about to be before the next `advance`."""
         part = codec.digest_words(words_below(words, self._seen), step, self._lattice.key)
         self._digest = (self._digest + part) % 2**64
+
+    def leave_behind(self, rows: list[FrontierRow], digest: int) -> None:
+        """The lattice is about to have other coordinates; those of now, with `digest`, stay as they are until
+        this round is over.
+        """
+        del rows
+        if not isinstance(self._lattice, _LeftBehind):
+            self._lattice = _LeftBehind(self._lattice.coordinates, self._lattice.key, digest)
+
+    def reads(self, coordinates: NDArray[np.int32]) -> bool:
+        """It looks at these."""
+        return self._lattice.coordinates is coordinates

@@ -42,9 +42,11 @@ class SnapshotIntake:
         *,
         log: UpdateLog,
         tail_bytes_max: int,
+        bounded: bool = True,
     ) -> None:
         """`rows` as `parse_frontier` gives them; `digest` that the coordinates must have; the frames of the
-        tail, of at most `tail_bytes_max` bytes together, count in `log`.
+        tail, of at most `tail_bytes_max` bytes together, count in `log`. Not `bounded`: the coordinates are
+        bit patterns (dense ring), whose magnitude is not looked at.
         """
         self.rows = rows
         self.lanes = {Origin(row.node, row.incarnation): Lane(row.sequence) for row in rows}
@@ -53,6 +55,7 @@ class SnapshotIntake:
         self.coordinates: NDArray[np.int32] = np.empty(weights, np.int32)
         self.digest = digest
         self._key = key
+        self._bounded = bounded
         self._digest_left = digest  # less that of the coordinates that came
         self._taken = 0
         self._log = log
@@ -70,10 +73,11 @@ class SnapshotIntake:
             raise _refusal(f"{end} coordinates came for {len(self.coordinates)} weights")
         part = self.coordinates[self._taken : end]
         part[:] = np.frombuffer(body, "<i4")
-        magnitude = magnitude_of(part)
-        self.magnitude_max = max(self.magnitude_max, magnitude)
-        if magnitude > codec.COORDINATE_MAX:
-            raise _refusal(f"a coordinate of magnitude {magnitude} is beyond {codec.COORDINATE_MAX}")
+        if self._bounded:
+            magnitude = magnitude_of(part)
+            self.magnitude_max = max(self.magnitude_max, magnitude)
+            if magnitude > codec.COORDINATE_MAX:
+                raise _refusal(f"a coordinate of magnitude {magnitude} is beyond {codec.COORDINATE_MAX}")
         self._digest_left = (
             self._digest_left - codec.digest_coordinates(part, self._key, self._taken)
         ) % 2**64
@@ -84,6 +88,8 @@ class SnapshotIntake:
     def tail(self, body: bytes | bytearray) -> None:
         """The body of an UPDATE frame from the donor's log."""
         self._check_coordinates()
+        if not self._bounded:
+            raise _refusal("it has frames of a log, and a dense ring has none")
         try:
             header, payload = parse_update(body, len(self.coordinates))
             words = codec.decode(payload, header.count, len(self.coordinates))

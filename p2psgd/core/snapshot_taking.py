@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from typing import Final
 
 from p2psgd.core.adoption import Adoption
-from p2psgd.core.frontier import Origin
+from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.snapshot_intake import SnapshotIntake
 from p2psgd.core.state import State
@@ -60,6 +60,7 @@ class SnapshotTaking:
             self._lossy_since = now
         if now < self._resting_until:
             return None
+        harmless.sort(key=lambda peer: -peer.has(RING))  # in a dense ring: who is furthest
         return next((peer for peer in harmless if self._avoid.get(peer.origin, 0.0) <= now), None)
 
     def need_none(self) -> None:

@@ -11,15 +11,22 @@ from numpy.typing import NDArray
 from p2psgd.core.adoption import Adoption, ContradictionError
 from p2psgd.core.contradictions import Place, contradicted_by, contradicted_by_rows
 from p2psgd.core.effects import Alarm, Drop, Halt, Note, Reload
-from p2psgd.core.events import SnapshotBegun, SnapshotChunkReceived, SnapshotEnded, SnapshotTailReceived
-from p2psgd.core.frontier import Origin
+from p2psgd.core.events import (
+    SnapshotAsked,
+    SnapshotBegun,
+    SnapshotChunkReceived,
+    SnapshotEnded,
+    SnapshotEvent,
+    SnapshotTailReceived,
+)
+from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.parts import Parts
 from p2psgd.core.peer import Peer
 from p2psgd.core.snapshot_giving import SnapshotFeed
 from p2psgd.core.snapshot_intake import SnapshotIntake
 from p2psgd.core.snapshot_taking import SnapshotTaking
 from p2psgd.errors import PeerError
-from p2psgd.wire.messages import ORIGINS_MAX, SnapshotEnd, SnapshotRequest
+from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow, SnapshotEnd, SnapshotRequest
 
 TAIL_PER_CAPACITY: Final = 4  # a donor's log may be larger than the joiner's
 BUSY: Final = "busy with another copy: ask again"
@@ -33,6 +40,20 @@ class Snapshots:
         self.taking = SnapshotTaking(parts.timing)
         self._parts = parts
         self._asker: Origin | None = None  # for whom a copy is under way
+        self._behind_since: float | None = None  # in a dense ring: others have what this node lacks
+
+    def hear(self, peer: Peer, event: SnapshotEvent, now: float) -> bool:
+        """What a peer says of snapshots; True if one was taken with it."""
+        match event:
+            case SnapshotAsked():
+                self.give(peer, now)
+            case SnapshotBegun():
+                self.begin(peer, event, now)
+            case SnapshotEnded():
+                return self.end(peer, event, now)
+            case _:
+                self.take(peer, event, now)
+        return False
 
     # -- giving
 
@@ -51,7 +72,7 @@ class Snapshots:
             self._parts.out.say(peer, SnapshotEnd(words=words, tail=0))
             return
         self._asker = peer.origin
-        self._parts.sweeping.begin_copy(lambda coordinates: self._feed(coordinates, now))
+        self._parts.sweeping.begin_copy(lambda coordinates, rows: self._feed(coordinates, rows, now))
 
     def withdraw(self) -> None:
         """The weights here are wrong: nobody is given more of them."""
@@ -64,7 +85,7 @@ class Snapshots:
                 peer.feed = None
         self._asker = None
 
-    def _feed(self, coordinates: NDArray[np.int32], now: float) -> None:
+    def _feed(self, coordinates: NDArray[np.int32], rows: list[FrontierRow], now: float) -> None:
         asker, self._asker = self._asker, None
         peer = None if asker is None else self._parts.peers.get(asker)
         if peer is None:
@@ -72,8 +93,8 @@ class Snapshots:
             return
         peer.feed = SnapshotFeed(
             coordinates,
-            self._parts.state.frontier.rows(),
-            self._parts.state.lattice.digest,
+            rows,
+            self._parts.state.digest_of(rows),
             log=self._parts.state.log,
             acknowledged=partial(self._acknowledged_without, peer.origin),
             give_back=self._parts.sweeping.take_back,
@@ -106,7 +127,7 @@ class Snapshots:
             self.taking.end(now, avoid_s=parts.timing.patience_s)
         if self.taking.donor is not None:
             return
-        if parts.mending:
+        if parts.mending or parts.in_step:
             return
         alone = len(parts.membership.view.members) < 2
         if parts.quarantined and (alone or now - parts.quarantined_at > parts.timing.gone_s):
@@ -115,6 +136,8 @@ class Snapshots:
         if not parts.joining.passed:
             return
         beyond = self._beyond_replay()
+        if parts.state.spec.dense and parts.joining.ready and not self._waited_for_result(beyond, now):
+            beyond = set()
         full = full and not parts.joining.ready
         if not (parts.quarantined or full or beyond):
             self.taking.need_none()
@@ -132,6 +155,15 @@ class Snapshots:
             parts.out.say(donor, SnapshotRequest(view=parts.membership.view.number))
         elif self.taking.hopeless(now) and not self._is_giving() and not parts.ready:
             self._abandon()
+
+    def _waited_for_result(self, beyond: set[Origin], now: float) -> bool:
+        """In a dense ring others give a member that was cut off from the last round its sums: for a patience
+        it asks nobody for all the weights.
+        """
+        if not beyond or self._behind_since is None:
+            self._behind_since = now if beyond else None
+        since = self._behind_since
+        return since is not None and now - since > self._parts.timing.patience_s
 
     def _is_giving(self) -> bool:
         """Somebody will soon have all that this node has."""
@@ -179,7 +211,7 @@ class Snapshots:
             raise PeerError("snapshot", "a snapshot began before the end of another")
         if not self._parts.state.fits(event.rows, event.digest):
             raise PeerError("snapshot", "the digest of a snapshot is not that of its frontier")
-        made = self._parts.state.frontier.sequence(self._parts.me)
+        made = self._parts.made
         rows = {Origin(row.node, row.incarnation): row for row in event.rows}
         if self._parts.me in rows and rows[self._parts.me].sequence > made:
             raise PeerError("snapshot", f"a snapshot holds more updates of this node than the {made} it made")
@@ -198,6 +230,7 @@ class Snapshots:
             event.digest,
             log=log,
             tail_bytes_max=TAIL_PER_CAPACITY * log.capacity,
+            bounded=not spec.dense,
         )
         self.taking.moved(0, now)
 
@@ -231,11 +264,21 @@ class Snapshots:
         ):
             self.taking.end(now, avoid_s=self._parts.timing.turn_s)  # its STATUS has promised more: ask again
             return False
+        if self._has_overtaken(intake):
+            self.taking.end(now)
+            return False
         place = contradicted_by(self._parts.state, intake)
         if place is not None:
             raise PeerError("snapshot", self._contradicted(peer.origin, place, now))
         self.taking.begin_adoption(Adoption(self._parts.state, intake))
         return self.turn(now)
+
+    def _has_overtaken(self, intake: SnapshotIntake) -> bool:
+        """In a dense ring: this node was given a round's result meanwhile, and is where the snapshot is."""
+        parts = self._parts
+        if not parts.state.spec.dense or parts.quarantined:
+            return False
+        return all(row.sequence <= parts.state.frontier.sequence(RING) for row in intake.rows)
 
     def turn(self, now: float) -> bool:
         """Go on with what has come whole; True if it was taken."""
@@ -258,8 +301,12 @@ class Snapshots:
         return caught_up
 
     def _finish(self, donor: Origin, adoption: Adoption) -> None:
-        parts = self._parts
+        parts, frontier = self._parts, self._parts.state.frontier
+        sequence, number = frontier.sequence(RING), frontier.round
         wrong = adoption.finish(damaged=parts.quarantined)
+        if 0 < sequence < frontier.sequence(RING) and number >= frontier.round:
+            words = f"round {number}, as this node had completed it, is given up: others did it again without"
+            parts.out.order(Note("given up", words))
         parts.sweeping.abort()
         asker, self._asker = parts.peers.get(self._asker) if self._asker else None, None
         if asker is not None:

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.frontier import Frontier, Origin
+from p2psgd.core.frontier import RING, Frontier, Origin
 from p2psgd.core.lattice import Lattice, RangeWarning
 from p2psgd.core.log import UpdateLog
 from p2psgd.core.restored import Restored
@@ -31,6 +31,14 @@ class Sweep(Protocol):
 
     def note(self, words: NDArray[np.uint32], step: int) -> None: ...
 
+    def leave_behind(self, rows: list[FrontierRow], digest: int) -> None:
+        """The replica has other coordinates now. Those that this goes over stay as they are until it is
+        through, at the frontier `rows` with `digest`.
+        """
+
+    def reads(self, coordinates: NDArray[np.int32]) -> bool:
+        """It goes over these."""
+
 
 class State:
     """One replica's content."""
@@ -38,7 +46,7 @@ class State:
     def __init__(self, spec: RunSpec, me: Origin, coordinates: NDArray[np.int32], log: UpdateLog) -> None:
         self.spec = spec
         self.me = me
-        self.lattice = Lattice(coordinates, key=spec.key)
+        self.lattice = Lattice(coordinates, key=spec.key, bounded=not spec.dense)
         self.frontier = Frontier()
         self.log = log
         self.sweeps: list[Sweep] = []
@@ -80,6 +88,26 @@ class State:
             sweep.note(words, header.step)
         self.frontier.advance(origin, header.sequence, header.digest, header.mini_batch)
         return warning
+
+    def complete_round(
+        self, coordinates: NDArray[np.int32], digest: int, *, view: int, number: int
+    ) -> NDArray[np.int32]:
+        """In a dense ring: `coordinates` int32 (P,) with `digest`, which nobody else may write, are the
+        weights after round `number` in `view`. Returns those before, for another use once no sweep
+        `is_reading` them.
+        """
+        rows, before = self.frontier.rows(), self.lattice.coordinates
+        for sweep in self.sweeps:
+            sweep.leave_behind(rows, self.lattice.digest)
+        self.lattice.replace(coordinates, digest)
+        sequence = self.frontier.sequence_after(view, number)
+        self.frontier.jump(sequence, (digest - self.lattice.initial_digest) % U64_MODULUS, number)
+        self.log.pass_over(RING, sequence)
+        return before
+
+    def is_reading(self, coordinates: NDArray[np.int32]) -> bool:
+        """A sweep under way goes over these, whether they are still the replica's or not."""
+        return any(sweep.reads(coordinates) for sweep in self.sweeps)
 
     def fits(self, rows: list[FrontierRow], digest: int) -> bool:
         """A replica of this run at the frontier `rows` has this digest."""
@@ -130,8 +158,11 @@ class State:
 
     def lost_by(self, has: Mapping[Origin, int]) -> int:
         """How many updates applied here would be lost by becoming a replica with the frontier `has`: those
-        beyond it that the log no longer holds.
+        beyond it that the log no longer holds. In a dense ring none: whoever is lower takes what the others
+        agreed on.
         """
+        if self.spec.dense:
+            return 0
         return sum(
             max(0, self.log.floor(origin) - has.get(origin, 0))
             for origin in self.frontier
@@ -150,7 +181,11 @@ class State:
         dropped.
         """
         self.replace(intake.coordinates, rows, digest, magnitude_max=intake.magnitude_max)
-        self.log.adopt(intake.lanes, frame_bytes)
+        if self.spec.dense:  # it may be behind what this node had
+            self.log.discard(intake.lanes)
+            self.log.pass_over(RING, self.frontier.sequence(RING))
+        else:
+            self.log.adopt(intake.lanes, frame_bytes)
 
     def held(
         self, origin: Origin, after: int, last: int

@@ -4,7 +4,7 @@ are heard.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.joining import lacks_floor
@@ -33,6 +33,7 @@ def pack_status(
     ready: bool,
     loop_lag_ms: int,
     heard_since: float,
+    ring: bytes = b"",
 ) -> bytes:
     """The frame. Peers not heard since `heard_since` are not vouched for."""
     vouched = [
@@ -51,7 +52,7 @@ def pack_status(
             row = status.get(origin)
             has = 0 if row is None else row.sequence
             least = min(least, has)
-        floor, durable = state.log.floor(origin), saved.get(origin, 0)
+        floor, durable = state.log.floor(origin), min(sequence, saved.get(origin, 0))
         rows.append(FrontierRow(*origin, sequence, digest, floor, durable, least, mini_batch))
     confirmed = [ConfirmedRow(*peer.origin, peer.view) for peer in vouched]
     return pack_message(
@@ -63,6 +64,7 @@ def pack_status(
             confirmed=pack_confirmed(confirmed),
             unwanted=pack_nodes(unwanted),
             loop_lag_ms=loop_lag_ms,
+            ring=ring,
         )
     )
 
@@ -72,8 +74,9 @@ class Statuses:
 
     def __init__(self, parts: Parts) -> None:
         self.loop_lag_ms = 0
+        self.standing: Callable[[], bytes] = bytes  # in the ring, packed; empty without one
         self._parts = parts
-        self._said: tuple[int, int, bool, float] | None = None  # when the frame was last packed,
+        self._said: tuple[object, ...] | None = None  # when the frame was last packed,
         self._frame = b""  # and the frame
 
     def send(self, peer: Peer, now: float, *, always: bool = False) -> None:
@@ -90,7 +93,8 @@ class Statuses:
 
     def _pack(self, now: float) -> bytes:
         parts = self._parts
-        said = parts.state.frontier.version, parts.membership.view.number, parts.ready, now
+        ring = self.standing()
+        said = parts.state.frontier.version, parts.membership.view.number, parts.ready, ring, now
         if said != self._said:
             self._said = said
             self._frame = pack_status(
@@ -102,5 +106,6 @@ class Statuses:
                 ready=parts.ready,
                 loop_lag_ms=self.loop_lag_ms,
                 heard_since=now - parts.timing.patience_s,
+                ring=ring,
             )
         return self._frame

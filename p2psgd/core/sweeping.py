@@ -19,9 +19,12 @@ from p2psgd.core.consistent_copy import ConsistentCopy
 from p2psgd.core.scrub import Scrub
 from p2psgd.core.state import State
 from p2psgd.core.timing import Timing
+from p2psgd.wire.messages import FrontierRow
 
 SLICE: Final = 1 << 16  # coordinates
 SCRUB_TICKS: Final = 60
+
+Deliver = Callable[[NDArray[np.int32], list[FrontierRow]], None]
 
 
 class Sweeping:
@@ -36,8 +39,9 @@ class Sweeping:
         self._state = state
         self._timing = timing
         self._copy: ConsistentCopy | None = None
-        self._deliver: Callable[[NDArray[np.int32]], None] | None = None
+        self._deliver: Deliver | None = None
         self._scrub: Scrub | None = None
+        self._at_once = False  # the scrub under way, or the next
 
     @property
     def copying(self) -> bool:
@@ -49,9 +53,10 @@ class Sweeping:
         """A scrub is under way."""
         return self._scrub is not None
 
-    def begin_copy(self, deliver: Callable[[NDArray[np.int32]], None]) -> None:
-        """Copy the coordinates; `deliver` gets the copy at the moment when it is the state of that moment,
-        and sees to it that `take_back` gets it when nobody reads it any more.
+    def begin_copy(self, deliver: Deliver) -> None:
+        """Copy the coordinates; `deliver` gets the copy and its frontier, in asynchronous mode at the moment
+        when it is the state of that moment, and sees to it that `take_back` gets the copy when nobody reads
+        it any more.
         """
         assert self._copy is None
         live, spare, self.spare = self._state.lattice.coordinates, self.spare, None
@@ -73,8 +78,17 @@ class Sweeping:
         assert deliver is not None
         self._state.sweeps.remove(copy)
         self._copy = self._deliver = None
-        deliver(copy.coordinates)
+        deliver(copy.coordinates, self._state.frontier.rows() if copy.rows is None else copy.rows)
         return False
+
+    def scrub_at_once(self, now: float) -> None:
+        """Something has shown already that memory is wrong: look at all of it in the next tick, since nothing
+        goes on before that is settled.
+        """
+        if self._scrub is not None:  # it may go over coordinates that were left behind
+            self._state.sweeps.remove(self._scrub)
+            self._scrub = None
+        self.scrub_due, self._at_once = now, True
 
     def pass_time(self, now: float) -> bool | None:
         """One slice of the scrub, if it is time; its result once it is whole."""
@@ -84,11 +98,11 @@ class Sweeping:
             self._scrub = Scrub(self._state.lattice)
             self._state.sweeps.append(self._scrub)
         weights = len(self._state.lattice.coordinates)
-        result = self._scrub.advance(-(-weights // SCRUB_TICKS))
+        result = self._scrub.advance(weights if self._at_once else -(-weights // SCRUB_TICKS))
         if result is not None:
             result &= self._state.fits(self._state.frontier.rows(), self._state.lattice.digest)
             self._state.sweeps.remove(self._scrub)
-            self._scrub = None
+            self._scrub, self._at_once = None, False
             self.clean, self.scrubbed = result, now
             self.scrub_due = now + self._timing.gone_s
         return result
@@ -98,4 +112,5 @@ class Sweeping:
         if self._copy is not None:
             self.take_back(self._copy.coordinates)
         self._copy = self._deliver = self._scrub = None
+        self._at_once = False
         self._state.sweeps.clear()

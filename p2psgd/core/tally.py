@@ -15,3 +15,8 @@ class Tally:
     indices_sent: int = 0
     own_bytes: int = 0  # of frames of own updates
     acknowledged: int = 0  # own updates that at least one peer has acknowledged
+
+    def count_own(self, indices: int, frame_bytes: int) -> None:
+        """One more own update was applied."""
+        self.indices_sent += indices
+        self.own_bytes += frame_bytes

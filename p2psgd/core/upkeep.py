@@ -50,10 +50,10 @@ class Upkeep:
                 parts.membership.withdraw_eviction(member.node)
 
     def _wishes(self, now: float) -> dict[Origin, str]:
-        """Who holds back a log that is nearly full is to leave the view; and, while a member is not READY
-        and so waits for all the others, those that nobody hears of.
+        """Who holds back a log that is nearly full is to leave the view, or a ring; and, while a member is
+        not READY and so waits for all the others, those that nobody hears of.
         """
-        parts, view, wishes = self._parts, self._parts.membership.view, {}
+        parts, view, wishes = self._parts, self._parts.membership.view, dict(self._parts.late)
         limit_s = WAITED_FOR_PATIENCES * parts.timing.patience_s
         if any(
             not peer.ready and peer.status is not None and peer.origin in view

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.arrivals import event_of
+from p2psgd.core.dense_memory import DenseMemory
 from p2psgd.core.effects import (
     Alarm,
     Deliver,
@@ -28,6 +29,7 @@ from p2psgd.core.effects import (
     ReportDrained,
     SaveVotes,
     Send,
+    SendNumbers,
     WriteCheckpoint,
 )
 from p2psgd.core.events import (
@@ -61,10 +63,10 @@ def initial_coordinates() -> NDArray[np.int32]:
     return np.arange(-WEIGHTS // 2, WEIGHTS - WEIGHTS // 2, dtype=np.int32)
 
 
-def make_spec(two_nodes: str = "stall") -> RunSpec:
+def make_spec(two_nodes: str = "stall", mode: str = "async") -> RunSpec:
     initial = hash_coordinates(initial_coordinates())
     tensors = (("hidden", (40, 100)), ("output", (1000,)))
-    return RunSpec(tensors, -20, "async", "test", initial, two_nodes)
+    return RunSpec(tensors, -20, mode, "test", initial, two_nodes)
 
 
 def make_words(indices: list[int], negative: bool = False) -> NDArray[np.uint32]:
@@ -106,10 +108,17 @@ def status_of(
 class Cluster:
     """Nodes by number; `now` moves only by `pass_time`."""
 
-    def __init__(self, size: int, *, log_budget_bytes: int = 1 << 24, two_nodes: str = "stall") -> None:
+    def __init__(
+        self,
+        size: int,
+        *,
+        log_budget_bytes: int = 1 << 24,
+        two_nodes: str = "stall",
+        mode: str = "async",
+    ) -> None:
         self.now = 100.0
         self.log_budget_bytes = log_budget_bytes
-        self.spec = make_spec(two_nodes)
+        self.spec = make_spec(two_nodes, mode)
         self.lives = [0] * size
         self.replicas: list[Replica | None] = [None] * size
         self.queues: dict[tuple[int, int], deque[bytes]] = {}
@@ -137,18 +146,26 @@ class Cluster:
         replica = Replica(
             self.spec,
             me=Origin(number + 1, self.lives[number]),
-            coordinates=initial_coordinates() if restored is None else restored.coordinates,
+            coordinates=self.initial() if restored is None else restored.coordinates,
             now=self.now,
             founders=len(self.replicas),
             votes=self.votes[number] if from_disk else NO_VOTES,
             restored=restored,
             log_budget_bytes=0,
+            dense=self.memory(number),
         )
         replica.log.budget_bytes = (
             self.log_budget_bytes
         )  # the real minimum, a few largest updates, is far too large here
         self.replicas[number] = replica
         return replica
+
+    def memory(self, number: int) -> DenseMemory | None:
+        """What a trainer of this node shares with a dense ring."""
+        return None
+
+    def initial(self) -> NDArray[np.int32]:
+        return initial_coordinates()
 
     def replica(self, number: int) -> Replica:
         replica = self.replicas[number]
@@ -183,6 +200,8 @@ class Cluster:
             match effect:
                 case Send():
                     self.queues[number, effect.peer.node - 1].append(effect.frame)
+                case SendNumbers():
+                    self.queues[number, effect.peer.node - 1].append(effect.head + bytes(effect.numbers))
                 case ReportDrained():
                     self.reports.add((number, effect.peer.node - 1))
                 case Deliver():

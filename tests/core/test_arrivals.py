@@ -10,6 +10,10 @@ from p2psgd.core.events import (
     GapReceived,
     GoodbyeReceived,
     NeedReceived,
+    RingBegun,
+    RingBucketReceived,
+    RingChunkReceived,
+    RingUpdateReceived,
     SnapshotAsked,
     SnapshotBegun,
     SnapshotChunkReceived,
@@ -35,6 +39,8 @@ from p2psgd.wire.messages import (
     Prepare,
     Promise,
     Reject,
+    RingBegin,
+    RingBucket,
     SnapshotEnd,
     SnapshotMeta,
     SnapshotRequest,
@@ -45,7 +51,9 @@ from p2psgd.wire.messages import (
     pack_members,
     pack_message,
     pack_nodes,
+    pack_order,
 )
+from p2psgd.wire.ring import RingState, pack_ring_state
 from tests.core.cluster import by_origin
 
 PEER, OTHER = Origin(2, 5), Origin(3, 6)
@@ -60,6 +68,20 @@ VOTES: list[Prepare | Promise | Accept | Accepted | ViewNews] = [
     Accepted(view=4, round=1, node=2),
     ViewNews(view=4, members=pack_members([MemberRow(2, 5, 1)]), forbidden=b"", founding=8),
 ]
+STANDING = RingState(attempt=7, round=12, running=True, active=False, contributed=True)
+BUCKET = RingBucket(
+    view=4,
+    attempt=7,
+    round=12,
+    bucket=1,
+    kind=0,
+    offset=40,
+    count=1000,
+    name="output",
+    shape="10 x 100",
+    hop=0,
+    contributors=0,
+)
 MEANT: list[tuple[Message, Event | None]] = [
     (
         Status(
@@ -70,8 +92,22 @@ MEANT: list[tuple[Message, Event | None]] = [
             confirmed=pack_confirmed(CONFIRMED),
             unwanted=pack_nodes([5]),
             loop_lag_ms=3,
+            ring=b"",
         ),
         StatusReceived(PEER, by_origin(ROWS), 4, 8, True, CONFIRMED, [5], 3),
+    ),
+    (
+        Status(
+            frontier=b"",
+            view=4,
+            founding=8,
+            ready=True,
+            confirmed=b"",
+            unwanted=b"",
+            loop_lag_ms=0,
+            ring=pack_ring_state(STANDING),
+        ),
+        StatusReceived(PEER, {}, 4, 8, True, [], [], 0, STANDING),
     ),
     (Need(node=3, incarnation=6, first=2, last=7), NeedReceived(PEER, OTHER, 2, 7)),
     (Gap(node=3, incarnation=6, floor=7), GapReceived(PEER, OTHER, 7)),
@@ -81,11 +117,18 @@ MEANT: list[tuple[Message, Event | None]] = [
     (SnapshotRequest(view=4), SnapshotAsked(PEER)),
     (SnapshotMeta(frontier=pack_frontier(ROWS), digest=11), SnapshotBegun(PEER, ROWS, 11)),
     (SnapshotEnd(words="busy", tail=0), SnapshotEnded(PEER, "busy", 0)),
+    (
+        RingBegin(view=4, attempt=7, round=12, order=pack_order([2, 9, 5]), digest=11),
+        RingBegun(PEER, 4, 7, 12, (2, 9, 5), 11),
+    ),
+    (BUCKET, RingBucketReceived(PEER, BUCKET)),
 ]
 BODIES = {
     FrameType.UPDATE: UpdateReceived,
     FrameType.SNAPSHOT_CHUNK: SnapshotChunkReceived,
     FrameType.SNAPSHOT_TAIL: SnapshotTailReceived,
+    FrameType.RING_UPDATE: RingUpdateReceived,
+    FrameType.RING_CHUNK: RingChunkReceived,
 }
 
 
@@ -104,12 +147,16 @@ def test_bodies_without_a_map_pass_unchecked(frame_type: FrameType) -> None:
     assert event_of(PEER, frame_type, b"anything") == BODIES[frame_type](PEER, b"anything")
 
 
+def test_a_probe_is_not_the_replicas_business() -> None:
+    assert event_of(PEER, FrameType.PROBE, b"anything") is None
+
+
 def test_no_frame_type_that_a_linked_peer_may_send_is_left_out() -> None:
     seen = {FrameType(pack_message(message)[PREFIX.size - 1]) for message, _ in MEANT}
-    assert seen | BODIES.keys() == {*link_limits(1000), FrameType.REJECT}
+    assert seen | BODIES.keys() == {*link_limits(1000), FrameType.REJECT} - {FrameType.PROBE}
 
 
-@pytest.mark.parametrize("frame_type", set(link_limits(1000)) - BODIES.keys())
+@pytest.mark.parametrize("frame_type", set(link_limits(1000)) - BODIES.keys() - {FrameType.PROBE})
 def test_a_body_that_is_not_what_its_type_says_is_refused(frame_type: FrameType) -> None:
     with pytest.raises(PeerError):
         event_of(PEER, frame_type, b"\x81\xa1x\x01")
@@ -117,7 +164,14 @@ def test_a_body_that_is_not_what_its_type_says_is_refused(frame_type: FrameType)
 
 def test_a_table_that_is_none_is_refused() -> None:
     status = Status(
-        frontier=bytes(63), view=4, founding=8, ready=True, confirmed=b"", unwanted=b"", loop_lag_ms=0
+        frontier=bytes(63),
+        view=4,
+        founding=8,
+        ready=True,
+        confirmed=b"",
+        unwanted=b"",
+        loop_lag_ms=0,
+        ring=b"",
     )
     with pytest.raises(PeerError):
         event_of(PEER, FrameType.STATUS, pack_message(status)[PREFIX.size :])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from p2psgd.core.acks import Acknowledgements
-from p2psgd.core.frontier import Frontier, Origin
+from p2psgd.core.frontier import RING, Frontier, Origin
 from p2psgd.core.joining import Joining
 from p2psgd.core.peer import Peer
 from p2psgd.core.timing import Timing
@@ -176,3 +176,10 @@ def test_an_eviction_that_was_never_heard_of_counts_as_well() -> None:
     assert joiner.hear(A, [], 5).ready
     joiner.view, joiner.admitted_in = View(8, (ME, A)), 8
     assert not joiner.look().ready
+
+
+def test_nobody_waits_for_rounds_that_a_damaged_member_of_a_dense_ring_has_given_up() -> None:
+    joiner = Joiner(A)
+    joiner.frontier.jump(3, 0, 3)
+    assert not joiner.hear(A, [FrontierRow(*RING, 7, 0, mini_batch=7)], 5).ready
+    assert joiner.hear(A, [FrontierRow(*RING, 3, 0, mini_batch=3)], 5).ready

@@ -270,3 +270,18 @@ def test_a_flipped_bit_anywhere_is_refused(data: st.DataObject) -> None:
     parts[which] = bytes(flipped)
     chunks = len(donor.chunks())
     refusal(lambda: take(donor.intake(), parts[:chunks], parts[chunks:]))
+
+
+def test_bits_of_float32_weights_have_no_magnitude() -> None:
+    weights = np.linspace(-1e30, 1e30, WEIGHTS, dtype=np.float32).view(np.int32)
+    rows, digest = [FrontierRow(0, 0, 1 << 32 | 5, 7)], codec.digest_coordinates(weights, KEY)
+    donor = Donor(weights, rows, digest, make_donor().bodies)
+    with pytest.raises(PeerError, match="a coordinate of magnitude"):
+        take(donor.intake(), donor.chunks(), [])
+    log = UpdateLog(budget_bytes=PLENTY)
+    intake = SnapshotIntake(WEIGHTS, KEY, rows, digest, log=log, tail_bytes_max=PLENTY, bounded=False)
+    take(intake, donor.chunks(), []).end(0)
+    assert intake.coordinates.tobytes() == weights.tobytes()
+    assert intake.magnitude_max == 0
+    with pytest.raises(PeerError, match="it has frames of a log, and a dense ring has none"):
+        intake.tail(donor.bodies[A, 6])

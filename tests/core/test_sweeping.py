@@ -50,7 +50,7 @@ def test_a_copy_is_the_state_of_the_moment_when_it_is_handed_over() -> None:
     setting = Setting()
     copies: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = []
     live = setting.state.lattice.coordinates
-    setting.sweeping.begin_copy(lambda copy: copies.append((copy, live.copy())))
+    setting.sweeping.begin_copy(lambda copy, _: copies.append((copy, live.copy())))
     turns = 0
     while setting.sweeping.copying:
         setting.update()
@@ -70,7 +70,7 @@ def test_the_memory_of_a_copy_is_used_again_once_nobody_reads_it() -> None:
     copies: list[NDArray[np.int32]] = []
 
     def copy() -> None:
-        setting.sweeping.begin_copy(copies.append)
+        setting.sweeping.begin_copy(lambda copy, _: copies.append(copy))
         while setting.sweeping.turn():
             setting.update()
 
@@ -83,7 +83,7 @@ def test_the_memory_of_a_copy_is_used_again_once_nobody_reads_it() -> None:
     copy()
     assert copies[2] is copies[0]
     setting.sweeping.take_back(copies[2])
-    setting.sweeping.begin_copy(copies.append)
+    setting.sweeping.begin_copy(lambda copy, _: copies.append(copy))
     setting.sweeping.abort()
     copy()
     assert copies[3] is copies[0]
@@ -117,6 +117,19 @@ def test_a_bit_that_flips_is_found_by_this_scrub_or_the_next(tick: int) -> None:
     assert setting.sweeping.clean is False
 
 
+def test_where_memory_is_known_to_be_wrong_the_next_tick_looks_at_all_of_it() -> None:
+    setting = Setting()
+    for number in range(30):
+        setting.sweeping.pass_time(60.0 + 0.2 * number)
+    setting.state.lattice.coordinates[10] ^= 1 << 7  # which the scrub under way has passed
+    setting.sweeping.scrub_at_once(66.0)
+    assert setting.sweeping.pass_time(66.0) is False
+    assert not setting.sweeping.scrubbing
+    assert not setting.state.sweeps
+    setting.state.lattice.coordinates[10] ^= 1 << 7
+    assert setting.scrub(126.0)
+
+
 def test_a_frontier_that_does_not_add_up_to_the_digest_is_found_too() -> None:
     setting = Setting()
     setting.update()
@@ -131,7 +144,7 @@ def test_a_frontier_that_does_not_add_up_to_the_digest_is_found_too() -> None:
 def test_when_the_coordinates_are_replaced_neither_goes_on() -> None:
     setting = Setting()
     copies: list[NDArray[np.int32]] = []
-    setting.sweeping.begin_copy(copies.append)
+    setting.sweeping.begin_copy(lambda copy, _: copies.append(copy))
     setting.sweeping.turn()
     setting.sweeping.pass_time(60.0)
     setting.sweeping.abort()
@@ -140,7 +153,7 @@ def test_when_the_coordinates_are_replaced_neither_goes_on() -> None:
     assert not setting.sweeping.turn()
     assert (setting.sweeping.copying, setting.sweeping.scrubbing, copies) == (False, False, [])
     assert setting.scrub(61.0)  # from its beginning
-    setting.sweeping.begin_copy(copies.append)
+    setting.sweeping.begin_copy(lambda copy, _: copies.append(copy))
     while setting.sweeping.turn():
         setting.update()
     assert copies[0].tobytes() == setting.state.lattice.coordinates.tobytes()

@@ -1,0 +1,163 @@
+"""Whether an attempt may begin: all members are there, idle, and have the same replica.
+
+The head, the member with the lowest node id, judges it by what the others have told it; all others judge it
+by the same rules, to say what the ring waits for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from p2psgd.core.frontier import Origin
+from p2psgd.core.parts import Parts
+from p2psgd.core.peer import Peer
+from p2psgd.core.ring.order import Told, choose_order, is_chosen
+from p2psgd.core.ring.standing import Standings
+from p2psgd.wire.mode import Mode
+from p2psgd.wire.ring import RingState
+
+MEASURING_PATIENCES: Final = 2  # then the ring is formed by what is known
+NAMED_MAX: Final = 3  # of those who are waited for: a sentence is to be read
+
+
+class Formation:
+    """Of one replica."""
+
+    def __init__(self, parts: Parts, standings: Standings, mode: Mode) -> None:
+        self._parts = parts
+        self._standings = standings
+        self._dense = mode.dense
+        self._measured = mode.order == "measured"
+        self.begun = False  # an attempt of this run is known
+        self._founded: float | None = None  # since when this node knows a view
+
+    def hindrance(self, mine: RingState, now: float) -> str:
+        """Why no attempt can begin, in words that name who is waited for; empty if one can."""
+        parts, view = self._parts, self._parts.membership.view
+        if not view.number:
+            return "the run is not founded"
+        if self._founded is None:
+            self._founded = now
+        if parts.membership.stopping:
+            return "this node is leaving"
+        if not parts.ready:
+            return "this node is not ready"
+        if len(view.members) < 2:
+            alone = f"this is the only member of view {view.number}"
+            return f"a ring needs two nodes, and {alone}: start another node, or train in asynchronous mode"
+        return self._absent(now) or self._unready() or self._unlike(mine) or self._passive(mine, now)
+
+    def order(self, mine: RingState) -> tuple[Origin, ...]:
+        """Around the ring, by what is known now."""
+        members = self._parts.membership.view.members
+        return choose_order(members, self._told(mine) if self._measured else None)
+
+    def order_by(self, mine: RingState) -> str:
+        """What an order that is chosen now goes by, as far as this node knows: by node id, if nobody has
+        measured anything.
+        """
+        measured = self._measured and is_chosen(len(self._parts.membership.view.members))
+        return "measured" if measured and any(self._told(mine).values()) else "id"
+
+    def _told(self, mine: RingState) -> Told:
+        """What all members have measured."""
+        told = {each: told.state.links for each, told in self._standings.within(self._parts.membership.view)}
+        return {**told, self._parts.me: mine.links}
+
+    def linked_to(self) -> list[Origin]:
+        """Whom this node must be linked to: the head to all, all to the head and to their neighbours; to all
+        if anybody may become a neighbour.
+        """
+        if self._measured:
+            return self._parts.other_members
+        order = choose_order(self._parts.membership.view.members)
+        me = self._parts.me
+        if me not in order:
+            return []
+        if me == order[0]:
+            return list(order[1:])
+        place = order.index(me)
+        wanted = {order[0], order[place - 1], order[(place + 1) % len(order)]}
+        return sorted(wanted)
+
+    def _absent(self, now: float) -> str:
+        """By their own words: nobody vouches for another's standing."""
+        view = self._parts.membership.view
+        since = now - self._parts.timing.patience_s
+        silent = []
+        for member in self.linked_to():
+            told = self._standings.of(member, view)
+            if told is None or told.at < since or member not in self._parts.peers:
+                silent.append(member)
+        if silent and len(view.members) == 2:  # whatever two_nodes says: there is no ring of one
+            again = self._parts.name_of(silent[0])
+            return f"of two nodes both wait when they lose each other: start {again} again"
+        return f"{self._name(silent)} not heard in view {view.number}" if silent else ""
+
+    def _unready(self) -> str:
+        peers = self._members()
+        leaving = [peer.origin for peer in peers if peer.leaving]
+        unready = [peer.origin for peer in peers if not peer.ready]
+        if leaving:
+            return f"{self._name(leaving)} about to leave"
+        return f"{self._name(unready)} not ready" if unready else ""
+
+    def _unlike(self, mine: RingState) -> str:
+        """A dense round that changed no weight left no trace in the replica: whoever gave to it and does not
+        have its sums is to be given them first.
+        """
+        states = {each: told.state for each, told in self._standings.within(self._parts.membership.view)}
+        busy = [each for each, state in states.items() if state.running]
+        if busy:
+            return f"{self._name(busy)} still in an attempt"
+        other = [each.origin for each in self._members() if not self._is_same(each)]
+        if other:
+            return f"{self._name(other)} without the same replica yet"
+        states[self._parts.me] = mine
+        last = max(state.round for state in states.values())
+        behind = [each for each, state in states.items() if state.round == last - 1 and state.contributed]
+        if self._dense and behind:
+            return f"{self._name(behind)} without the sums of round {last} yet"
+        return ""
+
+    def _is_same(self, peer: Peer) -> bool:
+        frontier, told = self._parts.state.frontier, peer.status or {}
+        return len(told) == len(frontier) and all(
+            frontier.at(origin) == (row.sequence, row.digest) for origin, row in told.items()
+        )
+
+    def _passive(self, mine: RingState, now: float) -> str:
+        """The first attempt waits for all founders and their trainers, so that two runs of a recipe begin
+        alike; not for ever, since one of them may never come.
+        """
+        view, founders = self._parts.membership.view, self._parts.membership.founders
+        states = {each: told.state for each, told in self._standings.within(view)} | {self._parts.me: mine}
+        active = {each for each, state in states.items() if state.active}
+        assert self._founded is not None
+        self.begun |= any(state.round or state.attempt for state in states.values())
+        self.begun |= len(self._parts.state.frontier) > 0
+        if not self.begun and now - self._founded < self._parts.timing.gone_s:
+            if len(view.members) < founders:
+                left_s = self._parts.timing.gone_s - (now - self._founded)
+                who = f"{len(view.members)} of {founders} are members"
+                return f"round 1 waits for all founders: {who}, for {left_s:.0f} s more at most"
+            passive = [each for each in view.members if each not in active]
+            if passive:
+                return f"round 1 waits for all trainers, {self._name(passive)} without one yet"
+        patience_s = self._parts.timing.patience_s
+        if self._measured and not self.begun and now - self._founded < MEASURING_PATIENCES * patience_s:
+            blind = [each for each, state in states.items() if len(state.links) < len(view.members) - 1]
+            if blind:
+                return f"{self._name(blind)} still measuring its links"
+        return "" if active else "no node has a trainer yet"
+
+    def _members(self) -> list[Peer]:
+        view = self._parts.membership.view
+        return [peer for peer in self._parts.peers.values() if peer.origin in view]
+
+    def _name(self, members: list[Origin]) -> str:
+        """As the subject of what is the matter with them."""
+        names = ["this node" if each == self._parts.me else self._parts.name_of(each) for each in members]
+        more = [f"{len(names) - NAMED_MAX} more"] if len(names) > NAMED_MAX else []
+        named = names[:NAMED_MAX] + more
+        return f"{', '.join(named)} {'is' if len(named) == 1 else 'are'}"

@@ -1,0 +1,210 @@
+"""One bucket at one node of a dense ring: scatter-reduce and allgather [Baidu ring 2017].
+
+Sums are made in one order all around, so there is one right result to the bit: chunk c is share c, plus share
+c + 1, and so on round the circle, of those nodes that have a share. Where it is whole it is rounded to what
+travels, and from there it is copied.
+
+What a node sends at a hop is what it received at the hop before, with its share added; so what comes may wait
+in `sums` until the share is there, and is added then, piece by piece as it is sent. Memory is sent as it
+lies: a share until the sum that it went into has come back, a sum until it comes back whole, which takes that
+the right neighbour has read it.
+
+It knows no frames and no peers but by their faults. It keeps the CRC-32C of what it is to send, if that was
+found on the way, so that who sends it need not read all of it once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.core.ring.stream import Stream
+from p2psgd.errors import PeerError
+from p2psgd.wire import codec
+
+CHECKED_NUMBERS_MIN: Final = 1 << 12  # of fewer, remembering the CRC-32C costs more than finding it
+
+OnFinal = Callable[[int, int, int], None]  # numbers from .. to of the bucket are sums of so many shares
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """What is to be sent next: float32, or float16 as they travel."""
+
+    hop: int
+    offset: int
+    contributors: int
+    numbers: NDArray[np.float32] | NDArray[np.float16]
+    check: int | None  # their CRC-32C, if it is known
+
+
+class Reduction:
+    """`own`: whether this node has a share; None as long as it is to come."""
+
+    def __init__(
+        self,
+        shares: NDArray[np.float32],
+        sums: NDArray[np.float32],
+        *,
+        nodes: int,
+        place: int,
+        half: bool,
+        on_final: OnFinal,
+    ) -> None:
+        """`shares` and `sums` float32 (K,) of the bucket; `place` of `nodes` around the ring; `half`: float16
+        travels.
+        """
+        count = len(sums)
+        self.own: bool | None = None
+        self._shares = shares
+        self._sums = sums
+        self._nodes = nodes
+        self._half = half
+        self._on_final = on_final
+        self._in = Stream(count, nodes, place - 1)
+        self._added = Stream(count, nodes, place - 1)  # of what came: this node's share is in
+        self._out = Stream(count, nodes, place)
+        self._first = count * (place + 1) // nodes - count * place // nodes  # numbers that begin here
+        self._to_add = count - self._first  # numbers that come to be added to
+        self._contributors: dict[int, int] = {}  # by hop at which they came, of sums under way
+        self._total = 0  # of those that came whole
+        self._checks: dict[tuple[int, int, int], int] = {}  # CRC-32C of what is to be sent: hop, from, to
+
+    @property
+    def whole(self) -> bool:
+        """All sums are here."""
+        return self._in.over and self._added.passed == self._to_add
+
+    @property
+    def sent(self) -> bool:
+        """The right neighbour was sent all."""
+        return self._out.over
+
+    @property
+    def heard(self) -> int:
+        """So many nodes to the left are known to have given their share of this bucket, or none."""
+        return min(max(self._contributors, default=-1) + 1, self._nodes - 1)
+
+    # -- receiving
+
+    def check(self, hop: int, offset: int, count: int, contributors: int, others: int | None) -> None:
+        """PeerError unless these numbers are the next. `others`: how many shares but this node's are in the
+        sums of the round, if that is known.
+        """
+        numbers = f"numbers {offset} to {offset + count} at hop {hop}"
+        if self._in.over:
+            raise PeerError("ring", f"{numbers} came of a bucket that is whole")
+        start, end = self._in.rest()
+        if hop != self._in.hop or offset != start or count > end - start:
+            place = f"{start} to {end} belong at hop {self._in.hop}"
+            raise PeerError("ring", f"{numbers} came where {place}")
+        if hop < self._nodes - 1:
+            known = self._contributors.get(hop, contributors)
+            if hop == self._nodes - 2 and others is not None:
+                known = others
+            nobody = hop == self._nodes - 2 and not contributors and self.own is False
+            wrong = nobody or contributors > hop + 1 or contributors != known
+        else:
+            if self._in.passed - self._to_add + count > self._out.passed:
+                raise PeerError("ring", f"{numbers} came whole before this node's part in them was sent")
+            expected = contributors if others is None else others + bool(self.own)
+            wrong = not max(1, bool(self.own)) <= contributors <= self._nodes or contributors != expected
+        if wrong:
+            raise PeerError("ring", f"{numbers} cannot be sums of {contributors} shares")
+
+    def take(self, numbers: memoryview, contributors: int, checksum: int | None = None) -> None:
+        """Numbers that `check` has let pass, little-endian; their CRC-32C if it is known."""
+        hop, (start, _) = self._in.hop, self._in.rest()
+        end = start + len(numbers) // (2 if self._half else 4)
+        if hop >= self._nodes - 1:
+            self._total = contributors
+            self._store(numbers, start, end)
+            if checksum is not None and not self._half:
+                self._remember((hop + 1, start, end), checksum)
+            self._on_final(start, end, contributors)
+        else:
+            self._contributors[hop] = contributors
+            at_once = self.own is not None and self._added.passed == self._in.passed
+            if at_once and self.own and contributors and not self._half:
+                self._add(start, end, numbers)
+            else:
+                self._store(numbers, start, end)
+                if at_once:
+                    self._add(start, end)
+        self._in.advance(end - start)
+
+    def _remember(self, piece: tuple[int, int, int], check: int) -> None:
+        """The CRC-32C of what is to be sent: hop, from, to. Not of small pieces, or a neighbour that cuts
+        finely could fill the memory with them.
+        """
+        if piece[2] - piece[1] >= CHECKED_NUMBERS_MIN:
+            self._checks[piece] = check
+
+    def _store(self, numbers: memoryview, start: int, end: int) -> None:
+        if self._half:
+            self._sums[start:end] = np.frombuffer(numbers, "<f2")
+        else:
+            self._sums[start:end].data.cast("B")[:] = numbers
+
+    @property
+    def others(self) -> int | None:
+        """How many shares but this node's are in the sums, once that is known."""
+        if self._total:
+            return self._total - bool(self.own)
+        return self._contributors.get(self._nodes - 2)
+
+    # -- sending
+
+    def next_piece(self, numbers_max: int) -> Piece | None:
+        """What may be sent now, of at most so many numbers; None if there is nothing."""
+        known = self._first + self._in.passed - self._out.passed
+        if self.own is None or self._out.over or known <= 0:
+            return None
+        hop, (start, end) = self._out.hop, self._out.rest()
+        end = min(end, start + min(numbers_max, known))
+        if hop == 0:
+            contributors = int(self.own)
+            source = self._shares[start:end] if self.own else np.zeros(end - start, np.float32)
+        else:
+            if hop < self._nodes:
+                self._add_until(self._out.passed + end - start - self._first)
+            contributors = self._contributors[hop - 1] + self.own if hop < self._nodes else self._total
+            source = self._sums[start:end]
+        self._out.advance(end - start)
+        check = self._checks.pop((hop, start, end), None)
+        return Piece(hop, start, contributors, travelling(source, half=self._half), check)
+
+    def _add_until(self, passed: int) -> None:
+        """Have this node's share in the first `passed` numbers that came."""
+        while self._added.passed < min(passed, self._to_add):
+            start, end = self._added.rest()
+            self._add(start, min(end, start + passed - self._added.passed))
+
+    def _add(self, start: int, end: int, incoming: memoryview | None = None) -> None:
+        """Have this node's share in these sums, the next after `_added`: what came, or lies there already."""
+        hop, sums = self._added.hop, self._sums[start:end]
+        contributors = self._contributors[hop]
+        if self.own and not contributors:
+            sums[:] = self._shares[start:end]
+        elif self.own:
+            came = sums.data.cast("B") if incoming is None else incoming
+            check = codec.add_numbers(came, self._shares[start:end], sums)
+            if not self._half:
+                self._remember((hop + 1, start, end), check)
+        if hop == self._nodes - 2:
+            if self._half:
+                sums[:] = travelling(sums, half=True)
+            self._on_final(start, end, max(1, contributors + bool(self.own)))
+        self._added.advance(end - start)
+
+
+def travelling(numbers: NDArray[np.float32], *, half: bool) -> NDArray[np.float32] | NDArray[np.float16]:
+    """As they go through a link: the same memory, or rounded to float16."""
+    if not half:
+        return numbers
+    with np.errstate(all="ignore"):
+        return numbers.astype(np.float16)

@@ -1,0 +1,221 @@
+"""The result of a dense round for members that were cut off from it when others completed it.
+
+A round may be complete at one node and not at its neighbour when an attempt stops; nobody goes on then before
+all have it. The sums of the last completed round lie where they were made until the round after the next
+begins, so whoever has them can give them. What is taken is checked like a snapshot: the weights that come
+out must have the digest that the giver's STATUS tells.
+
+Whoever lacks more than one round takes a snapshot instead. Who gives is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from p2psgd.core.dense_memory import CHANGES, DenseMemory
+from p2psgd.core.effects import Alarm, Note
+from p2psgd.core.frontier import RING, Origin
+from p2psgd.core.parts import Parts
+from p2psgd.core.peer import Peer
+from p2psgd.core.ring import chunk_frames
+from p2psgd.core.ring.bucket import Bucket, Buckets, bucket_of
+from p2psgd.core.ring.chunk_frames import count_numbers, send_chunk
+from p2psgd.core.ring.next_weights import U64_MODULUS, NextWeights
+from p2psgd.core.ring.outgoing import declaration
+from p2psgd.core.ring.reduction import travelling
+from p2psgd.errors import PeerError
+from p2psgd.wire.frames import Body
+from p2psgd.wire.messages import RingBucket
+from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.ring import RESULT_HOP, RingChunkHeader, check_ring_chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Round `number`, completed in attempt `attempt` of `view`; its sums lie in half number % 2."""
+
+    view: int
+    attempt: int
+    number: int
+    contributors: int
+    buckets: tuple[Bucket, ...]
+
+    @property
+    def of_changes(self) -> bool:
+        """It changes the weights."""
+        return self.buckets[0].kind == CHANGES
+
+
+@dataclass(slots=True)
+class _Feed:
+    """A result on its way to a peer."""
+
+    peer: Peer
+    number: int
+    pieces: Iterator[None]  # each step sends one
+    moved: float
+
+
+@dataclass(slots=True)
+class _Intake:
+    """A result on its way in, of `giver`."""
+
+    giver: Origin
+    view: int
+    attempt: int
+    number: int
+    contributors: int
+    buckets: Buckets
+    taken: int = 0  # numbers of the last bucket
+
+    @property
+    def bucket_is_whole(self) -> bool:
+        """So the next may be declared."""
+        return not self.buckets.all or self.taken == self.buckets.all[-1].count
+
+
+class Results:
+    """Keeps one, gives it to any number of peers and takes one at a time."""
+
+    def __init__(self, parts: Parts, memory: DenseMemory, next_weights: NextWeights) -> None:
+        self._parts = parts
+        self._memory = memory
+        self._next_weights = next_weights
+        self._half = parse_mode(parts.state.spec.mode).half
+        self._kept: Result | None = None
+        self._feeds: dict[Origin, _Feed] = {}
+        self._intake: _Intake | None = None
+
+    def keep(self, result: Result) -> None:
+        """That of the last completed round."""
+        self._kept, self._intake = result, None
+        self._feeds.clear()
+
+    def withdraw(self) -> None:
+        """A new attempt begins: all members have the last round. It is kept all the same."""
+        self._intake = None
+        self._feeds.clear()
+
+    # -- giving
+
+    def give(self, peer: Peer, done: int, now: float) -> None:
+        """To a peer that lacks round `done` and only that, if it is here; again after a patience in which it
+        has taken nothing.
+        """
+        kept, feed = self._kept, self._feeds.get(peer.origin)
+        if kept is None or kept.number != done:
+            return
+        if feed is not None and feed.peer is peer and now - feed.moved < self._parts.timing.patience_s:
+            return
+        words = f"giving {peer.name} the result of round {done}, which it was cut off from"
+        self._parts.out.order(Note("result given", words, peer.origin.node))
+        self._feeds[peer.origin] = _Feed(peer, done, self._produce(peer, kept), now)
+        self.push(peer, now)
+
+    def push(self, peer: Peer, now: float) -> None:
+        """Go on while there is credit."""
+        feed = self._feeds.get(peer.origin)
+        while feed is not None and feed.peer is peer and peer.credit > 0:
+            try:
+                next(feed.pieces)
+            except StopIteration:
+                return
+            feed.moved = now
+
+    def _produce(self, peer: Peer, kept: Result) -> Iterator[None]:
+        out, sums = self._parts.out, self._memory.sums[kept.number % 2]
+        tag, count = (kept.view, kept.attempt), kept.contributors
+        for place, bucket in enumerate(kept.buckets):
+            out.say(
+                peer,
+                declaration(*tag, kept.number, place, bucket, hop=RESULT_HOP, contributors=count),
+            )
+            for start in range(0, bucket.count, chunk_frames.SEGMENT_NUMBERS):
+                end = min(start + chunk_frames.SEGMENT_NUMBERS, bucket.count)
+                header = RingChunkHeader(*tag, kept.number, place, RESULT_HOP, start, count)
+                numbers = sums[bucket.offset + start : bucket.offset + end]
+                send_chunk(out, peer, header, travelling(numbers, half=self._half))
+                yield
+
+    # -- taking
+
+    def hear_bucket(self, peer: Peer, message: RingBucket, done: int) -> None:
+        """A peer declares the next bucket of a result; the first begins anew. What is not wanted, or is not
+        what the peer's STATUS tells, is passed over.
+        """
+        if message.round != done + 1 or self._parts.quarantined or message.contributors < 1:
+            return
+        if message.bucket == 0:
+            numbers = len(self._memory.shares)
+            buckets = Buckets(self._parts.state.spec.weights, numbers)
+            tag = message.view, message.attempt, message.round, message.contributors
+            self._intake = _Intake(peer.origin, *tag, buckets)
+            self._next_weights.begin()
+        intake = self._intake
+        if intake is None or not _belongs(intake, peer, message.view, message.attempt, message.round):
+            return
+        if message.bucket != len(intake.buckets) or not intake.bucket_is_whole:
+            words = f"bucket {message.bucket} of a result came after {len(intake.buckets)} others"
+            raise PeerError("ring", f"{words}, the last with {intake.taken} numbers")
+        try:
+            intake.buckets.add(bucket_of(message))
+        except ValueError as error:
+            raise PeerError("ring", f"a result was refused: {error}") from None
+        intake.taken = 0
+        sequence = self._parts.state.frontier.sequence_after(message.view, message.round)
+        if message.kind == CHANGES and peer.has(RING) != sequence:
+            self._intake = None
+
+    def hear_chunk(
+        self, peer: Peer, header: RingChunkHeader, numbers: memoryview, body: Body, now: float
+    ) -> Result | None:
+        """The next numbers; the result once it is whole and right, to be completed at once."""
+        if self._parts.quarantined:
+            self._intake = None
+        intake = self._intake
+        if intake is None or not _belongs(intake, peer, header.view, header.attempt, header.round):
+            return None
+        count = count_numbers(numbers, half=self._half)
+        bucket = intake.buckets.all[-1]
+        place = len(intake.buckets) - 1, intake.taken, intake.contributors
+        end = header.offset + count
+        if (header.bucket, header.offset, header.contributors) != place or end > bucket.count:
+            words = f"numbers {header.offset} to {end} of bucket {header.bucket} of a result"
+            raise PeerError("ring", f"{words} came where {place[1]} of bucket {place[0]} belong")
+        check_ring_chunk(body)
+        target = self._memory.sums[intake.number % 2][bucket.offset + header.offset : bucket.offset + end]
+        target[:] = np.frombuffer(numbers, "<f2" if self._half else "<f4")
+        if bucket.kind == CHANGES:
+            self._next_weights.take(bucket.offset + header.offset, target, intake.contributors)
+        intake.taken += count
+        if not (intake.bucket_is_whole and intake.buckets.whole):
+            return None
+        self._intake = None
+        tag = intake.view, intake.attempt, intake.number, intake.contributors
+        result = Result(*tag, tuple(intake.buckets.all))
+        return result if self._is_right(peer, result, now) else None
+
+    def _is_right(self, peer: Peer, result: Result, now: float) -> bool:
+        """Its weights are those of the giver; PeerError if they are not, and those here are not to blame."""
+        if not result.of_changes:
+            return True
+        if not self._next_weights.is_sound(self._parts, now):
+            return False
+        row = (peer.status or {}).get(RING)
+        digest = (self._next_weights.digest - self._parts.state.lattice.initial_digest) % U64_MODULUS
+        sequence = self._parts.state.frontier.sequence_after(result.view, result.number)
+        if row is not None and row.sequence == sequence:
+            if row.digest == digest:
+                return True
+            words = f"the result of round {result.number} that {peer.name} gave does not make its weights"
+            self._parts.out.order(Alarm(words))
+            raise PeerError("digest", words)
+        return False
+
+
+def _belongs(intake: _Intake, peer: Peer, view: int, attempt: int, number: int) -> bool:
+    tag = intake.giver, intake.view, intake.attempt, intake.number
+    return tag == (peer.origin, view, attempt, number)

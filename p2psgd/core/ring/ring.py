@@ -1,0 +1,354 @@
+"""The ring of one replica: attempts begin, and stop as soon as anything is wrong.
+
+An attempt runs over replicas that are complete and the same at every member of the view; within it rounds
+follow each other without any agreement. It ends, for this node and soon for all, with the first of them that
+loses a neighbour, learns of another view or is not READY any more; then repair makes all members equal again
+as in asynchronous mode, and the head, the member with the lowest node id, begins the next attempt from the
+shares that are still there. What happens within a round is Rounds' business.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from p2psgd.core.dense_memory import DenseMemory, make_dense_memory
+from p2psgd.core.events import (
+    BucketShared,
+    RingBegun,
+    RingEvent,
+    RoundShared,
+    StatusReceived,
+)
+from p2psgd.core.frontier import Origin
+from p2psgd.core.parts import Parts
+from p2psgd.core.peer import Peer
+from p2psgd.core.ring.attempt import Attempt
+from p2psgd.core.ring.counters import RingCounters
+from p2psgd.core.ring.dense_rounds import DenseRounds
+from p2psgd.core.ring.formation import Formation
+from p2psgd.core.ring.laggards import Laggards
+from p2psgd.core.ring.lateness import Lateness
+from p2psgd.core.ring.opening import Opening
+from p2psgd.core.ring.rounds import Completed, OnComplete, Rounds
+from p2psgd.core.ring.sparse_rounds import SparseRounds
+from p2psgd.core.ring.standing import Standings
+from p2psgd.core.ring.waiting import FRESH_STATUSES, describe_wait
+from p2psgd.core.snapshot_taking import SnapshotTaking
+from p2psgd.core.statuses import Statuses
+from p2psgd.errors import PeerError
+from p2psgd.wire.messages import RingBegin, pack_order
+from p2psgd.wire.mode import Mode
+from p2psgd.wire.ring import ATTEMPT_MAX, ROUND_MAX, LinkRow, RingState, pack_ring_state
+
+U32_MAX: Final = 2**32 - 1
+
+
+def _make_rounds(parts: Parts, mode: Mode, memory: DenseMemory | None, on_complete: OnComplete) -> Rounds:
+    if mode.dense:
+        return DenseRounds(parts, memory or make_dense_memory(parts.state.spec.weights), on_complete)
+    return SparseRounds(parts, on_complete)
+
+
+class Ring:
+    """Of one replica in ring mode."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        statuses: Statuses,
+        taking: SnapshotTaking,
+        *,
+        mode: Mode,
+        memory: DenseMemory | None,
+        now: float,
+    ) -> None:
+        self.counters = RingCounters()
+        self.attempt: Attempt | None = None  # None while idle
+        self.order: tuple[int, ...] = ()  # node ids of the last attempt, around the ring,
+        self.order_by = mode.order  # and what that order goes by
+        self.since = now  # when the last round was completed, or the attempt began or ended
+        self.given_at = now  # when this node's share of the round under way was given
+        self._moved = now  # when a frame of a round came last, or left this node's memory
+        self.rounds: Rounds = _make_rounds(parts, mode, memory, self._complete)
+        self._parts = parts
+        self._statuses = statuses
+        self._taking = taking
+        self._standings = Standings()
+        self._formation = Formation(parts, self._standings, mode)
+        self._lateness = Lateness(parts, self._standings, self._formation, now)
+        self._view = parts.membership.view
+        self._number = 0  # of the last attempt in that view
+        self._measured = mode.order == "measured"
+        self._begin_due = now  # the head begins no attempt before
+        self._leaving = False
+        self._news: tuple[object, ...] = ()  # at the last look
+        self._opening = Opening(parts, self.rounds)
+        self._laggards = Laggards(parts, self._standings, self.rounds) if mode.dense else None
+        statuses.standing = lambda: pack_ring_state(self.state)
+
+    # -- what others look at
+
+    @property
+    def active(self) -> bool:
+        """This node has a trainer that takes part."""
+        return self._opening.active
+
+    @property
+    def running(self) -> bool:
+        """An attempt is under way here."""
+        return self.attempt is not None
+
+    @property
+    def done(self) -> int:
+        """The last completed round."""
+        return self.rounds.done
+
+    @property
+    def contributed(self) -> bool:
+        """This node's share of the round after `done` is given."""
+        return self.rounds.contributed
+
+    @property
+    def awake(self) -> float:
+        """Since when this node looks in time, and so hears in time."""
+        return self._lateness.awake
+
+    @property
+    def _has_rounds(self) -> bool:
+        """One was completed, so there have been trainers."""
+        return self.done > 0 or self._standings.rounds(self._view) > 0
+
+    @property
+    def missing(self) -> list[Origin]:
+        """Members whose share of the round under way has not come."""
+        return self.rounds.missing
+
+    @property
+    def state(self) -> RingState:
+        """What the next STATUS tells."""
+        same = self._view.number == self._parts.membership.view.number
+        return RingState(
+            attempt=self._number if same else 0,
+            round=self.rounds.done,
+            running=self.running and same,
+            active=self.active,
+            contributed=self.rounds.contributed,
+            links=self._links() if self._measured else (),
+        )
+
+    def _links(self) -> tuple[LinkRow, ...]:
+        measured = sorted(
+            (peer.origin.node, peer.round_trip_us, peer.bytes_per_s // 1024)
+            for peer in self._parts.peers.values()
+            if peer.round_trip_us
+        )
+        return tuple(LinkRow(node, *(min(each, U32_MAX) for each in figures)) for node, *figures in measured)
+
+    def waiting_for(self, now: float) -> str:
+        """Who is waited for and since when, or why the ring stands still; empty if nothing is to be said."""
+        if not self._standings.active(self._view, mine=self.active) and (self.running or self._has_rounds):
+            return ""  # nobody waits for a share of those who only follow, or whose trainers have finished
+        hindrance = "" if self.running else self._formation.hindrance(self.state, now)
+        return describe_wait(self, self._parts, self._standings, hindrance, now)
+
+    # -- the trainer
+
+    def change_trainer(self, active: bool, now: float) -> None:
+        """One came, or went."""
+        self._opening.change(active)
+        self.rounds.activate(active, now)
+        self._heed(now)
+        self._statuses.send_to_all(now)  # the others may wait for just that
+        self._opening.open(running=self.running)
+        self._try_to_begin(now)
+
+    def share(self, event: RoundShared | BucketShared, now: float) -> None:
+        """The trainer gives its share of a round, or a part of it."""
+        if not self._opening.accepts():
+            return
+        self.rounds.share(event, now)
+        self._heed(now)
+        if self._opening.given():
+            self.given_at = now
+            if now - self.since > FRESH_STATUSES * self._parts.timing.status_s:
+                self._statuses.send_to_all(now)  # or people would be told that this round waits for it
+
+    def _complete(self, completed: Completed, now: float) -> None:
+        self.counters.rounds += 1
+        self.since = now
+        if self._laggards is not None:
+            self._laggards.completed()
+        self._opening.completed(completed)
+        self._opening.open(running=self.running)
+
+    # -- what peers say
+
+    def hear(self, peer: Peer, event: StatusReceived | RingEvent, now: float) -> None:
+        """What a peer says; PeerError for what no honest one does."""
+        match event:
+            case StatusReceived():
+                self._hear_status(peer, event, now)
+            case RingBegun():
+                self._hear_begin(peer, event, now)
+            case _ if peer.origin in self._parts.membership.view:  # who was evicted has results of its own
+                self.rounds.hear(peer, event, now)
+                self._heed(now)
+
+    def _hear_status(self, peer: Peer, event: StatusReceived, now: float) -> None:
+        if event.ring is None:
+            raise PeerError("ring", f"{peer.name} tells no standing in the ring")
+        self._standings.hear(peer.origin, event.ring, event.view, now)
+        self._leave_if_told(now)
+        self._try_to_begin(now)
+
+    def _hear_begin(self, peer: Peer, event: RingBegun, now: float) -> None:
+        view, me = self._parts.membership.view, self._parts.me
+        if event.view != view.number or me not in view:
+            return
+        order = tuple(Origin(node, view.lives[node]) for node in event.order if node in view.lives)
+        right = order[:1] == view.members[:1] and (self._measured or order == view.members)
+        if not right or sorted(order) != list(view.members) or len(order) != len(event.order):
+            raise PeerError("ring", f"an order came that is none of view {view.number}'s members")
+        if event.attempt > ATTEMPT_MAX or event.round > ROUND_MAX:
+            words = f"attempt {event.attempt} with round {event.round} is told, which cannot be"
+            raise PeerError("ring", words)
+        place = order.index(me)
+        if place == 0 or order[place - 1] != peer.origin:
+            raise PeerError("ring", f"{peer.name} is not to pass on to this node that an attempt begins")
+        if event.attempt > self._number:
+            self.stop("later", now)
+            self._start(Attempt(view.number, event.attempt, order, place), event.round, event.digest, now)
+
+    def drained(self, peer: Peer, now: float) -> None:
+        """There is credit again."""
+        self._moved = now
+        self.rounds.drained(peer, now)
+        self._heed(now)
+
+    def leave(self, now: float) -> None:
+        """This node has said GOODBYE."""
+        self._leaving = True
+        self.stop("leaving", now)
+
+    def unlink(self, peer: Origin, now: float) -> None:
+        """A link is gone: without a neighbour's this node is out of the attempt."""
+        self._standings.forget(peer)
+        if self.attempt is not None and peer in (self.attempt.left, self.attempt.right):
+            self.stop("link", now)
+
+    # -- time
+
+    def look(self, now: float) -> None:
+        """After every event: does what holds an attempt together still hold?"""
+        view = self._parts.membership.view
+        if view is not self._view:
+            self.stop("view", now, tell=False)  # who enters a view tells everybody anyway
+            self._view, self._number = view, 0
+            self._try_to_begin(now)
+        elif self.running and not self._is_fit():
+            self.stop("unready", now)
+
+    def pass_time(self, now: float) -> None:
+        """Whom to wish out, and what is due."""
+        self._leave_if_told(now)
+        if self._is_stuck(now):
+            self.stop("stuck", now)
+        self._parts.late = self._lateness.look(self.state, self.rounds.missing, now)
+        self._opening.open(running=self.running)  # the log was full
+        self._tell_news(now)
+        if self._laggards is not None and not self.running:
+            self._laggards.serve(now)
+        still = self.waiting_for(now) if not self.running else ""
+        self._parts.standstill = still if now - self.since > self._parts.timing.patience_s else ""
+        self._try_to_begin(now)
+
+    def _is_stuck(self, now: float) -> bool:
+        """Nobody is waited for and yet nothing comes: something of this round has been lost on its way."""
+        if not (self.running and self.rounds.contributed):
+            return False
+        quiet_s = now - max(self._moved, self.since, self.given_at)
+        given = self._standings.all_given(self._number, self.rounds.done, self._view)
+        return quiet_s > self._parts.timing.silence_s and given
+
+    def _tell_news(self, now: float) -> None:
+        """While idle the others wait for just that, as long as a STATUS is apart from the next."""
+        news = self._parts.ready, self._parts.state.frontier.version, self.state
+        if not self.running and news != self._news:
+            self._statuses.send_to_all(now)
+        self._news = news
+
+    # -- attempts
+
+    def _try_to_begin(self, now: float) -> None:
+        """If this node is the head: begin the next attempt as soon as all can take part."""
+        parts, view = self._parts, self._parts.membership.view
+        if self.running or now < self._begin_due or not view.members or view.members[0] != parts.me:
+            return
+        if view is not self._view or not self._is_fit() or self._formation.hindrance(self.state, now):
+            return
+        self._begin_due = now + parts.timing.status_s
+        number = 1 + max(self._number, self._standings.attempts(view))
+        first = 1 + max(self.rounds.done, self._standings.rounds(view))
+        attempt = Attempt(view.number, number, self._formation.order(self.state), 0)
+        self._start(attempt, first, parts.state.lattice.digest, now)
+
+    def _is_fit(self) -> bool:
+        """This node can take part: its replica is complete and stays so."""
+        return self._parts.ready and self._taking.donor is None and not self._leaving
+
+    def _start(self, attempt: Attempt, first: int, digest: int, now: float) -> None:
+        parts = self._parts
+        self.attempt, self._number = attempt, attempt.number
+        self.order = tuple(member.node for member in attempt.order)
+        self.order_by = self._formation.order_by(self.state)
+        self.since = now
+        self.counters.attempts += 1
+        self._formation.begun = True
+        parts.in_step = True
+        right = parts.peers.get(attempt.right)
+        if right is None or attempt.left not in parts.peers:
+            self.stop("link", now)
+        elif not self._is_fit():
+            self.stop("unready", now)
+        elif parts.state.lattice.digest != digest or not self.rounds.fits(first):
+            self.stop("unlike", now)  # something came in since it told what it has
+        elif self._standings.quitter(attempt.number, self._view) is not None:
+            self.stop("told", now)
+        else:
+            if attempt.right != attempt.order[0]:
+                begin = RingBegin(
+                    view=attempt.view,
+                    attempt=attempt.number,
+                    round=first,
+                    order=pack_order(self.order),
+                    digest=digest,
+                )
+                parts.out.say(right, begin)
+            self.given_at = now
+            if self._laggards is not None:
+                self._laggards.begin()
+            self.rounds.begin(attempt, first, now)
+            self._heed(now)
+            self._opening.open(running=self.running)
+
+    def _heed(self, now: float) -> None:
+        if self.rounds.wish_to_stop:
+            self.stop("refused", now)
+
+    def _leave_if_told(self, now: float) -> None:
+        if self.attempt is None or self._view is not self._parts.membership.view:
+            return
+        if self._standings.quitter(self.attempt.number, self._view) is not None:
+            self.stop("told", now)
+
+    def stop(self, why: str, now: float, *, tell: bool = True) -> None:
+        """The attempt, if there is one, is over here; what this node gave stays for the next."""
+        if self.attempt is None:
+            return
+        self.attempt = None
+        self.since = now
+        self.counters.stops[why] += 1
+        self._parts.in_step = False
+        self.rounds.stop()
+        if tell:
+            self._statuses.send_to_all(now, always=True)

@@ -1,0 +1,251 @@
+"""Attempts begin at the head and end everywhere; what comes of another one does no harm."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+import pytest
+
+from p2psgd.core.events import CheckpointDue, RingBegun, RoundShared, StatusReceived, UpdateReceived
+from p2psgd.core.frontier import Origin
+from p2psgd.wire.frames import FrameType
+from p2psgd.wire.messages import FrontierRow
+from p2psgd.wire.ring import RingState
+from p2psgd.wire.update import pack_update, parse_update
+from tests.core.cluster import Cluster, by_origin, sample_update, status_of
+from tests.core.ring.cluster import RingCluster
+
+
+@pytest.fixture
+def cluster() -> RingCluster:
+    cluster = RingCluster(3)
+    cluster.start()
+    cluster.run(2)
+    return cluster
+
+
+def begun(cluster: RingCluster, source: int = 0, **changes: object) -> RingBegun:
+    """Attempt 2, as node 1 hears it from the head."""
+    replica = cluster.replica(1)
+    fields = {
+        "view": 1,
+        "attempt": 2,
+        "round": 3,
+        "order": (1, 2, 3),
+        "digest": replica.lattice.digest,
+    }
+    return RingBegun(cluster.replica(source).me, **{**fields, **changes})  # type: ignore[arg-type]
+
+
+def number_of(cluster: RingCluster, node: int) -> int:
+    attempt = cluster.ring(node).attempt
+    return 0 if attempt is None else attempt.number
+
+
+def test_a_later_attempt_takes_the_place_of_the_one_under_way(cluster: RingCluster) -> None:
+    cluster.share(0, 1)
+    cluster.settle()
+    cluster.give(1, begun(cluster))
+    assert number_of(cluster, 1) == 2
+    assert cluster.ring(1).counters.stops["later"] == 1
+    assert cluster.ring(1).contributed
+    assert FrameType.RING_BEGIN in cluster.on_its_way(1, 2)
+    assert not cluster.drops
+
+
+@pytest.mark.parametrize("attempt", [1, 0])
+def test_an_attempt_that_is_not_later_is_ignored(cluster: RingCluster, attempt: int) -> None:
+    cluster.give(1, begun(cluster, attempt=attempt))
+    assert number_of(cluster, 1) == 1
+    assert not cluster.drops
+
+
+def test_a_round_that_is_complete_here_is_not_run_again(cluster: RingCluster) -> None:
+    cluster.give(1, begun(cluster, round=2))
+    assert number_of(cluster, 1) == 0
+    assert cluster.ring(1).counters.stops["unlike"] == 1
+    assert cluster.ring(1).done == 2
+    assert FrameType.RING_BEGIN not in cluster.on_its_way(1, 2)
+    assert not cluster.drops
+
+
+@pytest.mark.parametrize("view", [2, 0])
+def test_an_attempt_of_another_view_is_ignored(cluster: RingCluster, view: int) -> None:
+    cluster.give(1, begun(cluster, view=view, order=(1, 2, 9)))
+    assert number_of(cluster, 1) == 1
+    assert not cluster.drops
+
+
+@pytest.mark.parametrize(
+    ("source", "changes", "words"),
+    [
+        (0, {"order": (1, 2)}, "none of view 1's members"),
+        (0, {"order": (1, 2, 3, 4)}, "none of view 1's members"),
+        (0, {"order": (1, 2, 9)}, "none of view 1's members"),
+        (0, {"order": (2, 3, 1)}, "none of view 1's members"),
+        (2, {}, "is not to pass on"),
+        (0, {"order": (1, 3, 2)}, "none of view 1's members"),
+        (0, {"round": 2**32}, "cannot be"),
+        (0, {"attempt": 2**62 + 1}, "cannot be"),
+    ],
+)
+def test_an_attempt_that_cannot_have_been_begun_so_is_refused(
+    cluster: RingCluster, source: int, changes: dict[str, object], words: str
+) -> None:
+    cluster.give(1, begun(cluster, source, **changes))
+    assert [(number, drop.reason) for number, drop in cluster.drops] == [(1, "ring")]
+    assert words in cluster.drops[0][1].words
+    assert number_of(cluster, 1) == 1
+
+
+def test_who_has_another_replica_stops_the_attempt_for_all(cluster: RingCluster) -> None:
+    cluster.give(1, begun(cluster, digest=7))
+    assert number_of(cluster, 1) == 0
+    assert cluster.ring(1).counters.stops["unlike"] == 1
+    assert FrameType.RING_BEGIN not in cluster.on_its_way(1, 2)
+    cluster.settle()
+    assert cluster.running() == set()
+    cluster.pass_time(3.0)
+    assert [number_of(cluster, node) for node in range(3)] == [3, 3, 3]
+    cluster.run()
+    cluster.assert_all_at(3)
+
+
+def test_a_former_life_s_updates_come_in_before_the_next_attempt() -> None:
+    """They are on the disk of a node that comes back, and nobody else has them."""
+    cluster = RingCluster(3)
+    cluster.start()
+    cluster.run(2)
+    cluster.share(0, 1, 2)
+    cluster.stuck = {(2, 0)}
+    cluster.settle()
+    assert cluster.rounds() == [2, 2, 3]
+    cluster.stuck.clear()
+    cluster.give(2, CheckpointDue())
+    cluster.kill(2)
+    cluster.pass_time(12.0)
+    cluster.run(2, nodes={0, 1})
+    cluster.boot(2, from_disk=True)
+    cluster.link_all()
+    cluster.attach(2)
+    cluster.pass_time(15.0)
+    assert cluster.running() == {0, 1, 2}, cluster.waits()
+    assert cluster.replica(0).frontier.sequence(Origin(3, 1)) == 3
+    cluster.run(2)
+    cluster.assert_converged()
+
+
+def test_an_update_that_comes_in_an_attempt_is_not_taken(cluster: RingCluster) -> None:
+    header, payload = sample_update(cluster)
+    header.node, header.incarnation = 77, 1
+    before = cluster.replica(1).lattice.digest
+    cluster.give(1, UpdateReceived(cluster.replica(0).me, pack_update(header, payload)))
+    assert cluster.replica(1).lattice.digest == before
+    assert not cluster.drops
+
+
+def test_nobody_may_know_more_updates_of_this_node_than_it_gave(cluster: RingCluster) -> None:
+    cluster.share(1)
+    me = cluster.replica(1).me
+    given = cluster.replica(1).parts.given
+    assert given is not None
+    assert given.last == 3
+    right = given.parts[-1].header.digest
+    for sequence, digest, refused in ((3, right, False), (3, right + 1, True), (4, right, True)):
+        row = FrontierRow(*me, sequence, digest)
+        standing = RingState(1, 3, running=True, active=True, contributed=False)
+        event = StatusReceived(cluster.replica(0).me, by_origin([row]), 1, 0, True, [], [], 0, standing)
+        cluster.give(1, event)
+        assert [drop.reason for _, drop in cluster.drops] == ["identity"] * refused
+        cluster.drops.clear()
+
+
+def test_own_updates_are_taken_back_only_as_they_were_given() -> None:
+    cluster = RingCluster(3)
+    cluster.start()
+    cluster.share(1)
+    cluster.cut(0, 1)
+    cluster.settle()
+    assert cluster.running() == set()
+    given = cluster.replica(1).parts.given
+    assert given is not None
+    right = given.parts[0].body
+    other = bytearray(right)
+    other[32] ^= 1  # the mini-batch
+    cluster.give(1, UpdateReceived(cluster.replica(2).me, bytes(other[:60]) + right[60:]))
+    assert [drop.reason for _, drop in cluster.drops] == ["checksum"]
+    cluster.give(1, UpdateReceived(cluster.replica(2).me, right))
+    assert len(cluster.drops) == 1
+    assert cluster.replica(1).sequence == 1
+    assert cluster.delivered[1] == 0  # its trainer has it
+
+
+def test_an_own_update_that_came_back_changed_is_refused_by_its_digest() -> None:
+    cluster = RingCluster(3)
+    cluster.start()
+    cluster.share(1, updates=2)
+    cluster.cut(0, 1)
+    cluster.settle()
+    given = cluster.replica(1).parts.given
+    assert given is not None
+    for part in given.parts:
+        header, payload = parse_update(part.body, cluster.spec.weights)
+        other = pack_update(replace(header, step=header.step + 1), bytes(payload))
+        cluster.give(1, UpdateReceived(cluster.replica(2).me, other))
+    words = [f"update {sequence} of this node came back other than it was made" for sequence in (1, 2)]
+    assert [(drop.reason, drop.words) for _, drop in cluster.drops] == [("digest", each) for each in words]
+    assert cluster.alarms == words
+    assert cluster.replica(1).sequence == 0
+
+
+def test_own_updates_that_come_back_out_of_order_are_asked_for_again() -> None:
+    cluster = RingCluster(3)
+    cluster.start()
+    cluster.share(1, updates=2)
+    cluster.cut(0, 1)
+    cluster.settle()
+    given = cluster.replica(1).parts.given
+    assert given is not None
+    for part, applied in ((given.parts[1], 0), (given.parts[0], 1), (given.parts[1], 2)):
+        cluster.give(1, UpdateReceived(cluster.replica(2).me, part.body))
+        assert cluster.replica(1).sequence == applied
+    assert not cluster.drops
+
+
+def test_a_share_that_nobody_asked_for_is_refused(cluster: RingCluster) -> None:
+    cluster.share(1)
+    before = cluster.replica(1).parts.given
+    cluster.give(1, RoundShared(9, (cluster.update(1),)))
+    assert cluster.replica(1).parts.given is before
+    assert [number for number, _ in cluster.refused] == [1]
+    assert "round 3 has one of this node" in cluster.refused[0][1]
+    cluster.run()
+    cluster.assert_all_at(3)
+
+
+def test_a_ring_hears_no_status_without_a_standing(cluster: RingCluster) -> None:
+    cluster.give(1, status_of(cluster.replica(0).me, [], view=1))
+    assert [drop.reason for _, drop in cluster.drops] == ["ring"]
+
+
+def test_an_asynchronous_run_hears_no_frame_of_a_ring() -> None:
+    cluster = Cluster(2)
+    cluster.found()
+    cluster.give(1, RingBegun(cluster.replica(0).me, 1, 1, 1, (1, 2), 0))
+    assert [drop.reason for _, drop in cluster.drops] == ["ring"]
+
+
+def test_a_round_of_which_something_was_lost_is_run_again_in_another_attempt(cluster: RingCluster) -> None:
+    """No peer that follows the rules loses a frame; a wrong bit in what says where one belongs does."""
+    cluster.share(*sorted(cluster.open))
+    kept = [frame for frame in cluster.queues[1, 2] if FrameType(frame[4]) is not FrameType.RING_UPDATE]
+    assert len(kept) < len(cluster.queues[1, 2])
+    cluster.queues[1, 2] = deque(kept)
+    cluster.settle()
+    assert min(cluster.rounds()) == 2
+    cluster.pass_time(2 * cluster.replica(0).timing.silence_s)
+    assert cluster.rounds() == [3, 3, 3]
+    assert any(cluster.ring(number).counters.stops["stuck"] for number in range(3))
+    cluster.run(2)
+    cluster.assert_all_at(5)
