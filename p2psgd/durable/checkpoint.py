@@ -268,7 +268,8 @@ def _check(found: Checkpoint) -> None:
     """What the hash does not prove: that it holds what a replica can go on from."""
     if codec.digest_coordinates(found.coordinates, found.spec.key) != found.digest:
         raise CheckpointError("its coordinates do not have its digest")
-    if max(int(found.coordinates.max()), -int(found.coordinates.min())) > codec.COORDINATE_MAX:
+    largest = 0 if found.spec.dense else max(int(found.coordinates.max()), -int(found.coordinates.min()))
+    if largest > codec.COORDINATE_MAX:
         raise CheckpointError(f"a coordinate of it is beyond {codec.COORDINATE_MAX}")
     if found.trainer is not None and not is_finite(found.trainer.residual):
         raise CheckpointError("its residual is not finite")

@@ -132,7 +132,7 @@ def render_entry(entry: Entry) -> str:
         f"run {label}{numerals.counted(meta.spec.weights, 'weight')} in "
         f"{numerals.counted(len(meta.tensors), 'tensor')}, quantum 2^{meta.quantum_log2}, mode "
         f"{printable(meta.mode)}, fingerprint {meta.fingerprint}",
-        f"replica digest {meta.digest:016x} after {numerals.counted(_updates(meta), 'update')}:",
+        f"replica digest {meta.digest:016x} after {_applied(meta)}:",
         *(
             f"  {row.node:016x} incarnation {row.incarnation}: {numerals.counted(row.sequence, 'update')}, "
             f"{numerals.counted(row.mini_batch, 'mini-batch', 'mini-batches')}, "
@@ -157,7 +157,12 @@ def _trainer_line(meta: CheckpointMeta) -> str:
 
 
 def _updates(meta: CheckpointMeta) -> int:
-    return sum(row.sequence for row in meta.rows)
+    """Of all origins; in a dense ring, which has no updates, rounds."""
+    return sum(row.mini_batch if meta.spec.dense else row.sequence for row in meta.rows)
+
+
+def _applied(meta: CheckpointMeta) -> str:
+    return numerals.counted(_updates(meta), "round" if meta.spec.dense else "update")
 
 
 def _time(meta: CheckpointMeta) -> str:

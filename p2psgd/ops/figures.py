@@ -77,6 +77,7 @@ class NodeFigures:
     updates_applied: int
     indices_sent: int
     update_bytes: int
+    ring_round: int | None  # the last complete one; None: not in ring mode
     peers: tuple[PeerFigures, ...]
 
     @property
@@ -92,7 +93,7 @@ class NodeFigures:
 
 def node_figures(status: Status) -> NodeFigures:
     """Read one status; accepts any subset of the keys (contract: docs of `p2psgd status --json`)."""
-    trainer, updates, run = (section(status, key) for key in ("trainer", "updates", "run"))
+    trainer, updates, run, ring = (section(status, key) for key in ("trainer", "updates", "run", "ring"))
     state = printable(status.get("state", "starting"))
     finished = bool(trainer.get("finished")) and state in ("serving", "waiting for a trainer")
     return NodeFigures(
@@ -110,6 +111,7 @@ def node_figures(status: Status) -> NodeFigures:
         updates_applied=whole(updates, "applied"),
         indices_sent=whole(updates, "indices_sent"),
         update_bytes=whole(updates, "bytes"),
+        ring_round=whole(ring, "round") if ring else None,
         peers=tuple(_peer(peer) for peer in status.get("peers") or ()),
     )
 

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from p2psgd.ops import numerals
 from p2psgd.ops.figures import LOST, NodeFigures, Status, node_figures, shared_notes
+from p2psgd.ops.ring_text import ring_words
 
 WIDE = 112  # columns from which there is room for whole words in the headings
 LAG_VECTOR_NODES_WIDE = (
@@ -38,6 +39,7 @@ HEADINGS = (
     ("compression", "compr"),
     ("lag", "lag"),
 )
+RING_HEADINGS = (*HEADINGS[:-1], ("round", "round"))  # in a round nobody is ahead of anybody
 
 
 def live_table(statuses: Sequence[Status], *, title: str, width: int) -> RenderableType:
@@ -47,20 +49,23 @@ def live_table(statuses: Sequence[Status], *, title: str, width: int) -> Rendera
     """
     nodes = [node_figures(status) for status in statuses]
     wide = width >= WIDE
-    vector = 1 < len(nodes) <= (LAG_VECTOR_NODES_WIDE if wide else LAG_VECTOR_NODES)
+    ring = ring_words(statuses)
+    vector = not ring and 1 < len(nodes) <= (LAG_VECTOR_NODES_WIDE if wide else LAG_VECTOR_NODES)
     padding = (0, 2 if wide else 1, 0, 0)
     table = Table(box=None, pad_edge=False, padding=padding)
-    for place, headings in enumerate(HEADINGS):
+    for place, headings in enumerate(HEADINGS if not ring else RING_HEADINGS):
         table.add_column(headings[0 if wide else 1], justify="left" if place < 2 else "right", no_wrap=True)
     for node in nodes:
         lag = _lag_vector(node, nodes) if vector else _lag_most(node, nodes)
+        if ring:
+            lag = (numerals.grouped if wide else numerals.short)(node.ring_round)
         table.add_row(
             Text(node.node), Text(node.state, style=_style(node)), *map(Text, _figures(node, wide)), Text(lag)
         )
     notes = [Text(note, style="red" if LOST in note else "yellow") for note in shared_notes(nodes)]
-    return Group(
-        Text(title, style="bold"), table, *notes, Text(_legend(wide=wide, vector=vector), style="dim")
-    )
+    legend = Text(_legend(wide=wide, vector=vector, ring=bool(ring)), style="dim")
+    around = [Text(ring, style="bold")] if ring else []
+    return Group(Text(title, style="bold"), table, *around, *notes, legend)
 
 
 def _style(node: NodeFigures) -> str:
@@ -106,15 +111,16 @@ def _brief(lag: int | None) -> str:
     return str(lag) if lag < 1_000 else f"{lag // 1_000}k"
 
 
-def _legend(*, wide: bool, vector: bool) -> str:
+def _legend(*, wide: bool, vector: bool, ring: bool) -> str:
     batch = "" if wide else "batch: mini-batches trained; smp/s: samples a second; "
     names = (
         ("updates in", "updates out", "bits/index", "compression") if wide else ("in", "out", "bits", "compr")
     )
-    lag = "each peer, in the order of the rows," if vector else "the slowest peer"
+    who = "each peer, in the order of the rows," if vector else "the slowest peer"
+    lag = "round: the last that is complete" if ring else f"lag: own updates that {who} has not acknowledged"
     return (
         f"{batch}{names[0]}: updates applied from peers; {names[1]}: own updates, each goes to every peer; "
         f"{names[2]}: bits sent per changed weight, headers included; "
         f"{names[3]}: size of the gradients as float32 / bytes sent to one peer; "
-        f"lag: own updates that {lag} has not acknowledged"
+        f"{lag}"
     )

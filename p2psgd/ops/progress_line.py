@@ -14,6 +14,7 @@ from p2psgd.ops.figures import (
     total_bits_per_index,
     total_compression_ratio,
 )
+from p2psgd.ops.ring_text import ring_words
 
 
 def progress_line(statuses: Sequence[Status]) -> str:
@@ -30,8 +31,9 @@ def progress_line(statuses: Sequence[Status]) -> str:
     facts += [f"compression {numerals.times(ratio)}"] if ratio is not None else []
     gone = {node.node for node in nodes if node.state == LOST}
     lag = max((peer.lag or 0 for node in live for peer in node.peers if peer.node not in gone), default=0)
-    facts += [f"largest lag {lag}"] if lag else []
-    return "; ".join([", ".join(filter(None, facts)), *shared_notes(nodes)])
+    ring = ring_words(statuses)
+    facts += [f"largest lag {lag}"] if lag and not ring else []
+    return "; ".join(filter(None, [", ".join(filter(None, facts)), ring, *shared_notes(nodes)]))
 
 
 def _states(nodes: Sequence[NodeFigures]) -> list[str]:

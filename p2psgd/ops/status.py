@@ -15,6 +15,7 @@ from p2psgd.core.replica import Replica
 from p2psgd.identity import Identity
 from p2psgd.net.mesh import Mesh
 from p2psgd.ops.replication import Replication, describe_replication
+from p2psgd.ops.ring_status import describe_ring
 
 ROWS_MAX: Final = 128  # peers and origins listed one by one: a status must fit into one datagram,
 ERROR_MAX: Final = 300  # and so must what peers say of themselves, in characters
@@ -57,6 +58,7 @@ def describe_node(
         "plaintext": True,
         **_describe_replica(replica),
         **({} if vitals.replication is None else describe_replication(vitals.replication)),
+        "ring": describe_ring(replica, vitals.now),
         "events": vitals.events,
         "bytes": {
             "sent": 0 if mesh is None else mesh.bytes_sent,
@@ -94,7 +96,7 @@ def _describe_replica(replica: Replica | None) -> dict[str, Any]:
             "two_nodes": spec.two_nodes,
         },
         "digest": f"{replica.lattice.digest:016x}",
-        "coordinate_max": replica.lattice.magnitude_max,
+        "coordinate_max": None if spec.dense else replica.lattice.magnitude_max,
         "origins_total": len(replica.frontier),
         "frontier": [
             {

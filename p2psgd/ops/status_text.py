@@ -19,6 +19,8 @@ from p2psgd.ops.figures import (
     whole,
 )
 from p2psgd.ops.replication_text import log_words, replication_lines
+from p2psgd.ops.ring_text import ring_lines
+from p2psgd.ops.step_split import describe_steps, steps_words
 
 COORDINATE_MAX = 2**24  # from here on float32 no longer holds every multiple of the quantum
 LABEL_WIDTH = 12
@@ -34,6 +36,8 @@ def render_status(status: Status) -> str:
         *_line("run", _run(status)),
         *_line("listens", _listens(status)),
         *_line("trainer", _trainer(status, node)),
+        *_line("steps", _steps(status)),
+        *(line for label, text in ring_lines(status) for line in _line(label, text)),
         *_line("updates", _updates(status, node)),
         *_line("traffic", _traffic(status)),
         *_line("log", log_words(section(status, "log"))),
@@ -101,6 +105,11 @@ def _trainer(status: Status, node: NodeFigures) -> str:
     return ", ".join(facts)
 
 
+def _steps(status: Status) -> str:
+    steps = describe_steps([section(status, "trainer")])
+    return f"{numerals.grouped(steps['steps'])}, each {steps_words(steps)}" if steps else ""
+
+
 def _updates(status: Status, node: NodeFigures) -> str:
     updates = section(status, "updates")
     facts = [
@@ -138,10 +147,10 @@ def recording_words(recording: Status) -> str:
 def _replica(status: Status) -> str:
     if not status.get("digest"):
         return ""
-    largest = whole(status, "coordinate_max")
-    return (
-        f"digest {printable(status['digest'])}; largest coordinate {largest:,} of at most {COORDINATE_MAX:,}"
-    )
+    digest = f"digest {printable(status['digest'])}"
+    if status.get("coordinate_max") is None:  # in a dense ring: coordinates are bit patterns
+        return digest
+    return f"{digest}; largest coordinate {whole(status, 'coordinate_max'):,} of at most {COORDINATE_MAX:,}"
 
 
 def _dropped(status: Status) -> str:

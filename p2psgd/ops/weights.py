@@ -18,6 +18,7 @@ from p2psgd.ipc.control_client import ControlClient
 from p2psgd.ipc.datagrams import close_descriptors
 from p2psgd.ipc.requests import ReplicaRequest
 from p2psgd.ipc.segments import Access, map_segment
+from p2psgd.wire.weights import weights_of
 
 Weights = dict[str, NDArray[np.float32]]
 
@@ -39,22 +40,21 @@ def export_weights(client: ControlClient, path: Path) -> tuple[int, str]:
         coordinates = map_segment(descriptors[0], np.int32, answer.weights, Access.SEALED)
     finally:
         close_descriptors(descriptors)
-    write_weights(path, coordinates, tensors=answer.tensors, quantum_log2=answer.quantum_log2)
+    values = weights_of(coordinates, mode=answer.mode, quantum_log2=answer.quantum_log2)
+    write_weights(path, values, tensors=answer.tensors)
     return answer.weights, f"{answer.digest:016x}"
 
 
 def write_weights(
     path: Path,
-    coordinates: NDArray[np.int32],
+    values: NDArray[np.float32],
     *,
     tensors: Sequence[tuple[str, tuple[int, ...]]],
-    quantum_log2: int,
 ) -> None:
-    """Write what the coordinates are worth, by tensor: as safetensors if `path` ends so, else as .npz.
+    """Write weights float32 (P,) by tensor: as safetensors if `path` ends so, else as .npz.
 
     The file appears whole or not at all. UsageError if it cannot be written.
     """
-    values = (coordinates * 2.0**quantum_log2).astype(np.float32)
     weights, start = {}, 0
     for name, shape in tensors:
         size = math.prod(shape)

@@ -17,6 +17,7 @@ from p2psgd.core.tail import UnreadableTailError
 from p2psgd.durable.checkpoint import TrainerState, read_checkpoint, read_meta, write_checkpoint
 from p2psgd.errors import CheckpointError
 from p2psgd.wire import codec
+from p2psgd.wire.messages import FrontierRow
 from tests.durable.states import ME, SPEC, Life, assert_same, checkpoint, trainer_state
 
 NOT_FINITE = (np.nan, np.inf, -np.inf)
@@ -222,7 +223,7 @@ def test_the_residual_may_lie_behind_on_purpose(path: Path) -> None:
 
 def test_a_run_of_tensors_with_odd_names_keeps_them(path: Path) -> None:
     tensors = (("residual", (2,)), ("__metadata__", (1,)), ('"/\\ü\n', (3,)), ("tail", ()))
-    spec = RunSpec(tensors, -4, "ring", "", b"x" * 32, "stall")
+    spec = RunSpec(tensors, -4, "ring-sparse", "", b"x" * 32, "stall")
     coordinates = np.arange(7, dtype=np.int32)
     state = dataclasses.replace(
         checkpoint(updates=0, trainer=False),
@@ -234,3 +235,28 @@ def test_a_run_of_tensors_with_odd_names_keeps_them(path: Path) -> None:
     assert_same(read_checkpoint(path), state)
     with safe_open(path, framework="np") as file:
         assert file.get_tensor('coordinates/"/\\ü\n').tolist() == [3, 4, 5]
+
+
+def test_weights_of_a_dense_ring_come_back_bit_by_bit(path: Path) -> None:
+    spec = RunSpec((("w", (4, 2)),), -20, "ring-dense", "", b"x" * 32, "stall")
+    weights = np.array([1e30, -3e38, 1e-45, -0.0, 0.1, -1, 2, 3], np.float32)
+    coordinates = weights.view(np.int32)
+    state = dataclasses.replace(
+        checkpoint(updates=0, trainer=False),
+        spec=spec,
+        coordinates=coordinates,
+        rows=[FrontierRow(0, 0, 3 << 32 | 12, 99, durable=3 << 32 | 12, mini_batch=12)],
+        digest=codec.digest_coordinates(coordinates, spec.key),
+    )
+    meta = write_checkpoint(path, state)
+    found = read_checkpoint(path)
+    assert_same(found, state)
+    assert found.coordinates.view(np.float32).tobytes() == weights.tobytes()
+    [row] = meta.rows
+    assert (row.sequence, row.mini_batch) == (3 << 32 | 12, 12)
+
+
+def test_a_mode_that_is_not_known_cannot_be_kept(path: Path) -> None:
+    spec = RunSpec((("w", (8,)),), -20, "ring-ternary", "", b"x" * 32, "stall")
+    with pytest.raises(CheckpointError, match="mode 'ring-ternary' is not known; the modes are async, ring-"):
+        write_checkpoint(path, dataclasses.replace(checkpoint(updates=0, trainer=False), spec=spec))

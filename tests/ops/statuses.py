@@ -40,6 +40,37 @@ def trainer(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
+def ring(**changes: Any) -> dict[str, Any]:
+    """Return the ring's part of a status."""
+    return {
+        "round": 1_234,
+        "payload": "sparse",
+        "order_by": "id",
+        "order": ["node-0", "node-1", "node-2"],
+        "nodes": 3,
+        "attempt": 2,
+        "running": True,
+        "active": True,
+        "contributed": True,
+        "waiting_for": "",
+        "since_s": 0.1,
+        "links": [],
+    } | changes
+
+
+def split(**changes: Any) -> dict[str, Any]:
+    """Return what a trainer says of 1,000 steps of 10 ms."""
+    return {
+        "steps": 1_000,
+        "computing_s": 6.0,
+        "waiting_s": 3.0,
+        "adding_s": 0.3,
+        "sending_s": 0.7,
+        "daemon_adding_s": 0.0,
+        "daemon_sending_s": 0.0,
+    } | changes
+
+
 def status(node: str = "node-0", **changes: Any) -> dict[str, Any]:
     """Return one node's status: 1,000 mini-batches of 80,000 weights, 100 indices of 12 bits in each."""
     return {
@@ -59,6 +90,7 @@ def status(node: str = "node-0", **changes: Any) -> dict[str, Any]:
             "tensors": 8,
             "label": "speech",
         },
+        "ring": None,
         "listen": "127.0.0.1:7000",
         "plaintext": True,
         "digest": "0123456789abcdef",

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from p2psgd.ops.live_table import live_table
-from tests.ops.statuses import peer, status, trainer
+from tests.ops.statuses import peer, ring, status, trainer
 
 NAMES = ["node-0", "node-1", "node-2", "node-3"]
 
@@ -86,3 +86,19 @@ def test_a_node_that_has_not_answered_yet_has_a_row() -> None:
 def test_square_brackets_are_no_markup() -> None:
     lines = draw([status("node-0", waits="for [bold]node-1[/bold]")], 80)
     assert "node-0: for [bold]node-1[/bold]" in lines
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_in_a_ring_the_round_stands_in_the_place_of_the_lag(width: int) -> None:
+    statuses = [status(name, ring=ring(round=1_230 + place)) for place, name in enumerate(NAMES)]
+    statuses[2]["ring"] |= {"waiting_for": "round 1233 has waited for 2.5 s for node-1", "since_s": 2.5}
+    lines = draw(statuses, width)
+    assert lines[1].split()[-1] == "round"
+    assert [row(lines, name)[-1].replace(",", "") for name in NAMES] == ["1230", "1231", "1232", "1233"]
+    text = " ".join(" ".join(lines).split())
+    assert (
+        "round 1,233; ring node-0 > node-1 > node-2; node-2: round 1233 has waited for 2.5 s for node-1"
+        in text
+    )
+    assert "lag" not in text
+    assert "round: the last that is complete" in text

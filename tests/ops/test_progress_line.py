@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from p2psgd.ops.progress_line import progress_line
-from tests.ops.statuses import peer, status, trainer
+from tests.ops.statuses import peer, ring, status, trainer
 
 
 def test_sums_and_ranges_over_the_nodes() -> None:
@@ -27,3 +27,8 @@ def test_nobody_waits_for_a_lost_node() -> None:
     line = progress_line([status(peers=[peer("node-1", lag=500)]), lost])
     assert line.startswith("1 training, 1 lost, mini-batch 1,000, ")
     assert "lag" not in line
+
+
+def test_a_ring_is_told_with_its_round_and_without_lags() -> None:
+    line = progress_line([status(ring=ring(), peers=[peer("node-1", lag=7)])])
+    assert line.endswith("compression 2133x; round 1,234; ring node-0 > node-1 > node-2")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from p2psgd.ops.status_text import render_status
-from tests.ops.statuses import peer, status, trainer
+from tests.ops.statuses import peer, ring, split, status, trainer
 
 
 def line(text: str, label: str) -> str:
@@ -78,3 +78,14 @@ def test_control_characters_are_escaped() -> None:
     text = render_status(status(peers=[peer("\x1b[31mnode", error="a\nb")], alarms=["\x07"]))
     assert "\x1b" not in text
     assert "a\\nb" in text
+
+
+def test_a_ring_and_the_parts_of_a_step_have_lines_of_their_own() -> None:
+    text = render_status(status(ring=ring(), trainer=trainer(**split())))
+    assert line(text, "steps") == (
+        "steps       1,000, each 10 ms: computing 60 %, waiting 30 %, adding 3 %, sending 7 %"
+    )
+    assert (
+        line(text, "ring")
+        == "ring        sparse, round 1,234 is complete, attempt 2 of this view is under way"
+    )

@@ -43,7 +43,7 @@ def test_the_weights_of_a_node_are_exported_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["npz", "safetensors"])
 def test_tensors_keep_their_names_whatever_they_are(tmp_path: Path, suffix: str) -> None:
     path, tensors = tmp_path / f"weights.{suffix}", (("file", (2,)), ("a/b c", ()), ("allow_pickle", (1, 1)))
-    write_weights(path, np.array([-8, 1, 2, 3], np.int32), tensors=tensors, quantum_log2=-2)
+    write_weights(path, np.array([-2.0, 0.25, 0.5, 0.75], np.float32), tensors=tensors)
     weights = safetensors.numpy.load_file(path) if suffix == "safetensors" else dict(np.load(path))
     assert weights["file"].tolist() == [-2.0, 0.25]
     assert weights["a/b c"].shape == ()
