@@ -4,6 +4,7 @@ code.
 
 from __future__ import annotations
 
+import enum
 import json
 import logging
 import sys
@@ -42,6 +43,28 @@ def common(version: Annotated[bool, typer.Option("--version", help="Print the ve
         raise typer.Exit
 
 
+class ModeWord(enum.StrEnum):
+    """--mode"""
+
+    ASYNC = "async"
+    RING = "ring"
+
+
+class PayloadWord(enum.StrEnum):
+    """--payload"""
+
+    SPARSE = "sparse"
+    DENSE = "dense"
+    DENSE_FLOAT16 = "dense-float16"
+
+
+class OrderWord(enum.StrEnum):
+    """--order"""
+
+    ID = "id"
+    MEASURED = "measured"
+
+
 PatienceOption = Annotated[
     float,
     typer.Option(
@@ -51,9 +74,40 @@ PatienceOption = Annotated[
 ]
 RecipeOption = Annotated[str, typer.Option(help="Built-in recipe (speech, digits) or a TOML file.")]
 StepsOption = Annotated[
-    int | None, typer.Option(min=1, help="Mini-batches of each node; default: as the recipe says.")
+    int | None,
+    typer.Option(min=1, help="Mini-batches of each node, or rounds of a ring; default: as the recipe says."),
 ]
-SecondsOption = Annotated[float | None, typer.Option(min=1.0, help="Train for so long instead.")]
+SecondsOption = Annotated[
+    float | None,
+    typer.Option(
+        min=1.0,
+        help="Train for so long instead; in a ring every node goes by its own clock, so that such a run, "
+        "other than one of --steps or epochs, is never the same twice.",
+    ),
+]
+ModeOption = Annotated[
+    ModeWord | None,
+    typer.Option(
+        help="async: nobody waits; ring: in rounds, all in step (default: as the recipe says, else async)."
+    ),
+]
+PayloadOption = Annotated[
+    PayloadWord | None,
+    typer.Option(
+        help="What goes around the ring: coded updates, or whole gradients as float32 or float16 "
+        "(default: sparse)."
+    ),
+]
+OrderOption = Annotated[
+    OrderWord | None, typer.Option(help="The ring's order: by node id, or as measured (default: id).")
+]
+OverlapOption = Annotated[
+    bool,
+    typer.Option(
+        "--overlap/--no-overlap",
+        help="In a dense ring: add up layers that are whole while others are computed.",
+    ),
+]
 RecordOption = Annotated[
     Path | None,
     typer.Option(help="Write every update applied to this new file, for `p2psgd recording`."),
@@ -132,18 +186,28 @@ def train(
         float | None,
         typer.Option(help="Unix time at which --seconds began (for a restart)."),
     ] = None,
+    mode: ModeOption = None,
+    payload: PayloadOption = None,
+    order: OrderOption = None,
+    overlap: OverlapOption = True,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Write what this trainer does when here, for Perfetto (ui.perfetto.dev)."),
+    ] = None,
 ) -> None:
     """Train with the built-in numpy trainer on this machine's daemon."""
     from p2psgd.trainer.loop import train as run_trainer
-    from p2psgd.trainer.recipe import load_recipe
+    from p2psgd.trainer.recipe import Told, load_recipe
 
     _exclusive(steps, seconds)
     run_trainer(
-        load_recipe(recipe),
+        load_recipe(recipe, Told(mode, payload, order)),
         share=None if share is None else parse_share(share),
         steps=steps,
         seconds=seconds,
         started=started,
+        trace=trace,
+        overlap=overlap,
     )
 
 
@@ -165,9 +229,18 @@ def local(
     patience: PatienceOption = 5.0,
     record: RecordOption = None,
     record_bytes: RecordBytesOption = None,
+    mode: ModeOption = None,
+    payload: PayloadOption = None,
+    order: OrderOption = None,
+    overlap: OverlapOption = True,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Write what the first node does when here, for Perfetto (ui.perfetto.dev)."),
+    ] = None,
 ) -> None:
     """Run a whole cluster of real daemons and trainers on this machine, and prove its replicas equal."""
     from p2psgd.local import run_local
+    from p2psgd.trainer.recipe import Told
 
     _exclusive(steps, seconds)
     _check_patience(patience)
@@ -183,6 +256,9 @@ def local(
         patience_s=patience,
         record=record,
         record_bytes=_record_limit(record, record_bytes),
+        told=Told(mode, payload, order),
+        trace=trace,
+        overlap=overlap,
         console=Console(),
     )
     raise typer.Exit(code)
@@ -258,6 +334,7 @@ def main() -> NoReturn:
         code = ExitCode(int(app(args=sys.argv[1:] or ["--help"], standalone_mode=False) or 0))
     except CommandLineError as error:
         words = cast(Any, error).format_message().removesuffix(".")
+        words = words.replace(": Value error, ", ": ", 1)  # typer's, of an option with a few words
         code = _complain(f"{words} (see --help)", ExitCode.USAGE)
     except typer.Abort:
         code = _complain("interrupted", ExitCode.FAILED)

@@ -54,9 +54,11 @@ def export(
     from p2psgd.ipc.paths import default_state_directory
     from p2psgd.ops.checkpoints import open_store, read_whole
     from p2psgd.ops.weights import check_weights_name, write_weights
+    from p2psgd.wire.weights import weights_of
 
     check_weights_name(file)
     found = read_whole(open_store(state or default_state_directory()), number)
     spec = found.spec
-    write_weights(file, found.coordinates, tensors=spec.tensors, quantum_log2=spec.quantum_log2)
+    values = weights_of(found.coordinates, mode=spec.mode, quantum_log2=spec.quantum_log2)
+    write_weights(file, values, tensors=spec.tensors)
     print_text(f"{spec.weights} weights with digest {found.digest:016x} written to {file}")

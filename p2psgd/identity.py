@@ -63,6 +63,16 @@ def claim_identity(state: Path, *, name: str | None) -> Identity:
         raise
 
 
+def lay_down_id(state: Path, *, node: int, name: str) -> None:
+    """Choose the id of the node whose state directory this is, unless it has one already.
+
+    For a harness that wants the same nodes in every run. OSError if the file cannot be written.
+    """
+    path = state / "node.json"
+    if not path.exists():
+        _write(path, {"node": f"{node:016x}", "name": name, "incarnation": 0})
+
+
 def _begin_life(state: Path, lock: int, name: str | None) -> Identity:
     path = state / "node.json"
     known = _read(path)

@@ -20,7 +20,7 @@ from p2psgd.core.events import NodeStopping
 from p2psgd.discovery.hosts import Hosts, find_hosts
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.identity import claim_identity
-from p2psgd.net.drain import DRAIN_TIMEOUT_S, deliver_rest, leave
+from p2psgd.net.drain import DRAIN_TIMEOUT_S, deliver_rest, end_round, leave
 from p2psgd.net.listening import bind, warn_of_plaintext
 from p2psgd.node_control import NodeControl
 from p2psgd.node_options import NodeOptions
@@ -172,6 +172,8 @@ class Node:
         run = self.run
         if run is None:
             return
+        run.trainer_changed(active=False)
+        await end_round(run.replica)
         lost = await deliver_rest(run.replica, run.mesh, run.stopped_nodes)
         run.handle(NodeStopping())
         without = await run.keeper.finish(DRAIN_TIMEOUT_S)

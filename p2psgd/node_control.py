@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.events import OwnUpdateMade, RemovalAsked
+from p2psgd.core.events import BucketShared, OwnUpdateMade, RemovalAsked, RoundShared
 from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates, name_run
 from p2psgd.discovery.hosts import Address, Hosts
 from p2psgd.errors import ExitCode, P2psgdError, TrainerError
 from p2psgd.identity import Identity
 from p2psgd.ipc.control_server import ControlServer
-from p2psgd.ipc.host import OwnUpdate, TrainerState
+from p2psgd.ipc.host import Bucket, OwnUpdate, Share, TrainerState
 from p2psgd.ipc.paths import SOCKET_NAME
 from p2psgd.ipc.proposal import RunProposal
 from p2psgd.node_options import NodeOptions
@@ -66,9 +66,12 @@ class NodeControl:
         if self._node.run is not None:
             known = self._node.run.replica.spec
             if spec.fingerprint != known.fingerprint:
+                this, other = (
+                    name_run(run.fingerprint, run.label, run.mode if known.mode != spec.mode else "")
+                    for run in (known, spec)
+                )
                 raise TrainerError(
-                    f"this node takes part in run {name_run(known.fingerprint, known.label)}, this "
-                    f"trainer is for run {name_run(spec.fingerprint, spec.label)}: start it with the "
+                    f"this node takes part in run {this}, this trainer is for run {other}: start it with the "
                     "recipe of that run, or give its own run another node, with another --state"
                 )
             self.trainer.came()
@@ -127,8 +130,19 @@ class NodeControl:
         run = self._known_run()
         for update in updates:
             self._node.accounts.count(update)
-            run.handle(OwnUpdateMade(update.mini_batch, update.step, update.payload, update.words))
+            run.handle(_event_of(update))
         run.regulation.regulate()
+
+    def shared(self, share: Share | Bucket) -> None:
+        run = self._known_run()
+        match share:
+            case Bucket():
+                fields = (share.kind, share.offset, share.count, share.name, share.shape)
+                run.handle(BucketShared(*fields))
+            case Share():
+                for update in share.updates:
+                    self._node.accounts.count(update)
+                run.handle(RoundShared(share.mini_batch, tuple(map(_event_of, share.updates))))
 
     def trainer_state(self, state: TrainerState) -> None:
         self._known_run().keeper.trainer_state(state)
@@ -138,9 +152,11 @@ class NodeControl:
 
     def trainer_attached(self, pid: int) -> None:
         self.trainer.attached(pid)
+        self._known_run().trainer_changed(active=True)
 
     def trainer_left(self, *, finished: bool, words: str) -> None:
         self.trainer.left(finished=finished, words=words)
+        self._known_run().trainer_changed(active=False)
 
     # -- ControlHost: questions
 
@@ -191,3 +207,7 @@ class NodeControl:
         )
         replica, mesh = (None, None) if run is None else (run.replica, run.mesh)
         return describe_node(node.identity, vitals, replica, mesh)
+
+
+def _event_of(update: OwnUpdate) -> OwnUpdateMade:
+    return OwnUpdateMade(update.mini_batch, update.step, update.payload, update.words)

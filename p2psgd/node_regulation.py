@@ -12,6 +12,7 @@ from p2psgd.ops.event_log import EventLog
 from p2psgd.ops.link_speeds import LinkSpeeds
 from p2psgd.ops.replication import SlowLink, StallFigures
 from p2psgd.ops.stall import Stall
+from p2psgd.wire.mode import parse_mode
 
 
 class Regulation:
@@ -27,6 +28,7 @@ class Regulation:
         self._stall = Stall(events)
         self._speeds = LinkSpeeds(patience_s=replica.timing.patience_s)
         self._told_ready = False
+        self._ring = parse_mode(replica.spec.mode).ring
 
     @property
     def held_up(self) -> bool:
@@ -37,7 +39,8 @@ class Regulation:
         """Let the trainer go on, or hold it up."""
         self.congested = not self.draining and self._replica.congested(time.monotonic())
         waits = not self.draining and self.held_up
-        self._control.pause_outbox(paused=self.congested or waits)
+        # in a ring the trainer gives one share at a time, and waits until the round is complete
+        self._control.pause_outbox(paused=not self._ring and (self.congested or waits))
         self._stall.update(self._replica.waiting_for() if waits else "", time.monotonic())
         if not (self._replica.ready and self._told_ready):
             self._told_ready = self._replica.ready

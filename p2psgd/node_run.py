@@ -20,12 +20,15 @@ from p2psgd.core.effects import (
     Halt,
     NextTurn,
     Note,
+    OpenRound,
     ReadCheckpoint,
     Record,
+    RefuseShare,
     Reload,
     ReportDrained,
     SaveVotes,
     Send,
+    SendNumbers,
     WriteCheckpoint,
 )
 from p2psgd.core.events import (
@@ -35,6 +38,7 @@ from p2psgd.core.events import (
     LinkDrained,
     LinkOpened,
     TimePassed,
+    TrainerChanged,
     TurnPassed,
 )
 from p2psgd.core.frontier import Origin
@@ -47,16 +51,18 @@ from p2psgd.ipc.control_server import ControlServer
 from p2psgd.keeper import Keeper
 from p2psgd.net.greeting import make_greeting
 from p2psgd.net.mesh import Mesh
+from p2psgd.net.probing import Probing
 from p2psgd.net.refusals import Refusals
 from p2psgd.node_options import NodeOptions
 from p2psgd.node_regulation import Regulation
+from p2psgd.node_rounds import NodeRounds
 from p2psgd.opening import Opened
 from p2psgd.ops.accounts import Accounts
 from p2psgd.ops.frame_store import FrameFile
 from p2psgd.ops.journal import Journal
 from p2psgd.ops.observe import observe_replication
 from p2psgd.ops.replication import Replication
-from p2psgd.wire.frames import FrameType
+from p2psgd.wire.frames import Body, FrameType
 
 log = logging.getLogger("p2psgd.node")
 
@@ -85,6 +91,7 @@ class NodeRun:
         self._control = control
         self._fail = fail
         spec, me, timing = opened.spec, identity.origin, Timing(options.patience_s)
+        self.rounds = NodeRounds(spec, control)
         store = _make_store(options)
         if opened.trainer is not None:
             control.restore(opened.trainer)
@@ -101,12 +108,15 @@ class NodeRun:
             log_budget_bytes=options.log_budget_bytes,
             store=store,
             store_budget_bytes=options.store_budget_bytes,
+            dense=self.rounds.memory,
         )
         self.replica.parts.names |= {**opened.names, me.node: identity.name}
         journal.events.names = self.replica.parts.names.get
         self.regulation = Regulation(self.replica, control, journal.events)
         greeting = make_greeting(spec, me, identity.name)
         self.mesh = Mesh(self, greeting, options.patience_s, time.monotonic)
+        measured = self.rounds.mode.order == "measured"
+        self.probing = Probing(self.mesh, self.handle, timing=timing, now=time.monotonic, wanted=measured)
         self.refusals = Refusals(options.patience_s, linked_now=lambda: bool(self.mesh.links), fail=fail)
         accounts.begin(spec, me, mini_batches=0 if opened.trainer is None else opened.trainer.mini_batches)
         log.info(
@@ -125,6 +135,7 @@ class NodeRun:
             log_capacity=self.replica.log.capacity,
         )
         self.regulation.look_at_links()
+        self.probing.pass_time(idle=self.replica.ring is not None and not self.replica.ring.running)
         others = sum(not dialler.ourselves for dialler in self.mesh.diallers)
         self.replica.membership.founders = 1 + others
         self.regulation.regulate()
@@ -133,6 +144,9 @@ class NodeRun:
 
     def handle(self, event: Event) -> None:
         """Tell the replica what has happened, and do what it orders."""
+        if self.rounds.mode.ring:
+            self._handle_in_ring(event)
+            return
         for effect in self.replica.handle(event, time.monotonic()):
             match effect:
                 case Send():
@@ -147,6 +161,38 @@ class NodeRun:
                     self.mesh.drop(effect.peer, effect.reason, effect.words)
                 case _:
                     self._carry_out(effect)
+
+    def _handle_in_ring(self, event: Event) -> None:
+        """The same, with a watch in hand."""
+        rounds, mesh = self.rounds, self.mesh
+        for effect in rounds.time_taking(event, self.replica.handle):
+            match effect:
+                case SendNumbers():
+                    rounds.time_sending(mesh.send_numbers, effect.peer, effect.head, effect.numbers)
+                case Send():
+                    rounds.time_sending(mesh.send, effect.peer, effect.frame)
+                case ReportDrained():
+                    mesh.report_drained(effect.peer)
+                case Record():
+                    self._record(effect)
+                case Deliver():
+                    self._control.deliver(effect.body)
+                case Drop():
+                    mesh.drop(effect.peer, effect.reason, effect.words)
+                case _:
+                    self._carry_out(effect)
+
+    def trainer_changed(self, *, active: bool) -> None:
+        """In ring mode: whether this node's trainer takes part in rounds from now on."""
+        if self.rounds.mode.ring and active != self.rounds.active:
+            self.rounds.active = active
+            if active:
+                self.rounds.begin()
+            self.handle(TrainerChanged(active))
+
+    def _open_round(self, effect: OpenRound) -> None:
+        assert self.replica.ring is not None
+        self.rounds.open(effect, done=self.replica.ring.done)
 
     def _carry_out(self, effect: Effect) -> None:
         """What the replica orders rarely."""
@@ -166,6 +212,10 @@ class NodeRun:
             case Reload():
                 self._control.replica_replaced()
                 self.regulation.replica_replaced()
+            case OpenRound():
+                self._open_round(effect)
+            case RefuseShare():
+                self._control.refuse_share(effect.words)
             case Halt():
                 self._halt(effect)
 
@@ -209,22 +259,27 @@ class NodeRun:
         self.refusals.linked()
         self.stopped_nodes.discard(peer.node)
         self.handle(LinkOpened(peer, name))
+        self.probing.link_opened(peer)
         self._journal.events.write("link", f"linked with {name}", peer.node)  # whose name is known now
 
     def link_replaced(self, peer: Origin, name: str) -> None:
         self.handle(LinkOpened(peer, name))
+        self.probing.link_opened(peer)
 
     def link_closed(self, peer: Origin, words: str) -> None:
         self._journal.events.write("lost", f"lost the link: {words}", peer.node)
+        self.probing.link_closed(peer)
         self.handle(LinkClosed(peer))
         self.regulation.regulate()
 
     def link_drained(self, peer: Origin) -> None:
         self.handle(LinkDrained(peer))
 
-    def frame_received(self, peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> None:
+    def frame_received(self, peer: Origin, frame_type: FrameType, body: Body) -> None:
         event = event_of(peer, frame_type, body)
         if event is None:
+            if frame_type is FrameType.PROBE:
+                self.probing.hear(peer, body)
             return
         self.handle(event)
         if frame_type is FrameType.STATUS:

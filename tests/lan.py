@@ -21,14 +21,17 @@ def command(*arguments: str) -> None:
 
 
 class Lan:
-    """`hosts` namespaces with the addresses 10.77.0.1, 10.77.0.2, ...; each link carries `rate` both ways."""
+    """`hosts` namespaces with the addresses 10.77.0.1, 10.77.0.2, ...; each link carries `rate` both ways,
+    and up to `burst` bytes at once.
+    """
 
-    def __init__(self, hosts: int, *, rate: str) -> None:
+    def __init__(self, hosts: int, *, rate: str, burst: str = "64kb") -> None:
         self._prefix = f"p2psgd{os.getpid()}"
-        self._rate = rate
+        self._rate, self._burst = rate, burst
         self.hosts = [f"{self._prefix}h{number}" for number in range(hosts)]
         self.addresses = [f"10.77.0.{number + 1}" for number in range(hosts)]
         self._bridge = f"{self._prefix}br"
+        self._shaped_apart: dict[int, set[int]] = {}  # by host, to whom its rate is one of their own
 
     def __enter__(self) -> Self:
         try:
@@ -62,9 +65,39 @@ class Lan:
 
     def set_rate(self, number: int, rate: str) -> None:
         """What a host's cable carries from now on, each way, such as "1mbit"."""
-        shape = ("root", "tbf", "rate", rate, "burst", "64kb", "latency", "50ms")
+        shape = ("root", "tbf", "rate", rate, "burst", self._burst, "latency", "50ms")
         for namespace, device in ((self._bridge, f"v{number}"), (self.hosts[number], "eth0")):
             command("tc", "-n", namespace, "qdisc", "replace", "dev", device, *shape)
+        self._shaped_apart.pop(number, None)
+
+    def set_pair(self, one: int, other: int, rate: str) -> None:
+        """What passes between two hosts from now on, each way, until `set_rate` of them."""
+        for here, there in ((one, other), (other, one)):
+            tc, eth0 = ("tc", "-n", self.hosts[here]), ("dev", "eth0")
+            rest = ("burst", self._burst, "quantum", "60000")
+            if here not in self._shaped_apart:
+                self._shaped_apart[here] = set()
+                command(*tc, "qdisc", "replace", *eth0, "root", "handle", "1:", "htb", "default", "1")
+                command(
+                    *tc,
+                    "class",
+                    "add",
+                    *eth0,
+                    *("parent", "1:"),
+                    *("classid", "1:1"),
+                    "htb",
+                    "rate",
+                    self._rate,
+                    *rest,
+                )
+            own = f"1:{there + 2}"
+            command(
+                *tc, "class", "replace", *eth0, "parent", "1:", "classid", own, "htb", "rate", rate, *rest
+            )
+            if there not in self._shaped_apart[here]:
+                self._shaped_apart[here].add(there)
+                match = ("u32", "match", "ip", "dst", f"{self.addresses[there]}/32", "flowid", own)
+                command(*tc, "filter", "add", *eth0, "parent", "1:", "protocol", "ip", *match)
 
     def _build(self) -> None:
         for namespace in (self._bridge, *self.hosts):

@@ -12,7 +12,7 @@ import msgpack
 from pydantic import Field, ValidationError
 
 from p2psgd.errors import TrainerError
-from p2psgd.ipc.requests import COUNT_MAX, Strict, unpack_datagram
+from p2psgd.ipc.requests import COUNT_MAX, ModeWord, Strict, unpack_datagram
 
 ANSWER_BYTES_MAX = (
     160 * 1024
@@ -29,6 +29,7 @@ class ReplicaAnswer(Strict):
     """A copy of the replica, int32 (weights,), comes with it in a memfd."""
 
     weights: Count
+    mode: str
     quantum_log2: int
     tensors: tuple[tuple[str, tuple[Count, ...]], ...]
     digest: U64
@@ -44,8 +45,8 @@ class ReloadAnswer(Strict):
 class AttachAnswer(Strict):
     """All that a trainer must know.
 
-    With it come [weights, residual, inbox, outbox, counters, wake_trainer, wake_daemon], and after them the
-    state that the script kept (script_state.py) if there is one.
+    With it come [weights, residual, inbox, outbox, counters, wake_trainer, wake_daemon], in a dense ring
+    [shares, sums], and at last the state that the script kept (script_state.py) if there is one.
     """
 
     generation: Annotated[int, Field(ge=1, le=2**32 - 1)]
@@ -53,6 +54,7 @@ class AttachAnswer(Strict):
     share: tuple[int, int] | None
     weights: Annotated[int, Field(ge=1)]
     quantum_log2: int
+    mode: ModeWord
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
     indices_max: Annotated[int, Field(ge=1)]
     inbox_bytes: Annotated[int, Field(ge=8)]
@@ -75,10 +77,18 @@ def pack_answer(fields: dict[str, Any]) -> bytes:
     return datagram
 
 
-def pack_refusal(words: str) -> bytes:
-    """The datagram that refuses a request, or the last words before the daemon closes a connection."""
-    refusal: bytes = msgpack.packb({"ok": False, "error": words[:ERROR_CHARACTERS_MAX]})
+def pack_refusal(words: str, *, share: bool = False) -> bytes:
+    """The datagram that refuses a request, or the last words before the daemon closes a connection; `share`:
+    because of what the trainer gave to a round.
+    """
+    fields = {"ok": False, "error": words[:ERROR_CHARACTERS_MAX]}
+    refusal: bytes = msgpack.packb({**fields, "share": True} if share else fields)
     return refusal
+
+
+def refuses_share(datagram: bytes) -> bool:
+    """Whether these last words are about what the trainer gave to a round."""
+    return unpack_datagram(datagram, bytes_max=ANSWER_BYTES_MAX).get("share") is True
 
 
 def parse_answer(datagram: bytes, *, lists: bool = False) -> tuple[dict[str, Any], str | None]:

@@ -12,20 +12,18 @@ import contextlib
 import os
 
 import numpy as np
-from numpy.typing import NDArray
 
-from p2psgd.errors import PeerError, TrainerError
+from p2psgd.errors import TrainerError
 from p2psgd.ipc import layout
 from p2psgd.ipc.counters import COUNTERS_BYTES, COUNTERS_WORDS, Counter, Counters
 from p2psgd.ipc.datagrams import close_descriptors
-from p2psgd.ipc.host import OwnUpdate
+from p2psgd.ipc.entries import MINI_BATCH_LEAP_MAX, make_entries
+from p2psgd.ipc.host import Bucket, Given, OwnUpdate
 from p2psgd.ipc.publication import half_after, pack_head, published, unpack_head
 from p2psgd.ipc.ring import RingReader, RingWriter, entry_bytes
 from p2psgd.ipc.segments import Access, create_segment, map_segment
 from p2psgd.ipc.wakeup import Wakeup
-from p2psgd.wire import codec
-
-MINI_BATCH_LEAP_MAX = 2**32  # between two entries, without an index; keeps a liar from using up 64 bits
+from p2psgd.wire.mode import Mode
 
 
 class Attachment:
@@ -38,16 +36,15 @@ class Attachment:
         self,
         *,
         weights: int,
+        mode: Mode,
         generation: int,
         inbox_bytes: int,
         outbox_bytes: int,
         mini_batches: int,
         stopping: bool,
     ) -> None:
-        self.mini_batches = mini_batches  # of the last entry taken; at first, where the trainer goes on
-        self._mini_batch_min = mini_batches + 1  # of the next entry; one mini-batch may send several updates
+        self._entries = make_entries(weights, mode, mini_batches)
         self._shown = mini_batches  # the most that `progress` has returned
-        self._weights = weights
         self._reload_wanted = False
         self._states_wanted = 0
         with contextlib.ExitStack() as undo:
@@ -69,17 +66,23 @@ class Attachment:
             undo.pop_all()
         self._memories = memories
         self._inbox = RingWriter(inbox, generation)
-        self._outbox = RingReader(
-            outbox,
-            generation,
-            length_min=layout.OUTBOX_ENTRY.size + 1,
-            length_max=layout.outbox_entry_bytes_max(weights),
-        )
+        shortest, longest = layout.outbox_entry_bytes(weights, mode)
+        self._outbox = RingReader(outbox, generation, length_min=shortest, length_max=longest)
         self._counters = Counters(words)
         self._counters.store(Counter.GENERATION, generation)
         self._counters.store(Counter.STOPPING, int(stopping))
         self._counters.store(Counter.MINI_BATCH, mini_batches)
         self._counters.store(Counter.OUTBOX_HEAD, pack_head(0, mini_batches))
+
+    @property
+    def mini_batches(self) -> int:
+        """Of what was taken last; at first, where the trainer goes on."""
+        return self._entries.mini_batches
+
+    @property
+    def rounds_opened(self) -> int:
+        """How often this trainer was allowed to give a share."""
+        return self._entries.opened
 
     @property
     def descriptors(self) -> list[int]:
@@ -105,6 +108,24 @@ class Attachment:
         """Have the trainer take the replica as a whole, and write no update into the inbox until then."""
         self._reload_wanted = True
         self._counters.store(Counter.RELOAD_WANTED, 1)
+        self._wake_trainer.signal()
+
+    def open_round(
+        self, number: int, *, contributors: int, sums: int, adding_us: int, sending_us: int
+    ) -> None:
+        """The trainer may give its share of this round; what it must know of the one before comes with that.
+        All updates of that were delivered.
+        """
+        self._entries.opened += 1
+        for counter, value in (
+            (Counter.CONTRIBUTORS, contributors),
+            (Counter.SUMS, sums),
+            (Counter.ADDING_US, adding_us),
+            (Counter.SENDING_US, sending_us),
+            (Counter.ROUND, number),
+            (Counter.ROUNDS_OPENED, self._entries.opened),
+        ):
+            self._counters.store(counter, value)
         self._wake_trainer.signal()
 
     def want_state(self) -> None:
@@ -134,16 +155,17 @@ class Attachment:
         self._outbox.accept_head(position)
         return position
 
-    def take(self, entries_max: int, indices_max: int, end: int | None = None) -> list[OwnUpdate]:
-        """The next checked updates of the outbox, as many as fit a turn of the loop; none: it is empty.
+    def take(self, entries_max: int, indices_max: int, end: int | None = None) -> list[Given]:
+        """The next things in the outbox, checked, as many as fit a turn of the loop; none: it is empty.
 
         None is taken that begins at position `end` or after it. An entry that does not check raises
-        TrainerError once those before it have been taken.
+        TrainerError once what was whole before it has been taken.
         """
         self.published_bytes()
-        updates: list[OwnUpdate] = []
+        before = self._outbox.tail
+        given: list[Given] = []
         indices = 0
-        while len(updates) < entries_max and indices < indices_max:
+        while self._entries.half or (len(given) < entries_max and indices < indices_max):
             tail = self._outbox.tail
             if end is not None and tail >= end:
                 break
@@ -151,18 +173,19 @@ class Attachment:
                 entry = self._outbox.take()
                 if entry is None:
                     break
-                updates.append(self._check(entry))
+                whole = self._entries.check(entry)
             except TrainerError:
                 self._outbox.tail = tail  # met again by the next call
-                if not updates:
+                if not given:
                     raise
                 break
-            indices += updates[-1].count
-            self.mini_batches = self._mini_batch_min = updates[-1].mini_batch
-        if updates:
+            if whole is not None:
+                given.append(whole)
+                indices += _count_indices(whole)
+        if self._outbox.tail != before:
             self._counters.store(Counter.OUTBOX_TAIL, self._outbox.tail)
             self._wake_trainer.signal()
-        return updates
+        return given
 
     def request_stop(self) -> None:
         """Tell the trainer to stop after its current mini-batch."""
@@ -195,17 +218,12 @@ class Attachment:
         self._wake_trainer.close()
         self.wake_daemon.close()
 
-    def _check(self, entry: bytes) -> OwnUpdate:
-        mini_batch, step, count = layout.OUTBOX_ENTRY.unpack_from(entry)
-        payload = entry[layout.OUTBOX_ENTRY.size :]
-        if not self._mini_batch_min <= mini_batch <= self.mini_batches + MINI_BATCH_LEAP_MAX:
-            raise TrainerError(f"mini-batch {mini_batch} cannot follow mini-batch {self.mini_batches}")
-        if not 1 <= step <= codec.STEP_MAX:
-            raise TrainerError(f"step {step} is not within 1 to {codec.STEP_MAX} quanta")
-        if not 1 <= count <= codec.indices_max(self._weights):
-            raise TrainerError(f"{count} indices, possible are 1 to {codec.indices_max(self._weights)}")
-        try:
-            words: NDArray[np.uint32] = codec.decode(payload, count, self._weights)
-        except PeerError as error:
-            raise TrainerError(f"its payload does not decode: {error}") from None
-        return OwnUpdate(mini_batch, step, count, payload, words)
+
+def _count_indices(given: Given) -> int:
+    """What it costs to decode and apply it."""
+    match given:
+        case Bucket():
+            return 0
+        case OwnUpdate(count=count):
+            return count
+    return sum(update.count for update in given.updates)

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, UsageError
-from p2psgd.ipc.answers import ANSWER_BYTES_MAX, WaitAnswer, check_answer, parse_answer
+from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, TrainerError, UsageError
+from p2psgd.ipc.answers import ANSWER_BYTES_MAX, WaitAnswer, check_answer, parse_answer, refuses_share
 from p2psgd.ipc.datagrams import (
     Datagram,
     Received,
@@ -177,6 +177,7 @@ class ControlClient:
 
     def check_daemon(self) -> None:
         """DaemonLost, with its last words if there are any, if the daemon has closed; one system call.
+        TrainerError with them if they refuse what the trainer gave to a round.
 
         The answer to a request that was interrupted is thrown away; then they are two.
         """
@@ -192,6 +193,8 @@ class ControlClient:
         _, words = parse_answer(datagram.data) if datagram.data else ({}, None)
         if words is None:
             raise DaemonLost(f"the daemon at {self.path} is gone")
+        if refuses_share(datagram.data):
+            raise TrainerError(words)
         raise DaemonLost(f"the daemon at {self.path} closed this connection: {words}")
 
     def _await_answer(self) -> None:

@@ -13,9 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from p2psgd.errors import P2psgdError, TrainerError
 from p2psgd.ipc.answers import pack_answer, pack_refusal
 from p2psgd.ipc.datagrams import Datagram, close_descriptors
+from p2psgd.ipc.dense_segments import DenseSegments
 from p2psgd.ipc.gate import Gate
 from p2psgd.ipc.host import ControlHost, TrainerState
 from p2psgd.ipc.listener import Connection, Listener
@@ -40,6 +43,7 @@ from p2psgd.ipc.requests import (
 from p2psgd.ipc.segments import read_sealed_coordinates, sealed_copy
 from p2psgd.ipc.trainer_seat import TrainerSeat
 from p2psgd.wire import codec
+from p2psgd.wire.mode import parse_mode
 
 
 class ControlServer:
@@ -103,6 +107,24 @@ class ControlServer:
     def deliver(self, body: bytes | bytearray) -> None:
         """Hand a peer's UPDATE body to the trainer, if one is attached; never waits, never calls the host."""
         self._seat.deliver(body)
+
+    def open_round(
+        self, number: int, *, contributors: int, sums: int, adding_us: int, sending_us: int
+    ) -> None:
+        """In ring mode: the trainer, if one is attached, may give its share of this round; everything of the
+        round before was delivered. What it is told beside stands in counters.py.
+        """
+        self._seat.open_round(
+            number, contributors=contributors, sums=sums, adding_us=adding_us, sending_us=sending_us
+        )
+
+    def refuse_share(self, words: str) -> None:
+        """In ring mode: let the trainer go, since what it gave does not fit; its link raises `words`."""
+        self._seat.refuse_share(words)
+
+    def share_numbers(self, segments: DenseSegments) -> None:
+        """Of a dense ring: the memory that all its trainers get; before the first one attaches."""
+        self._seat.dense = segments
 
     def restore(self, state: TrainerState) -> None:
         """The node's first trainer goes on from this state instead of from nothing; before it attaches.
@@ -241,6 +263,7 @@ class ControlServer:
         digest = self._host.replica_digest()
         answer = {
             "weights": run.weights,
+            "mode": run.mode,
             "quantum_log2": run.quantum_log2,
             "tensors": run.tensors,
             "digest": digest,
@@ -273,7 +296,12 @@ class ControlServer:
         run = self._known_run()
 
         def hand_over(port: TrainerPort, segments: list[int]) -> bool:
-            descriptors = [*segments, *self._seat.script.descriptors]
+            dense = self._seat.dense
+            descriptors = [
+                *segments,
+                *([] if dense is None else dense.descriptors),
+                *self._seat.script.descriptors,
+            ]
             return self._send_with_copy(connection, self._describe_attachment(run, port), descriptors)
 
         self._guard(connection, lambda: self._seat.attach(connection, pid, run, hand_over))
@@ -282,7 +310,10 @@ class ControlServer:
         if len(descriptors) != 1:
             raise TrainerError(f"a proposed run comes with one descriptor, not with {len(descriptors)}")
         coordinates = read_sealed_coordinates(descriptors[0], proposal.weights)
-        if max(int(coordinates.max()), -int(coordinates.min())) > codec.COORDINATE_MAX:
+        if parse_mode(proposal.mode).dense:
+            if not np.isfinite(coordinates.view(np.float32)).all():
+                raise TrainerError("an initial weight is not finite")
+        elif max(int(coordinates.max()), -int(coordinates.min())) > codec.COORDINATE_MAX:
             raise TrainerError(f"an initial coordinate is beyond +-{codec.COORDINATE_MAX}")
         self._host.define_run(proposal, coordinates)
 
@@ -293,6 +324,7 @@ class ControlServer:
             "share": self._host.share(),
             "weights": run.weights,
             "quantum_log2": run.quantum_log2,
+            "mode": run.mode,
             "tensors": run.tensors,
             "indices_max": codec.indices_max(run.weights),
             "inbox_bytes": port.inbox_bytes,

@@ -33,6 +33,12 @@ class Counter(enum.IntEnum):
     STOPPING = 6  # daemon writes: 1 once the trainer should stop after its mini-batch
     GENERATION = 7  # daemon writes once: which attachment this page belongs to
     STATE_WANTED = 8  # daemon writes: while it wants the trainer's state, how often it has; else 0
+    ROUNDS_OPENED = 9  # daemon writes, ring mode: how often this trainer was allowed to give a share
+    CONTRIBUTORS = 10  # daemon writes, before it: nodes with a share in the round before
+    SUMS = 11  # daemon writes, before it: which half of the sums has that round's, 0 or 1
+    ADDING_US = 12  # daemon writes, before it: time spent on adding up shares since the trainer attached,
+    SENDING_US = 13  # and on handing frames of rounds to the network, microseconds
+    ROUND = 14  # daemon writes, before it: the number of the round that it opens
 
 
 class Counters:

@@ -30,6 +30,31 @@ class OwnUpdate:
     words: NDArray[np.uint32]
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The whole of what the node's trainer gives to a round of a sparse ring, checked: one update for each
+    step size, all of `mini_batch`, the last one that it has taken part in; none: it only follows.
+    """
+
+    mini_batch: int
+    updates: tuple[OwnUpdate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """In a dense ring: this part of the shares is whole, checked; see core's BucketShared."""
+
+    mini_batch: int
+    kind: int
+    offset: int
+    count: int
+    name: str
+    shape: str
+
+
+Given = OwnUpdate | Share | Bucket
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainerState:
     """What a node's trainer goes on from: the state after `mini_batches`, between two of them.
@@ -91,9 +116,12 @@ class ControlHost(Protocol):
     def own_updates(self, updates: list[OwnUpdate]) -> None:
         """Apply and send updates of the own trainer."""
 
+    def shared(self, share: Share | Bucket) -> None:
+        """In ring mode: take what the own trainer gives to the round that was opened for it."""
+
     def trainer_state(self, state: TrainerState) -> None:
         """The answer to `ControlServer.request_state`: all own updates up to it have been given to
-        `own_updates`, and none after it.
+        `own_updates` or `shared`, and none after it.
         """
 
     def ready(self) -> str:

@@ -1,6 +1,6 @@
 """How large the memory between daemon and trainer is, and what an outbox entry holds.
 
-Both sides compute entry sizes from P alone, with the codec's own bounds.
+Both sides compute entry sizes from P and the run's mode alone, with the codec's own bounds.
 """
 
 from __future__ import annotations
@@ -11,8 +11,16 @@ from p2psgd.ipc.requests import TENSORS_MAX
 from p2psgd.ipc.ring import entry_bytes
 from p2psgd.wire import codec
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
+from p2psgd.wire.mode import Mode
+from p2psgd.wire.ring import BUCKETS_MAX
 
-OUTBOX_ENTRY = struct.Struct("<QII")  # mini_batch, step, count; the payload follows
+# mini_batch, step, count; the payload follows. In a sparse ring one with step 0 and count 0, and no payload,
+# closes the node's share of a round.
+OUTBOX_ENTRY = struct.Struct("<QII")
+# In a dense ring: mini_batch, kind, offset, count, bytes of the name; name and shape follow, in UTF-8.
+BUCKET_ENTRY = struct.Struct("<QIIII")
+NAME_BYTES_MAX = 200  # and as many of a shape: what a RING_BUCKET takes
+DENSE_NUMBERS_MIN = 1 << 18  # a dense ring's segments hold so many also in a run of few weights
 
 RESIDUAL_PARTS = (
     3  # float32[P] each: a send reads one half and writes the other; a copy kept for a checkpoint
@@ -26,9 +34,23 @@ def inbox_entry_bytes_max(weights: int) -> int:
     return UPDATE_HEADER_BYTES + codec.payload_bytes_max(codec.indices_max(weights))
 
 
-def outbox_entry_bytes_max(weights: int) -> int:
-    """Length of the longest outbox entry."""
-    return OUTBOX_ENTRY.size + codec.payload_bytes_max(codec.indices_max(weights))
+def outbox_entry_bytes(weights: int, mode: Mode) -> tuple[int, int]:
+    """Length of the shortest and of the longest outbox entry."""
+    if mode.dense:
+        return BUCKET_ENTRY.size, BUCKET_ENTRY.size + 2 * NAME_BYTES_MAX
+    longest = OUTBOX_ENTRY.size + codec.payload_bytes_max(codec.indices_max(weights))
+    return OUTBOX_ENTRY.size + (not mode.ring), longest
+
+
+def outbox_bytes_min(weights: int, mode: Mode) -> int:
+    """An outbox that any one update fits into, with the entry that closes a share."""
+    closing = entry_bytes(OUTBOX_ENTRY.size) if mode.ring else 0
+    return entry_bytes(outbox_entry_bytes(weights, mode)[1]) + closing
+
+
+def dense_numbers(weights: int) -> int:
+    """M: how many float32 each part of a dense ring's memory holds."""
+    return max(weights, DENSE_NUMBERS_MIN)
 
 
 def inbox_bytes(weights: int) -> int:
@@ -36,8 +58,10 @@ def inbox_bytes(weights: int) -> int:
     return _power_of_two(INBOX_ENTRIES * entry_bytes(inbox_entry_bytes_max(weights)))
 
 
-def outbox_bytes(weights: int) -> int:
+def outbox_bytes(weights: int, mode: Mode) -> int:
     """Capacity of an outbox: a power of two with room for 4 of the longest entries, and for any one send.
+
+    In a dense ring that is the most buckets that a round may have.
 
     A send with a step for each tensor has up to min(weights, 4,096) entries. They hold together at most as
     many indices as the longest entry, but each of them may hold one (trainer/sweep.py). An entry of one index
@@ -46,7 +70,9 @@ def outbox_bytes(weights: int) -> int:
     enough: at most 864,168 + 4,096 * 72 = 1,159,080 bytes. That is more than 4 of the longest entries only
     below 20,000 weights, and makes the outbox 512 KiB there at most.
     """
-    longest = entry_bytes(outbox_entry_bytes_max(weights))
+    longest = outbox_bytes_min(weights, mode)
+    if mode.dense:
+        return _power_of_two(BUCKETS_MAX * longest)
     shortest = entry_bytes(OUTBOX_ENTRY.size + codec.payload_bytes_max(1))
     one_send = longest + min(weights, TENSORS_MAX) * shortest
     return _power_of_two(max(OUTBOX_ENTRIES * longest, one_send))

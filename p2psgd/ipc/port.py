@@ -3,7 +3,8 @@
 The residual outlives every trainer, and so does the count of mini-batches, which also says which half of the
 residual is current (publication.py); everything else is an `Attachment`, made for one trainer and thrown away
 with it. Only one trainer is attached at a time. While none is, the residual stands still and can be lent as
-it is; the next trainer then gets a copy.
+it is; the next trainer then gets a copy. In a dense ring there is no residual: its segment is never touched
+and takes no memory.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from numpy.typing import NDArray
 
 from p2psgd.ipc import layout
 from p2psgd.ipc.attachment import Attachment
-from p2psgd.ipc.host import OwnUpdate
+from p2psgd.ipc.host import Given
 from p2psgd.ipc.publication import half_after
 from p2psgd.ipc.ring import entry_bytes
 from p2psgd.ipc.segments import Access, create_segment, map_segment
+from p2psgd.wire.mode import ASYNC, Mode
 
 TAKE_ENTRIES = 64  # taken from the outbox in one turn of the loop,
 TAKE_INDICES = 2**18  # and at most about this many indices: a millisecond or two of decoding and applying
@@ -37,16 +39,18 @@ class TrainerPort:
         self,
         weights: int,
         *,
+        mode: Mode = ASYNC,
         inbox_bytes: int | None = None,
         outbox_bytes: int | None = None,
         residual: NDArray[np.float32] | None = None,
         mini_batches: int = 0,
     ) -> None:
         self.weights = weights
+        self.mode = mode
         self.inbox_bytes = inbox_bytes or layout.inbox_bytes(weights)
-        self.outbox_bytes = outbox_bytes or layout.outbox_bytes(weights)
+        self.outbox_bytes = outbox_bytes or layout.outbox_bytes(weights, mode)
         assert self.inbox_bytes >= entry_bytes(layout.inbox_entry_bytes_max(weights)), inbox_bytes
-        assert self.outbox_bytes >= entry_bytes(layout.outbox_entry_bytes_max(weights)), outbox_bytes
+        assert self.outbox_bytes >= layout.outbox_bytes_min(weights, mode), outbox_bytes
         self.generation = 0
         self.reloads = 0
         self.attachment: Attachment | None = None
@@ -73,6 +77,7 @@ class TrainerPort:
             self._make_residual(self._current_half)
         attachment = Attachment(
             weights=self.weights,
+            mode=self.mode,
             generation=self.generation + 1,
             inbox_bytes=self.inbox_bytes,
             outbox_bytes=self.outbox_bytes,
@@ -93,11 +98,11 @@ class TrainerPort:
         if self.attachment:
             self.attachment.deliver(body)
 
-    def take(self) -> list[OwnUpdate]:
-        """The next few updates of the trainer, [] if there are none; TrainerError if rubbish comes next."""
+    def take(self) -> list[Given]:
+        """The next few things that the trainer gives; TrainerError if rubbish comes next."""
         return self.attachment.take(TAKE_ENTRIES, TAKE_INDICES) if self.attachment else []
 
-    def take_all(self, end: int | None = None) -> Iterator[list[OwnUpdate]]:
+    def take_all(self, end: int | None = None) -> Iterator[list[Given]]:
         """All that the trainer has published by now, or up to the position `end`, in turns as `take` gives
         them.
         """
@@ -107,17 +112,22 @@ class TrainerPort:
             while self.attachment.taken_bytes < end:
                 yield self.attachment.take(TAKE_ENTRIES, TAKE_INDICES, end)
 
-    def lend_residual(self) -> NDArray[np.float32]:
-        """The residual, float32 (P,), read-only, while no trainer is attached; it will never change."""
+    def lend_residual(self) -> NDArray[np.float32] | None:
+        """The residual, float32 (P,), read-only, while no trainer is attached; it will never change. None:
+        there is none in this mode.
+        """
         assert self.attachment is None, self.generation
+        if self.mode.dense:
+            return None
         self._lent = True
         return self._current_half
 
     @property
-    def kept_residual(self) -> NDArray[np.float32]:
-        """The trainer's copy of its residual, float32 (P,), read-only, as it gave it with its last state."""
-        kept: NDArray[np.float32] = self._parts[layout.RESIDUAL_PARTS - 1]
-        return kept
+    def kept_residual(self) -> NDArray[np.float32] | None:
+        """The trainer's copy of its residual, float32 (P,), read-only, as it gave it with its last state;
+        None in a dense ring.
+        """
+        return None if self.mode.dense else self._parts[layout.RESIDUAL_PARTS - 1]
 
     def reload(self) -> int:
         """The attached trainer is about to get the replica as it is now: where it reads its inbox on."""

@@ -2,6 +2,9 @@
 
 weight = quantum * coordinate. The rounding happens once, here, in float64: all nodes that start from the same
 arrays propose the same coordinates, whatever machine they run on. Everything after it is integer arithmetic.
+
+For a dense ring nothing is rounded to a quantum: the coordinates are the bit patterns of the weights as
+float32.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from p2psgd.errors import TrainerError
 from p2psgd.wire import codec
+from p2psgd.wire.mode import ASYNC, ORDERS, PAYLOADS, Mode, parse_mode
 
 QUANTUM_LOG2_MIN = -30
 PIECE_WEIGHTS = 1 << 20  # rounded at once: 8 MiB of float64
@@ -55,13 +59,18 @@ def propose(
     quantum: float,
     label: str,
     two_nodes: str = TWO_NODES[0],
+    mode: str = ASYNC.word,
 ) -> tuple[RunProposal, NDArray[np.int32]]:
     """The proposal and its coordinates, int32 (P,), of one array or of named arrays in their order.
 
-    Raises TrainerError for a weight that is not finite or beyond 2**23 quanta, for anything but
-    floating-point arrays, for a quantum that is no power of two within 2**-30 and 1, and for a `two_nodes`
-    that is none of TWO_NODES.
+    Raises TrainerError for a weight that is not finite or beyond 2**23 quanta, in a dense ring beyond what
+    float32 holds, for anything but floating-point arrays, for a quantum that is no power of two within 2**-30
+    and 1, for a `two_nodes` that is none of TWO_NODES, and for a `mode` that is not known.
     """
+    try:
+        dense = parse_mode(mode).dense
+    except ValueError as error:
+        raise TrainerError(str(error)) from None
     quantum_log2 = measure_quantum(quantum)
     if two_nodes not in TWO_NODES:
         raise TrainerError(
@@ -84,9 +93,34 @@ def propose(
     coordinates = np.empty(weights, dtype=np.int32)
     start = 0
     for name, values in arrays.items():
-        _round_tensor(name, values.reshape(-1), coordinates[start : start + values.size], quantum_log2)
+        part = coordinates[start : start + values.size]
+        if dense:
+            _write_tensor(name, values.reshape(-1), part.view(np.float32))
+        else:
+            _round_tensor(name, values.reshape(-1), part, quantum_log2)
         start += values.size
-    return RunProposal(tensors, quantum_log2, "async", label, two_nodes), coordinates
+    return RunProposal(tensors, quantum_log2, mode, label, two_nodes), coordinates
+
+
+def choose_mode(mode: object, payload: object, order: object) -> Mode:
+    """The mode that a script asks for in three words; TrainerError with those that there are."""
+    if mode == "async":
+        if payload is None and order == ORDERS[0]:
+            return ASYNC
+        given = [] if payload is None else [f"payload={payload!r:.100}"]
+        given += [] if order == ORDERS[0] else [f"order={order!r:.100}"]
+        verb, them = ("is", "it") if len(given) == 1 else ("are", "them")
+        raise TrainerError(
+            f"{' and '.join(given)} {verb} for a ring: give mode='ring' as well, or leave {them} out"
+        )
+    if mode != "ring":
+        raise TrainerError(f"mode {mode!r:.100} is refused: the modes are 'async' and 'ring'")
+    payload = PAYLOADS[0] if payload is None else payload
+    for key, word, words in (("payload", payload, PAYLOADS), ("order", order, ORDERS)):
+        if word not in words:
+            *first, last = map(repr, words)
+            raise TrainerError(f"{key} {word!r:.100} is refused: give {', '.join(first)} or {last}")
+    return Mode(str(payload), str(order))
 
 
 def measure_quantum(quantum: Any) -> int:
@@ -112,3 +146,15 @@ def _round_tensor(name: str, values: NDArray[Any], coordinates: NDArray[np.int32
                 f" 2**{quantum_log2}: take a larger quantum, or smaller initial weights"
             )
         coordinates[start : start + piece.size] = rounded
+
+
+def _write_tensor(name: str, values: NDArray[Any], weights: NDArray[np.float32]) -> None:
+    with np.errstate(over="ignore"):
+        weights[:] = values
+    wrong = ~np.isfinite(weights)
+    if wrong.any():
+        place = int(wrong.argmax())
+        raise TrainerError(
+            f"weight {place} of tensor {name!r} is {values[place]:g}; initial weights are finite"
+            f" and within +-{np.finfo(np.float32).max:g}, what float32 holds"
+        )

@@ -10,14 +10,15 @@ from collections import Counter
 from typing import Annotated, Any, Literal
 
 import msgpack
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from p2psgd.errors import TrainerError
 from p2psgd.ipc.proposal import QUANTUM_LOG2_MIN, RunProposal, count_weights
 from p2psgd.wire import codec
 from p2psgd.wire.maps import unpack_map
+from p2psgd.wire.mode import parse_mode
 
-VERSION = 2  # of the control protocol and of the memory's layout
+VERSION = 3  # of the control protocol and of the memory's layout
 REQUEST_BYTES_MAX = 64 * 1024
 TENSORS_MAX = 4096
 COUNT_MAX = 2**63 - 1  # what every reader of the status can hold
@@ -26,6 +27,7 @@ Size = Annotated[int, Field(ge=1, le=codec.WEIGHTS_MAX)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Shape = Annotated[tuple[Size, ...], Field(max_length=16)]
 Figure = Annotated[float, Field(ge=0)]
+ModeWord = Annotated[str, AfterValidator(lambda word: parse_mode(word).word)]
 
 
 class Strict(BaseModel):
@@ -106,7 +108,11 @@ class StateRequest(Strict):
 
 
 class ReportRequest(Strict):
-    """Figures of the attached trainer, for people; those left out stay as they were. It gets no answer."""
+    """Figures of the attached trainer, for people; those left out stay as they were. It gets no answer.
+
+    The last ones say what so many `steps` of this process took together: the first four make up the whole,
+    the daemon's are within the same time.
+    """
 
     op: Literal["report"] = "report"
     samples: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
@@ -115,6 +121,13 @@ class ReportRequest(Strict):
     test_accuracy: float | None = None
     waits: Annotated[str, Field(max_length=500)] = ""
     epoch: Figure = 0.0
+    steps: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
+    computing_s: Figure = 0.0
+    waiting_s: Figure = 0.0
+    adding_s: Figure = 0.0
+    sending_s: Figure = 0.0
+    daemon_adding_s: Figure = 0.0
+    daemon_sending_s: Figure = 0.0
 
 
 class ProposedRun(Strict):
@@ -122,7 +135,7 @@ class ProposedRun(Strict):
 
     tensors: Annotated[tuple[tuple[Name, Shape], ...], Field(min_length=1, max_length=TENSORS_MAX)]
     quantum_log2: Annotated[int, Field(ge=QUANTUM_LOG2_MIN, le=0)]
-    mode: Literal["async"]
+    mode: ModeWord
     label: Annotated[str, Field(max_length=200)]
     two_nodes: Literal["stall", "lower-id"] = "stall"
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from p2psgd.ipc.requests import ReportRequest
 
-FIGURES = ("samples", "samples_per_s", "loss", "test_accuracy", "epoch", "waits")
+SPLIT = ("steps", "computing_s", "waiting_s", "adding_s", "sending_s", "daemon_adding_s", "daemon_sending_s")
+FIGURES = ("samples", "samples_per_s", "loss", "test_accuracy", "epoch", "waits", *SPLIT)
 
 
 class TrainerFigures:

@@ -6,6 +6,7 @@ What to publish when; what it means is trainer/link.py's. Not safe for several t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +21,31 @@ from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.ipc.wakeup import Wakeup
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 
+Mark = TypeVar("Mark")
 
-class TrainerMemory:
+
+class TrainerMemory(Generic[Mark]):
     """Residual, rings, counters and wake-ups as `answer` describes them.
 
-    `memories` are descriptors [residual, inbox, outbox, counters], needed only by this call; `wake_trainer`
-    and `wake_daemon` belong to this object.
+    `mark` is whatever the caller wants to know of what it has published so far: a publication brings a new
+    one, which holds from the very store that publishes. `shares` and `arrays` float32 (M,) and `sums` float32
+    (2, M) are those of a dense ring, else empty.
+
+    `memories` are descriptors [residual, inbox, outbox, counters], then those of shares and sums, needed only
+    by this call; `wake_trainer` and `wake_daemon` belong to this object.
     """
 
     def __init__(
-        self, answer: AttachAnswer, memories: Sequence[int], wake_trainer: Wakeup, wake_daemon: Wakeup
+        self,
+        answer: AttachAnswer,
+        memories: Sequence[int],
+        wake_trainer: Wakeup,
+        wake_daemon: Wakeup,
+        mark: Mark,
     ) -> None:
-        residual, inbox, outbox, counters = memories
+        residual, inbox, outbox, counters, *dense = memories
+        self._marks = (0, mark, mark)  # where the last publication ends, from there on, before
+        (self.shares, self.arrays), self.sums = _map_dense(answer.weights, dense)
         parts = map_segment(residual, np.float32, layout.RESIDUAL_PARTS * answer.weights, Access.WRITE)
         *self._halves, self._kept = parts.reshape(layout.RESIDUAL_PARTS, answer.weights)
         self._counters = Counters(map_segment(counters, np.uint64, COUNTERS_WORDS, Access.WRITE))
@@ -65,6 +79,47 @@ class TrainerMemory:
     def stopping(self) -> bool:
         """Whether the daemon asks for the end after this mini-batch."""
         return self._counters.load(Counter.STOPPING) != 0
+
+    @property
+    def mark(self) -> Mark:
+        """As of what is published, also after an interruption."""
+        end, since, before = self._marks
+        return since if self.published_bytes >= end else before
+
+    def set_mark(self, mark: Mark) -> None:
+        """Another one, with nothing published."""
+        self._marks = (self.published_bytes, mark, mark)
+
+    @property
+    def rounds_opened(self) -> int:
+        """How often this trainer was allowed to give a share."""
+        return self._counters.load(Counter.ROUNDS_OPENED)
+
+    @property
+    def round(self) -> int:
+        """The number of the last round opened, 0 before."""
+        return self._counters.load(Counter.ROUND)
+
+    @property
+    def contributors(self) -> int:
+        """How many nodes had a share in the round before the last one opened."""
+        return self._counters.load(Counter.CONTRIBUTORS)
+
+    @property
+    def round_sums(self) -> NDArray[np.float32]:
+        """The sums of that round, float32 (M,), until the trainer gives its next share."""
+        half: NDArray[np.float32] = self.sums[self._counters.load(Counter.SUMS) & 1]
+        return half
+
+    @property
+    def adding_us(self) -> int:
+        """What the daemon says it has spent on adding up shares, as of the last round opened,"""
+        return self._counters.load(Counter.ADDING_US)
+
+    @property
+    def sending_us(self) -> int:
+        """and on handing what goes around to the network."""
+        return self._counters.load(Counter.SENDING_US)
 
     @property
     def state_wanted(self) -> int:
@@ -105,8 +160,11 @@ class TrainerMemory:
         return self._halves[half_after(self.mini_batches + 1)]
 
     def keep_residual(self) -> None:
-        """Copy the residual to where the daemon looks for it when it is told of a state."""
-        self._kept[:] = self.residual
+        """Copy the residual to where the daemon looks for it when it is told of a state; a dense ring has
+        none.
+        """
+        if not self.shares.size:
+            self._kept[:] = self.residual
 
     @property
     def outbox_bytes(self) -> int:
@@ -118,18 +176,27 @@ class TrainerMemory:
         self._outbox.accept_tail(self._counters.load(Counter.OUTBOX_TAIL))
         return self._outbox.room >= room
 
-    def publish(self, entries: Sequence[bytes]) -> None:
-        """Write a mini-batch's entries, then publish them and the residual after it with one store.
+    def publish(self, entries: Sequence[bytes], mark: Mark, *, ends: bool = True) -> None:
+        """Write entries, then publish them and the residual after them with one store; `ends`: they are the
+        last of a mini-batch, which counts now, and whose residual becomes current.
 
         The caller has seen to the room. Interrupted anywhere, it has done all or nothing: `mini_batches`
-        tells which, and `settle` must come before the next one.
+        tells which, or, where there are entries, `mark`; `settle` must come before the next one.
         """
         for entry in entries:
             self._outbox.put(entry)
-        mini_batch = self.mini_batches + 1
+        self._marks = (self._outbox.head, mark, self.mark)
+        mini_batch = self.mini_batches + ends
         self._counters.store(Counter.MINI_BATCH, mini_batch)
         self._counters.store(Counter.OUTBOX_HEAD, pack_head(self._outbox.head, mini_batch))
         if entries:
+            self._wake_daemon.signal()
+
+    def remind(self) -> None:
+        """Wake the daemon if something published is not taken yet: an interruption may have come between the
+        two steps of a publication.
+        """
+        if self._counters.load(Counter.OUTBOX_TAIL) != self.published_bytes:
             self._wake_daemon.signal()
 
     def settle(self) -> None:
@@ -140,3 +207,15 @@ class TrainerMemory:
         """Close the wake-ups; the maps go with this object."""
         self.wake_trainer.close()
         self._wake_daemon.close()
+
+
+def _map_dense(weights: int, descriptors: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Shares with arrays, to be written, and sums, to be read; empty unless the daemon gave both."""
+    if not descriptors:
+        return np.empty((2, 0), np.float32), np.empty((2, 0), np.float32)
+    shares, sums = descriptors
+    numbers = layout.dense_numbers(weights)
+    return (
+        map_segment(shares, np.float32, 2 * numbers, Access.WRITE).reshape(2, numbers),
+        map_segment(sums, np.float32, 2 * numbers, Access.READ).reshape(2, numbers),
+    )

@@ -19,13 +19,15 @@ from typing import Any
 
 from p2psgd.errors import TrainerError
 from p2psgd.ipc.answers import pack_refusal
-from p2psgd.ipc.host import ControlHost, TrainerState
+from p2psgd.ipc.dense_segments import DenseSegments
+from p2psgd.ipc.host import ControlHost, Given, OwnUpdate, TrainerState
 from p2psgd.ipc.kept_script import KeptScript
 from p2psgd.ipc.listener import Connection, Listener
 from p2psgd.ipc.port import TrainerPort
 from p2psgd.ipc.proposal import RunProposal
 from p2psgd.ipc.requests import ReportRequest, StateRequest
 from p2psgd.ipc.trainer_figures import TrainerFigures
+from p2psgd.wire.mode import parse_mode
 
 
 class TrainerSeat:
@@ -48,6 +50,8 @@ class TrainerSeat:
         self.connection: Connection | None = None
         self.pid = 0
         self.script = KeptScript()
+        self.dense: DenseSegments | None = None  # of a dense ring
+        self._digest_given = 0  # of the replica, as the trainer got it when it attached
         self._restored = TrainerState(None, None, 0)
         self._state_wanted = False
         self._host = host
@@ -59,6 +63,7 @@ class TrainerSeat:
         self._take_scheduled = False
         self._figures = TrainerFigures()
         self._finished = False
+        self._refusing = False  # the trainer's share; it goes in the next turn of the loop
         self._stopping = False
         self._refused = 0
 
@@ -77,6 +82,8 @@ class TrainerSeat:
             )
         if self.port is not None:
             self.port.close()
+        if self.dense is not None:
+            self.dense.close()
         self.script.close()
 
     def restore(self, state: TrainerState) -> None:
@@ -100,6 +107,7 @@ class TrainerSeat:
         if self.port is None:
             self.port = TrainerPort(
                 run.weights,
+                mode=parse_mode(run.mode),
                 inbox_bytes=self._inbox_bytes,
                 outbox_bytes=self._outbox_bytes,
                 residual=self._restored.residual,
@@ -114,6 +122,8 @@ class TrainerSeat:
         self.connection = connection
         self.pid = pid
         self._finished = False
+        self._refusing = False
+        self._digest_given = self._host.replica_digest()
         self._watch(connection.pid)
         self._host.trainer_attached(self.pid)
 
@@ -139,8 +149,8 @@ class TrainerSeat:
         """
         try:
             if self.port is not None:
-                for updates in self.port.take_all(end):
-                    self._host.own_updates(updates)
+                for given in self.port.take_all(end):
+                    self._pass_on(given)
         except TrainerError as error:
             self._refuse(self.connection, f"wrote an outbox entry that does not check: {error}")
             return False
@@ -150,6 +160,38 @@ class TrainerSeat:
         """Take what the trainer has published; where it reads its inbox on, None if it had to be refused."""
         assert self.port is not None
         return self.port.reload() if self.outbox_closed or self.drain() else None
+
+    def open_round(
+        self, number: int, *, contributors: int, sums: int, adding_us: int, sending_us: int
+    ) -> None:
+        """In ring mode: the trainer, if there is one, may give its share of this round.
+
+        Before its first it takes the weights anew if rounds have changed them since it attached: with a share
+        that the trainer before it had given, or in a dense ring, where nothing else brings it changes.
+        """
+        attachment = None if self.port is None else self.port.attachment
+        if attachment is None:
+            return
+        if not attachment.rounds_opened and self._host.replica_digest() != self._digest_given:
+            attachment.want_reload()
+        attachment.open_round(
+            number, contributors=contributors, sums=sums, adding_us=adding_us, sending_us=sending_us
+        )
+
+    def refuse_share(self, words: str) -> None:
+        """In ring mode: what the trainer gave does not fit what others gave. Take no more of it, and let it
+        go with this sentence in the next turn of the loop; the host is not called before.
+        """
+        if self.connection is not None and not self._refusing:
+            assert self._loop is not None
+            self._refusing = True
+            self._loop.call_soon(self._end_refused, self.connection, words)
+
+    def _end_refused(self, connection: Connection, words: str) -> None:
+        if connection is self.connection:
+            self._refused += 1
+            farewell = pack_refusal(words, share=True)
+            self._let_go(finished=False, words=f"gave what does not fit: {words}", farewell=farewell)
 
     def want_reload(self) -> None:
         """The replica was replaced as a whole: the trainer must take it anew."""
@@ -276,15 +318,23 @@ class TrainerSeat:
         if self.outbox_closed or self._paused or self.port is None:
             return
         try:
-            updates = self.port.take()
+            given = self.port.take()
         except TrainerError as error:
             self._refuse(self.connection, f"wrote an outbox entry that does not check: {error}")
             return
-        if updates:
+        if given:
             assert self._loop is not None
             self._take_scheduled = True
             self._loop.call_soon(self._take)  # there may be more: look again after everybody else had a turn
+            self._pass_on(given)
+
+    def _pass_on(self, given: list[Given]) -> None:
+        updates = [update for update in given if isinstance(update, OwnUpdate)]
+        if updates:
             self._host.own_updates(updates)
+        for share in given:
+            if not isinstance(share, OwnUpdate) and not self._refusing:
+                self._host.shared(share)
 
     def _refuse(self, connection: Connection | None, words: str) -> None:
         if connection is not None and connection is self.connection:

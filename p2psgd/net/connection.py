@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Protocol, cast
 
 from p2psgd.errors import PeerError
-from p2psgd.wire.frames import FrameReader, FrameType
+from p2psgd.wire.frames import Body, FrameReader, FrameType
 
 HIGH_WATER_BYTES = 1024 * 1024
 LOW_WATER_BYTES = 256 * 1024
@@ -23,9 +23,7 @@ class ConnectionOwner(Protocol):
     """Whoever decides what the connection's frames mean."""
 
     def connection_made(self, connection: Connection) -> None: ...
-    def frame_received(
-        self, connection: Connection, frame_type: FrameType, body: bytes | bytearray
-    ) -> None: ...
+    def frame_received(self, connection: Connection, frame_type: FrameType, body: Body) -> None: ...
     def peer_failed(self, connection: Connection, error: PeerError) -> None: ...
     def connection_drained(self, connection: Connection) -> None: ...
     def connection_lost(self, connection: Connection, words: str) -> None: ...
@@ -93,6 +91,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None and not (self.closing or self._finished):
             self.bytes_sent += len(frame)
             self._transport.write(frame)
+
+    def send_numbers(self, head: bytes, numbers: memoryview) -> None:
+        """Hand over one whole frame in two parts, the second without a copy of it (on uvloop, which keeps the
+        memory until it was sent or the connection is gone; asyncio's own loop copies what it cannot send at
+        once).
+        """
+        if self._transport is not None and not (self.closing or self._finished):
+            self.bytes_sent += len(head) + numbers.nbytes
+            self._transport.writelines([head, numbers])
 
     def report_drained(self) -> None:
         """Call the owner's connection_drained once what was sent is below the low-water mark, at the next

@@ -54,3 +54,15 @@ def _is_undelivered(replica: Replica, mesh: Mesh, stopped_nodes: Set[int]) -> bo
         return True
     expected = any(dialler.node not in stopped_nodes for dialler in mesh.diallers)
     return expected and replica.parts.tally.acknowledged < replica.sequence
+
+
+async def end_round(replica: Replica) -> None:
+    """In a ring: let the share that this node's trainer gave last go into a round, within one patience."""
+    ring = replica.ring
+    if ring is None or not ring.contributed:
+        return
+    done, deadline = ring.done, time.monotonic() + replica.timing.patience_s
+    while ring.running and ring.done == done:
+        if time.monotonic() > deadline:
+            return
+        await asyncio.sleep(DRAIN_POLL_S)

@@ -23,7 +23,7 @@ from p2psgd.net.dialler import Dialler, describe_failure
 from p2psgd.net.greeting import check_greeting, newer_stays
 from p2psgd.net.listening import BACKLOG
 from p2psgd.tasks import raise_failure
-from p2psgd.wire.frames import FrameType, link_limits
+from p2psgd.wire.frames import Body, FrameType, link_limits
 from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
 
 GREETING_TIMEOUT_S: Final = 10.0
@@ -44,7 +44,7 @@ class MeshHost(Protocol):
     def link_replaced(self, peer: Origin, name: str) -> None: ...  # by another connection to the same life
     def link_closed(self, peer: Origin, words: str) -> None: ...
     def link_drained(self, peer: Origin) -> None: ...
-    def frame_received(self, peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> None: ...
+    def frame_received(self, peer: Origin, frame_type: FrameType, body: Body) -> None: ...
     def refused_by_peer(self, code: str, words: str) -> None: ...
 
 
@@ -142,6 +142,17 @@ class Mesh:
         if link is not None:
             link.connection.send(frame)
 
+    def send_numbers(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
+        """Send a frame whose last part is `numbers`, bytes that stay as they are until they were sent."""
+        link = self._link(peer)
+        if link is not None:
+            link.connection.send_numbers(head, numbers)
+
+    def takes_more(self, peer: Origin) -> bool:
+        """The peer is linked, and what it was sent is not piling up here."""
+        link = self._link(peer)
+        return link is not None and link.connection.writable
+
     def report_drained(self, peer: Origin) -> None:
         """Call link_drained when what was sent so far has left our memory."""
         link = self._link(peer)
@@ -180,7 +191,7 @@ class Mesh:
             return
         self._await_greeting(connection, dialler=None)
 
-    def frame_received(self, connection: Connection, frame_type: FrameType, body: bytes | bytearray) -> None:
+    def frame_received(self, connection: Connection, frame_type: FrameType, body: Body) -> None:
         link = self._by_connection.get(connection)
         if link is not None:
             if frame_type is FrameType.REJECT:

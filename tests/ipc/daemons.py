@@ -21,11 +21,12 @@ from p2psgd.core.view import View
 from p2psgd.errors import PeerError, UsageError
 from p2psgd.ipc import layout
 from p2psgd.ipc.control_server import ControlServer
-from p2psgd.ipc.host import OwnUpdate, TrainerState
+from p2psgd.ipc.host import Bucket, OwnUpdate, Share, TrainerState
 from p2psgd.ipc.proposal import RunProposal
 from p2psgd.ipc.ring import entry_bytes
 from p2psgd.ops.removal import describe_standing
 from p2psgd.wire import codec
+from p2psgd.wire.mode import ASYNC
 from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
 
 DEADLINE_S = 30.0
@@ -55,7 +56,7 @@ def smallest_rings(weights: int) -> dict[str, int]:
     """Ring sizes that fill up at once."""
     return {
         "inbox_bytes": smallest_ring(layout.inbox_entry_bytes_max(weights)),
-        "outbox_bytes": smallest_ring(layout.outbox_entry_bytes_max(weights)),
+        "outbox_bytes": smallest_ring(layout.outbox_entry_bytes(weights, ASYNC)[1]),
     }
 
 
@@ -106,9 +107,11 @@ class NumpyHost:
         self.removed: list[tuple[str, bool]] = []
         self.view = View()
         self.unready = ""
+        self.shares: list[Share | Bucket] = []  # of the round under way
         self.states: list[TrainerState] = []
         self.updates_at_states: list[int] = []
         self._initial = b""
+        self.on_shared: Callable[[], None] = lambda: None
 
     def status(self) -> dict[str, Any]:
         return self.status_value
@@ -154,16 +157,21 @@ class NumpyHost:
     def own_updates(self, updates: list[OwnUpdate]) -> None:
         for update in updates:
             self.updates.append(update)
-            self._apply(update.words, update.step)
+            self.apply(update.words, update.step)
             header = UpdateHeader(
                 self.node, 1, len(self.updates), 0, update.mini_batch, update.step, update.count
             )
             for send in self.peers:
                 send(pack_update(header, update.payload))
 
+    def shared(self, share: Share | Bucket) -> None:
+        """Kept until a round completes with it: tests.ipc.rings."""
+        self.shares.append(share)
+        self.on_shared()
+
     def peer_update(self, body: bytes) -> None:
         header, payload = parse_update(body, self.coordinates.size)
-        self._apply(codec.decode(payload, header.count, self.coordinates.size), header.step)
+        self.apply(codec.decode(payload, header.count, self.coordinates.size), header.step)
         self.mini_batches[header.node] = max(header.mini_batch, self.mini_batches.get(header.node, 0))
 
     def trainer_state(self, state: TrainerState) -> None:
@@ -186,7 +194,7 @@ class NumpyHost:
     def trainer_left(self, *, finished: bool, words: str) -> None:
         self.left.append((finished, words))
 
-    def _apply(self, words: NDArray[np.uint32], step: int) -> None:
+    def apply(self, words: NDArray[np.uint32], step: int) -> None:
         signs = 1 - 2 * (words & 1).astype(np.int32)
         self.coordinates[words >> 1] += step * signs
 
@@ -199,12 +207,12 @@ class Daemon:
         self.host = NumpyHost(node)
         self.server = ControlServer(self.host, self.path, **sizes)
         self._faults: list[dict[str, Any]] = []
-        self._loop = loop_factory()
-        self._loop.set_exception_handler(lambda _, context: self._faults.append(context))
-        self._thread = threading.Thread(target=self._loop.run_forever)
+        self.loop = loop_factory()
+        self.loop.set_exception_handler(lambda _, context: self._faults.append(context))
+        self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
         try:
-            self.call(self.server.start, self._loop)
+            self.call(self.server.start, self.loop)
         except BaseException:
             self._end_loop()
             raise
@@ -221,7 +229,7 @@ class Daemon:
             except BaseException as error:
                 future.set_exception(error)
 
-        self._loop.call_soon_threadsafe(run)
+        self.loop.call_soon_threadsafe(run)
         return future.result(DEADLINE_S)
 
     def peer_update(self, body: bytes) -> None:
@@ -232,7 +240,7 @@ class Daemon:
         """From now on the other daemon gets this one's updates."""
 
         def send(body: bytes) -> None:
-            other._loop.call_soon_threadsafe(other._take_in, body)
+            other.loop.call_soon_threadsafe(other._take_in, body)
 
         self.host.peers.append(send)
 
@@ -268,6 +276,6 @@ class Daemon:
         self.server.deliver(body)
 
     def _end_loop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(DEADLINE_S)
-        self._loop.close()
+        self.loop.close()

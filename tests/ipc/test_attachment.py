@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 
 from p2psgd.errors import TrainerError
 from p2psgd.ipc import layout
-from p2psgd.ipc.attachment import MINI_BATCH_LEAP_MAX, Attachment
+from p2psgd.ipc.attachment import Attachment
 from p2psgd.ipc.counters import COUNTERS_WORDS, Counter, Counters
+from p2psgd.ipc.entries import MINI_BATCH_LEAP_MAX
+from p2psgd.ipc.host import OwnUpdate
 from p2psgd.ipc.port import TAKE_ENTRIES, TAKE_INDICES
 from p2psgd.ipc.publication import half_after, pack_head
 from p2psgd.ipc.ring import RingReader, RingWriter, entry_bytes
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.wire import codec
+from p2psgd.wire.mode import ASYNC
 from tests.ipc.daemons import PATIENT, make_words, smallest_rings
 
 WEIGHTS = 3000
@@ -32,7 +35,12 @@ class Trainer:
 
     def __init__(self, mini_batches: int = 10) -> None:
         self.daemon = Attachment(
-            weights=WEIGHTS, generation=GENERATION, mini_batches=mini_batches, stopping=False, **RINGS
+            weights=WEIGHTS,
+            mode=ASYNC,
+            generation=GENERATION,
+            mini_batches=mini_batches,
+            stopping=False,
+            **RINGS,
         )
         inbox, outbox, counters, self.wake_trainer, self.wake_daemon = self.daemon.descriptors
         self.inbox = map_segment(inbox, np.uint8, RINGS["inbox_bytes"], Access.WRITE)
@@ -60,7 +68,13 @@ class Trainer:
         )
 
     def take(self, entries: int = TAKE_ENTRIES, indices: int = TAKE_INDICES) -> list[list[int]]:
-        return [list(update.words >> 1) for update in self.daemon.take(entries, indices)]
+        return [list(update.words >> 1) for update in self.take_updates(entries, indices)]
+
+    def take_updates(self, entries: int = TAKE_ENTRIES, indices: int = TAKE_INDICES) -> list[OwnUpdate]:
+        given = self.daemon.take(entries, indices)
+        updates = [update for update in given if isinstance(update, OwnUpdate)]
+        assert len(updates) == len(given)
+        return updates
 
 
 @pytest.fixture
@@ -273,7 +287,7 @@ def test_whatever_lies_in_shared_memory_the_daemon_takes_good_updates_or_refuses
             case ("reload", _, _):
                 trainer.daemon.reload()
         try:
-            updates = trainer.daemon.take(TAKE_ENTRIES, TAKE_INDICES)
+            updates = trainer.take_updates()
         except TrainerError:
             break
         for update in updates:

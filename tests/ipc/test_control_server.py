@@ -21,6 +21,7 @@ from p2psgd.ipc.control_client import ControlClient, NoDaemon
 from p2psgd.ipc.datagrams import close_descriptors, send_datagram
 from p2psgd.ipc.listener import CONNECTIONS_MAX
 from p2psgd.ipc.paths import socket_address
+from p2psgd.ipc.requests import VERSION
 from p2psgd.ipc.segments import Access, map_segment, sealed_copy
 from p2psgd.trainer.link import attach
 from tests.ipc.daemons import Daemon, LoopFactory, wait_until
@@ -28,7 +29,7 @@ from tests.ipc.daemons import Daemon, LoopFactory, wait_until
 INITIAL = np.linspace(-1, 1, 2000, dtype=np.float32)
 ATTACH = {
     "op": "attach",
-    "version": 2,
+    "version": VERSION,
     "pid": 1,
     "run": {"tensors": [["w", [2000]]], "quantum_log2": -20, "mode": "async", "label": ""},
 }
@@ -92,7 +93,8 @@ def test_a_replica_comes_as_bytes_that_nobody_can_change(daemon: Daemon) -> None
     digest = daemon.call(daemon.host.replica_digest)
     assert daemon.host.proposal is not None
     tensors = [[name, list(shape)] for name, shape in daemon.host.proposal.tensors]
-    assert answer == {"weights": 2000, "quantum_log2": -20, "tensors": tensors, "digest": digest}
+    run = {"mode": "async", "quantum_log2": -20, "tensors": tensors}
+    assert answer == {"weights": 2000, **run, "digest": digest}
 
 
 def test_the_socket_is_for_user_and_group_and_goes_with_the_daemon(daemon: Daemon) -> None:
@@ -160,7 +162,7 @@ def test_without_a_daemon_the_sentence_says_how_to_start_one(tmp_path: Path) -> 
         (msgpack.packb({"op": "state", "mini_batches": 0, "outbox": 0}), "only the attached trainer"),
         (
             msgpack.packb({**ATTACH, "version": 1}),
-            "speaks version 2 of the control protocol, the trainer version 1",
+            f"speaks version {VERSION} of the control protocol, the trainer version 1",
         ),
         (msgpack.packb({**ATTACH, "run": None}), "knows no run yet"),
         (msgpack.packb(ATTACH), "comes with one descriptor, not with 0"),

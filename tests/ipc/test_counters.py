@@ -25,4 +25,10 @@ def test_the_positions_of_the_layout_stay() -> None:
         "STOPPING": 48,
         "GENERATION": 56,
         "STATE_WANTED": 64,
+        "ROUNDS_OPENED": 72,
+        "CONTRIBUTORS": 80,
+        "SUMS": 88,
+        "ADDING_US": 96,
+        "SENDING_US": 104,
+        "ROUND": 112,
     }

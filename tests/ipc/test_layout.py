@@ -9,33 +9,42 @@ from p2psgd.ipc.requests import TENSORS_MAX
 from p2psgd.ipc.ring import entry_bytes
 from p2psgd.trainer.sweep import Sweep
 from p2psgd.wire import codec
+from p2psgd.wire.mode import ASYNC, Mode
+from p2psgd.wire.ring import BUCKETS_MAX
 from tests.ipc.daemons import PATIENT
+
+SPARSE = Mode("sparse")
 
 
 def test_the_layout_has_room_for_several_of_the_largest_updates() -> None:
     for weights in (1, 1000, 14_600_000, 2**31):
-        longest = layout.outbox_entry_bytes_max(weights)
-        assert layout.outbox_bytes(weights) >= 4 * longest
-        assert layout.outbox_bytes(weights).bit_count() == layout.inbox_bytes(weights).bit_count() == 1
+        longest = layout.outbox_entry_bytes(weights, ASYNC)[1]
+        assert layout.outbox_bytes(weights, ASYNC) >= 4 * longest
+        assert layout.outbox_bytes(weights, ASYNC).bit_count() == layout.inbox_bytes(weights).bit_count() == 1
     assert layout.inbox_bytes(14_600_000) <= 32 * 2**20
-    assert max(map(layout.outbox_bytes, range(1, 20_000))) == 512 * 1024
+    assert max(layout.outbox_bytes(weights, ASYNC) for weights in range(1, 20_000)) == 512 * 1024
+
+
+@pytest.mark.parametrize("weights", [1, 14_600_000, 2**31])
+def test_the_outbox_of_a_dense_ring_holds_a_round_of_the_most_buckets(weights: int) -> None:
+    _, longest = layout.outbox_entry_bytes(weights, Mode("dense"))
+    assert layout.outbox_bytes(weights, Mode("dense")) >= BUCKETS_MAX * entry_bytes(longest)
 
 
 def send_bytes_max(sizes: list[int]) -> int:
-    """What a send of tensors of these sizes, each with a step of its own, takes at most."""
+    """What a share of tensors of these sizes, each with a step of its own, takes at most."""
     weights = sum(sizes)
     tensors = tuple((str(number), (size,)) for number, size in enumerate(sizes))
     sweep = Sweep(tensors, indices_max=codec.indices_max(weights), quantum=1.0)
     groups = sweep.groups({name: 1 + number for number, (name, _) in enumerate(tensors)})
-    return sum(
-        entry_bytes(layout.OUTBOX_ENTRY.size + codec.payload_bytes_max(group.room)) for group in groups
-    )
+    updates = (layout.OUTBOX_ENTRY.size + codec.payload_bytes_max(group.room) for group in groups)
+    return sum(map(entry_bytes, updates)) + entry_bytes(layout.OUTBOX_ENTRY.size)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100, 8_000])
 @pytest.mark.parametrize("count", [1, 7, 34, 1000, TENSORS_MAX])
 def test_an_empty_outbox_holds_a_send_of_equal_tensors_with_steps_of_their_own(count: int, size: int) -> None:
-    assert send_bytes_max([size] * count) <= layout.outbox_bytes(count * size)
+    assert send_bytes_max([size] * count) <= layout.outbox_bytes(count * size, SPARSE)
 
 
 @PATIENT
@@ -46,5 +55,5 @@ def test_an_empty_outbox_holds_a_send_of_any_tensors_with_steps_of_their_own(
     some: list[int], ones: int, large: int
 ) -> None:
     sizes = [*some, *[1] * min(ones, TENSORS_MAX - 1 - len(some)), large]
-    assert send_bytes_max(sizes) <= layout.outbox_bytes(sum(sizes))
-    assert send_bytes_max(sizes[:-1]) <= layout.outbox_bytes(sum(sizes[:-1]))
+    assert send_bytes_max(sizes) <= layout.outbox_bytes(sum(sizes), SPARSE)
+    assert send_bytes_max(sizes[:-1]) <= layout.outbox_bytes(sum(sizes[:-1]), SPARSE)

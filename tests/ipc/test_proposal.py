@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from p2psgd.errors import TrainerError
-from p2psgd.ipc.proposal import PIECE_WEIGHTS, measure_quantum, propose
+from p2psgd.ipc.proposal import PIECE_WEIGHTS, choose_mode, measure_quantum, propose
 
 QUANTUM = 2.0**-20
 
@@ -77,3 +78,69 @@ def test_two_nodes_wait_for_each_other_unless_the_run_says_otherwise() -> None:
     assert proposal.two_nodes == "lower-id"
     with pytest.raises(TrainerError, match="two_nodes 'both' is refused: of two nodes"):
         propose(values, quantum=QUANTUM, label="", two_nodes="both")
+
+
+def test_for_a_dense_ring_the_coordinates_are_the_weights_bits() -> None:
+    initial: dict[str, NDArray[Any]] = {
+        "a": np.array([0.1, -0.0, 3e38], np.float32),
+        "b": np.array([[1 / 3]]),
+        "c": np.array([0.1], np.float16),
+    }
+    proposal, coordinates = propose(initial, quantum=QUANTUM, label="x", mode="ring-dense-float16")
+    assert proposal.mode == "ring-dense-float16"
+    expected = np.array([0.1, -0.0, 3e38, 1 / 3, np.float16(0.1)], np.float32)
+    assert coordinates.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e39])
+def test_a_weight_that_float32_cannot_hold_is_named(bad: float) -> None:
+    words = rf"weight 2 of tensor 'w' is {bad:g}".replace("+", r"\+")
+    with pytest.raises(
+        TrainerError, match=words + r"; initial weights are finite and within \+-3.40282e\+38"
+    ):
+        propose({"w": np.array([0, 1, bad])}, quantum=QUANTUM, label="", mode="ring-dense")
+
+
+@pytest.mark.parametrize(
+    ("mode", "payload", "order", "words"),
+    [
+        ("ring", "x", "id", "payload 'x' is refused: give 'sparse', 'dense' or 'dense-float16'"),
+        ("ring", "dense", "y", "order 'y' is refused: give 'id' or 'measured'"),
+        ("both", None, "id", "mode 'both' is refused: the modes are 'async' and 'ring'"),
+        (
+            "async",
+            "dense",
+            "id",
+            "payload='dense' is for a ring: give mode='ring' as well, or leave it out",
+        ),
+        (
+            "async",
+            None,
+            "measured",
+            "order='measured' is for a ring: give mode='ring' as well, or leave it out",
+        ),
+        (
+            "async",
+            "dense",
+            "measured",
+            "payload='dense' and order='measured' are for a ring: give mode='ring' as well, or leave them"
+            " out",
+        ),
+    ],
+)
+def test_words_for_no_mode_are_refused_one_by_one(
+    mode: str, payload: str | None, order: str, words: str
+) -> None:
+    with pytest.raises(TrainerError, match=f"^{words}$"):
+        choose_mode(mode, payload, order)
+
+
+def test_a_ring_is_sparse_and_by_node_id_unless_told_otherwise() -> None:
+    assert choose_mode("ring", None, "id").word == "ring-sparse"
+    assert choose_mode("ring", "dense", "measured").word == "ring-dense-measured"
+    assert choose_mode("async", None, "id").word == "async"
+
+
+def test_a_mode_that_is_not_known_is_refused() -> None:
+    with pytest.raises(TrainerError, match="mode 'ring' is not known; the modes are async, ring-sparse, "):
+        propose(np.zeros(3, np.float32), quantum=QUANTUM, label="", mode="ring")

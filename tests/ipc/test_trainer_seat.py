@@ -36,6 +36,7 @@ def link(daemon: Daemon) -> Iterator[Link]:
 
 def test_reports_reach_the_status_and_stay_until_the_next(daemon: Daemon, link: Link) -> None:
     link.report(samples=512, samples_per_s=np.float32(100.5), loss=1.5, epoch=0.25)
+    link.report(steps=3, computing_s=1.5, waiting_s=0.25)
     link.report(loss=np.float64("nan"), test_accuracy=0.5, waits="it waits for data")
     daemon.until(lambda: daemon.server.trainer_status()["test_accuracy"] == 0.5, "both reports have come")
     status = daemon.trainer_status()
@@ -50,6 +51,13 @@ def test_reports_reach_the_status_and_stay_until_the_next(daemon: Daemon, link: 
         "test_accuracy": 0.5,
         "epoch": 0.25,
         "waits": "it waits for data",
+        "steps": 3,
+        "computing_s": 1.5,
+        "waiting_s": 0.25,
+        "adding_s": 0.0,
+        "sending_s": 0.0,
+        "daemon_adding_s": 0.0,
+        "daemon_sending_s": 0.0,
         "reloads": 0,
         "refused_trainers": 0,
         "refused_requests": 0,
@@ -78,7 +86,7 @@ def test_a_trainer_that_writes_rubbish_is_refused_and_the_next_one_works(daemon:
     link = attach(ZEROS, control=daemon.path)
     link.send(spike(1, 2), 1)
     daemon.take_all()
-    link._memory.publish([RUBBISH])
+    link._memory.publish([RUBBISH], link._memory.mark)
     daemon.until(lambda: bool(daemon.host.left), "the trainer is refused")
     assert daemon.host.left[0][0] is False
     assert daemon.host.left[0][1].startswith(
@@ -88,7 +96,7 @@ def test_a_trainer_that_writes_rubbish_is_refused_and_the_next_one_works(daemon:
         link.receive()
     status = daemon.trainer_status()
     assert (status["refused_trainers"], status["attached"]) == (1, False)
-    link._memory.publish([RUBBISH])  # it lives on and writes where nobody reads
+    link._memory.publish([RUBBISH], link._memory.mark)  # it lives on and writes where nobody reads
     with attach(ZEROS, control=daemon.path) as second:
         assert second.mini_batches == 2
         second.send(spike(1, 2), 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -289,6 +290,7 @@ def test_an_interrupted_answer_is_given_again(daemon: Daemon, monkeypatch: pytes
 
 
 def test_states_leave_no_descriptors_behind(daemon: Daemon) -> None:
+    gc.collect()  # maps of tests before this one hold descriptors until then
     with attach(ZEROS, control=daemon.path) as link:
         link.keep(lambda: {"x": np.zeros(10)})
         counts = []

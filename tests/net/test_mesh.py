@@ -8,14 +8,16 @@ import socket
 import struct
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+import numpy as np
 import pytest
 
 from p2psgd.core.frontier import Origin
 from p2psgd.discovery.hosts import Address
 from p2psgd.net import mesh as mesh_module
 from p2psgd.net.mesh import Mesh
-from p2psgd.wire.frames import FrameType, pack_frame
+from p2psgd.wire.frames import Body, FrameType, pack_frame
 from p2psgd.wire.messages import Goodbye, Hello, Reject, pack_message
 from tests.conftest import LoopFactory
 
@@ -50,7 +52,7 @@ class Host:
     def link_drained(self, peer: Origin) -> None:
         self.drained += 1
 
-    def frame_received(self, peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> None:
+    def frame_received(self, peer: Origin, frame_type: FrameType, body: Body) -> None:
         self.frames.append((peer, frame_type, bytes(body)))
 
     def refused_by_peer(self, code: str, words: str) -> None:
@@ -359,3 +361,69 @@ def test_a_peer_that_reads_nothing_fills_a_bounded_buffer_and_drains_later(loop_
         await slow.mesh.close()
 
     run(loop_factory, scenario)
+
+
+def chunk_head(numbers: memoryview) -> bytes:
+    """What stands before these numbers in a frame whose body has four bytes of a header."""
+    body = bytes(4) + bytes(numbers)
+    return pack_frame(FrameType.RING_CHUNK, body)[: -len(numbers)]
+
+
+def test_numbers_go_out_behind_their_head_also_to_a_peer_that_reads_nothing_for_a_while(
+    loop_factory: LoopFactory,
+) -> None:
+    async def scenario() -> None:
+        fast, slow = Party(1), Party(2)
+        await fast.start(slow.address)
+        await slow.start()
+        await until(lambda: 2 in fast.host.open and 1 in slow.host.open)
+        stalled, link = slow.mesh.links[1].connection, fast.mesh.links[2].connection
+        assert stalled._transport is not None
+        stalled._transport.pause_reading()
+        pieces: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
+        before = link.bytes_sent
+        while link.writable:
+            pieces.append(np.full(50_000, len(pieces) % 256, np.uint8))
+            fast.mesh.send_numbers(slow.origin, chunk_head(pieces[-1].data), pieces[-1].data)
+            await asyncio.sleep(0)
+        assert link.bytes_sent - before == sum(len(chunk_head(piece.data)) + len(piece) for piece in pieces)
+        stalled._transport.resume_reading()
+        await until(lambda: len(slow.host.frames) == len(pieces))
+        assert [body[4:] for _, _, body in slow.host.frames] == [piece.tobytes() for piece in pieces]
+        await fast.mesh.close()
+        await slow.mesh.close()
+
+    run(loop_factory, scenario)
+
+
+def test_numbers_that_were_not_sent_are_let_go_with_their_link(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        fast, slow = Party(1), Party(2)
+        await fast.start(slow.address)
+        await slow.start()
+        await until(lambda: 2 in fast.host.open and 1 in slow.host.open)
+        stalled, link = slow.mesh.links[1].connection, fast.mesh.links[2].connection
+        assert stalled._transport is not None
+        stalled._transport.pause_reading()
+        memory = bytearray(50_000_000)
+        with memoryview(memory) as numbers:
+            fast.mesh.send_numbers(slow.origin, bytes(20), numbers)
+        await asyncio.sleep(0.01)
+        fast.mesh.send_numbers(slow.origin, b"", memoryview(b""))  # nothing is nothing
+        link.abort("the test ends it")
+        await until(lambda: 2 not in fast.host.open)
+        await until(lambda: is_free(memory))
+        fast.mesh.send_numbers(Origin(9, 9), b"head", memoryview(b"numbers"))  # to nobody
+        await fast.mesh.close()
+        await slow.mesh.close()
+
+    run(loop_factory, scenario)
+
+
+def is_free(memory: bytearray) -> bool:
+    """Nobody looks at it any more."""
+    try:
+        memory.append(0)
+    except BufferError:
+        return False
+    return True

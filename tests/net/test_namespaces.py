@@ -144,3 +144,16 @@ def test_a_cable_that_was_made_slow_is_slow_until_it_is_made_fast_again() -> Non
         assert seconds_for(lan, 1, 0, 500_000) > 3
         lan.set_rate(0, "100mbit")
         assert seconds_for(lan, 0, 1, 500_000) < 3
+
+
+@pytest.mark.root
+def test_the_way_between_two_hosts_is_slow_both_ways_and_no_other() -> None:
+    with Lan(3, rate="100mbit") as lan:
+        lan.set_pair(0, 1, "1mbit")
+        assert seconds_for(lan, 0, 1, 500_000) > 3
+        assert seconds_for(lan, 1, 0, 500_000) > 3
+        assert seconds_for(lan, 0, 2, 500_000) < 3
+        assert seconds_for(lan, 2, 1, 500_000) < 3
+        lan.set_rate(0, "100mbit")
+        assert seconds_for(lan, 0, 1, 500_000) < 3
+        assert seconds_for(lan, 1, 0, 500_000) > 3
