@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 from p2psgd.errors import ExitCode, UsageError
+from p2psgd.identity import lay_down_id
 from p2psgd.local.leftovers import MARK, kill_marked, mark_of
 from p2psgd.local.plan import Plan
 from p2psgd.local.ports import LOOPBACK, free_ports
@@ -104,6 +105,7 @@ class Cluster:
         for index, (name, port) in enumerate(zip(self._plan.names, ports, strict=True)):
             directory = self._plan.directory(index)
             directory.mkdir(mode=0o700, exist_ok=True)
+            lay_down_id(directory, node=index + 1, name=name)  # so a ring has the same order in every run
             command = [sys.executable, "-m", "p2psgd", "node", "--peers", str(hosts)]
             command += ["--listen", f"{LOOPBACK}:{port}", "--state", str(directory), "--name", name]
             command += ["--patience", f"{self._plan.patience_s:g}", *self._plan.record_options(index)]

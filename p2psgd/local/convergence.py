@@ -14,6 +14,7 @@ from p2psgd.ops import numerals
 from p2psgd.ops.figures import Status, printable, whole
 
 Origin = tuple[str, int]  # (node id, incarnation)
+RING: Origin = (f"{0:016x}", 0)  # whose one row stands for all rounds of a dense ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,9 @@ def who_lacks_what(frontiers: Mapping[str, Frontier]) -> list[str]:
         for origin, sequence in frontier.applied.items():
             foremost[origin] = max(sequence, foremost.get(origin, 0))
     return [
-        f"{node} lacks {numerals.counted(missing, 'update')} of {names[origin]}"
+        f"{node} has not completed the last round of the ring"
+        if origin == RING
+        else f"{node} lacks {numerals.counted(missing, 'update')} of {names[origin]}"
         for node, frontier in frontiers.items()
         for origin, sequence in foremost.items()
         if (missing := sequence - frontier.applied.get(origin, 0))

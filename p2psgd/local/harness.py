@@ -32,6 +32,7 @@ from p2psgd.ops import numerals
 from p2psgd.ops.recorder import RECORD_BYTES_MAX
 from p2psgd.ops.weights import export_weights
 from p2psgd.trainer.evaluation import evaluate
+from p2psgd.trainer.recipe import NOTHING_TOLD, Told
 
 CONVERGENCE_LIMIT_S = 60.0  # without any progress of any frontier
 STOP_LIMIT_S = 80.0  # a daemon's trainer ends within 10 s, it flushes for up to 30 s, and so long it may save
@@ -56,15 +57,20 @@ def run_local(
     patience_s: float = 5.0,
     record: Path | None = None,
     record_bytes: int = RECORD_BYTES_MAX,
+    told: Told = NOTHING_TOLD,
+    trace: Path | None = None,
+    overlap: bool = True,
     console: Console,
 ) -> ExitCode:
     """Run `nodes` daemons with trainers on this machine until they have trained, and compare their replicas.
 
-    `steps`: mini-batches per node; `seconds`: time to train; neither: as long as the recipe says. `trainer`:
-    a command that attaches by itself, in the place of the built-in trainer. `record`: a new file for every
-    update of the run, of at most `record_bytes`. `state`: a directory for the
-    nodes' state and logs, kept; None: a temporary one, kept only when something went wrong. Signals: see
-    interruption.py; for the main thread.
+    `steps`: mini-batches per node, or rounds of a ring; `seconds`: time to train; neither: as long as the
+    recipe says. `trainer`: a command that attaches by itself, in the place of the built-in trainer. `record`:
+    a new file for every update of the run, of at most `record_bytes`. `told`: what counts in the place of the
+    recipe's [run]. `trace`: a file for what the first node's trainer did when. `overlap`: whether a dense
+    ring adds up layers while others are computed. `state`: a directory for the nodes' state and logs, kept;
+    None: a temporary one, kept only when something went wrong. Signals: see interruption.py; for the main
+    thread.
 
     Returns OK only if all replicas are identical and no node was lost. Raises UsageError before anything was
     started, or with a daemon's own sentence and exit code when it could not start.
@@ -81,6 +87,9 @@ def run_local(
         patience_s=patience_s,
         record=record,
         record_bytes=record_bytes,
+        told=told,
+        trace=trace,
+        overlap=overlap,
     )
     code = ExitCode.FAILED
     try:
@@ -118,6 +127,8 @@ class LocalRun:
         except OSError as error:
             raise UsageError(f"the nodes cannot be started: {error}", ExitCode.TEMPORARY) from error
         with self._display:
+            if self._plan.recipe is not None and self._plan.recipe.unused:
+                self._display.say(self._plan.recipe.unused)
             self._train()
             troubles = self._converge()
             wall_s = time.monotonic() - began

@@ -103,7 +103,7 @@ def fetch_replica(daemon: LocalDaemon) -> NodeReplica:
         coordinates = map_segment(descriptors[0], np.int32, answer.weights, Access.SEALED)
     finally:
         close_descriptors(descriptors)
-    return NodeReplica(daemon.name, answer.quantum_log2, answer.digest, coordinates)
+    return NodeReplica(daemon.name, answer.mode, answer.quantum_log2, answer.digest, coordinates)
 
 
 def _client(daemon: LocalDaemon, timeout_s: float) -> ControlClient:

@@ -21,7 +21,7 @@ from pathlib import Path
 from p2psgd.errors import UsageError
 from p2psgd.ops.recorder import RECORD_BYTES_MAX
 from p2psgd.trainer.data import load_dataset
-from p2psgd.trainer.recipe import Recipe, load_recipe
+from p2psgd.trainer.recipe import NOTHING_TOLD, Recipe, Told, load_recipe
 
 NODES_MAX = 64  # every node holds N - 1 connections, and one machine all of them
 
@@ -43,6 +43,9 @@ class Plan:
     patience_s: float = 5.0
     record: Path | None = None
     record_bytes: int = RECORD_BYTES_MAX
+    told: Told = NOTHING_TOLD
+    trace: Path | None = None
+    overlap: bool = True
 
     @property
     def names(self) -> list[str]:
@@ -69,6 +72,9 @@ class Plan:
             words += ["--steps", str(self.steps)]
         if self.seconds is not None:
             words += ["--seconds", repr(self.seconds), "--started", f"{time.time():.3f}"]
+        words += self.told.options
+        words += [] if self.overlap else ["--no-overlap"]
+        words += ["--trace", str(self.trace)] if self.trace is not None and index == 0 else []
         return shlex.join(words)
 
 
@@ -85,6 +91,9 @@ def make_plan(
     patience_s: float = 5.0,
     record: Path | None = None,
     record_bytes: int = RECORD_BYTES_MAX,
+    told: Told = NOTHING_TOLD,
+    trace: Path | None = None,
+    overlap: bool = True,
 ) -> Plan:
     """Check everything that can be checked without starting a process; raises UsageError.
 
@@ -93,8 +102,14 @@ def make_plan(
     _check_amounts(nodes, steps, seconds, trainer)
     loaded = None
     if trainer is None:
-        loaded = load_recipe(recipe)
+        loaded = load_recipe(recipe, told)
+        _check_ring(loaded, nodes, overlap=overlap)
         load_dataset(loaded.data)
+    elif told.given or trace is not None or not overlap:
+        raise UsageError(
+            "--mode, --payload, --order, --no-overlap and --trace are for the built-in trainer: leave them "
+            "out with --trainer, whose script says mode, payload and order when it attaches"
+        )
     elif not trainer.strip():
         raise UsageError("the trainer's command is empty: give a command line, or leave --trainer out")
     if report is not None:
@@ -103,7 +118,9 @@ def make_plan(
         _check_output(record, "recording")
         if os.path.lexists(record):
             raise UsageError(f"{record} exists already: a recording never replaces a file; name another one")
-    _check_distinct({"--record": record, "--report": report, "--weights": weights})
+    if trace is not None:
+        _check_output(trace, "trace")
+    _check_distinct({"--record": record, "--report": report, "--weights": weights, "--trace": trace})
     return Plan(
         nodes=nodes,
         recipe_name=str(Path(recipe).absolute()) if Path(recipe).is_file() else recipe,
@@ -118,7 +135,17 @@ def make_plan(
         patience_s=patience_s,
         record=None if record is None else record.absolute(),
         record_bytes=record_bytes,
+        told=told,
+        trace=None if trace is None else trace.absolute(),
+        overlap=overlap,
     )
+
+
+def _check_ring(recipe: Recipe, nodes: int, *, overlap: bool) -> None:
+    if recipe.run.trains.ring and nodes == 1:
+        raise UsageError("a ring needs two nodes, and this run has one: give -n 2 or more, or --mode async")
+    if not overlap and not recipe.run.trains.dense:
+        raise UsageError("--no-overlap is for a dense ring: give --mode ring --payload dense too")
 
 
 def _check_amounts(nodes: int, steps: int | None, seconds: float | None, trainer: str | None) -> None:

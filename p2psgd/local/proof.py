@@ -16,13 +16,16 @@ from numpy.typing import NDArray
 
 from p2psgd.ops import numerals
 from p2psgd.wire import codec
+from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.weights import weights_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeReplica:
-    """A copy of one node's weights: int32 coordinates (P,), weight = coordinate x 2^quantum_log2."""
+    """A copy of one node's weights: int32 coordinates (P,), which mean what the run's mode says."""
 
     node: str
+    mode: str
     quantum_log2: int
     digest: int  # what the daemon says it is
     coordinates: NDArray[np.int32]
@@ -30,7 +33,23 @@ class NodeReplica:
     @property
     def weights(self) -> NDArray[np.float32]:
         """The weights as float32 (P,): exact, a coordinate has 24 bits and the quantum is a power of two."""
-        return self.coordinates.astype(np.float32) * np.float32(2.0**self.quantum_log2)
+        return weights_of(self.coordinates, mode=self.mode, quantum_log2=self.quantum_log2)
+
+    @property
+    def run(self) -> tuple[str, int]:
+        """What two replicas of one run have in common."""
+        return self.mode, self.quantum_log2
+
+    def name_value(self, index: int) -> str:
+        """A weight for people, exactly: in `unit`, of a dense ring with its bits."""
+        if self.unit:
+            return str(self.coordinates[index])
+        return f"{self.weights[index]:.9g} ({int(self.coordinates[index]) % 2**32:08x})"
+
+    @property
+    def unit(self) -> str:
+        """What stands behind `name_value`."""
+        return "" if parse_mode(self.mode).dense else " quanta"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,18 +98,18 @@ def prove(replicas: Iterable[NodeReplica], key: int) -> Proof:
 
 
 def _same(left: NodeReplica, right: NodeReplica) -> bool:
-    return left.quantum_log2 == right.quantum_log2 and np.array_equal(left.coordinates, right.coordinates)
+    return left.run == right.run and np.array_equal(left.coordinates, right.coordinates)
 
 
 def _difference(left: tuple[NodeReplica, ...], right: tuple[NodeReplica, ...]) -> str:
     one, other = left[0], right[0]
     names = [numerals.listed([replica.node for replica in group]) for group in (left, right)]
-    if one.quantum_log2 != other.quantum_log2 or one.coordinates.shape != other.coordinates.shape:
+    if one.run != other.run or one.coordinates.shape != other.coordinates.shape:
         return f"{names[1]}: the replica belongs to another run than that of {names[0]}"
     places = np.flatnonzero(one.coordinates != other.coordinates)
     first = int(places[0])
     count = numerals.counted(len(places), "weight")
     return (
         f"{names[1]}: the replica differs from that of {names[0]} in {count}, "
-        f"first in weight {first}: {other.coordinates[first]} instead of {one.coordinates[first]} quanta"
+        f"first in weight {first}: {other.name_value(first)} instead of {one.name_value(first)}{one.unit}"
     )

@@ -1,7 +1,9 @@
 """The report of a local run (`--report`): figures for machines, as JSON without NaN.
 
 Sums are over all nodes, those that were lost included as far as they were heard; `replicas_identical` speaks
-of the nodes that were alive at the end. `compression_ratio` is 32 bits x weights per mini-batch / bits sent
+of the nodes that were alive at the end. `rounds` and what is said of a round are of a ring, null elsewhere;
+`bytes_sent_per_round` counts all that the node sent, however little of it rounds were; `step` is in
+ops/step_split.py. `compression_ratio` is 32 bits x weights per mini-batch / bits sent
 per mini-batch and peer, headers and frames included. `compression` (see ops/compression.py) is of the own
 updates of all nodes; its rows of tensors are of those that could be asked at the end.
 """
@@ -27,6 +29,7 @@ from p2psgd.ops.figures import (
     total_compression_ratio,
     whole,
 )
+from p2psgd.ops.step_split import describe_steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +54,13 @@ def build_report(outcome: Outcome) -> dict[str, Any]:
     """Return the report as plain values."""
     nodes = [node_figures(status) for status in outcome.statuses]
     run = next((run for status in outcome.statuses if (run := section(status, "run"))), {})
+    trainers = [section(status, "trainer") for status in outcome.statuses]
     return {
         "nodes": len(nodes),
         "mode": run.get("mode"),
+        "rounds": max((ring["round"] for ring in _rings(outcome)), default=None),
+        "rounds_per_s": _rounds_per_s(outcome),
+        "step": describe_steps(trainers),
         "weights": whole(run, "weights"),
         "quantum": 2.0 ** whole(run, "quantum_log2") if run else None,
         "wall_s": round(outcome.wall_s, 3),
@@ -98,6 +105,7 @@ def _node(status: Status, outcome: Outcome) -> dict[str, Any]:
     figures = node_figures(status)
     trainer, traffic, updates = (section(status, key) for key in ("trainer", "bytes", "updates"))
     own_accuracy = number(trainer, "test_accuracy")
+    rounds = whole(section(status, "ring"), "round")
     return {
         "node": figures.node,
         "steps": figures.mini_batches,
@@ -108,6 +116,8 @@ def _node(status: Status, outcome: Outcome) -> dict[str, Any]:
         "indices_sent": figures.indices_sent,
         "bytes_sent": whole(traffic, "sent"),
         "bytes_received": whole(traffic, "received"),
+        "bytes_sent_per_round": whole(traffic, "sent") / rounds if rounds else None,
+        "step": describe_steps([trainer]),
         "loss": figures.loss,
         "test_accuracy": outcome.accuracies.get(figures.node, own_accuracy),
         "digest": _hexadecimal(outcome.digests.get(figures.node)),
@@ -119,6 +129,17 @@ def _node(status: Status, outcome: Outcome) -> dict[str, Any]:
         "reloads": whole(trainer, "reloads"),
         "restarts": whole(trainer, "restarts"),
     }
+
+
+def _rings(outcome: Outcome) -> list[Status]:
+    return [ring for status in outcome.statuses if (ring := section(status, "ring"))]
+
+
+def _rounds_per_s(outcome: Outcome) -> float | None:
+    """In a ring: how many steps a node took in a second of the time in which it took steps, as a mean."""
+    each = [describe_steps([section(status, "trainer")]) for status in outcome.statuses]
+    speeds = [1000 / steps["step_ms"] for steps in each if steps is not None]
+    return round(sum(speeds) / len(speeds), 3) if speeds and _rings(outcome) else None
 
 
 def _hexadecimal(digest: int | None) -> str | None:

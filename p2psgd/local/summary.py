@@ -8,6 +8,7 @@ from typing import Any
 from p2psgd.ops import numerals
 from p2psgd.ops.compression_text import bits_of, fraction
 from p2psgd.ops.status_text import recording_words
+from p2psgd.ops.step_split import steps_words
 
 Report = Mapping[str, Any]
 
@@ -27,6 +28,15 @@ def summary_text(report: Report) -> str:
         *_notes(report),
         f"replicas       {replicas_sentence(report)}",
     ]
+    if report["rounds"] is not None:
+        sent = [node["bytes_sent_per_round"] or 0 for node in report["per_node"]]
+        rate = numerals.decimals(report["rounds_per_s"], 1)
+        lines.append(
+            f"rounds         {report['rounds']:,}, {rate} a second, "
+            f"{numerals.size(sum(sent) / len(sent))} sent by a node in each"
+        )
+    if report["step"] is not None:
+        lines.append(f"step           {steps_words(report['step'])}")
     if report["test_accuracy"] is not None:
         lines.append(f"test accuracy  {numerals.percent(report['test_accuracy'])}")
     if report["compression_ratio"] is not None:

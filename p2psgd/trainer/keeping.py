@@ -25,7 +25,7 @@ MakeState = Callable[[], Mapping[str, Any]]
 class Keeping:
     """Answers the daemon's wishes for the state; `make_state` is the script's part, None if it has none."""
 
-    def __init__(self, client: ControlClient, memory: TrainerMemory) -> None:
+    def __init__(self, client: ControlClient, memory: TrainerMemory[Any]) -> None:
         self.make_state: MakeState | None = None
         self._client = client
         self._memory = memory

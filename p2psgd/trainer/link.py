@@ -2,8 +2,8 @@
 
 The working copy of the weights is private to this process, float32 and always quantum * coordinate exactly,
 so the order in which own and peers' updates come does not matter: at the same frontier it equals the daemon's
-replica bit for bit. The residual lies in the daemon's memory and outlives this process. Not safe for several
-threads; numpy only.
+replica bit for bit. In a dense ring the weights are any float32 numbers, and the same holds after each round.
+The residual lies in the daemon's memory and outlives this process. Not safe for several threads; numpy only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import math
 import os
-import select
 import sys
 import time
 from collections.abc import Mapping
@@ -30,7 +29,7 @@ from p2psgd.ipc.answers import AttachAnswer, ReloadAnswer, check_answer
 from p2psgd.ipc.control_client import ControlClient, NoDaemon
 from p2psgd.ipc.datagrams import close_descriptors
 from p2psgd.ipc.paths import control_path
-from p2psgd.ipc.proposal import propose
+from p2psgd.ipc.proposal import choose_mode, propose
 from p2psgd.ipc.requests import (
     VERSION,
     AttachRequest,
@@ -45,10 +44,15 @@ from p2psgd.ipc.script_state import pack_state
 from p2psgd.ipc.segments import sealed_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.ipc.wakeup import Wakeup
+from p2psgd.trainer.dense_rounds import DenseRounds
+from p2psgd.trainer.given import Given
 from p2psgd.trainer.keeping import Keeping, MakeState, read_kept
+from p2psgd.trainer.ring_calls import RingCalls
 from p2psgd.trainer.sweep import Sweep
+from p2psgd.trainer.waiting import Waiting
 from p2psgd.trainer.working_copy import WorkingCopy
 from p2psgd.wire import codec
+from p2psgd.wire.mode import parse_mode
 
 RETRY_S = 0.05  # between looks for a daemon that is just starting
 DETACH_TIMEOUT_S = 10.0
@@ -60,6 +64,9 @@ def attach(
     quantum: float = 2.0**-20,
     label: str = "",
     two_nodes: str = "stall",
+    mode: str = "async",
+    payload: str | None = None,
+    order: str = "id",
     control: str | Path | None = None,
     timeout_s: float = 30.0,
 ) -> Link:
@@ -69,19 +76,29 @@ def attach(
     names to arrays, whose order is the tensors' order; each is rounded to the nearest multiple of `quantum`,
     a power of two within 2**-30 and 1. None: the run that the daemon already knows. `label` is part of what
     nodes must agree on, and so is `two_nodes`: of two nodes that lose each other both wait ("stall"), or the
-    one with the lower node id goes on ("lower-id"). `control` is the daemon's state directory or its socket,
-    by default $P2PSGD_CONTROL, else the default state directory.
+    one with the lower node id goes on ("lower-id"). `mode` "async": nobody waits for anybody; "ring": all
+    train in step, round after round, and `payload` says what goes around: "sparse" (so if it is not
+    given), coded updates as in async, "dense", the float32 changes of all weights, whose mean is applied, or
+    "dense-float16", the same rounded to float16 on its way; `order` of the ring is by node "id", or
+    "measured". `control` is the daemon's state directory or its socket, by default $P2PSGD_CONTROL, else the
+    default state directory.
 
     Waits up to `timeout_s` for a daemon to listen there, and then for as long as it takes until its node may
-    train; what that waits for is printed. TrainerError if no daemon listens, if initial weights, quantum,
-    label or two_nodes will not do, or with the daemon's sentence if it refuses: another run, or another
+    train; what that waits for is printed. TrainerError if no daemon listens, if initial weights or any of the
+    words beside them will not do, or with the daemon's sentence if it refuses: another run, or another
     trainer attached.
     """
     path = control_path(control)
     run, coordinates = None, None
     try:
         if initial is not None:
-            proposal, coordinates = propose(initial, quantum=quantum, label=label, two_nodes=two_nodes)
+            proposal, coordinates = propose(
+                initial,
+                quantum=quantum,
+                label=label,
+                two_nodes=two_nodes,
+                mode=choose_mode(mode, payload, order).word,
+            )
             run = ProposedRun(**dataclasses.asdict(proposal))
         request = AttachRequest(version=VERSION, pid=os.getpid(), run=run)
     except ValidationError as error:
@@ -115,27 +132,33 @@ def _say(words: str) -> None:
     print(f"p2psgd: {ascii(words)[1:-1]}", file=sys.stderr, flush=True)
 
 
-class Link:
+class Link(RingCalls):
     """An attached trainer; made by `attach`, closed by `close` or at the end of its with block.
 
     `weights` is the working copy, float32 (P,), read-only; `tensors` are views of it by name, in their
     shapes. `mini_batches` counts the `send` calls of all this node's trainers so far, `peer_mini_batches` the
     same of each peer as far as its updates told, by node id. `sent` says how many indices the last `send` of
     this trainer sent of each tensor, by name. `share` is (i, n): take the i-th of n parts of the data.
-    `restored` is the dict that a trainer of this node gave last by `keep`, None if there is none.
+    `restored` is the dict that a trainer of this node gave last by `keep`, None if there is none. `mode` is
+    the run's (wire/mode.py).
     """
 
     def __init__(self, client: ControlClient, fields: dict[str, Any], descriptors: list[int]) -> None:
         try:
             answer = check_answer(AttachAnswer, fields)
-            if not 7 <= len(descriptors) <= 8:
-                raise TrainerError(f"the daemon handed over {len(descriptors)} descriptors instead of 7 or 8")
+            self.mode = parse_mode(answer.mode)
+            own = 9 if self.mode.dense else 7
+            if not own <= len(descriptors) <= own + 1:
+                raise TrainerError(
+                    f"the daemon handed over {len(descriptors)} descriptors instead of {own} or {own + 1}"
+                )
             replica, *memories, wake_trainer, wake_daemon = descriptors[:7]
-            script = descriptors[7:]
+            memories += descriptors[7:own]
+            script = descriptors[own:]
             self.restored = read_kept(script[0]) if script else None
             self._copy = WorkingCopy(answer)
             self._copy.copy_from(replica)
-            self._memory = TrainerMemory(answer, memories, Wakeup(wake_trainer), Wakeup(wake_daemon))
+            self._memory = TrainerMemory(answer, memories, Wakeup(wake_trainer), Wakeup(wake_daemon), Given())
         except BaseException:
             close_descriptors(descriptors)
             raise
@@ -145,7 +168,10 @@ class Link:
         self._keeping = Keeping(client, self._memory)
         self._closed = False
         self._exact = True  # not while weights are being changed or published, nor after an interruption then
-        self._says_it_waits = False  # in the daemon's status, until a report that it does not gets through
+        self._waiting = Waiting(client, self._memory, self._keeping)
+        self._dense = None
+        if self.mode.dense:
+            self._dense = DenseRounds(self._memory, self._waiting, answer.tensors, half=self.mode.half)
         self.quantum = self._copy.quantum
         self.weights, self.tensors = self._copy.weights, self._copy.tensors
         self._sweep = Sweep(answer.tensors, indices_max=answer.indices_max, quantum=self.quantum)
@@ -153,9 +179,6 @@ class Link:
         self.node = answer.node
         self.share = answer.share
         self.peer_mini_batches = dict(answer.peer_mini_batches)
-        self._poll = select.poll()
-        self._poll.register(self._client, select.POLLIN)
-        self._poll.register(self._memory.wake_trainer, select.POLLIN)
 
     def __enter__(self) -> Self:
         return self
@@ -199,19 +222,19 @@ class Link:
 
         When there were too many to keep, the weights are fetched anew from the replica instead, with the own
         updates in them.
+
+        In ring mode: wait until the next round is opened, then do the same; all trainers then have the same
+        weights. In a dense ring, apply what `send` gave, and return how many nodes had a share in it. Returns
+        0 at once when `stopping` comes first.
         """
         self._check_open()
         self._client.check_daemon()
         self._keeping.give_if_asked()
-        if self._memory.reload_wanted or not self._exact:
-            self._reload()
-        self._exact = False
-        # The inbox gets its room back before updates are applied: should that fail, all comes anew.
-        applied = self._copy.apply_received(self._memory.updates(), self._note_peer)
-        self._exact = True
-        return applied
+        if self.mode.ring and not self._waiting.until_open():
+            return 0
+        return self._follow()
 
-    def send(self, delta: NDArray[Any], step: int | Mapping[str, int]) -> int:
+    def send(self, delta: NDArray[Any], step: int | Mapping[str, int] | None = None) -> int:
         """Propose a change of all weights, (P,); return how many indices of it were sent.
 
         `delta` is float32, float16 or bfloat16. residual += delta, in float32; each weight whose residual
@@ -220,10 +243,19 @@ class Link:
         9); the rest waits in the residual. Waits while the daemon's outbox is full. TrainerError, with
         nothing changed, for another dtype or shape, a NaN or infinite value, a step out of range or a tensor
         without one, and for more distinct steps than the outbox has room for.
+
+        In ring mode this is the node's share of the round; waits until that is opened. In a dense ring there
+        is no step: `delta` is given as it is, float32, and P returned; the next `receive` applies the mean.
         """
         self._check_open()
         self._client.check_daemon()
         self._keeping.give_if_asked_long_ago()
+        if self.mode.ring and not self._waiting.until_open():
+            return 0
+        if self._dense is not None:
+            return self._send_dense(self._dense, delta, step)
+        if step is None:
+            raise TrainerError("send needs a step, in quanta: only a dense ring does without")
         if not self._exact:
             self._reload()
         memory = self._memory
@@ -238,9 +270,13 @@ class Link:
             + codec.encode(words, self.weights.size)
             for group, words in parts
         ]
+        given = memory.mark
+        if self.mode.ring:
+            entries.append(layout.OUTBOX_ENTRY.pack(mini_batch, 0, 0))
+            given = given.share(changes=True)
         self._wait_for_room(entries)
         self._exact = False
-        memory.publish(entries)
+        memory.publish(entries, given)
         for group, words in parts:
             self._copy.apply(words, group.step)
         self._exact = True
@@ -248,15 +284,21 @@ class Link:
         return sum(len(words) for _, words in parts)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until there is something to `receive` or `stopping` is set; False if neither came in time."""
+        """Wait until there is something to `receive` or `stopping` is set; False if neither came in time.
+
+        In ring mode: until the next round is opened. A script that must look at something else now and then
+        waits so before it calls `receive`, which then returns at once.
+        """
         self._check_open()
-        deadline = time.monotonic() + timeout_s
         self._keeping.give_if_asked()
+        if self.mode.ring:
+            return self._waiting.until_open(timeout_s=timeout_s) or self._memory.stopping
+        deadline = time.monotonic() + timeout_s
         while not self._has_news():
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return False
-            self._sleep(left_s)
+            self._waiting.sleep(left_s)
             self._keeping.give_if_asked()
         return True
 
@@ -264,8 +306,10 @@ class Link:
         """Tell the daemon's status how training goes; figures left out stay as they were. Never waits.
 
         samples (int, of this process), samples_per_s, loss, test_accuracy (0 to 1), epoch, waits (a plain
-        sentence, "" when it waits for nothing). A loss or accuracy that is not finite is shown as unknown.
-        TrainerError for any other figure.
+        sentence, "" when it waits for nothing); and of so many `steps` of this process the seconds that they
+        took together: computing_s, waiting_s, adding_s, sending_s, and beside these what the daemon did in
+        the same time, daemon_adding_s, daemon_sending_s. A loss or accuracy that is not finite is shown as
+        unknown. TrainerError for any other figure.
         """
         self._check_open()
         plain = {
@@ -339,7 +383,32 @@ class Link:
         self._memory.skip_inbox(answer.inbox)
         for node, mini_batch in answer.peer_mini_batches:
             self._note_peer(node, mini_batch)
+        if self._dense is not None:
+            self._dense.settle()
         self._exact = True
+
+    def _follow(self) -> int:
+        """Bring the weights up to date with what has come; how many updates, or shares of a dense round."""
+        if self._memory.reload_wanted or not self._exact:
+            self._reload()
+        self._exact = False
+        if self._dense is not None:
+            applied = self._dense.take(self._copy.add)
+        else:
+            # The inbox gets its room back before updates are applied: should that fail, all comes anew.
+            applied = self._copy.apply_received(self._memory.updates(), self._note_peer)
+        self._exact = True
+        return applied
+
+    def _send_dense(self, dense: DenseRounds, delta: NDArray[Any], step: object) -> int:
+        if step is not None:
+            raise TrainerError(
+                f"step {step!r:.100} is refused: in a dense ring a delta is given as it is, without one"
+            )
+        self._follow()
+        given = dense.give(self._checked(delta))
+        self.sent = {name: tensor.size for name, tensor in self.tensors.items()}
+        return given
 
     def _wait_for_room(self, entries: list[bytes]) -> None:
         room = sum(entry_bytes(len(entry)) for entry in entries)
@@ -348,20 +417,7 @@ class Link:
                 f"the {len(entries)} updates of this send take {room} bytes and the daemon's outbox holds"
                 f" {self._memory.outbox_bytes}: give more tensors the same step"
             )
-        if not self._memory.has_room(room):
-            words = "the daemon's outbox is full: it takes updates more slowly than this trainer makes them"
-            self._says_it_waits |= self._client.tell(ReportRequest(waits=words))
-            while not self._memory.has_room(room):
-                self._keeping.give_if_asked()
-                self._sleep(None)
-        if self._says_it_waits:
-            self._says_it_waits = not self._client.tell(ReportRequest(waits=""))
-
-    def _sleep(self, timeout_s: float | None) -> None:
-        """Wait for a signal of the daemon; DaemonLost if it goes away meanwhile."""
-        self._poll.poll(None if timeout_s is None else math.ceil(1000 * timeout_s))
-        self._memory.wake_trainer.clear()
-        self._client.check_daemon()
+        self._waiting.until_room(room)
 
 
 def _read_only(array: NDArray[np.float32]) -> NDArray[np.float32]:

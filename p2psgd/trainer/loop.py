@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 from p2psgd.errors import ExitCode, UsageError
-from p2psgd.trainer.data import load_dataset
+from p2psgd.trainer.data import Dataset, load_dataset
 from p2psgd.trainer.evaluation import net_shape
 from p2psgd.trainer.interruption import Interruption
-from p2psgd.trainer.link import attach
+from p2psgd.trainer.link import Link, attach
 from p2psgd.trainer.net import initial_weights
 from p2psgd.trainer.plan import Plan, check_length, check_share
 from p2psgd.trainer.recipe import Recipe
+from p2psgd.trainer.ring_training import RingTraining
+from p2psgd.trainer.round_plan import RoundPlan
+from p2psgd.trainer.trace import Trace, check_place, choose_place
 from p2psgd.trainer.training import Training
 from p2psgd.wire.codec import WEIGHTS_MAX
 
@@ -23,13 +31,17 @@ def train(
     seconds: float | None = None,
     *,
     started: float | None = None,
+    trace: Path | None = None,
+    overlap: bool = True,
 ) -> None:
     """Train this node's share of a recipe on the daemon that P2PSGD_CONTROL or the default state directory
     leads to.
 
-    share: (i, n); None takes the daemon's word for it. steps: mini-batches
-    of this node; seconds: length of the run, counted from `started` (Unix time, so that a trainer that is
-    started again does not begin anew) or from now. SIGTERM and SIGINT end it after the mini-batch in work.
+    share: (i, n); None takes the daemon's word for it. steps: mini-batches of this node, or rounds of a ring;
+    seconds: length of the run, counted from `started` (Unix time, so that a trainer that is started again
+    does not begin anew) or from now. `trace`: a file for what this process did when, replaced at the end, or
+    by one beside it if an earlier life of this trainer wrote it (trace.py).
+    `overlap`: as in RingTraining. SIGTERM and SIGINT end it after the mini-batch in work.
 
     Raises UsageError (recipe, data or arguments at fault, or the training diverged), TrainerError (the daemon
     refuses or is gone). BLAS threads are left to the environment.
@@ -38,6 +50,10 @@ def train(
     check_length(steps, seconds)
     if share is not None:
         check_share(*share)
+    if trace is not None:
+        check_place(trace)
+    if recipe.unused:
+        print(f"p2psgd train: {recipe.unused}", file=sys.stderr)
     dataset = load_dataset(recipe.data)
     shape = net_shape(recipe, dataset)
     if shape.weights > WEIGHTS_MAX:
@@ -45,26 +61,91 @@ def train(
             f"recipe {recipe.name} makes a net of {shape.weights} weights; at most {WEIGHTS_MAX} will do",
             ExitCode.CONFIGURATION,
         )
+    mode = recipe.run.trains
     link = attach(
         initial_weights(shape, recipe.seed),
         quantum=recipe.quantum,
         label=recipe.label,
         two_nodes=recipe.run.two_nodes,
+        mode=recipe.run.mode,
+        payload=mode.payload or None,
+        order=mode.order,
     )
-    with link, Interruption() as interruption:
+    with link, Interruption() as interruption, _tracing(trace, link) as events:
         share = share or link.share
         if share is None:
             raise UsageError(
                 "which share of the data is this node's? give --share i/n, or name this node in its hosts.txt"
             )
-        plan = Plan(recipe, len(dataset.train.labels), share, steps, seconds)
-        training = Training(
-            recipe,
-            dataset,
-            plan,
-            link,
-            interrupted=lambda: interruption.wanted,
-            elapsed_s=max(0.0, time.time() - began),
+        started_with = Circumstances(
+            lambda: interruption.wanted, max(0.0, time.time() - began), events, overlap
         )
+        training = _make_training(recipe, dataset, link, (share, steps, seconds), started_with)
         training.run()
         link.close(finished=not interruption.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """Of a training, besides what it trains."""
+
+    interrupted: Callable[[], bool]
+    elapsed_s: float
+    trace: Trace | None
+    overlap: bool
+
+
+def _make_training(
+    recipe: Recipe,
+    dataset: Dataset,
+    link: Link,
+    length: tuple[tuple[int, int], int | None, float | None],
+    met: Circumstances,
+) -> Training | RingTraining:
+    """In rounds, or as each node likes; `length`: the share, and steps or seconds or neither."""
+    samples = len(dataset.train.labels)
+    if not recipe.run.trains.ring:
+        return Training(
+            recipe,
+            dataset,
+            Plan(recipe, samples, *length),
+            link,
+            interrupted=met.interrupted,
+            elapsed_s=met.elapsed_s,
+            trace=met.trace,
+        )
+    return RingTraining(
+        recipe,
+        dataset,
+        RoundPlan(recipe, samples, *length),
+        link,
+        interrupted=met.interrupted,
+        elapsed_s=met.elapsed_s,
+        trace=met.trace,
+        overlap=met.overlap,
+    )
+
+
+@contextmanager
+def _tracing(path: Path | None, link: Link) -> Iterator[Trace | None]:
+    """A trace that is written at the end, however that comes about; None if there is to be none."""
+    if path is None:
+        yield None
+        return
+    place = choose_place(path, later_life=link.mini_batches > 0)
+    if place != path:
+        print(
+            f"p2psgd train: {path} is of an earlier life of this trainer: its trace goes to {place}",
+            file=sys.stderr,
+        )
+    trace = Trace()
+    try:
+        yield trace
+    finally:
+        trace.write(place, node=link.node)
+        if trace.left_out:
+            print(
+                f"p2psgd train: {place} holds the first {trace.events_max:,} events, "
+                f"{trace.left_out:,} came later",
+                file=sys.stderr,
+            )

@@ -15,7 +15,8 @@ It does not choose samples, learning rates or what is sent.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -63,7 +64,12 @@ class Shape:
 
 def tensor_names(layers: int) -> list[str]:
     """Names of the tensors of a net with so many layers, in their order in the flat vector."""
-    return [f"layer{number}.{kind}" for number in range(1, layers + 1) for kind in ("weight", "bias")]
+    return [name for number in range(1, layers + 1) for name in layer_tensors(number)]
+
+
+def layer_tensors(number: int) -> tuple[str, str]:
+    """Names of the weight and the bias of a layer, counted from 1."""
+    return f"layer{number}.weight", f"layer{number}.bias"
 
 
 def initial_weights(shape: Shape, seed: int) -> dict[str, Vector]:
@@ -106,6 +112,7 @@ class Net:
         self._active = [np.empty((batch_max, width), np.bool_) for _, width in shape.layers[:-1]]
         self._column = np.empty((batch_max, 1), np.float32)
         self._rows = np.arange(batch_max)
+        self._names = [layer_tensors(number) for number in range(1, len(shape.layers) + 1)]
 
     def loss(self, weights: Vector, inputs: NDArray[np.float32], labels: Labels) -> tuple[float, int]:
         """Return the mean cross-entropy in nats and how many of the samples are classified correctly.
@@ -117,32 +124,50 @@ class Net:
         return self._softmax(logits, labels), correct
 
     def gradient(
-        self, weights: Vector, inputs: NDArray[np.float32], labels: Labels, *, gradient: Vector
+        self,
+        weights: Vector,
+        inputs: NDArray[np.float32],
+        labels: Labels,
+        *,
+        gradient: Vector | Mapping[str, Vector],
+        ready: Callable[[int], None] = lambda layer: None,
     ) -> float:
-        """Write the gradient of the mean cross-entropy into `gradient` (P,) and return that mean, in nats.
+        """Write the gradient of the mean cross-entropy into `gradient` and return that mean, in nats.
 
-        Shapes as in loss(). Not finite, and without a warning, when the net has diverged: the caller looks.
+        Shapes as in loss(); `gradient` is (P,), or has an array of each tensor's shape by its name.
+        `ready(layer)` is called as soon as weight and bias of a layer, counted from 1, are whole, the output
+        layer's first: what follows does not touch them. When the net has diverged the mean is not finite and
+        there is no gradient, and no warning: the caller looks.
         """
         rows = len(inputs)
         logits = self._forward(weights, inputs)
         loss = self._softmax(logits, labels)
+        if not math.isfinite(loss):
+            return loss
         error = logits  # now probabilities; minus 1 at the label it is d loss / d logits, times rows
         error[self._rows[:rows], labels] -= 1.0
         error *= np.float32(1.0 / rows)
         parameters = list(self._layers(weights))
-        slots = list(self._layers(gradient))
+        slots = self._slots(gradient)
         with np.errstate(over="ignore", invalid="ignore"):
             for layer in range(len(slots) - 1, -1, -1):
                 below = inputs if layer == 0 else self._sums[layer - 1][:rows]
                 weight_slot, bias_slot = slots[layer]
                 np.matmul(error.T, below, out=weight_slot)  # (out, rows) @ (rows, in)
                 np.sum(error, axis=0, out=bias_slot)
+                ready(layer + 1)
                 if layer:
                     passed = self._errors[layer - 1][:rows]
                     np.matmul(error, parameters[layer][0], out=passed)  # (rows, out) @ (out, in)
                     self._times_slope(passed, below, layer - 1)
                     error = passed
         return loss
+
+    def _slots(self, gradient: Vector | Mapping[str, Vector]) -> list[tuple[Vector, Vector]]:
+        """Where each layer's gradient goes: (weight (out, in), bias (out,))."""
+        if isinstance(gradient, np.ndarray):
+            return list(self._layers(gradient))
+        return [(gradient[weight], gradient[bias]) for weight, bias in self._names]
 
     def _layers(self, flat: Vector) -> Iterator[tuple[Vector, Vector]]:
         """Views (weight (out, in), bias (out,)) of each layer into a flat vector (P,)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 REPORT_EVERY_S = 0.5
@@ -29,9 +29,15 @@ class Progress:
         samples: int,
         clock: Callable[[], float] = time.monotonic,
         loss: float | None = None,
+        *,
+        more: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
-        """`samples` were used by earlier lives of this trainer, whose mean `loss` the mean goes on from."""
+        """`samples` were used by earlier lives of this trainer, whose mean `loss` the mean goes on from.
+
+        `more()` makes further figures of a report.
+        """
         self._link = link
+        self._more = more
         self._clock = clock
         self._samples = samples
         self.loss = loss  # the running mean
@@ -82,4 +88,5 @@ class Progress:
             test_accuracy=self._test_accuracy,
             waits=waits,
             epoch=self._epoch,
+            **self._more(),
         )

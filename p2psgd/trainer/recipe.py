@@ -12,6 +12,7 @@ import difflib
 import hashlib
 import json
 import tomllib
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -21,6 +22,7 @@ from p2psgd.errors import ExitCode, UsageError
 from p2psgd.trainer.net import Activation, tensor_names
 from p2psgd.trainer.step_rules import StepRule, assign
 from p2psgd.wire.codec import STEP_MAX
+from p2psgd.wire.mode import Mode
 
 BUILT_IN_DATA = ("speech-small", "digits")
 RECIPES = Path(__file__).parent / "recipes"
@@ -43,6 +45,7 @@ Tau = Annotated[float, Field(gt=0, le=1e6)]
 Density = Annotated[float, Field(gt=0, le=0.25)]
 TAU_RANGE = "a number above 0 and at most 1000000 (in units of the mean gradient)"
 DENSITY_RANGE = "a number above 0 and at most 0.25 (the part of the weights sent per mini-batch)"
+RING_KEYS = ("payload", "order")  # of the table `run`
 PATTERNS_MAX = 64  # the deepest net has 34 tensors
 TABLE = f"a table of at most {PATTERNS_MAX} tensor names or patterns, in quotes, each with {{}}"
 
@@ -53,6 +56,38 @@ class RunTable(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     two_nodes: Literal["stall", "lower-id"] = "stall"
+    mode: Literal["async", "ring"] = "async"
+    payload: Literal["sparse", "dense", "dense-float16"] | None = None
+    order: Literal["id", "measured"] | None = None
+
+    @property
+    def trains(self) -> Mode:
+        """Mode, payload and order as one; a ring's payload is sparse and its order by id unless they are
+        given.
+        """
+        return Mode(self.payload or "sparse", self.order or "id") if self.mode == "ring" else Mode()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the command line says in the place of a recipe's [run]; None: nothing."""
+
+    mode: str | None = None
+    payload: str | None = None
+    order: str | None = None
+
+    @property
+    def given(self) -> dict[str, str]:
+        """What was said, by key."""
+        return {key: str(value) for key, value in asdict(self).items() if value is not None}
+
+    @property
+    def options(self) -> list[str]:
+        """The same as words of a command line."""
+        return [word for key, value in self.given.items() for word in (f"--{key}", value)]
+
+
+NOTHING_TOLD = Told()
 
 
 class Recipe(BaseModel):
@@ -97,13 +132,29 @@ class Recipe(BaseModel):
     run: RunTable = Field(
         default=RunTable(),
         description='a table with two_nodes = "stall" (of two nodes that lose each other, both wait) or '
-        '"lower-id" (the one with the lower node id goes on)',
+        '"lower-id" (the one with the lower node id goes on), mode = "async" or "ring", and of a ring '
+        'payload = "sparse", "dense" or "dense-float16" and order = "id" or "measured"',
     )
 
     @property
     def quantum(self) -> float:
         """All weights are whole multiples of this power of two."""
         return 2.0**self.quantum_log2
+
+    @property
+    def unused(self) -> str:
+        """Which of its keys mean nothing in its mode and why, as a sentence; empty if all mean something."""
+        if not self.run.trains.dense:
+            return ""
+        words = {"tau": self.tau, "density": self.density, "tau_of": self.tau_of}
+        words |= {"density_of": self.density_of, "gentle_start": self.gentle_start}
+        idle = [key for key, value in words.items() if value]
+        return (
+            f"recipe {self.name}: {' and '.join(idle)} mean nothing in a dense ring: "
+            "every gradient goes around whole, and the mean of all is one step"
+            if idle
+            else ""
+        )
 
     @property
     def step_rules(self) -> list[StepRule]:
@@ -137,11 +188,13 @@ def built_in_recipes() -> list[str]:
     return sorted(path.stem for path in RECIPES.glob("*.toml"))
 
 
-def load_recipe(name_or_path: str | Path) -> Recipe:
+def load_recipe(name_or_path: str | Path, told: Told = NOTHING_TOLD) -> Recipe:
     """Read a built-in recipe by its name, or a TOML file; a relative `data` path counts from that file's
     folder.
 
-    Raises UsageError with one sentence when the recipe cannot be read or is not valid.
+    What `told` says takes the place of what the recipe says below [run]; "async" does so with the payload and
+    the order of a ring too. Raises UsageError with one sentence when the recipe cannot be read or is not
+    valid.
     """
     built_in = str(name_or_path) in built_in_recipes()
     path = RECIPES / f"{name_or_path}.toml" if built_in else Path(name_or_path)
@@ -154,6 +207,7 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
         _refuse(f"recipe {path} cannot be read: {error.strerror or error}")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         _refuse(f"recipe {path} is not valid TOML: {error}")
+    _tell_run(keys, told.given)
     recipe = parse_recipe(keys, where=f"recipe {path.name}")
     if recipe.data in BUILT_IN_DATA:
         return recipe
@@ -183,12 +237,41 @@ def parse_recipe(keys: dict[str, Any], *, where: str) -> Recipe:
         if key not in keys:
             _refuse(f"{where}: the key {key!r} is missing; it is {wanted}")
         _refuse(f"{where}: {key} = {_written(keys[key])} is refused: it must be {wanted}")
+    _check_ring(recipe.run, where)
     _check_step(recipe, where)
     return recipe
 
 
+def _tell_run(keys: dict[str, Any], told: dict[str, str]) -> None:
+    """Let what the command line told count, in `keys` as they were read from the file."""
+    run = keys.get("run", {})
+    if not told or not isinstance(run, dict):
+        return
+    if told.get("mode", "ring") != "ring":
+        run = {key: value for key, value in run.items() if key not in RING_KEYS}
+    keys["run"] = run | told
+
+
+def _check_ring(run: RunTable, where: str) -> None:
+    """Refuse what only a ring has in a run that is none."""
+    for key in RING_KEYS:
+        value = getattr(run, key)
+        if value is not None and run.mode != "ring":
+            _refuse(
+                f'{where}: {key} = "{value}" is for a ring, and the mode is "{run.mode}": '
+                f'give mode = "ring" too (--mode ring), or leave {key} out'
+            )
+
+
 def _check_step(recipe: Recipe, where: str) -> None:
-    """Refuse a recipe that does not say how large its updates are, or says it out of range."""
+    """Refuse a recipe that does not say how large its updates are, or says it out of range.
+
+    A dense ring has no use for tau and density and so needs neither; a recipe that has them may be trained in
+    any mode.
+    """
+    if recipe.run.trains.dense and recipe.tau is None and recipe.density is None:
+        _check_no_tables(recipe, where)
+        return
     if (recipe.tau is None) == (recipe.density is None):
         _refuse(f"{where}: give one of tau and density, {'not both' if recipe.tau else 'such as tau = 0.05'}")
     try:
@@ -199,6 +282,12 @@ def _check_step(recipe: Recipe, where: str) -> None:
         _check_tau(recipe, recipe.tau, f"{where}: tau")
     for pattern, tau in recipe.tau_of:
         _check_tau(recipe, tau, f'{where}: tau_of "{pattern}"')
+
+
+def _check_no_tables(recipe: Recipe, where: str) -> None:
+    for key in ("tau_of", "density_of"):
+        if getattr(recipe, key):
+            _refuse(f"{where}: [{key}] is beside neither tau nor density: give one of them, or leave it out")
 
 
 def _check_tau(recipe: Recipe, tau: float, which: str) -> None:

@@ -11,7 +11,6 @@ file knows no signals, files or command lines.
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -19,39 +18,33 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from p2psgd.errors import ExitCode, UsageError
 from p2psgd.trainer.data import Dataset
-from p2psgd.trainer.evaluation import loss_and_accuracy, net_shape
-from p2psgd.trainer.net import Net, Vector
-from p2psgd.trainer.plan import UNENDING, Plan
+from p2psgd.trainer.evaluation import loss_and_accuracy
+from p2psgd.trainer.gradients import Gradients, check_loss
+from p2psgd.trainer.kept_state import KeptState, read_kept
+from p2psgd.trainer.net import Vector
+from p2psgd.trainer.plan import Plan
 from p2psgd.trainer.progress import Progress, Reports
 from p2psgd.trainer.recipe import Recipe
-from p2psgd.trainer.schedule import Order, learning_rate
-from p2psgd.trainer.step_size import StepSizes
+from p2psgd.trainer.schedule import learning_rate
+from p2psgd.trainer.sparse_sending import SparseLink, SparseSending
+from p2psgd.trainer.step_times import Part, StepTimes, Timed
+from p2psgd.trainer.trace import Trace
 
 QUIET_S = 30.0  # so long a trainer waits without hearing anything before it starts all the same
 LOOK_EVERY_S = 0.25  # how soon a wait notices a signal
-KEPT_BY = "p2psgd train, 1"  # which script's state it is, and its version
 
 
-class TrainingLink(Reports, Protocol):
-    """What training needs of a link; p2psgd.attach() gives one."""
+class KeepingLink(Reports, Timed, Protocol):
+    """What every training needs of a link, in rounds or not; p2psgd.attach() gives one."""
 
     @property
     def weights(self) -> Vector:
         """(P,) as of the last receive() and send()."""
 
     @property
-    def residual(self) -> Vector:
-        """(P,) what was proposed and not yet sent."""
-
-    @property
     def mini_batches(self) -> int:
         """How often this node's trainers have sent, over all their lives."""
-
-    @property
-    def peer_mini_batches(self) -> dict[int, int]:
-        """The same of every peer, as far as known here."""
 
     @property
     def stopping(self) -> bool:
@@ -67,18 +60,16 @@ class TrainingLink(Reports, Protocol):
     def keep(self, make_state: Callable[[], Mapping[str, Any]]) -> None:
         """Have what this returns kept for a later one."""
 
-    @property
-    def sent(self) -> Mapping[str, int]:
-        """How many indices of each tensor the last send() sent."""
-
-    def send(self, delta: Vector, step: int | Mapping[str, int]) -> int:
-        """Propose a change of all weights; returns how many indices were sent.
-
-        step: in quanta, for all tensors or by tensor name.
-        """
-
-    def wait(self, timeout_s: float) -> object:
+    def wait(self, timeout_s: float) -> bool:
         """Wait until something arrives."""
+
+
+class TrainingLink(KeepingLink, SparseLink, Protocol):
+    """And what asynchronous training needs besides."""
+
+    @property
+    def peer_mini_batches(self) -> dict[int, int]:
+        """`mini_batches` of every peer, as far as known here."""
 
 
 class Training:
@@ -94,29 +85,27 @@ class Training:
         interrupted: Callable[[], bool] = lambda: False,
         elapsed_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        trace: Trace | None = None,
     ) -> None:
         """`elapsed_s` of a run by time have passed before; `interrupted` is asked between mini-batches."""
         self._recipe, self._dataset, self._plan, self._link = recipe, dataset, plan, link
         self._interrupted = interrupted
         self._clock = clock
-        kept: dict[str, Any] = dict(link.restored or {})
-        if kept.get("by") != KEPT_BY:
-            kept = {}
-        self._begin: float = clock() - max(elapsed_s, kept.get("elapsed_s", 0.0))
-        plan.settle_gentle_start(kept.get("gentle_batches", UNENDING))
-        shape = net_shape(recipe, dataset)
-        self._net = Net(shape, recipe.batch)
-        self._order = Order(len(dataset.train.labels), recipe.seed)
-        self._step_sizes = StepSizes(recipe, shape.tensors)
-        self._inputs = np.empty((recipe.batch, shape.inputs), np.float32)
-        self._gradient = np.empty(shape.weights, np.float32)
-        self._rate: float | None = None  # of the last mini-batch, also of an earlier life's
-        if kept.get("mini_batches") == link.mini_batches:
-            self._rate = kept.get("rate")
+        kept = read_kept(link.restored)
+        self._begin: float = clock() - max(elapsed_s, kept.elapsed_s if kept else 0.0)
+        self._times = StepTimes(link, trace)
+        self._gradients = Gradients(recipe, dataset, self._times)
+        self._sending = SparseSending(recipe, self._gradients.shape, link)
+        self._gradient = np.empty(self._gradients.shape.weights, np.float32)
         if kept:
-            self._step_sizes.restore(kept["taus"].tolist())
+            plan.settle_gentle_start(kept.gentle_batches)
+            self._sending.restore(kept.taus)
+            if kept.mini_batches == link.mini_batches:
+                self._sending.rate = kept.rate
         samples = plan.walk.samples_before(link.mini_batches)
-        self._progress = Progress(link, samples, clock, loss=kept.get("loss"))
+        self._progress = Progress(
+            link, samples, clock, loss=kept.loss if kept else None, more=self._times.figures
+        )
         link.keep(self._keep)
 
     def run(self) -> None:
@@ -130,20 +119,19 @@ class Training:
         accuracy = None
         if not self._interrupted():
             self._link.receive()
-            _, accuracy = loss_and_accuracy(self._net.shape, self._link.weights, self._dataset.test)
+            _, accuracy = loss_and_accuracy(self._gradients.shape, self._link.weights, self._dataset.test)
         self._progress.ends(accuracy)
 
     def _keep(self) -> dict[str, Any]:
         """What a later life goes on from, as of the last mini-batch."""
-        known = {"rate": self._rate, "loss": self._progress.loss}
-        return {
-            "by": KEPT_BY,
-            "mini_batches": self._link.mini_batches,
-            "elapsed_s": self._elapsed_s(),
-            "gentle_batches": self._plan.walk.gentle_batches,
-            "taus": np.array(self._step_sizes.taus),
-            **{name: value for name, value in known.items() if value is not None},
-        }
+        return KeptState(
+            mini_batches=self._link.mini_batches,
+            elapsed_s=self._elapsed_s(),
+            gentle_batches=self._plan.walk.gentle_batches,
+            taus=tuple(self._sending.taus),
+            rate=self._sending.rate,
+            loss=self._progress.loss,
+        ).as_dict()
 
     def _elapsed_s(self) -> float:
         return self._clock() - self._begin
@@ -186,29 +174,22 @@ class Training:
         return max(self._link.peer_mini_batches.values(), default=0)
 
     def _mini_batch(self) -> None:
-        link, plan = self._link, self._plan
-        link.receive()
-        elapsed_s = self._elapsed_s()
-        if plan.walk.share == 0 and plan.gentle_start_over(link.mini_batches, elapsed_s=elapsed_s):
-            plan.settle_gentle_start(link.mini_batches)
-        positions = plan.walk.at(link.mini_batches)
-        rows = self._order.rows(positions)
-        inputs = self._inputs[: len(rows)]
-        self._dataset.train.fill(rows, inputs)
-        labels = self._dataset.train.labels[rows]
-        loss = self._net.gradient(link.weights, inputs, labels, gradient=self._gradient)
-        self._check_loss(loss)
-        rate = self._learning_rate(link.mini_batches, elapsed_s)
-        if self._rate is None:
-            self._rate = self._learning_rate(link.mini_batches - 1, elapsed_s) if link.mini_batches else rate
-        delta = self._gradient
-        delta *= np.float32(-rate)
-        if rate != self._rate:
-            delta += np.float32(rate / self._rate - 1) * link.residual
-        link.send(delta, step=self._step_sizes.step(rate))
-        self._rate = rate
-        self._step_sizes.sent(link.sent)
-        self._progress.trained(len(rows), loss, float(positions[0] / plan.walk.samples))
+        link, plan, sending = self._link, self._plan, self._sending
+        with self._times.step(f"mini-batch {link.mini_batches + 1}"):
+            with self._times.part("apply updates received", Part.ADDING):
+                link.receive()
+            elapsed_s = self._elapsed_s()
+            if plan.walk.share == 0 and plan.gentle_start_over(link.mini_batches, elapsed_s=elapsed_s):
+                plan.settle_gentle_start(link.mini_batches)
+            positions = plan.walk.at(link.mini_batches)
+            loss = self._gradients.take(link.weights, positions, gradient=self._gradient)
+            check_loss(loss, self._recipe, mini_batches=link.mini_batches, taus=sending.taus)
+            if sending.rate is None and link.mini_batches:
+                sending.rate = self._learning_rate(link.mini_batches - 1, elapsed_s)
+            rate = self._learning_rate(link.mini_batches, elapsed_s)
+            with self._times.part("send update", Part.SENDING):
+                sending.send(self._gradient, rate)
+        self._progress.trained(len(positions), loss, float(positions[0] / plan.walk.samples))
 
     def _learning_rate(self, mini_batch: int, elapsed_s: float) -> float:
         position = int(self._plan.walk.at(mini_batch)[0])
@@ -217,15 +198,4 @@ class Training:
             self._plan.epoch(position, elapsed_s=elapsed_s),
             hold_epochs=self._recipe.hold_epochs,
             halve_every_epochs=self._recipe.halve_every_epochs,
-        )
-
-    def _check_loss(self, loss: float) -> None:
-        if math.isfinite(loss):
-            return
-        taus = ", ".join(f"{tau:g}" for tau in self._step_sizes.taus)
-        raise UsageError(
-            f"training diverged: the loss is {loss} after {self._link.mini_batches} mini-batches "
-            f"with learning_rate = {self._recipe.learning_rate:g} and tau = {taus}: "
-            "try a lower learning_rate or tau, or a longer gentle_start",
-            ExitCode.FAILED,
         )

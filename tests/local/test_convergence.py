@@ -28,6 +28,12 @@ def test_who_is_behind_is_said_by_node_and_origin() -> None:
     ]
 
 
+def test_in_a_dense_ring_a_node_is_behind_by_rounds_of_nobody() -> None:
+    ring, names = ("0000000000000000", 0), {("0000000000000000", 0): "0000000000000000"}
+    frontiers = {"node-0": Frontier({ring: 2**32 + 7}, names), "node-1": Frontier({ring: 2**32 + 6}, names)}
+    assert who_lacks_what(frontiers) == ["node-1 has not completed the last round of the ring"]
+
+
 def test_equal_frontiers_count_only_when_they_stay() -> None:
     convergence = Convergence(60, now=0)
     convergence.look({"node-0": frontier(a=1), "node-1": frontier(a=1)}, now=1)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.local.plan import Plan, make_plan
-from p2psgd.trainer.recipe import RECIPES
+from p2psgd.trainer.recipe import RECIPES, Told
 
 
 def plan(tmp_path: Path, nodes: int = 2, **changes: Any) -> Plan:
@@ -139,3 +140,35 @@ def test_a_state_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refusal:
         plan(tmp_path)
     assert "file exists; choose another place" in str(refusal.value)
+
+
+def test_the_trainers_get_the_mode_and_the_first_one_the_trace(tmp_path: Path) -> None:
+    ring = plan(tmp_path, 4, told=Told("ring", "dense"), overlap=False, trace=tmp_path / "trace.json")
+    first, second = (shlex.split(ring.trainer_command(index)) for index in range(2))
+    told = ["--mode", "ring", "--payload", "dense", "--no-overlap"]
+    assert first[-7:] == [*told, "--trace", str(tmp_path / "trace.json")]
+    assert second[-5:] == told
+    assert ring.recipe is not None
+    assert ring.recipe.run.trains.word == "ring-dense"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "options", "words"),
+    [
+        (1, {"told": Told("ring")}, "a ring needs two nodes, and this run has one: give -n 2 or more"),
+        (2, {"told": Told("ring"), "overlap": False}, "--no-overlap is for a dense ring"),
+        (2, {"overlap": False}, "--no-overlap is for a dense ring"),
+        (2, {"told": Told(payload="dense")}, 'payload = "dense" is for a ring'),
+        (2, {"told": Told("ring"), "trainer": "own"}, "--trace are for the built-in trainer: leave them out"),
+        (2, {"trace": Path("trace.json"), "trainer": "own"}, "are for the built-in trainer"),
+        (2, {"trace": Path("/")}, "the trace cannot be written to /: it is a directory"),
+        (2, {"trace": Path("x.json"), "report": Path("x.json")}, "--report and --trace both name"),
+    ],
+)
+def test_what_a_ring_cannot_be_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int, options: dict[str, Any], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=re.escape(words)):
+        plan(tmp_path, nodes, **options)
+    assert not (tmp_path / "state").exists()

@@ -12,7 +12,8 @@ KEY = 0x0123456789ABCDEF
 
 def replica(node: str, coordinates: NDArray[np.int32], **changes: int) -> NodeReplica:
     digest = changes.get("digest", codec.digest_coordinates(coordinates, KEY))
-    return NodeReplica(node, changes.get("quantum_log2", -20), digest, coordinates)
+    mode = "ring-dense" if changes.get("dense") else "async"
+    return NodeReplica(node, mode, changes.get("quantum_log2", -20), digest, coordinates)
 
 
 @pytest.fixture
@@ -39,6 +40,20 @@ def test_one_other_quantum_is_found_and_placed(coordinates: NDArray[np.int32]) -
     assert proof.findings == [
         "node-1: the replica differs from that of node-0 and node-2 in 2 weights, "
         "first in weight 300: -199 instead of -200 quanta"
+    ]
+
+
+def test_one_other_weight_of_a_dense_ring_is_shown_with_its_bits() -> None:
+    weights = np.array([0.5, -1.25, 0.0], np.float32)
+    other = weights.copy()
+    other[2] = -0.0
+    proof = prove(
+        [replica(f"node-{i}", each.view(np.int32), dense=1) for i, each in enumerate((weights, other))], KEY
+    )
+    assert proof.groups[0][0].weights.tobytes() == weights.tobytes()
+    assert proof.findings == [
+        "node-1: the replica differs from that of node-0 in 1 weight, "
+        "first in weight 2: -0 (80000000) instead of 0 (00000000)"
     ]
 
 

@@ -10,15 +10,15 @@ import pytest
 from p2psgd.local.report import Outcome, build_report, write_report
 from p2psgd.local.summary import lost_sentence, summary_text
 from tests.ops.compressions import description
-from tests.ops.statuses import status, trainer
+from tests.ops.statuses import ring, split, status, trainer
 
 KEYS = (
-    "nodes mode weights quantum wall_s bits_per_index compression_ratio compression recording "
-    "replicas_identical digest test_accuracy per_node lost recipe"
+    "nodes mode rounds rounds_per_s step weights quantum wall_s bits_per_index compression_ratio compression "
+    "recording replicas_identical digest test_accuracy per_node lost recipe"
 )
 NODE_KEYS = (
     "node steps samples samples_per_s updates_sent updates_applied indices_sent bytes_sent bytes_received "
-    "loss test_accuracy digest frontier"
+    "loss test_accuracy digest frontier bytes_sent_per_round step"
 )
 
 
@@ -147,6 +147,30 @@ def test_the_summary_names_what_went_wrong_on_a_node() -> None:
     troubled = status("node-1", trainer=trainer(restarts=1), dropped={"crc": 3})
     text = summary_text(build_report(outcome(statuses=[status(), troubled])))
     assert "\nnode-1: 1 trainer restart, dropped 3 x crc\n" in text
+
+
+def test_a_ring_has_rounds_and_a_step_is_split() -> None:
+    fast, slow = split(), split(steps=500, waiting_s=8.0)
+    parts = [
+        status(name, ring=ring(round=1_000), trainer=trainer(**steps))
+        for name, steps in (("node-0", fast), ("node-1", slow))
+    ]
+    report = build_report(outcome(statuses=parts))
+    assert (report["rounds"], report["rounds_per_s"]) == (1_000, pytest.approx((100 + 100 / 3) / 2, abs=1e-3))
+    assert report["step"]["steps"] == 1_500
+    assert [node["bytes_sent_per_round"] for node in report["per_node"]] == [9_000.0, 9_000.0]
+    assert [node["step"]["step_ms"] for node in report["per_node"]] == [10.0, 30.0]
+    text = summary_text(report)
+    assert "\nrounds         1,000, 66.7 a second, 9.0 kB sent by a node in each\n" in text
+    assert "\nstep           17 ms: computing 48 %, waiting 44 %, adding 2 %, sending 6 %\n" in text
+
+
+def test_an_asynchronous_run_has_no_rounds_but_a_split() -> None:
+    report = build_report(outcome(statuses=[status(trainer=trainer(**split())), status("node-1")]))
+    assert (report["rounds"], report["rounds_per_s"]) == (None, None)
+    assert report["per_node"][0]["bytes_sent_per_round"] is None
+    assert "rounds  " not in summary_text(report)
+    assert "step           10 ms: computing 60 %" in summary_text(report)
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ class FakeLink:
         self.counts: list[int] = []
         self.sent: dict[str, int] = dict.fromkeys(net.sizes, 0)
         self.waits = 0
+        self.waited_s = self.adding_s = self.sending_s = 0.0
         self.finished: bool | None = None
         self.restored: Mapping[str, Any] | None = None
         self.make_state: Callable[[], Mapping[str, Any]] | None = None

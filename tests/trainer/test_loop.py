@@ -1,8 +1,10 @@
 """train(): what it attaches with, and how it ends."""
 
+import json
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,9 @@ from p2psgd.trainer import loop
 from p2psgd.trainer.loop import train
 from p2psgd.trainer.net import Vector
 from p2psgd.trainer.plan import Plan
-from p2psgd.trainer.recipe import Recipe, load_recipe
+from p2psgd.trainer.recipe import Recipe, Told, load_recipe
 from tests.trainer.fake_link import FakeLink, FakeNet
+from tests.trainer.fake_ring import FakeRing
 
 RECIPE = load_recipe("digits")
 
@@ -24,12 +27,30 @@ class Attaching:
 
     def __init__(self) -> None:
         self.links: list[FakeLink] = []
+        self.modes: list[tuple[str, str | None, str]] = []
         self.share: tuple[int, int] | None = (0, 1)
+        self.mini_batches = 0  # of earlier lives
 
-    def __call__(self, initial: dict[str, Vector], *, quantum: float, label: str, two_nodes: str) -> FakeLink:
+    def __call__(
+        self,
+        initial: dict[str, Vector],
+        *,
+        quantum: float,
+        label: str,
+        two_nodes: str,
+        mode: str,
+        payload: str | None,
+        order: str,
+    ) -> FakeLink:
         assert (label, two_nodes) == (RECIPE.label, RECIPE.run.two_nodes)
-        (link,) = FakeNet(initial, quantum, 1).links
+        self.modes.append((mode, payload, order))
+        link: FakeLink
+        if mode == "ring":
+            (link,) = FakeRing(initial, quantum, 1, dense=payload != "sparse").links
+        else:
+            (link,) = FakeNet(initial, quantum, 1).links
         link.share = self.share
+        link.mini_batches = self.mini_batches
         self.links.append(link)
         return link
 
@@ -109,3 +130,51 @@ def test_a_run_by_time_that_began_long_ago_is_over(attaching: Attaching) -> None
     (link,) = attaching.links
     assert (link.mini_batches, link.finished) == (0, True)
     assert np.array_equal(link.weights, link.net.initial)
+
+
+def test_a_recipe_in_rounds_is_trained_in_rounds(
+    attaching: Attaching, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(RECIPE, steps=1)
+    train(load_recipe("digits", Told("ring", order="measured")), steps=5)
+    assert capsys.readouterr().err == ""
+    train(load_recipe("digits", Told("ring", "dense-float16")), steps=5)
+    assert "tau and gentle_start mean nothing in a dense ring" in capsys.readouterr().err
+    assert attaching.modes == [
+        ("async", None, "id"),
+        ("ring", "sparse", "measured"),
+        ("ring", "dense-float16", "id"),
+    ]
+    assert [link.mini_batches for link in attaching.links] == [1, 5, 5]
+
+
+def test_a_trace_is_written_however_training_ends(
+    attaching: Attaching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "trace.json"
+    train(RECIPE, steps=3, trace=path)
+    assert json.loads(path.read_text())["otherData"]["steps"] == 3
+
+    def failing(link: FakeLink, delta: Vector, step: int) -> int:
+        raise ConnectionError
+
+    monkeypatch.setattr(FakeLink, "send", failing)
+    with pytest.raises(ConnectionError):
+        train(RECIPE, steps=3, trace=path)
+    assert json.loads(path.read_text())["otherData"]["steps"] == 0
+    with pytest.raises(UsageError, match="the trace cannot be written"):
+        train(RECIPE, steps=3, trace=tmp_path)
+
+
+def test_the_trace_of_an_earlier_life_is_kept(
+    attaching: Attaching, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, second = tmp_path / "trace.json", tmp_path / "trace.2.json"
+    train(RECIPE, steps=3, trace=path)
+    assert capsys.readouterr().err == ""
+    attaching.mini_batches = 3  # a trainer before this one
+    train(RECIPE, steps=5, trace=path)
+    assert (
+        f"{path} is of an earlier life of this trainer: its trace goes to {second}" in capsys.readouterr().err
+    )
+    assert [json.loads(file.read_text())["otherData"]["steps"] for file in (path, second)] == [3, 2]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p2psgd.trainer.net import Activation, Net, Shape, initial_weights
+from p2psgd.trainer.net import Activation, Net, Shape, initial_weights, layer_tensors
 
 SHAPE = Shape(inputs=5, hidden=(7, 6), classes=4, activation=Activation.RELU)
 
@@ -68,6 +68,36 @@ def test_the_gradient_agrees_with_finite_differences(activation: Activation, row
             2 * bump
         )
         assert gradient[index] == pytest.approx(slope, rel=1e-3, abs=1e-5), index
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_layers_are_ready_from_the_last_and_stay_as_they_are(layers: int) -> None:
+    shape = SHAPE if layers == 3 else Shape(inputs=5, hidden=(), classes=4, activation=Activation.RELU)
+    inputs, labels = np.ones((2, 5), np.float32), np.array([0, 3], np.int32)
+    whole = np.empty(shape.weights, np.float32)
+    Net(shape, 2).gradient(flat(shape), inputs, labels, gradient=whole)
+    named = {name: np.full(size, np.nan, np.float32) for name, size in shape.tensors}
+    seen: dict[str, NDArray[np.float32]] = {}
+    order: list[int] = []
+
+    def ready(layer: int) -> None:
+        order.append(layer)
+        seen.update((name, named[name].copy()) for name in layer_tensors(layer))
+
+    Net(shape, 2).gradient(flat(shape), inputs, labels, gradient=named, ready=ready)
+    assert order == list(range(layers, 0, -1))
+    assert np.array_equal(np.concatenate([seen[name].ravel() for name, _ in shape.tensors]), whole)
+
+
+def test_a_net_that_has_diverged_has_no_gradient() -> None:
+    weights = np.full(SHAPE.weights, np.inf, np.float32)
+    gradient = np.zeros(SHAPE.weights, np.float32)
+    layers: list[int] = []
+    inputs, labels = np.ones((1, 5), np.float32), np.array([0], np.int32)
+    loss = Net(SHAPE, 1).gradient(weights, inputs, labels, gradient=gradient, ready=layers.append)
+    assert not np.isfinite(loss)
+    assert not gradient.any()
+    assert layers == []
 
 
 def reference_loss(

@@ -8,7 +8,7 @@ import pytest
 
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.trainer.net import Activation
-from p2psgd.trainer.recipe import Recipe, built_in_recipes, load_recipe, parse_recipe
+from p2psgd.trainer.recipe import Recipe, Told, built_in_recipes, load_recipe, parse_recipe
 
 KEYS: dict[str, Any] = {
     "name": "mine",
@@ -229,3 +229,50 @@ def test_a_recipe_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 def test_a_long_value_is_cut_short_in_the_refusal() -> None:
     with pytest.raises(UsageError, match=r"name = \"x{56}\.\.\. is refused"):
         recipe(name="x" * 1000)
+
+
+def test_a_recipe_is_trained_asynchronously_unless_it_asks_for_a_ring() -> None:
+    assert recipe().run.trains.word == "async"
+    assert recipe(run={"mode": "ring"}).run.trains.word == "ring-sparse"
+    measured = recipe(run={"mode": "ring", "payload": "dense-float16", "order": "measured"})
+    assert measured.run.trains.word == "ring-dense-float16-measured"
+    assert measured.label == recipe().label  # the mode is in the fingerprint itself
+
+
+@pytest.mark.parametrize(("key", "value"), [("payload", "dense"), ("order", "measured")])
+def test_what_only_a_ring_has_is_refused_elsewhere(key: str, value: str) -> None:
+    with pytest.raises(
+        UsageError, match=f'{key} = "{value}" is for a ring, and the mode is "async": give mode'
+    ):
+        recipe(run={key: value})
+
+
+def test_a_dense_ring_needs_no_threshold_and_says_what_it_has_no_use_for() -> None:
+    dense = {"mode": "ring", "payload": "dense"}
+    bare = recipe(tau=None, gentle_start=0.0, run=dense)
+    assert (bare.tau, bare.density, bare.unused) == (None, None, "")
+    assert recipe(tau_of={"*.bias": 0.2}, run=dense).unused == (
+        "recipe mine: tau and tau_of and gentle_start mean nothing in a dense ring: every gradient goes "
+        "around whole, and the mean of all is one step"
+    )
+    assert recipe(run={"mode": "ring"}).unused == ""
+    with pytest.raises(UsageError, match="give one of tau and density"):
+        recipe(tau=None, run={"mode": "ring"})
+    with pytest.raises(UsageError, match=r"\[tau_of\] is beside neither tau nor density"):
+        recipe(tau=None, tau_of={"*.bias": 0.2}, run=dense)
+
+
+def test_the_command_line_counts_before_the_recipe(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    text = 'name = "mine"\ndata = "digits"\nhidden = [8]\nbatch = 4\nepochs = 2\nlearning_rate = 0.1\n'
+    path.write_text(text + '[run]\nmode = "ring"\npayload = "dense"\ntwo_nodes = "lower-id"\n')
+    assert load_recipe(path).run.trains.word == "ring-dense"
+    told = load_recipe(path, Told(order="measured", payload="dense-float16"))
+    assert told.run.trains.word == "ring-dense-float16-measured"
+    assert told.run.two_nodes == "lower-id"
+    with pytest.raises(UsageError, match="give one of tau and density"):
+        load_recipe(path, Told(mode="async"))
+    assert load_recipe("digits", Told("ring")).run.trains.word == "ring-sparse"
+    with pytest.raises(UsageError, match='payload = "dense" is for a ring'):
+        load_recipe("digits", Told(payload="dense"))
+    assert Told("ring", order="id").options == ["--mode", "ring", "--order", "id"]

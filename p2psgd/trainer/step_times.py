@@ -1,0 +1,181 @@
+"""Where the time of a trainer's steps goes: computing, waiting, adding and sending.
+
+The four are of the trainer's own thread and make up the whole step. What its daemon does meanwhile, adding up
+shares and handing frames to the network, is counted beside them: where it overlaps with computing it costs
+the step nothing, and waiting is what is left of it. With a trace every piece is kept too.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Protocol
+
+from p2psgd.trainer.trace import Trace
+
+NS = 1e-9
+WAIT_MIN_NS = 50_000  # less is the looking itself
+
+
+class Part(enum.StrEnum):
+    """What a piece of a step counts as."""
+
+    COMPUTING = "computing"
+    WAITING = "waiting"  # for others
+    ADDING = "adding"  # what the others sent to the weights
+    SENDING = "sending"  # finding what to send, coding it, giving it to the daemon
+
+
+class Timed(Protocol):
+    """What is asked of a link; all since it was attached."""
+
+    @property
+    def waited_s(self) -> float:
+        """How long its calls have waited."""
+
+    @property
+    def adding_s(self) -> float:
+        """How long its daemon has added up shares."""
+
+    @property
+    def sending_s(self) -> float:
+        """How long its daemon has handed frames of rounds to the network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """So many steps, and what they took together. The daemon's are beside the others, within the same
+    time.
+    """
+
+    steps: int = 0
+    computing_s: float = 0.0
+    waiting_s: float = 0.0
+    adding_s: float = 0.0
+    sending_s: float = 0.0
+    daemon_adding_s: float = 0.0
+    daemon_sending_s: float = 0.0
+
+
+class Laps:
+    """Pieces of a computation; they count for nothing but the trace."""
+
+    def __init__(self, trace: Trace | None, clock_ns: Callable[[], int]) -> None:
+        self._trace, self._clock_ns = trace, clock_ns
+        self._since = clock_ns()
+
+    def end(self, name: str) -> None:
+        """A piece ends now."""
+        if self._trace is not None:
+            self._trace.span(name, Part.COMPUTING, self._since, self._clock_ns())
+
+    def begin(self) -> None:
+        """The next one begins now."""
+        self._since = self._clock_ns()
+
+
+class Piece:
+    """A with block that is timed. A class, since it takes half the time of a generator's context."""
+
+    __slots__ = ("_times", "_waited_s", "begin", "name", "part")
+
+    def __init__(self, times: StepTimes, name: str, part: Part) -> None:
+        self._times, self.name, self.part = times, name, part
+        self._waited_s = 0.0
+        self.begin = 0
+
+    def __enter__(self) -> None:
+        self._waited_s = self._times.waited_s()
+        self.begin = self._times.clock_ns()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        end = self._times.clock_ns()
+        self._times.count(self, end, self._times.waited_s() - self._waited_s)
+
+
+class StepTimes:
+    """Times the steps of one trainer on its link."""
+
+    def __init__(
+        self, link: Timed, trace: Trace | None = None, clock_ns: Callable[[], int] = time.perf_counter_ns
+    ) -> None:
+        self._link, self._trace, self.clock_ns = link, trace, clock_ns
+        self._steps = self._total_ns = 0
+        self._parts_ns = dict.fromkeys(Part, 0)
+        self._daemon = [0.0, 0.0]
+        if trace is not None:
+            trace.about = self.figures
+
+    @property
+    def split(self) -> Split:
+        """Of all steps so far."""
+        others = [self._parts_ns[part] for part in (Part.WAITING, Part.ADDING, Part.SENDING)]
+        own = [self._total_ns - sum(others), *others]
+        return Split(self._steps, *(spent * NS for spent in own), *self._daemon)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """One whole step; what is in no `part` of it counts as computing."""
+        daemon = self._daemon_s()
+        begin = self.clock_ns()
+        yield
+        end = self.clock_ns()
+        self._steps += 1
+        self._total_ns += end - begin
+        worked = [now - before for now, before in zip(self._daemon_s(), daemon, strict=True)]
+        self._daemon = [total + more for total, more in zip(self._daemon, worked, strict=True)]
+        if self._trace is None:
+            return
+        self._trace.span(name, "step", begin, end)
+        for word, spent_s in zip(("adding", "sending"), worked, strict=True):
+            share = 100 * spent_s / max(NS, (end - begin) * NS)
+            self._trace.count(f"daemon {word}, % of the step", begin, round(share, 2))
+
+    @contextmanager
+    def outside_steps(self, name: str) -> Iterator[None]:
+        """Something that is no part of any step, for the trace alone."""
+        begin = self.clock_ns()
+        yield
+        if self._trace is not None:
+            self._trace.span(name, "outside-steps", begin, self.clock_ns())
+
+    def part(self, name: str, part: Part = Part.COMPUTING) -> Piece:
+        """A piece of a step, for a with block. What the link waits in one of adding or sending counts as
+        waiting, and is shown at its end. Only pieces of computing may have others in them.
+        """
+        return Piece(self, name, part)
+
+    def waited_s(self) -> float:
+        """By the link, so far."""
+        return self._link.waited_s
+
+    def count(self, piece: Piece, end: int, waited_s: float) -> None:
+        """A piece has come to its end, in which the link has waited so long."""
+        part, begin, waited = piece.part, piece.begin, 0
+        if part is Part.ADDING or part is Part.SENDING:
+            waited = min(end - begin, round(waited_s / NS))
+            waited = waited if waited >= WAIT_MIN_NS else 0
+        self._parts_ns[part] += end - begin - waited
+        if waited:
+            self._parts_ns[Part.WAITING] += waited
+        if self._trace is not None:
+            self._trace.span(piece.name, part, begin, end)
+            if waited:
+                self._trace.span("waiting", Part.WAITING, end - waited, end)
+
+    def laps(self) -> Laps:
+        """Shows pieces of what is being computed that follow each other, from now on."""
+        return Laps(self._trace, self.clock_ns)
+
+    def figures(self) -> dict[str, float]:
+        """The split as figures of a report."""
+        return asdict(self.split)
+
+    def _daemon_s(self) -> tuple[float, float]:
+        return self._link.adding_s, self._link.sending_s
