@@ -1,4 +1,7 @@
-"""Runs the simulator: `python -m tests.sim [--seed N | --seeds A:B] [--mutant NAME] [--mutants] [--trace]`"""
+"""Runs the simulator: `python -m tests.sim [--seed N | --seeds A:B] [--mutant NAME] [--mutants] [--trace]`
+
+`--ring` for the seeds in ring mode.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import argparse
 import os
 import sys
 
-from tests.sim.mutants import MUTANTS, mutated
+from tests.sim.family import ASYNC, RING, Family
+from tests.sim.mutants import mutated
 from tests.sim.outcome import Outcome
-from tests.sim.scenario import NODES_MAX, NODES_MIN, Scenario, draw_scenario
+from tests.sim.scenario import NODES_MAX, NODES_MIN, Scenario
 from tests.sim.shrinking import shrink
 from tests.sim.sweep import Summary, hunt_all, median_first, sweep
 from tests.sim.world import simulate
@@ -31,14 +35,15 @@ def describe(scenario: Scenario) -> str:
         f"  {scenario.nodes} nodes, {scenario.weights} weights, updates a second: {rates}",
         f"  latency {scenario.latency_s * 1e3:.3g} ms, {scenario.bytes_per_s:.3g} bytes/s, "
         f"credit {scenario.credit_bytes} bytes, {scenario.chaos_s:.1f} s until all is healed",
+        *([] if scenario.ring is None else [f"  {scenario.ring!r}"]),
         *(f"  {fault!r}" for fault in scenario.faults),
     ]
     return "\n".join(what)
 
 
-def explain(seed: int, nodes: int | None) -> None:
+def explain(seed: int, family: Family, nodes: int | None) -> None:
     """Print a failing seed's smallest form and the end of its trace."""
-    scenario = draw_scenario(seed, nodes=nodes)
+    scenario = family.draw(seed, nodes=nodes)
     outcome = simulate(scenario)
     print(f"seed {seed} violates {outcome.violation}")
     small, tried = shrink(scenario, outcome.name)
@@ -65,13 +70,13 @@ def report(summary: Summary, *, processes: int) -> None:
         print(f"  {'never':>10}  {what}")
 
 
-def run_one(seed: int, nodes: int | None, *, tracing: bool) -> bool:
+def run_one(seed: int, family: Family, nodes: int | None, *, tracing: bool) -> bool:
     """One seed; whether nothing was found."""
-    outcome = simulate(draw_scenario(seed, nodes=nodes), tracing=tracing)
+    outcome = simulate(family.draw(seed, nodes=nodes), tracing=tracing)
     if tracing:
         print("\n".join(outcome.trace))
     if outcome.violation is not None:
-        explain(seed, nodes)
+        explain(seed, family, nodes)
         return False
     print(
         f"seed {seed} holds: {outcome.virtual_s:.1f} virtual seconds, {outcome.events:,} events, "
@@ -80,10 +85,10 @@ def run_one(seed: int, nodes: int | None, *, tracing: bool) -> bool:
     return True
 
 
-def run_mutants(seeds: range, nodes: int | None) -> bool:
+def run_mutants(seeds: range, family: Family, nodes: int | None) -> bool:
     """Every mutant through all seeds; whether all died."""
     hunts = []
-    for found in hunt_all(seeds, nodes=nodes):
+    for found in hunt_all(seeds, family=family, nodes=nodes):
         hunts.append(found)
         first = "LIVES" if found.first is None else f"first at {found.first:>4}"
         by = ", ".join(f"{name} {count}" for name, count in found.invariants.most_common())
@@ -104,12 +109,12 @@ def tell(summary: Summary, outcome: Outcome) -> None:
         )
 
 
-def run_many(seeds: range, nodes: int | None, processes: int, *, mutant: str | None) -> bool:
+def run_many(seeds: range, family: Family, nodes: int | None, processes: int, *, mutant: str | None) -> bool:
     """Many seeds; whether nothing was found and everything seen that must occur."""
-    summary = sweep(seeds, nodes=nodes, processes=processes, progress=tell)
+    summary = sweep(seeds, family=family, nodes=nodes, processes=processes, progress=tell)
     report(summary, processes=processes)
     if summary.failed:
-        explain(summary.failed[0].seed, nodes)
+        explain(summary.failed[0].seed, family, nodes)
     return not summary.failed and (mutant is not None or not summary.unseen)
 
 
@@ -119,23 +124,29 @@ def main() -> None:
     which.add_argument("--seed", type=int, help="this one run")
     which.add_argument("--seeds", type=seed_range, default=range(100), metavar="A:B", help="0:100 by default")
     parser.add_argument("--nodes", type=int, help="so many in every run; 3 to 7 by the seed otherwise")
-    names = ", ".join(MUTANTS)
-    parser.add_argument("--mutant", choices=MUTANTS, metavar="NAME", help=f"with this bug, of {names}")
+    parser.add_argument("--ring", action="store_true", help="seeds in ring mode")
+    names = [", ".join(family.mutants) for family in (ASYNC, RING)]
+    parser.add_argument(
+        "--mutant", metavar="NAME", help=f"with this bug, of {names[0]}; with --ring {names[1]}"
+    )
     parser.add_argument("--mutants", action="store_true", help="every mutant in turn; all must die")
     parser.add_argument("--trace", action="store_true", help="print all that happens in the run of --seed")
     parser.add_argument("--processes", type=int, default=1, help="cores to use; 0: all")
     arguments = parser.parse_args()
     if arguments.nodes is not None and not NODES_MIN <= arguments.nodes <= NODES_MAX:
         parser.error(f"a run has {NODES_MIN} to {NODES_MAX} nodes")
+    family = RING if arguments.ring else ASYNC
+    if arguments.mutant not in {None, *family.mutants}:
+        parser.error(f"mutant {arguments.mutant!r} is not known; there are {', '.join(family.mutants)}")
     if arguments.mutants:
-        good = run_mutants(arguments.seeds, arguments.nodes)
+        good = run_mutants(arguments.seeds, family, arguments.nodes)
     else:
-        with mutated(arguments.mutant):
+        with mutated(() if arguments.mutant is None else family.mutants[arguments.mutant]):
             if arguments.seed is not None:
-                good = run_one(arguments.seed, arguments.nodes, tracing=arguments.trace)
+                good = run_one(arguments.seed, family, arguments.nodes, tracing=arguments.trace)
             else:
                 processes = arguments.processes or os.cpu_count() or 1
-                good = run_many(arguments.seeds, arguments.nodes, processes, mutant=arguments.mutant)
+                good = run_many(arguments.seeds, family, arguments.nodes, processes, mutant=arguments.mutant)
     sys.exit(not good)
 
 

@@ -43,6 +43,12 @@ class Agreement:
             number -= 1
         return number
 
+    def last_joined(self, number: int) -> int:
+        """Number of the last view up to this one that admitted a life."""
+        while number > 1 and self._views[number].lives.items() <= self._views[number - 1].lives.items():
+            number -= 1
+        return number
+
     def taken_over(self, who: str, view: View) -> None:
         """A node now knows this view."""
         known = self._views.get(view.number)

@@ -9,6 +9,7 @@ from tests.sim.clock import Clock
 from tests.sim.daemon import Daemon
 from tests.sim.disk import Disk
 from tests.sim.faults import (
+    BeginAmbush,
     CleanStop,
     Crash,
     CrashInSnapshot,
@@ -19,17 +20,22 @@ from tests.sim.faults import (
     FlippedCoordinate,
     FreshDisk,
     LateStart,
+    Mismatched,
     Outcast,
     Partition,
     Pause,
     PowerCut,
     Removal,
+    Reset,
     SlowLink,
     SmallLog,
     Timed,
+    TrainerAway,
+    TrainerSlow,
     Unlinked,
 )
 from tests.sim.network import Line
+from tests.sim.places import place_of
 
 TRICKLE_BYTES_PER_S: Final = 1.0  # reaches the deaf
 STAGGER_S: Final = 0.3  # between two nodes that come back after a power cut
@@ -60,6 +66,7 @@ class Chaos:
         self._world = world
         self._stops: dict[int, float] = {}  # for how long a node that is stopping will be down
         self._ambushes: list[CrashInSnapshot] = []
+        self._begin_ambushes: list[BeginAmbush] = []
         for fault in faults:
             match fault:
                 case Unlinked():
@@ -86,17 +93,18 @@ class Chaos:
                     self._kill(place, fault.back_after_s + STAGGER_S * place)
             case CrashInSnapshot():
                 self._ambushes.append(fault)
+            case BeginAmbush():
+                self._begin_ambushes.append(fault)
+            case TrainerAway() | TrainerSlow() | Mismatched():
+                if fault.node in world.daemons:
+                    world.daemons[fault.node].ring_trainer.suffer(fault)
             case CleanStop():
                 daemon = world.daemons.get(fault.node)
                 if daemon is not None and not daemon.stopping:
                     self._stops[fault.node] = fault.back_after_s
                     daemon.when_running(daemon.stop)
             case Pause():
-                daemon = world.daemons.get(fault.node)
-                if daemon is not None and not daemon.paused:
-                    world.disturb(fault.node)
-                    daemon.pause()
-                    world.clock.after(fault.for_s, self._resume, daemon)
+                self._pause(world.daemons.get(fault.node), fault.for_s)
             case DiskFull():
                 disk = world.disks[fault.node]
                 disk.fill()
@@ -123,6 +131,12 @@ class Chaos:
         daemon.die()
         self._return_later(place, back_after_s)
         return True
+
+    def _pause(self, daemon: Daemon | None, for_s: float) -> None:
+        if daemon is not None and not daemon.paused:
+            self._world.disturb(daemon.place)
+            daemon.pause()
+            self._world.clock.after(for_s, self._resume, daemon)
 
     def _remove(self, fault: Removal) -> None:
         asked, node = self._world.daemons.get(fault.asked), self._world.disks[fault.node].node
@@ -155,9 +169,33 @@ class Chaos:
         self._world.trace("FAULT", fault)
         self._kill(fault.node, fault.back_after_s)
 
+    def attempt_begun(self, head: Daemon) -> None:
+        """Here too."""
+        for fault in self._begin_ambushes[:1]:
+            self._begin_ambushes.remove(fault)
+            self._world.clock.after(fault.delay_s, self._spring_begin, fault, head)
+
+    def _spring_begin(self, fault: BeginAmbush, head: Daemon) -> None:
+        self._world.trace("FAULT", fault)
+        if self._world.daemons.get(head.place) is not head:
+            return
+        match fault.what:
+            case "crash":
+                self._kill(head.place, fault.for_s)
+            case "pause":
+                self._pause(head, fault.for_s)
+            case _:
+                attempt = head.standing().attempt
+                if attempt is not None:
+                    target = place_of(attempt.right.node)
+                    tamperer = self._world.lines[head.place, target].tamperer
+                    assert tamperer is not None
+                    tamperer.add(Reset(fault.at, head.place, target))
+
     def calm(self) -> None:
         """No more of what waits for its moment."""
         self._ambushes.clear()
+        self._begin_ambushes.clear()
         for line in self._world.lines.values():
             assert line.tamperer is not None
             line.tamperer.clear()

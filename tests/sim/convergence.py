@@ -6,6 +6,7 @@ of it is equal and READY the trainers may go on for a while, and it must be equa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from p2psgd.core.budget import TRIM_FROM
@@ -20,6 +21,8 @@ from tests.sim.faults import Outcast
 from tests.sim.invariants import Inspector
 from tests.sim.ledger import label
 from tests.sim.outcome import QuorumLostError, Violation
+from tests.sim.ring.liveness import Liveness
+from tests.sim.ring.work import RingWork
 from tests.sim.scenario import RATE_MIN, Scenario
 from tests.sim.survival import Survival
 from tests.sim.whole import check_converged
@@ -67,17 +70,31 @@ class Convergence:
     def run(self) -> float:
         """Heal and wait; returns how long it took."""
         world = self._world
-        world.training = False
+        work = world.scenario.ring
+        world.training = work is not None and not work.rests
         world.chaos.calm()
         self._begun = True
         for outcast in self._outcasts.values():
             world.chaos.cast_out(outcast)
         self._owe()
-        took = self._wait()
-        if world.scenario.work_s:
+        took = 0.0 if world.training else self._wait(self._apart)
+        if work is not None:
+            took = max(took, self._run_rounds(work))
+            self._wait(self._apart)
+        elif world.scenario.work_s:
             self._work()
-            self._wait()
+            self._wait(self._apart)
         self._check_end()
+        return took
+
+    def _run_rounds(self, work: RingWork) -> float:
+        """The rings of the core go on; returns how long that took."""
+        world = self._world
+        world.training = True
+        liveness = Liveness(world, self._core, work)
+        took = self._wait(liveness.behind, beyond_s=liveness.limit_s)
+        world.training = False
+        liveness.check_end()
         return took
 
     def is_lost(self, place: int) -> bool:
@@ -98,7 +115,8 @@ class Convergence:
             if place not in self._outcasts and daemon.me.node not in forbidden
         ]
 
-    def _wait(self) -> float:
+    def _wait(self, hindrance: Callable[[], str | None], beyond_s: float = 0.0) -> float:
+        """Until there is none; it may take `beyond_s` longer than to become equal and READY."""
         world = self._world
         self._begin_calm()
         while True:
@@ -108,10 +126,10 @@ class Convergence:
             elif not self._reminded:
                 self._remind_person()
             self._ask_person()
-            apart = self._apart()
+            apart = hindrance()
             if apart is None and self._calm_since < world.clock.now:
                 return world.clock.now - self._calm_since
-            limit_s = self._limit_s()
+            limit_s = self._limit_s() + beyond_s
             if world.clock.now > world.scenario.chaos_s + CALM_S_MAX:
                 raise Violation("I4", f"{CALM_S_MAX:.0f} s after all was healed there is no calm: {apart}")
             if apart is not None and world.clock.now > self._calm_since + limit_s:
@@ -191,7 +209,7 @@ class Convergence:
 
     def _lacking(self) -> dict[Daemon, list[int]]:
         """The sizes of the frames that each node of the core lacks of what others of it have."""
-        core, entries = self._core(), self._world.inspector.ledger.entries
+        core, ledger = self._core(), self._world.inspector.ledger
         last: dict[Origin, int] = {}
         for daemon in core:
             for origin in daemon.replica.frontier:
@@ -200,7 +218,7 @@ class Convergence:
             daemon: [
                 len(entry.frame)
                 for origin, most in last.items()
-                for entry in entries[origin][daemon.replica.frontier.sequence(origin) : most]
+                for entry in ledger.entries.get(origin, [])[daemon.replica.frontier.sequence(origin) : most]
             ]
             for daemon in core
         }

@@ -11,23 +11,28 @@ from random import Random
 from typing import Final, Protocol
 
 from p2psgd.core.arrivals import event_of
+from p2psgd.core.dense_memory import make_dense_memory
 from p2psgd.core.effects import (
     Drop,
     Effect,
     Halt,
     NextTurn,
     Note,
+    OpenRound,
     ReadCheckpoint,
     Record,
+    RefuseShare,
     ReportDrained,
     SaveVotes,
     Send,
+    SendNumbers,
     WriteCheckpoint,
 )
 from p2psgd.core.events import (
     Event,
     LinkClosed,
     LinkDrained,
+    LinkMeasured,
     LinkOpened,
     SnapshotEnded,
     StatusReceived,
@@ -41,7 +46,7 @@ from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import Timing
 from p2psgd.core.votes import NO_VOTES  # noqa: F401 (a mutant wants it)
 from p2psgd.errors import PeerError
-from p2psgd.wire.frames import FrameType
+from p2psgd.wire.frames import PREFIX, FrameType
 from tests.core.stores import MemoryStore
 from tests.sim.agreement import VOTES
 from tests.sim.disk import Disk
@@ -49,11 +54,12 @@ from tests.sim.faults import SmallLog
 from tests.sim.invariants import DRAINED_SHARE, Inspector
 from tests.sim.keeper import Keeper
 from tests.sim.leaving import leave
-from tests.sim.ledger import Book
 from tests.sim.mesh import Mesh, Surroundings
 from tests.sim.network import Endpoint
 from tests.sim.outcome import Violation
 from tests.sim.places import place_of
+from tests.sim.ring.standing import Standing, standing_of
+from tests.sim.ring.trainer import RingTrainer
 from tests.sim.scenario import Scenario
 from tests.sim.sightings import note_frame, note_state
 from tests.sim.trainer import Trainer
@@ -63,10 +69,16 @@ from tests.sim.whole import check_restored
 TICKS_PER_PATIENCE: Final = 10  # node.py has 25; nothing in the core is due more often than 5 times
 SCRUB_TICKS_MAX: Final = 2 * 60 + 12 * TICKS_PER_PATIENCE + 10  # a flip behind the scrub is seen by the next
 TURN_S: Final = 0.2  # at most, from one turn of a busy loop to the next: updates come in between
+MEASURING_S: Final = 10.0  # on average, from one measurement of a link to the next
 START_AGAIN_S: Final = 1.0  # as a service manager does it
 
 _UPDATE: Final = FrameType.UPDATE
 _RARE: Final = VOTES | {FrameType.NEED, FrameType.GAP}
+
+
+def sequence_of(frame: bytes) -> int:
+    """The sequence number in an UPDATE frame."""
+    return int.from_bytes(frame[PREFIX.size + 16 : PREFIX.size + 24], "little")
 
 
 class World(Surroundings, Protocol):
@@ -109,6 +121,8 @@ class Daemon:
         self.resumed_at = -1e9
         self._scenario = scenario
         restored = disk.restored(spec, initial)
+        dense = scenario.ring is not None and scenario.ring.mode.dense
+        self.memory = make_dense_memory(scenario.weights) if dense else None
         self.replica = Replica(
             spec,
             me=self.me,
@@ -122,8 +136,9 @@ class Daemon:
             store=disk.store if log.store_bytes else None,
             store_budget_bytes=log.store_bytes,
             credit_bytes=scenario.credit_bytes,
+            dense=self.memory,
         )
-        self.book = Book(world.inspector.ledger, self.replica)
+        self.book = world.inspector.open_book(self.replica)
         self.trimming = Trimming(self.replica)
         self.view = self.replica.membership.view
         self.restored = restored is not None
@@ -148,10 +163,22 @@ class Daemon:
         self._tick_s = scenario.patience_s / TICKS_PER_PATIENCE
         self._flipped_ticks = 0
         self._pending: list[tuple[Callable[..., None], tuple[object, ...]]] = []
-        self.trainer = Trainer(world, self, trainer)
+        self.trainer: Trainer | RingTrainer = Trainer(world, self, trainer)
+        if scenario.ring is not None:
+            self.trainer = RingTrainer(world, self, trainer, scenario.ring, self.memory)
         self.mesh.start()
         self._clock.after(self._tick_s, self._tick)
         self.trainer.plan()
+
+    @property
+    def ring_trainer(self) -> RingTrainer:
+        """Its trainer, in ring mode."""
+        assert isinstance(self.trainer, RingTrainer)
+        return self.trainer
+
+    def standing(self) -> Standing:
+        """Where it is in its view's ring."""
+        return standing_of(self.replica)
 
     # -- the process
 
@@ -189,6 +216,8 @@ class Daemon:
         """SIGTERM."""
         if not self.stopping:
             self.stopping = True
+            if isinstance(self.trainer, RingTrainer):
+                self.trainer.rest()
             leave(self._world, self, self.keeper)
 
     def flip(self, place: float, bit: int) -> None:
@@ -241,20 +270,21 @@ class Daemon:
             elif not isinstance(effect, Record):
                 self._carry_out(effect)
             elif effect.own:
-                self.keeper.add_own(self.me, self.replica.sequence, effect.frame)
+                self.keeper.add_own(self.me, sequence_of(effect.frame), effect.frame)
 
     def _carry_out(self, effect: Effect) -> None:
-        """What the replica orders rarely."""
+        """What the replica orders rarely, or in rings alone."""
         match effect:
+            case SendNumbers():
+                under_way = self.mesh.send_numbers(effect.peer, effect.head, effect.numbers)
+                self._inspector.check_sent(self, effect.peer, effect.head, under_way)
+            case OpenRound() | RefuseShare():
+                self.ring_trainer.hear(effect)
             case ReportDrained():
                 self._world.see("credit exhausted")
-                endpoint = self.mesh.link(effect.peer)
-                if endpoint is not None:
-                    endpoint.report_drained(self._scenario.credit_bytes // DRAINED_SHARE)
+                self.mesh.report_drained(effect.peer, self._scenario.credit_bytes // DRAINED_SHARE)
             case Drop():
-                endpoint = self.mesh.link(effect.peer)
-                if endpoint is not None:
-                    self.mesh.failed(endpoint, PeerError(effect.reason, effect.words))
+                self.mesh.drop(effect.peer, PeerError(effect.reason, effect.words))
             case Note():
                 self._world.noted(self, effect)
             case SaveVotes():
@@ -284,7 +314,8 @@ class Daemon:
         next_frame, receive = endpoint.reader.next_frame, self.mesh.frame_received
         try:
             while not endpoint.closing and (frame := next_frame()) is not None:
-                receive(endpoint, *frame)
+                frame_type, body = frame
+                receive(endpoint, frame_type, bytes(body) if isinstance(body, memoryview) else body)
         except PeerError as error:
             self.mesh.failed(endpoint, error)
 
@@ -309,6 +340,16 @@ class Daemon:
         """MeshHost."""
         self._inspector.judge.snapshot_over(self, peer)
         self.handle(LinkOpened(peer, name))
+        work = self._scenario.ring
+        if work is not None and work.mode.order == "measured":
+            self._clock.after(MEASURING_S, self.when_running, self._measure, peer)
+
+    def _measure(self, peer: Origin) -> None:
+        """Tell the replica how fast a link is: each time it seems to be otherwise."""
+        if self.mesh.link(peer) is not None:
+            microseconds, bytes_per_s = (self._chance.randint(1, 10**6) for _ in range(2))
+            self.handle(LinkMeasured(peer, microseconds, bytes_per_s))
+            self._clock.after(2 * MEASURING_S * self._chance.random(), self.when_running, self._measure, peer)
 
     def link_closed(self, peer: Origin, words: str) -> None:
         """MeshHost."""

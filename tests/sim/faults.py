@@ -230,9 +230,49 @@ class Outcast:
     friend: int
 
 
+@dataclass(frozen=True, slots=True)
+class TrainerAway:
+    """In ring mode: the node's trainer leaves, in the middle of its step, and comes back."""
+
+    at: float
+    node: int
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerSlow:
+    """In ring mode: the node's trainer takes `step_s` for each share."""
+
+    at: float
+    node: int
+    for_s: float
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatched:
+    """In a dense ring: the node's trainer gives a bucket of another shape to the next round, once."""
+
+    at: float
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeginAmbush:
+    """In ring mode: the head that begins the first attempt after `at` crashes ("crash"), stops for a while
+    ("pause") or loses a connection ("reset") `delay_s` later.
+    """
+
+    at: float
+    what: str
+    delay_s: float
+    for_s: float
+
+
 Tampering = Reset | FlippedBit | Forged | Duplicated | Swapped | Lost
 Condition = SmallLog | Unlinked | LateStart | Outcast  # known from the beginning
 Ending = Crash | FreshDisk | PowerCut | CrashInSnapshot | CleanStop
 Lasting = Pause | Cut | Partition | SlowLink | DiskFull | Deaf
-Timed = Ending | Lasting | Tampering | FlippedCoordinate | Removal
+OfTrainer = TrainerAway | TrainerSlow | Mismatched
+Timed = Ending | Lasting | Tampering | FlippedCoordinate | Removal | OfTrainer | BeginAmbush
 Fault = Timed | Condition

@@ -5,23 +5,27 @@ Names I1 to I11 are RELIABILITY.md's; README.md says how each is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.effects import Alarm, Deliver, Effect, Halt, Reload, Send
-from p2psgd.core.events import CheckpointRead, Event, OwnUpdateMade, UpdateReceived
+from p2psgd.core.events import CheckpointRead, Event, OwnUpdateMade, RoundShared, UpdateReceived
 from p2psgd.core.frontier import Origin
+from p2psgd.core.replica import Replica
 from p2psgd.wire.frames import FrameType
 from tests.sim.agreement import Agreement
 from tests.sim.faults import Duplicated
 from tests.sim.judging import Judge
 from tests.sim.judging import World as JudgesWorld
-from tests.sim.ledger import Entry, Ledger, label
+from tests.sim.ledger import Book, Entry, Ledger, label
 from tests.sim.outcome import Violation
 from tests.sim.reunion import find_trapped
+from tests.sim.ring.dense_ledger import DenseBook, DenseLedger
+from tests.sim.ring.rules import RingRules
+from tests.sim.ring.rules import World as RulesWorld
 from tests.sim.sightings import note_replaced
 from tests.sim.whole import check_all, check_one
 
@@ -36,7 +40,7 @@ OVERSHOOT_BYTES: Final = 8 * 1024  # the frame that ends the credit, greeting, v
 Parse = Callable[[Origin, FrameType, "bytes | bytearray"], "Event | None"]
 
 
-class World(JudgesWorld, Protocol):
+class World(JudgesWorld, RulesWorld, Protocol):
     """What the inspector sees of the world."""
 
 
@@ -45,8 +49,13 @@ class Inspector:
 
     def __init__(self, world: World, initial: NDArray[np.int32]) -> None:
         scenario = world.scenario
-        self.ledger = Ledger(initial)
         self.agreement = Agreement(founders=scenario.nodes, two_nodes=scenario.two_nodes)
+        self.ledger: Ledger | DenseLedger = Ledger(initial)
+        self.rules: RingRules | None = None
+        if scenario.ring is not None:
+            dense = DenseLedger(initial, scenario.ring) if scenario.ring.mode.dense else None
+            self.ledger = dense or self.ledger
+            self.rules = RingRules(world, self.agreement, dense)
         self.judge = Judge(world)
         self.events = 0
         self._world = world
@@ -54,6 +63,12 @@ class Inspector:
         credit = scenario.credit_bytes
         self._under_way_max = credit + credit // DRAINED_SHARE + OVERSHOOT_BYTES
         self._parsed: dict[tuple[Origin, bytes], tuple[FrameType, Event | None]] = {}
+
+    def open_book(self, replica: Replica) -> Book | DenseBook:
+        """What a new life must hold."""
+        if isinstance(self.ledger, DenseLedger):
+            return DenseBook(self.ledger, replica)
+        return Book(self.ledger, replica)
 
     def parsed(
         self, peer: Origin, frame_type: FrameType, body: bytes | bytearray, parse: Parse
@@ -72,36 +87,55 @@ class Inspector:
         """Violation unless the node and what it orders are as they must be."""
         self.events += 1
         replica = daemon.replica
-        if isinstance(event, OwnUpdateMade):
-            self.ledger.record(replica, self._change(event))
-        delivered = []
-        replaced = False
+        if isinstance(event, OwnUpdateMade | RoundShared):
+            self._record(replica, event)
         if isinstance(event, CheckpointRead):
             self.judge.checkpoint_read(daemon, event)
-        for effect in effects:
-            if isinstance(effect, Send):
-                continue  # as most are
-            if isinstance(effect, Deliver):
-                delivered.append(bytes(effect.body))
-            elif isinstance(effect, Reload):
-                replaced = True
-                note_replaced(self._world.see, effects, flipped=daemon.book.flipped is not None)
-            elif isinstance(effect, Alarm):
-                self.judge.alarm(daemon, event, effect, effects)
-            elif isinstance(effect, Halt):
-                self.judge.halt(daemon, effect)
+        rare = [effect for effect in effects if not isinstance(effect, Send)]
+        delivered, replaced = self._look_at(daemon, event, rare) if rare else ([], False)
+        if self.rules is not None:
+            self.rules.after_event(daemon, event, effects)
         applied = daemon.book.follow(replica, event, replaced=replaced)
         daemon.trimming.follow(self._applied_by, replaced=replaced)
         if replica.membership.view is not daemon.view:
             daemon.view = replica.membership.view
             self.agreement.taken_over(label(daemon.me), daemon.view)
         if (applied or delivered) and not replaced:
-            self._check_deliveries(daemon, applied, delivered, own=isinstance(event, OwnUpdateMade))
+            self._check_deliveries(daemon, applied, delivered)
             if isinstance(event, UpdateReceived):
                 self._note_repair(replica.me, event.peer, applied[0][0])
         if self.events % COSTLY_EVERY == 0:
             self.check_whole(daemon)
             self.check_pairs()
+
+    def _look_at(self, daemon: Daemon, event: Event, effects: Sequence[Effect]) -> tuple[list[bytes], bool]:
+        """What a node orders but for sending: the updates it gives its trainer, and whether its weights were
+        replaced.
+        """
+        delivered, replaced = [], False
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                delivered.append(bytes(effect.body))
+            elif isinstance(effect, Reload):
+                replaced = True
+                note_replaced(self._world.see, effects, flipped=daemon.book.flipped is not None)
+                if self.rules is not None:
+                    self.rules.sightings.replaced(dense=isinstance(self.ledger, DenseLedger))
+            elif isinstance(effect, Alarm):
+                self.judge.alarm(daemon, event, effect, effects)
+            elif isinstance(effect, Halt):
+                self.judge.halt(daemon, effect)
+        return delivered, replaced
+
+    def _record(self, replica: Replica, event: OwnUpdateMade | RoundShared) -> None:
+        """What a trainer has made."""
+        ledger = self.ledger
+        assert isinstance(ledger, Ledger)
+        if isinstance(event, OwnUpdateMade):
+            ledger.record(replica, self._change(event))
+            return
+        for made in event.updates:
+            ledger.record_share(replica, made, self._change(made))
 
     def _applied_by(self, life: Origin) -> Mapping[Origin, int] | None:
         for daemon in self._world.living():
@@ -118,10 +152,13 @@ class Inspector:
         return change
 
     def _check_deliveries(
-        self, daemon: Daemon, applied: list[tuple[Origin, Entry]], delivered: list[bytes], *, own: bool
+        self, daemon: Daemon, applied: list[tuple[Origin, Entry]], delivered: list[bytes]
     ) -> None:
-        """The trainer is given each peer's update exactly once, when the replica applies it."""
-        expected = [] if own else [entry.frame[5:] for _, entry in applied]
+        """The trainer is given each peer's update exactly once, when the replica applies it; in a ring those
+        of a round in the order of their nodes.
+        """
+        by_others = [(origin, entry.frame[5:]) for origin, entry in applied if origin != daemon.me]
+        expected = [body for _, body in sorted(by_others, key=lambda each: each[0])]
         if delivered != expected:
             raise Violation(
                 "trainer",
@@ -137,16 +174,20 @@ class Inspector:
 
     def check_whole(self, daemon: Daemon) -> None:
         """One node."""
-        check_one(daemon, self.ledger)
+        check_one(daemon, self.ledger if isinstance(self.ledger, Ledger) else None)
 
     def check_pairs(self) -> None:
         """Every two nodes."""
         if self.events % (10 * COSTLY_EVERY) == 0:
             self.check_reunion()
-        check_all(self._world.living(), self._world.graves, self.agreement)
+        check_all(
+            self._world.living(), self._world.graves, self.agreement, logs=isinstance(self.ledger, Ledger)
+        )
 
     def check_reunion(self) -> None:
-        """I5, of all that live and are not forbidden."""
+        """I5, of all that live and are not forbidden; in a dense ring any state can be given."""
+        if isinstance(self.ledger, DenseLedger):
+            return
         forbidden = self.agreement.latest.forbidden
         living = [each.replica for each in self._world.living() if each.me.node not in forbidden]
         trapped = find_trapped(living, self._world.graves.values())

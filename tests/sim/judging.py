@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from p2psgd.core.effects import Alarm, Drop, Effect, Halt, Note
-from p2psgd.core.events import CheckpointRead, Event, UpdateReceived
+from p2psgd.core.events import CheckpointRead, Event, RingUpdateReceived, UpdateReceived
 from p2psgd.core.frontier import Origin
-from tests.sim.faults import FlippedBit, Forged, Tampering
+from tests.sim.faults import FlippedBit, Forged, Mismatched, Tampering
 from tests.sim.ledger import label
 from tests.sim.network import Line
 from tests.sim.outcome import Violation
@@ -20,8 +21,19 @@ if TYPE_CHECKING:
     from tests.sim.daemon import Daemon
 
 HARMED_FRAME_REASONS: Final = {  # how a frame with a wrong bit may show: in its body, or in its prefix
-    *("checksum", "update length", "frame type", "frame length", "frame order", "message", "snapshot"),
+    *(
+        "checksum",
+        "update length",
+        "frame type",
+        "frame length",
+        "frame order",
+        "message",
+        "snapshot",
+        "ring",
+    ),
 }
+
+MISMATCH_WORDS: Final = "all nodes must give the same tensors"
 
 
 class World(Protocol):
@@ -87,21 +99,33 @@ class Judge:
         if all(log.floor(origin) <= saved.get(origin, 0) for origin in daemon.replica.frontier):
             raise Violation("mending", f"{label(daemon.me)} gives up without need: {note.words}")
 
-    def alarm(self, daemon: Daemon, event: Event, alarm: Alarm, effects: list[Effect]) -> None:
+    def alarm(self, daemon: Daemon, event: Event, alarm: Alarm, effects: Iterable[Effect]) -> None:
         """A node tells people of trouble."""
         if alarm.words.startswith("the log is "):
             self._world.see("log nearly full")
             return
         if "bad memory" in alarm.words and daemon.book.flipped:
             return
+        if MISMATCH_WORDS in alarm.words and self._mismatched():
+            return
         reasons = [effect.reason for effect in effects if isinstance(effect, Drop)]
         forged = (
-            isinstance(event, UpdateReceived) and self._forged[place_of(event.peer.node), daemon.place] > 0
+            isinstance(event, UpdateReceived | RingUpdateReceived)
+            and self._forged[place_of(event.peer.node), daemon.place] > 0
         )
         if not forged or reasons != ["digest"]:
             raise Violation(
                 "alarm", f"{label(daemon.me)} raised an alarm that no fault explains: {alarm.words}"
             )
+
+    def _mismatched(self) -> bool:
+        """A trainer has given something else than others, or may have: a node that was out of the ring for a
+        while gives an array when the others give changes.
+        """
+        faults, work = self._world.scenario.faults, self._world.scenario.ring
+        return work is not None and (
+            work.arrays_every > 0 or any(isinstance(fault, Mismatched) for fault in faults)
+        )
 
     def refusal(self, daemon: Daemon, place: int, reason: str, words: str) -> None:
         """A node closes the connection to `place` because that broke the protocol, or is silent."""
@@ -122,6 +146,9 @@ class Judge:
         elif reason == "snapshot" and direction in self._damaged:
             self._world.see("damaged snapshot refused")
             self._damaged.remove(direction)
+            explained = True
+        elif reason == "checksum" and self._is_left_behind(daemon, place):
+            self._world.see("ring: numbers of a former attempt came changed")
             explained = True
         elif reason == "forbidden":
             self._world.see("link to a forbidden node dropped")
@@ -145,6 +172,16 @@ class Judge:
             or daemon.resumed_at > lately
             or self._harmed[place, daemon.place] > 0
         )
+
+    def _is_left_behind(self, daemon: Daemon, place: int) -> bool:
+        """In a dense ring it runs an attempt that `place` has given up, and with it the memory that its
+        numbers were sent from.
+        """
+        work = self._world.scenario.ring
+        if work is None or not work.mode.dense or daemon.standing().id is None:
+            return False
+        others = [each for each in self._world.living() if each.place == place]
+        return not others or others[0].standing().id != daemon.standing().id
 
     def _is_slow(self, daemon: Daemon, place: int) -> bool:
         line = self._world.lines[daemon.place, place]

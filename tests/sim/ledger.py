@@ -10,9 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.events import Event, UpdateReceived
+from p2psgd.core.events import Event, OwnUpdateMade, UpdateReceived
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
+from p2psgd.wire import codec
+from p2psgd.wire.frames import FrameType, pack_frame
+from p2psgd.wire.update import UpdateHeader, pack_update
 from tests.sim.outcome import Violation
 
 
@@ -48,6 +51,19 @@ class Ledger:
         if frame is None:
             raise Violation("I5", f"{label(origin)} does not hold its update {sequence} that it just made")
         entries.append(Entry(frame, change, replica.frontier.digest(origin)))
+        self.updates += 1
+
+    def record_share(self, replica: Replica, made: OwnUpdateMade, change: NDArray[np.int32]) -> None:
+        """A trainer has given an update to a round of a ring: from now on its next number stands for it, with
+        these bytes, whichever round it goes into.
+        """
+        origin = replica.me
+        entries = self.entries.setdefault(origin, [])
+        before = entries[-1].digest if entries else 0
+        digest = (before + codec.digest_words(made.words, made.step, replica.spec.key)) % 2**64
+        header = UpdateHeader(*origin, len(entries) + 1, digest, made.mini_batch, made.step, len(made.words))
+        frame = pack_frame(FrameType.UPDATE, pack_update(header, made.payload))
+        entries.append(Entry(frame, change, digest))
         self.updates += 1
 
     def entry(self, origin: Origin, sequence: int) -> Entry | None:

@@ -98,6 +98,14 @@ class Mesh:
         endpoint.send(frame)
         return endpoint.out.undelivered
 
+    def send_numbers(self, peer: Origin, head: bytes, numbers: memoryview) -> int:
+        """The same for a frame whose numbers stay in this node's memory."""
+        endpoint = self.link(peer)
+        if endpoint is None or endpoint.out is None:
+            return 0
+        endpoint.send_numbers(head, numbers)
+        return endpoint.out.undelivered
+
     def link(self, peer: Origin) -> Endpoint | None:
         """The link to exactly this life of a peer."""
         endpoint = self.links.get(place_of(peer.node))
@@ -195,6 +203,18 @@ class Mesh:
                 self._rejected(endpoint)
             case _:
                 raise PeerError("frame order", f"a {frame_type.name} is not what comes first here")
+
+    def report_drained(self, peer: Origin, below: int) -> None:
+        """Tell the host when no more than so much is on its way to a peer."""
+        endpoint = self.link(peer)
+        if endpoint is not None:
+            endpoint.report_drained(below)
+
+    def drop(self, peer: Origin, error: PeerError) -> None:
+        """As if its last frame had been wrong."""
+        endpoint = self.link(peer)
+        if endpoint is not None:
+            self.failed(endpoint, error)
 
     def failed(self, endpoint: Endpoint, error: PeerError) -> None:
         """The peer broke the protocol: tell it, and close."""

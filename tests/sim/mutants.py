@@ -63,7 +63,8 @@ ANY_SEQUENCE: Final = (
     Edit(frontier, "Frontier.advance", "assert sequence ==", "assert True or sequence =="),
     Edit(log, "UpdateLog.append", "assert sequence ==", "assert True or sequence =="),
 )
-MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
+Mutant = tuple[Edit, ...]
+MUTANTS: Final[dict[str, Mutant]] = {
     # applying
     "duplicates-applied": (
         Edit(receiving, "Receiver.update", "if header.sequence <= applied:", "if False:"),
@@ -103,7 +104,7 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
     "credit-never-given-back": (
         Edit(outbound, "Outbound.refill", "self.credit_bytes, False", "peer.credit, False"),
     ),
-    "credit-not-spent": (Edit(outbound, "Outbound.send", "peer.credit -= len(frame)", "pass"),),
+    "credit-not-spent": (Edit(outbound, "Outbound._spend", "peer.credit -= frame_bytes", "pass"),),
     "need-ignored": (Edit(feeding, "Feeder.serve", "if event.first <= last:", "if False:"),),
     "need-served-short": (Edit(feeding, "Feeder.serve", "last = min(", "last = -1 + min("),),
     "no-ask-after-status": (
@@ -262,11 +263,11 @@ MUTANTS: Final[dict[str, tuple[Edit, ...]]] = {
 
 
 @contextmanager
-def mutated(name: str | None) -> Iterator[None]:
-    """Run with a mutant in place of the real code; None: with the real code."""
+def mutated(mutant: Mutant) -> Iterator[None]:
+    """Run with a mutant in place of the real code."""
     originals: list[tuple[Any, str, Any]] = []
     try:
-        for edit in () if name is None else MUTANTS[name]:
+        for edit in mutant:
             _apply(edit, originals)
         yield
     finally:

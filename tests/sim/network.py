@@ -18,7 +18,26 @@ from tests.sim.clock import Clock
 from tests.sim.tampering import BROKEN, Tamperer
 
 PIECES_SHARE: Final = 1 / 16  # of all frames arrive in two pieces
+NUMBERS_AT_ONCE_SHARE: Final = 0.5  # of numbers that lie in the sender's memory are read when handed over
 USER_TIMEOUT_PER_PATIENCE: Final = 4  # as the daemon sets TCP_USER_TIMEOUT
+
+
+class Numbers:
+    """A whole frame whose end is read from its sender's memory some time after it was handed over."""
+
+    def __init__(self, head: bytes, numbers: memoryview) -> None:
+        self._head = head
+        self._numbers = numbers
+        self._whole: bytes | None = None
+
+    def __len__(self) -> int:
+        return len(self._head) + self._numbers.nbytes
+
+    def read(self) -> bytes:
+        """The frame as its numbers are now, or were when it was first read."""
+        if self._whole is None:
+            self._whole = self._head + bytes(self._numbers)
+        return self._whole
 
 
 class Socket(Protocol):
@@ -105,7 +124,7 @@ class Pipe:
         self._source = source
         self._target = target
         self._patience_s = patience_s
-        self._pieces: deque[bytes | None] = deque()  # None: the source has closed
+        self._pieces: deque[bytes | Numbers | None] = deque()  # None: the source has closed
         self._due = 0  # pieces whose time has come
         self._plans = 0  # how often arrivals were planned anew
         self._last_arrival = 0.0
@@ -132,11 +151,22 @@ class Pipe:
         else:
             self._put(frame)
 
+    def send_numbers(self, head: bytes, numbers: memoryview) -> None:
+        """Put a whole frame on its way whose numbers a socket may read now or when their turn comes."""
+        line, frame = self._line, Numbers(head, numbers)
+        if line.tamperer or self._held or line.random() < NUMBERS_AT_ONCE_SHARE:
+            self.send(frame.read())
+        else:
+            self._put(frame)
+
     def finish(self) -> None:
         """The source sends no more."""
+        for piece in self._pieces:
+            if isinstance(piece, Numbers):
+                piece.read()
         self._put(None)
 
-    def _put(self, piece: bytes | None) -> None:
+    def _put(self, piece: bytes | Numbers | None) -> None:
         if not self._over:
             self._pieces.append(piece)
             self._plan(0 if piece is None else len(piece))
@@ -180,7 +210,9 @@ class Pipe:
             self._due -= 1
             self._deliver(self._pieces.popleft())
 
-    def _deliver(self, piece: bytes | None) -> None:
+    def _deliver(self, piece: bytes | Numbers | None) -> None:
+        if isinstance(piece, Numbers):
+            piece = piece.read()
         if piece is None:
             self.end()
             self._target.ended("closed by the peer")
@@ -265,6 +297,11 @@ class Endpoint:
         """Hand over one whole frame; nothing is sent on a connection that is closing."""
         if not self.closing and not self._finished and self.out is not None:
             self.out.send(frame)
+
+    def send_numbers(self, head: bytes, numbers: memoryview) -> None:
+        """Hand over one whole frame whose numbers stay in the sender's memory."""
+        if not self.closing and not self._finished and self.out is not None:
+            self.out.send_numbers(head, numbers)
 
     def report_drained(self, below: int) -> None:
         """Call the owner once so little is on its way, at the next turn at the earliest."""

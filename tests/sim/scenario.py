@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -34,6 +35,7 @@ from tests.sim.faults import (
     Timed,
     Unlinked,
 )
+from tests.sim.ring.work import RingWork
 
 NODES_MIN: Final = 2
 NODES_MAX: Final = 7
@@ -71,6 +73,7 @@ class Scenario:
     jitter_s: float
     bytes_per_s: float
     faults: tuple[Fault, ...]
+    ring: RingWork | None = None  # None: asynchronous
 
 
 def draw_scenario(seed: int, *, nodes: int | None = None) -> Scenario:
@@ -104,7 +107,7 @@ def _draw_faults(chance: Random, nodes: int, chaos_s: float) -> tuple[Fault, ...
     if chance.random() < 0.75:
         frugal = everybody if chance.random() < 0.7 else [chance.randint(1, nodes)]
         entries = chance.choice((8, 15, 30, 60))
-        conditions += [_draw_log(chance, node, entries) for node in frugal]
+        conditions += [draw_log(chance, node, entries) for node in frugal]
     if nodes > 3 and chance.random() < 0.15:
         # All pairs of a star's leaves may be unlinked; the centre is always of the core.
         conditions += [Unlinked(*sorted(chance.sample(range(2, nodes + 1), 2)))]
@@ -112,26 +115,40 @@ def _draw_faults(chance: Random, nodes: int, chaos_s: float) -> tuple[Fault, ...
     # By way of the centre, since what a member knows is passed on by those who hear it themselves.
     conditions += [Outcast(node, chance.choice(FATES), friend=1) for node in outcasts]
     if chance.random() < 0.2:
-        late = chance.sample(everybody, chance.randint(1, nodes - 1))
-        conditions += [LateStart(node, chaos_s * chance.random() ** 2) for node in late]
+        conditions += draw_late_starts(chance, nodes, chaos_s)
     times = sorted(chance.uniform(1.0, chaos_s) for _ in range(chance.randint(0, FAULTS_MAX)))
-    faults = [_draw_fault(chance, when, nodes, chaos_s) for when in times]
+    faults = [draw_fault(chance, KINDS, when, nodes, chaos_s) for when in times]
     if chance.random() < 0.1:
-        node = chance.randint(2, nodes)  # never the centre, by way of which the others may be joined
-        asked = chance.choice([each for each in everybody if each != node])
-        faults += [Removal(chance.uniform(1.0, chaos_s), asked, node, forbid=True)]
+        faults += draw_removal_for_good(chance, nodes, chaos_s)
     return (*conditions, *faults)
 
 
-def _draw_log(chance: Random, node: int, entries: int) -> SmallLog:
+def draw_log(chance: Random, node: int, entries: int) -> SmallLog:
+    """A log of so many usual updates, with a store beyond it or without."""
     store = chance.choice((0, 0, entries * ENTRY_BYTES))
     return SmallLog(node, entries * ENTRY_BYTES, store)
 
 
-def _draw_fault(chance: Random, at: float, nodes: int, chaos_s: float) -> Timed:  # noqa: PLR0911, PLR0912
+def draw_late_starts(chance: Random, nodes: int, chaos_s: float) -> list[LateStart]:
+    """Some come later than the others."""
+    late = chance.sample(range(1, nodes + 1), chance.randint(1, nodes - 1))
+    return [LateStart(node, chaos_s * chance.random() ** 2) for node in late]
+
+
+def draw_removal_for_good(chance: Random, nodes: int, chaos_s: float) -> list[Removal]:
+    """Of any but the centre, by way of which the others may be joined."""
+    node = chance.randint(2, nodes)
+    asked = chance.choice([each for each in range(1, nodes + 1) if each != node])
+    return [Removal(chance.uniform(1.0, chaos_s), asked, node, forbid=True)]
+
+
+def draw_fault(  # noqa: PLR0911, PLR0912 (one case a fault)
+    chance: Random, kinds: Sequence[str], at: float, nodes: int, chaos_s: float
+) -> Timed:
+    """One of these kinds of fault, anywhere."""
     a, b = chance.sample(range(1, nodes + 1), 2)
     lasts_s = min(LASTS_S_MAX * chance.random() ** 2 + 0.05, chaos_s - at)  # most are short
-    match chance.choice(KINDS):
+    match chance.choice(kinds):
         case "crash":
             return Crash(at, a, lasts_s, damaged=chance.random() < 0.2)
         case "in snapshot":

@@ -8,13 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from typing import Final
 
-from tests.sim.mutants import MUTANTS, mutated
+from tests.sim.family import ASYNC, Draw, Family
+from tests.sim.mutants import mutated
 from tests.sim.outcome import Outcome
-from tests.sim.scenario import draw_scenario
-from tests.sim.sightings import MUST_OCCUR
 from tests.sim.world import simulate
 
 DEADLINE_SEEDS: Final = 1000  # a mutant that is alive after so many seeds lives
@@ -25,6 +25,7 @@ CHUNK: Final = 8
 class Summary:
     """Sums over many runs."""
 
+    family: Family = ASYNC
     seeds: int = 0
     virtual_s: float = 0.0
     real_s: float = 0.0  # of the whole sweep, all cores together working
@@ -50,10 +51,12 @@ class Summary:
     @property
     def unseen(self) -> list[str]:
         """What must occur and never did."""
-        return [what for what in MUST_OCCUR if not self.sightings[what]]
+        return [what for what in self.family.must_occur if not self.sightings[what]]
 
 
-def run_seed(seed: int, nodes: int | None = None, *, tracing: bool = False) -> Outcome:
+def run_seed(
+    seed: int, nodes: int | None = None, *, draw: Draw = ASYNC.draw, tracing: bool = False
+) -> Outcome:
     """One seed with the code as it is. What a run makes lives as long as the run, so cycles are looked for at
     its end, and only in what it made.
     """
@@ -61,7 +64,7 @@ def run_seed(seed: int, nodes: int | None = None, *, tracing: bool = False) -> O
     gc.freeze()
     gc.disable()
     try:
-        outcome = simulate(draw_scenario(seed, nodes=nodes), tracing=tracing)
+        outcome = simulate(draw(seed, nodes=nodes), tracing=tracing)
     finally:
         gc.enable()
         gc.collect()
@@ -73,14 +76,15 @@ def run_seed(seed: int, nodes: int | None = None, *, tracing: bool = False) -> O
 def sweep(
     seeds: Sequence[int],
     *,
+    family: Family = ASYNC,
     nodes: int | None = None,
     processes: int = 1,
     progress: Callable[[Summary, Outcome], None] | None = None,
 ) -> Summary:
     """All seeds, in order of their numbers; `progress` is told after each."""
-    summary = Summary()
+    summary = Summary(family)
     began = time.perf_counter()
-    for outcome in _outcomes(seeds, nodes, processes):
+    for outcome in _outcomes(seeds, family, nodes, processes):
         summary.add(outcome)
         summary.real_s = time.perf_counter() - began
         if progress is not None:
@@ -88,17 +92,13 @@ def sweep(
     return summary
 
 
-def _outcomes(seeds: Sequence[int], nodes: int | None, processes: int) -> Iterator[Outcome]:
+def _outcomes(seeds: Sequence[int], family: Family, nodes: int | None, processes: int) -> Iterator[Outcome]:
     if processes == 1:
         for seed in seeds:
-            yield run_seed(seed, nodes)
+            yield run_seed(seed, nodes, draw=family.draw)
         return
     with get_context("fork").Pool(processes) as pool:
-        yield from pool.imap(_run, ((seed, nodes) for seed in seeds), chunksize=CHUNK)
-
-
-def _run(work: tuple[int, int | None]) -> Outcome:
-    return run_seed(*work)
+        yield from pool.imap(partial(run_seed, nodes=nodes, draw=family.draw), seeds, chunksize=CHUNK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +112,21 @@ class Hunt:
     invariants: Counter[str]
 
 
-def hunt(name: str, seeds: Iterable[int], *, nodes: int | None = None, deaths_max: int | None = None) -> Hunt:
+def hunt(
+    name: str,
+    seeds: Iterable[int],
+    *,
+    family: Family = ASYNC,
+    nodes: int | None = None,
+    deaths_max: int | None = None,
+) -> Hunt:
     """Run a mutant through seeds; no further than `deaths_max` deaths."""
     tried, first = 0, None
     invariants: Counter[str] = Counter()
-    with mutated(name):
+    with mutated(family.mutants[name]):
         for seed in seeds:
             tried += 1
-            outcome = run_seed(seed, nodes)
+            outcome = run_seed(seed, nodes, draw=family.draw)
             if outcome.violation is not None and outcome.name != "exception":  # which may be the edit's own
                 first = tried - 1 if first is None else first
                 invariants[outcome.name] += 1
@@ -129,14 +136,18 @@ def hunt(name: str, seeds: Iterable[int], *, nodes: int | None = None, deaths_ma
 
 
 def hunt_all(
-    seeds: Sequence[int], *, nodes: int | None = None, names: Iterable[str] = MUTANTS
+    seeds: Sequence[int],
+    *,
+    family: Family = ASYNC,
+    nodes: int | None = None,
+    names: Iterable[str] | None = None,
 ) -> Iterator[Hunt]:
     """Every mutant through all seeds, and on beyond them if it has not died there."""
-    for name in names:
-        found = hunt(name, seeds, nodes=nodes)
+    for name in family.mutants if names is None else names:
+        found = hunt(name, seeds, family=family, nodes=nodes)
         if found.first is None:
             beyond = range(seeds[-1] + 1, seeds[-1] + 1 + DEADLINE_SEEDS)
-            later = hunt(name, beyond, nodes=nodes, deaths_max=1)
+            later = hunt(name, beyond, family=family, nodes=nodes, deaths_max=1)
             first = None if later.first is None else found.seeds + later.first
             found = Hunt(name, found.seeds + later.seeds, later.died, first, later.invariants)
         yield found

@@ -7,16 +7,26 @@ from collections.abc import Callable
 from typing import Final
 
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
+from p2psgd.wire.ring import RING_UPDATE_BYTES
 from p2psgd.wire.update import pack_update, parse_update
 from tests.sim.faults import Duplicated, FlippedBit, Forged, Lost, Reset, Swapped, Tampering
 
+BROKEN: Final = b""  # in place of a piece: here the connection breaks
+TAG_BYTES: Final = 16  # view and attempt: what is not of this attempt is dropped before anything is checked
 _REPEATABLE: Final = frozenset(  # a greeting or a piece of a snapshot that comes twice is refused
     FrameType
 ) - {
     *(FrameType.HELLO, FrameType.WELCOME, FrameType.REJECT, FrameType.SNAPSHOT_META),
     *(FrameType.SNAPSHOT_CHUNK, FrameType.SNAPSHOT_TAIL, FrameType.SNAPSHOT_END),
+    *(FrameType.RING_BEGIN, FrameType.RING_UPDATE, FrameType.RING_BUCKET, FrameType.RING_CHUNK),
 }
-BROKEN: Final = b""  # in place of a piece: here the connection breaks
+_BEFORE_SHARE: Final = PREFIX.size + RING_UPDATE_BYTES
+_UNHARMED: Final[
+    dict[int, int]
+] = {  # bytes of a frame in which no bit flips: TCP's word is taken for them, as for a STATUS
+    FrameType.RING_UPDATE: _BEFORE_SHARE,
+    FrameType.RING_CHUNK: PREFIX.size + TAG_BYTES,
+}
 
 
 class Tamperer:
@@ -44,7 +54,7 @@ class Tamperer:
         """What arrives for `frame`; `held` is what this connection holds back, and is changed."""
         released, held[:] = [*held], []
         for tampering in self._waiting:
-            if self._fits(tampering, frame[4]):
+            if self._fits(tampering, frame):
                 self._waiting.remove(tampering)
                 self._tampered(tampering)
                 return [*self._tamper(tampering, frame, held), *released]
@@ -54,14 +64,18 @@ class Tamperer:
         return [frame, *released]
 
     @staticmethod
-    def _fits(tampering: Tampering, frame_type: int) -> bool:
+    def _fits(tampering: Tampering, frame: bytes) -> bool:
         match tampering:
             case Reset():
                 return True
             case Duplicated():
-                return frame_type in _REPEATABLE
+                return frame[4] in _REPEATABLE
+            case FlippedBit() | Forged() if frame[4] == FrameType.RING_UPDATE:
+                return len(frame) > _BEFORE_SHARE
+            case FlippedBit() if frame[4] == FrameType.RING_CHUNK:
+                return True
             case _:
-                return frame_type == FrameType.UPDATE
+                return frame[4] == FrameType.UPDATE
 
     def _tamper(self, tampering: Tampering, frame: bytes, held: list[bytes]) -> list[bytes]:
         match tampering:
@@ -76,11 +90,14 @@ class Tamperer:
             case Lost():
                 return []
             case Forged():
-                header, payload = parse_update(frame[PREFIX.size :], self._weights)
+                start = _UNHARMED.get(frame[4], PREFIX.size)
+                header, payload = parse_update(frame[start:], self._weights)
                 forged = dataclasses.replace(header, step=header.step + 1)
-                return [pack_frame(FrameType.UPDATE, pack_update(forged, bytes(payload)))]
+                body = frame[PREFIX.size : start] + pack_update(forged, bytes(payload))
+                return [pack_frame(FrameType(frame[4]), body)]
             case FlippedBit():
                 harmed = bytearray(frame)
-                bit = int(8 * len(frame) * tampering.place)
+                start = _UNHARMED.get(frame[4], 0)
+                bit = 8 * start + int(8 * (len(frame) - start) * tampering.place)
                 harmed[bit // 8] ^= 1 << bit % 8
                 return [bytes(harmed)]

@@ -65,13 +65,13 @@ def test_a_mutant_dies(name: str) -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_fits_the_code_and_is_taken_back(name: str) -> None:
     before = [dict(vars(owner)) for owner in (Replica, Frontier, replica)]
-    with mutated(name):
+    with mutated(MUTANTS[name]):
         pass
     assert [dict(vars(owner)) for owner in (Replica, Frontier, replica)] == before
 
 
 def test_a_failing_scenario_shrinks_to_one_that_still_fails() -> None:
-    with mutated("trimmed-early"):
+    with mutated(MUTANTS["trimmed-early"]):
         scenario = draw_scenario(2)
         outcome = simulate(scenario)
         assert outcome.violation is not None

@@ -12,15 +12,21 @@ from p2psgd.core.effects import (
     ReportDrained,
     SaveVotes,
     Send,
+    SendNumbers,
     WriteCheckpoint,
 )
 from p2psgd.core.events import (
+    BucketShared,
     GapReceived,
     LinkClosed,
     LinkDrained,
     LinkOpened,
     NeedReceived,
     OwnUpdateMade,
+    RingBucketReceived,
+    RingChunkReceived,
+    RingUpdateReceived,
+    RoundShared,
     SnapshotBegun,
     SnapshotChunkReceived,
     SnapshotTailReceived,
@@ -29,7 +35,24 @@ from p2psgd.core.events import (
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.frames import FrameType
-from p2psgd.wire.messages import FrontierRow, Gap, Need, Status, parse_frontier, parse_message
+from p2psgd.wire.messages import (
+    FrontierRow,
+    Gap,
+    Message,
+    Need,
+    RingBegin,
+    RingBucket,
+    Status,
+    parse_frontier,
+    parse_message,
+)
+from tests.sim.ring.trace import (
+    describe_begin,
+    describe_bucket,
+    describe_event,
+    describe_frame,
+    describe_state,
+)
 
 
 def describe(what: object) -> str:  # noqa: PLR0911, PLR0912 (one line for each kind of thing)
@@ -42,7 +65,12 @@ def describe(what: object) -> str:  # noqa: PLR0911, PLR0912 (one line for each 
         case StatusReceived():
             rows = [(row.node, row.incarnation, row.sequence) for row in what.rows.values()]
             ready = "ready" if what.ready else "not ready"
-            return f"receives from {_name(what.peer)} STATUS view {what.view} {ready} {_rows(rows)}"
+            ring = describe_state(what.ring)
+            return f"receives from {_name(what.peer)} STATUS view {what.view} {ready} {_rows(rows)}{ring}"
+        case RoundShared() | BucketShared() | RingUpdateReceived():
+            return describe_event(what)
+        case RingBucketReceived() | RingChunkReceived():
+            return describe_event(what)
         case NeedReceived():
             return f"is asked by {_name(what.peer)} for {_name(what.origin)} {what.first} to {what.last}"
         case GapReceived():
@@ -51,6 +79,8 @@ def describe(what: object) -> str:  # noqa: PLR0911, PLR0912 (one line for each 
             return f"{type(what).__name__} {_name(what.peer)}"
         case Send():
             return f"to {_name(what.peer)}: {_frame(what.frame)}"
+        case SendNumbers():
+            return f"to {_name(what.peer)}: {_frame(what.head)}, {what.numbers.nbytes} bytes"
         case Deliver():
             return "to the trainer: the update"
         case Drop():
@@ -96,14 +126,25 @@ def _update(body: bytes) -> str:
 
 def _frame(frame: bytes) -> str:
     frame_type, body = FrameType(frame[4]), frame[5:]
-    if frame_type in (FrameType.SNAPSHOT_CHUNK, FrameType.SNAPSHOT_TAIL):
-        return frame_type.name
-    if frame_type is FrameType.UPDATE:
-        return _update(body)
-    match parse_message(frame_type, body):
+    match frame_type:
+        case FrameType.SNAPSHOT_CHUNK | FrameType.SNAPSHOT_TAIL:
+            return frame_type.name
+        case FrameType.UPDATE:
+            return _update(body)
+        case FrameType.RING_UPDATE | FrameType.RING_CHUNK:
+            return describe_frame(frame_type, body)
+    return _message(parse_message(frame_type, body))
+
+
+def _message(message: Message) -> str:
+    match message:
         case Status() as status:
             rows = [(row.node, row.incarnation, row.sequence) for row in parse_frontier(status.frontier)]
-            return f"STATUS {_rows(rows)}"
+            return f"STATUS {_rows(rows)}{describe_state(status.ring)}"
+        case RingBegin() as begin:
+            return describe_begin(begin)
+        case RingBucket() as bucket:
+            return describe_bucket(bucket)
         case Need() as need:
             return f"NEED {need.node}.{need.incarnation} {need.first} to {need.last}"
         case Gap() as gap:

@@ -13,10 +13,12 @@ from random import Random
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from p2psgd.core import adoption, snapshot_giving, sweeping
 from p2psgd.core.effects import Note
 from p2psgd.core.frontier import Origin
+from p2psgd.core.ring import chunk_frames
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.core.votes import NO_VIEW
 from p2psgd.wire import frames
@@ -41,6 +43,7 @@ from tests.sim.whole import Grave, bury
 LARGE_LOG_BYTES: Final = 1 << 26
 SLICE: Final = 64  # coordinates in one turn, in place of a quarter of a million
 CHUNK_BYTES: Final = 256  # of a snapshot, in place of as many KiB
+SEGMENT_NUMBERS: Final = 32  # of a chunk of a dense ring, in place of 65,536
 BUFFER_BYTES: Final = 8 * 1024  # of a link, in place of 256 KiB: zeroing them took longer than the greeting
 
 
@@ -59,11 +62,11 @@ class World:
         self._evicted: set[int] = set()
         self._disturbed: dict[int, float] = {}
         places = range(1, scenario.nodes + 1)
-        chance = Random(f"{scenario.seed} initial")
-        initial = np.array([chance.randint(-1000, 1000) for _ in range(scenario.weights)], np.int32)
+        initial = _draw_initial(scenario)
+        mode = "async" if scenario.ring is None else scenario.ring.word
         self.spec = RunSpec(
             (("net", (scenario.weights,)),),
-            *(-20, "async", "simulated", hash_coordinates(initial), scenario.two_nodes),
+            *(-20, mode, "simulated", hash_coordinates(initial), scenario.two_nodes),
         )
         self.inspector = Inspector(self, initial)
         self.lines = {(a, b): self._line(a, b) for a in places for b in places if a != b}
@@ -128,10 +131,16 @@ class World:
     def noted(self, daemon: Daemon, note: Note) -> None:
         """A node has something to tell."""
         note_note(self.see, daemon.replica, note, self._evicted)
+        if self.inspector.rules is not None:
+            self.inspector.rules.sightings.noted(note)
         self.inspector.judge.note(daemon, note)
         if note.kind == "snapshot given" and note.node is not None:
             self.inspector.judge.snapshot_given(daemon, note.node)
             self.chaos.snapshot_begun(daemon.place, note.node % 10)
+
+    def attempt_begun(self, head: Daemon) -> None:
+        """A node has begun an attempt of the ring."""
+        self.chaos.attempt_begun(head)
 
     def trace(self, who: str, what: object) -> None:
         """Write a line of the trace, if there is one."""
@@ -176,6 +185,8 @@ class World:
         """A process has ended; it has itself started again after `back_after_s`."""
         self.sightings["duplicate dropped"] += daemon.replica.parts.tally.duplicates
         self.graves[daemon.me] = bury(daemon)
+        if self.inspector.rules is not None:
+            self.inspector.rules.died(daemon)
         if self.daemons.get(daemon.place) is daemon:
             del self.daemons[daemon.place]
         self.chaos.died(daemon.place, back_after_s)
@@ -207,21 +218,32 @@ class World:
         return self.convergence.run()
 
 
+def _draw_initial(scenario: Scenario) -> NDArray[np.int32]:
+    """Coordinates int32 (P,): multiples of the quantum, or in a dense ring the bits of float32 numbers."""
+    chance = Random(f"{scenario.seed} initial")
+    if scenario.ring is not None and scenario.ring.mode.dense:
+        numbers = [chance.gauss(0.0, 1.0) for _ in range(scenario.weights)]
+        return np.array(numbers, np.float32).view(np.int32)
+    return np.array([chance.randint(-1000, 1000) for _ in range(scenario.weights)], np.int32)
+
+
 @contextmanager
 def small_pieces() -> Iterator[None]:
     """Copies take several turns, snapshots several frames, and each update that is applied again a turn of
     its own, though they are small; and so are the buffers that every link has.
     """
     usual = sweeping.SLICE, snapshot_giving.CHUNK_BYTES, frames.BUFFER_BYTES
-    bytes_per_turn = adoption.BYTES_PER_TURN
+    bytes_per_turn, segment = adoption.BYTES_PER_TURN, chunk_frames.SEGMENT_NUMBERS
     small = SLICE, CHUNK_BYTES, BUFFER_BYTES
     try:
         sweeping.SLICE, snapshot_giving.CHUNK_BYTES, frames.BUFFER_BYTES = small  # type: ignore[misc]
         adoption.BYTES_PER_TURN = 1  # type: ignore[misc]
+        chunk_frames.SEGMENT_NUMBERS = SEGMENT_NUMBERS  # type: ignore[misc]
         yield
     finally:
         sweeping.SLICE, snapshot_giving.CHUNK_BYTES, frames.BUFFER_BYTES = usual  # type: ignore[misc]
         adoption.BYTES_PER_TURN = bytes_per_turn  # type: ignore[misc]
+        chunk_frames.SEGMENT_NUMBERS = segment  # type: ignore[misc]
 
 
 def simulate(scenario: Scenario, *, tracing: bool = False) -> Outcome:

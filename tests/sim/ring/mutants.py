@@ -1,0 +1,209 @@
+"""Bugs put into the core's ring on purpose, as in mutants.py of the first family."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from p2psgd.core import receiving
+from p2psgd.core.ring import (
+    dense_round,
+    dense_rounds,
+    formation,
+    lateness,
+    next_weights,
+    opening,
+    reduction,
+    results,
+    ring,
+    sparse_rounds,
+)
+from p2psgd.core.ring import share as shares
+from tests.sim.mutants import Edit, Mutant
+
+S: Final = "SparseRounds."
+D: Final = "DenseRounds."
+ANY_DIGEST: Final = Edit(
+    ring,
+    "Ring._start",
+    "elif parts.state.lattice.digest != digest or not self.rounds.fits(first):",
+    "elif False:",
+)
+RING_MUTANTS: Final[dict[str, Mutant]] = {
+    # beginning
+    "begun-while-a-member-is-behind": (
+        Edit(formation, "Formation._unlike", "if not self._is_same(each)", "if False"),
+        ANY_DIGEST,
+    ),
+    "runs-without-being-ready": (Edit(ring, "Ring._is_fit", "self._parts.ready and", ""),),
+    "attempt-number-used-again": (Edit(ring, "Ring._try_to_begin", "number = 1 + max(", "number = max(1, "),),
+    "first-round-by-the-head-alone": (
+        Edit(
+            ring,
+            "Ring._try_to_begin",
+            "max(self.rounds.done, self._standings.rounds(view))",
+            "self.rounds.done",
+        ),
+    ),
+    # stopping
+    "goes-on-after-a-link-was-lost": (
+        Edit(ring, "Ring.unlink", "if self.attempt is not None and peer in", "if False and peer in"),
+    ),
+    "goes-on-in-another-view": (Edit(ring, "Ring.look", 'self.stop("view", now, tell=False)', "pass"),),
+    "goes-on-though-others-stopped": (Edit(ring, "Ring._leave_if_told", 'self.stop("told", now)', "pass"),),
+    "others-parts-kept": (Edit(sparse_rounds, S + "stop", "self._given.clear()", "pass"),),
+    "own-share-dropped-at-stop": (
+        Edit(sparse_rounds, S + "stop", "self._waiting.clear()", "self._parts.given = None"),
+    ),
+    "follower-stays-silent": (
+        Edit(
+            sparse_rounds, S + "stop", "self._attempt, self._followed = None, False", "self._attempt = None"
+        ),
+        Edit(
+            sparse_rounds,
+            S + "_try_to_complete",
+            "self._parts.given, self._followed = None, False",
+            "self._parts.given = None",
+        ),
+    ),
+    # a round
+    "completed-without-one-share": (
+        Edit(
+            sparse_rounds,
+            S + "_try_to_complete",
+            "not all(self._has_share_of(member) for member in attempt.order)",
+            "sum(self._has_share_of(member) for member in attempt.order) < len(attempt.order) - 1",
+        ),
+        Edit(
+            sparse_rounds,
+            S + "_try_to_complete",
+            "in round_given[member].parts:",
+            "in getattr(round_given.get(member), 'parts', ()):",
+        ),
+    ),
+    "passed-on-to-whose-it-is": (
+        Edit(sparse_rounds, S + "_enqueue", "if member != attempt.right:", "if True:"),
+    ),
+    "not-passed-on-when-credit-is-short": (Edit(sparse_rounds, S + "drained", "self._push()", "pass"),),
+    "delivered-in-order-of-arrival": (
+        Edit(sparse_rounds, S + "_try_to_complete", "in sorted(attempt.order):", "in round_given:"),
+    ),
+    "own-share-delivered": (
+        Edit(
+            sparse_rounds,
+            S + "_apply",
+            "parts.tally.count_own(part.header.count, len(frame))",
+            "parts.out.order(Deliver(part.body))",
+        ),
+    ),
+    "opened-before-delivery": (
+        Edit(
+            sparse_rounds,
+            S + "_try_to_complete",
+            "round_given, self._given = self._given, {}",
+            "round_given, self._given = self._given, {}\n"
+            "    self._parts.given, self._followed = None, False\n"
+            "    self._on_complete(Completed(self.done + 1, contributors=1, own=True), now)",
+        ),
+    ),
+    "opened-while-idle": (Edit(opening, "Opening.open", "(self.active and running)", "self.active"),),
+    # after a failure
+    "repaired-while-running": (
+        Edit(receiving, "Receiver.update", "if parts.in_step:", "if False:"),
+        Edit(receiving, "Receiver.ask_for_all", "or self._parts.in_step", ""),
+    ),
+    "share-given-twice": (
+        Edit(
+            sparse_rounds,
+            S + "settle",
+            "if given is not None and given.is_taken",
+            "if False and given.is_taken",
+        ),
+        Edit(shares, "Share.left", "if part.header.sequence > applied", ""),
+    ),
+    "own-share-not-repaired": (
+        Edit(
+            receiving,
+            "Receiver._check_own",
+            "if given is None:",
+            "if True:",
+        ),
+    ),
+    "silent-members-stay": (
+        Edit(lateness, "Lateness._matters", 'matters["silent", member, view.number] =', "_ ="),
+    ),
+    # dense rounds
+    "dense-share-dropped-at-stop": (
+        Edit(
+            dense_rounds,
+            D + "stop",
+            "self._attempt = self._round = self._outgoing = None",
+            "self._attempt = self._round = self._outgoing = None; self._drop_share()",
+        ),
+    ),
+    "sums-kept-over-attempts": (
+        Edit(
+            dense_rounds,
+            D + "stop",
+            "self._attempt = self._round = self._outgoing = None",
+            "self._attempt = self._outgoing = None",
+        ),
+        Edit(
+            dense_rounds,
+            D + "begin",
+            "self._begin_round(attempt)",
+            "self._round or self._begin_round(attempt)",
+        ),
+    ),
+    "dense-frames-of-old-attempts-accepted": (
+        Edit(
+            dense_rounds,
+            D + "_is_current",
+            "return attempt is not None and (peer.origin, view, number) == (",
+            "return attempt is not None and (peer.origin, attempt.view, attempt.number) == (",
+        ),
+        Edit(formation, "Formation._unlike", "if busy:", "if False:"),
+    ),
+    "all-members-counted": (Edit(dense_rounds, D + "_complete", "+ (not current.empty)", "+ 1"),),
+    "mean-over-all-members": (
+        Edit(
+            next_weights,
+            "NextWeights.take",
+            "np.float32(1 / contributors)",
+            "np.float32(1 / (contributors + 1))",
+        ),
+    ),
+    "one-half-for-all-sums": (
+        Edit(dense_round, "DenseRound.__init__", "self.sums = number % 2", "self.sums = 0"),
+        Edit(dense_rounds, D + "_finish", "own, result.number % 2)", "own, 0)"),
+        Edit(results, "Results._produce", "sums[kept.number % 2]", "sums[0]"),
+        Edit(results, "Results.hear_chunk", "sums[intake.number % 2]", "sums[0]"),
+    ),
+    "result-given-from-the-other-half": (
+        Edit(results, "Results._produce", "sums[kept.number % 2]", "sums[1 - kept.number % 2]"),
+    ),
+    "share-counted-twice-after-a-result": (
+        Edit(dense_rounds, D + "_hear_chunk", "own=self._own_used)", "own=False)"),
+        Edit(dense_rounds, D + "_catch_up", "if done <= self._done:", "if True:"),
+    ),
+    "share-kept-though-in-the-snapshot": (
+        Edit(dense_rounds, D + "_catch_up", "if self._own_used:", "if False:"),
+    ),
+    "summed-from-another-place": (
+        Edit(
+            reduction,
+            "Reduction._add",
+            "check = codec.add_numbers(came, self._shares[start:end], sums)",
+            "check = codec.add_numbers(came, self._shares[start:end] * 2, sums)",
+        ),
+    ),
+    "owner-keeps-what-float16-cannot-hold": (
+        Edit(reduction, "Reduction._add", "if self._half:", "if False:"),
+    ),
+    "mismatch-not-refused": (Edit(dense_rounds, D + "_fits", "if own == other:", "if True:"),),
+    "half-a-share-of-a-trainer-that-left": (
+        Edit(dense_rounds, D + "activate", "if self._own.all and not self._own.whole:", "if False:"),
+    ),
+    "rounds-numbered-without-their-view": (
+        Edit(dense_rounds, D + "_finish", "complete(view=result.view,", "complete(view=1,"),
+    ),
+}

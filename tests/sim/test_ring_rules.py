@@ -1,0 +1,79 @@
+"""The simulator's rules of rings: what they object to, and what not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from p2psgd.core.effects import OpenRound
+from p2psgd.core.frontier import Origin
+from p2psgd.core.view import View
+from tests.sim.agreement import Agreement
+from tests.sim.outcome import Violation
+from tests.sim.ring.openings import Openings
+from tests.sim.ring.rules import RingRules, _Course
+from tests.sim.ring.standing import AttemptId, Standing
+
+HEAD, OTHER, JOINER = Origin(1, 1), Origin(2, 1), Origin(3, 1)
+
+
+def daemon(me: Origin, *, view: int, done: int) -> Any:
+    membership = SimpleNamespace(view=SimpleNamespace(number=view))
+    standing = SimpleNamespace(done=done)
+    return SimpleNamespace(me=me, replica=SimpleNamespace(membership=membership), standing=lambda: standing)
+
+
+def begin(first: int, *, other_done: int, other_view: int) -> None:
+    """The head begins, in view 1, an attempt with that round."""
+    head, other = daemon(HEAD, view=1, done=first - 1), daemon(OTHER, view=other_view, done=other_done)
+    world = SimpleNamespace(living=lambda: [head, other], see=lambda what, times=1: None)
+    rules = RingRules(cast(Any, world), cast(Any, None), None)
+    rules._check_members(head, _Course((HEAD, OTHER), first))
+
+
+def test_no_attempt_begins_with_a_round_that_a_member_has_completed() -> None:
+    begin(23, other_done=22, other_view=1)
+    with pytest.raises(Violation, match="begins round 23, which node 2"):
+        begin(23, other_done=23, other_view=1)
+
+
+def test_who_is_in_a_later_view_takes_no_part_in_what_begins_in_this_one() -> None:
+    begin(23, other_done=24, other_view=2)
+
+
+class Basis:
+    """The head's trainer computes its share of round 11 in view 1, on weights of digest 7."""
+
+    def __init__(self, *later: tuple[Origin, ...]) -> None:
+        agreement = Agreement(founders=1, two_nodes="stall")
+        for number, members in enumerate([(HEAD, OTHER), *later], 1):
+            agreement._views[number] = View(number, members)
+        world = SimpleNamespace(living=list, see=lambda what, times=1: None)
+        self.openings, self.views = Openings(cast(Any, world), agreement, {}), 1 + len(later)
+        head = daemon(HEAD, view=1, done=10)
+        head.memory, head.replica.ready, head.replica.lattice = None, True, SimpleNamespace(digest=7)
+        opened = OpenRound(2, 0)
+        self.openings.check(head, opened, [opened], Standing(cast(Any, object()), 10, contributed=False))
+
+    def complete(self, digest: int, number: int = 11) -> None:
+        self.openings.check_basis(AttemptId(self.views, 1), (HEAD, OTHER), number, digest)
+
+
+def test_a_share_is_computed_on_the_weights_that_its_round_begins_with() -> None:
+    basis = Basis((HEAD, OTHER))
+    basis.complete(digest=7)
+    basis.complete(digest=8, number=12)
+    with pytest.raises(Violation, match="gives round 11 what was computed on other weights"):
+        basis.complete(digest=8)
+
+
+def test_a_share_is_kept_over_a_joiner_that_has_gone_again() -> None:
+    Basis((HEAD, OTHER, JOINER), (HEAD, OTHER)).complete(digest=8)
+
+
+def test_a_share_that_is_in_the_replica_does_not_matter_to_a_later_round_of_that_number() -> None:
+    basis = Basis()
+    basis.openings.forget(HEAD)
+    basis.complete(digest=8)
