@@ -21,6 +21,10 @@ BENCHES: Final = (
     "daemon",
     "step",
     "turns",
+    "allreduce",
+    "overlap",
+    "ring_order",
+    "ring_kill",
 )  # modules here, in the order of printing
 
 
