@@ -22,7 +22,16 @@ def status_of(*rows: FrontierRow) -> bytes:
     """A STATUS frame of a peer that has applied so much and knows of no view."""
     table = pack_frontier(list(rows))
     return pack_message(
-        Status(frontier=table, view=0, founding=0, ready=False, confirmed=b"", unwanted=b"", loop_lag_ms=0)
+        Status(
+            frontier=table,
+            view=0,
+            founding=0,
+            ready=False,
+            confirmed=b"",
+            unwanted=b"",
+            loop_lag_ms=0,
+            ring=b"",
+        )
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from p2psgd.errors import ExitCode, UsageError
-from p2psgd.identity import claim_identity
+from p2psgd.identity import claim_identity, lay_down_id
 
 
 def test_the_id_and_name_stay_and_the_incarnation_grows(tmp_path: Path) -> None:
@@ -108,3 +108,16 @@ def test_a_name_with_the_form_of_an_id_is_refused(tmp_path: Path, name: str) -> 
     with pytest.raises(UsageError, match=f"{name} has the form of a node's id: give another one with --name"):
         claim_identity(tmp_path, name=name)
     claim_identity(tmp_path, name=f"{name}0").release()
+
+
+def test_an_id_can_be_chosen_for_a_new_node_and_stays_with_an_old_one(tmp_path: Path) -> None:
+    lay_down_id(tmp_path, node=7, name="seventh")
+    first = claim_identity(tmp_path, name=None)
+    first.release()
+    assert (first.origin.node, first.name) == (7, "seventh")
+    assert first.origin.incarnation > 0
+    lay_down_id(tmp_path, node=8, name="eighth")
+    second = claim_identity(tmp_path, name=None)
+    second.release()
+    assert (second.origin.node, second.name) == (7, "seventh")
+    assert second.origin.incarnation > first.origin.incarnation

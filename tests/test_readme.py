@@ -14,6 +14,7 @@ import pytest
 from tests.daemons import P2PSGD
 
 README = Path(__file__).parent.parent / "README.md"
+RING = README.parent / "docs" / "ring.md"
 
 
 @pytest.mark.timeout(180)
@@ -34,6 +35,29 @@ def test_the_script_trains_on_two_nodes(tmp_path: Path) -> None:
     assert [node["steps"] for node in result["per_node"]] == [3000, 3000]
 
 
-def test_every_file_it_names_is_there() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8")):
-        assert (README.parent / target).exists(), target
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("place", "rounds", "check"),
+    [
+        (0, 400, "assert np.abs(link.weights - truth).max() < 0.1"),
+        (1, 100, "assert np.abs(link.weights - truth).max() < 0.1"),
+        (2, 101, "assert worst.shape == (1,) and worst[0] == loss[0] < 0.1"),
+    ],
+)
+def test_the_scripts_for_rounds_train_on_two_nodes(
+    tmp_path: Path, place: int, rounds: int, check: str
+) -> None:
+    script = re.findall(r"```python\n(.*?)```", RING.read_text(encoding="utf-8"), re.DOTALL)[place]
+    path, report = tmp_path / "train.py", tmp_path / "report.json"
+    path.write_text(f"{script}    {check}\n")
+    command = [*P2PSGD, "local", "-n", "2", "--trainer", f"{sys.executable} {path}", "--report", str(report)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(report.read_text())
+    assert (result["replicas_identical"], result["rounds"]) == (True, rounds)
+
+
+@pytest.mark.parametrize("page", [README, RING])
+def test_every_file_it_names_is_there(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target

@@ -229,8 +229,10 @@ class Node:
         """A copy of the living daemon's replica."""
         assert self.life is not None
         digest, coordinates = self.life.daemon.replica()
-        quantum_log2 = self.life.status["run"]["quantum_log2"]
-        return NodeReplica(self.name, quantum_log2, digest, np.frombuffer(coordinates, np.int32))
+        run = self.life.status["run"]
+        return NodeReplica(
+            self.name, run["mode"], run["quantum_log2"], digest, np.frombuffer(coordinates, np.int32)
+        )
 
     def stamps(self) -> list[float]:
         """When its trainers have ended their mini-batches, on the monotonic clock."""
