@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from p2psgd.trainer.link import attach
+    from p2psgd.trainer.attaching import attach
 
     __version__: str
 
@@ -19,7 +19,7 @@ __all__ = ["__version__", "attach"]
 def __getattr__(name: str) -> Any:
     match name:
         case "attach":
-            from p2psgd.trainer.link import attach
+            from p2psgd.trainer.attaching import attach
 
             return attach
         case "__version__":

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p2psgd.errors import ExitCode, UsageError
+from p2psgd.trainer.attaching import attach
 from p2psgd.trainer.data import Dataset, load_dataset
 from p2psgd.trainer.evaluation import net_shape
 from p2psgd.trainer.interruption import Interruption
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.link import Link
 from p2psgd.trainer.net import initial_weights
 from p2psgd.trainer.plan import Plan, check_length, check_share
 from p2psgd.trainer.recipe import Recipe

@@ -16,7 +16,8 @@ import pytest
 
 from p2psgd.errors import TrainerError
 from p2psgd.ipc import gate
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from tests.ipc.daemons import WEIGHTS, ZEROS, Daemon, make_update, make_words, wait_until
 
 StartDaemon = Callable[..., Daemon]

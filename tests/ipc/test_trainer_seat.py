@@ -12,7 +12,8 @@ from p2psgd.errors import DaemonLost
 from p2psgd.ipc import layout
 from p2psgd.ipc.control_client import ControlClient
 from p2psgd.ipc.counters import Counter
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from tests.ipc.daemons import (
     QUANTUM,
     WEIGHTS,

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from tests.ipc.conftest import daemon, loop_factory, start_daemon
 from tests.ipc.daemons import ZEROS, Daemon
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 import p2psgd
 from p2psgd.errors import TrainerError
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from tests.ipc.daemons import (
     WEIGHTS,
     ZEROS,

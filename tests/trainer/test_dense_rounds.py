@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from p2psgd.errors import TrainerError
 from p2psgd.ipc.entries import ARRAY, CHANGES
 from p2psgd.ipc.layout import DENSE_NUMBERS_MIN
+from p2psgd.trainer.attaching import attach
 from p2psgd.trainer.buckets import BUCKET_NUMBERS
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.link import Link
 from tests.ipc.daemons import Daemon
 from tests.ipc.rings import DenseRing
 

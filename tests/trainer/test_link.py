@@ -11,7 +11,8 @@ import pytest
 
 from p2psgd.errors import DaemonLost, TrainerError
 from p2psgd.ipc.control_client import ControlClient
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from tests.ipc.daemons import (
     QUANTUM,
     WEIGHTS,

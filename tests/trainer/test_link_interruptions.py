@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from p2psgd.ipc.counters import Counter
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from p2psgd.wire import codec
 from tests.ipc.daemons import (
     QUANTUM,

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from p2psgd.errors import DaemonLost, TrainerError
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from tests.ipc.daemons import (
     QUANTUM,
     WEIGHTS,

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from p2psgd.errors import TrainerError
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from tests.ipc.daemons import Daemon
 from tests.ipc.rings import DenseRing
 from tests.trainer.test_link_interruptions import LineInterrupt
