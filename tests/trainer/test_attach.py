@@ -27,8 +27,9 @@ from tests.ipc.daemons import (
 StartDaemon = Callable[..., Daemon]
 
 
-def test_the_package_exports_attach_and_its_version() -> None:
+def test_the_package_exports_attach_its_error_and_its_version() -> None:
     assert p2psgd.attach is attach
+    assert p2psgd.TrainerError is TrainerError
     assert p2psgd.__version__.count(".") == 2
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         p2psgd.nothing  # noqa: B018
