@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -20,11 +20,10 @@ from tests.ipc.daemons import (
     WEIGHTS,
     ZEROS,
     Daemon,
+    StartDaemon,
     smallest_rings,
 )
 from tests.ipc.doomed_trainer import STEPS, delta_of
-
-StartDaemon = Callable[..., Daemon]
 
 
 @pytest.fixture

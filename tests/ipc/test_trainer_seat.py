@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -26,7 +26,6 @@ from tests.ipc.daemons import (
 )
 
 RUBBISH = layout.OUTBOX_ENTRY.pack(2, 1, 5) + b"\xff" * 40
-StartDaemon = Callable[..., Daemon]
 
 
 @pytest.fixture

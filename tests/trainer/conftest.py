@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from p2psgd.trainer.attaching import attach
 from p2psgd.trainer.link import Link
 from tests.ipc.conftest import daemon, loop_factory, start_daemon
-from tests.ipc.daemons import ZEROS, Daemon
+from tests.ipc.daemons import ZEROS, Daemon, StartDaemon
 from tests.ipc.rings import DenseRing
 from tests.trainer.dense_links import WEIGHTS, follow
 
@@ -21,7 +21,7 @@ def link(daemon: Daemon) -> Iterator[Link]:
 
 
 @pytest.fixture
-def pair(start_daemon: Callable[..., Daemon]) -> Iterator[tuple[DenseRing, Link, Link]]:
+def pair(start_daemon: StartDaemon) -> Iterator[tuple[DenseRing, Link, Link]]:
     """Two nodes of a dense ring whose first round is open."""
     daemons = [start_daemon(1), start_daemon(2)]
     ring = DenseRing(daemons, WEIGHTS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -12,11 +10,9 @@ from p2psgd.errors import TrainerError
 from p2psgd.ipc.entries import ARRAY
 from p2psgd.ipc.layout import DENSE_NUMBERS_MIN
 from p2psgd.trainer.link import Link
-from tests.ipc.daemons import Daemon
+from tests.ipc.daemons import StartDaemon
 from tests.ipc.rings import DenseRing
 from tests.trainer.dense_links import WEIGHTS, Vector, both, follow, random_delta
-
-StartDaemon = Callable[..., Daemon]
 
 
 @pytest.mark.parametrize("op", ["mean", "sum"])

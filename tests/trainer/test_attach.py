@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,9 @@ from tests.ipc.daemons import (
     WEIGHTS,
     ZEROS,
     Daemon,
+    StartDaemon,
     spike,
 )
-
-StartDaemon = Callable[..., Daemon]
 
 
 def test_the_package_exports_attach_its_error_and_its_version() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,11 +11,9 @@ from p2psgd.ipc.entries import CHANGES
 from p2psgd.trainer.attaching import attach
 from p2psgd.trainer.buckets import BUCKET_NUMBERS
 from p2psgd.trainer.link import Link
-from tests.ipc.daemons import Daemon
+from tests.ipc.daemons import Daemon, StartDaemon
 from tests.ipc.rings import DenseRing
 from tests.trainer.dense_links import INITIAL, WEIGHTS, both, follow, random_delta
-
-StartDaemon = Callable[..., Daemon]
 
 
 def test_the_weights_are_any_float32_numbers_and_change_by_the_mean(

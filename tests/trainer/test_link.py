@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,13 @@ from tests.ipc.daemons import (
     WEIGHTS,
     ZEROS,
     Daemon,
+    StartDaemon,
     make_update,
     make_words,
     smallest_rings,
     spike,
 )
 from tests.ipc.doomed_trainer import delta_of
-
-StartDaemon = Callable[..., Daemon]
 
 
 def test_receive_applies_peers_updates_and_remembers_their_mini_batches(daemon: Daemon, link: Link) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -20,14 +19,13 @@ from tests.ipc.daemons import (
     WEIGHTS,
     ZEROS,
     Daemon,
+    StartDaemon,
     changes_of,
     make_update,
     make_words,
     smallest_rings,
     spike,
 )
-
-StartDaemon = Callable[..., Daemon]
 
 
 def raise_interrupt(*_: object, **__: object) -> None:

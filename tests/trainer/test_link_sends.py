@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,11 @@ from tests.ipc.daemons import (
     WEIGHTS,
     ZEROS,
     Daemon,
+    StartDaemon,
     smallest_rings,
     spike,
 )
 from tests.ipc.doomed_trainer import delta_of
-
-StartDaemon = Callable[..., Daemon]
 
 
 def test_send_follows_strom_step_by_step(daemon: Daemon, link: Link) -> None:

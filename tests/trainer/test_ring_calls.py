@@ -17,6 +17,7 @@ from tests.ipc.daemons import (
     WEIGHTS,
     ZEROS,
     Daemon,
+    StartDaemon,
     make_update,
     make_words,
     smallest_rings,
@@ -24,8 +25,6 @@ from tests.ipc.daemons import (
     wait_until,
 )
 from tests.ipc.rings import Ring
-
-StartDaemon = Callable[..., Daemon]
 
 
 def follow(daemon: Daemon) -> Link:
