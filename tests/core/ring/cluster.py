@@ -70,6 +70,11 @@ class RingCluster(Cluster):
             self.give(number, TrainerChanged(active=True))
         self.settle()
 
+    def detach(self, *nodes: int) -> None:
+        for number in nodes or range(len(self.replicas)):
+            self.give(number, TrainerChanged(active=False))
+        self.settle()
+
     def share(self, *nodes: int, updates: int = 1) -> None:
         """Each gives what its trainer makes in its next step; not yet passed on."""
         for number in nodes:

@@ -9,6 +9,7 @@ import pytest
 
 from p2psgd.core.events import CheckpointDue, RingBegun, RoundShared, StatusReceived, UpdateReceived
 from p2psgd.core.frontier import Origin
+from p2psgd.core.ring.share import Part
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.ring import RingState
@@ -161,16 +162,22 @@ def test_nobody_may_know_more_updates_of_this_node_than_it_gave(cluster: RingClu
         cluster.drops.clear()
 
 
-def test_own_updates_are_taken_back_only_as_they_were_given() -> None:
+def stopped_with_a_share(*, updates: int = 1) -> tuple[RingCluster, tuple[Part, ...]]:
+    """No attempt runs, and what node 1 has given to it is in no replica yet."""
     cluster = RingCluster(3)
     cluster.start()
-    cluster.share(1)
+    cluster.share(1, updates=updates)
     cluster.cut(0, 1)
     cluster.settle()
     assert cluster.running() == set()
     given = cluster.replica(1).parts.given
     assert given is not None
-    right = given.parts[0].body
+    return cluster, given.parts
+
+
+def test_own_updates_are_taken_back_only_as_they_were_given() -> None:
+    cluster, (part,) = stopped_with_a_share()
+    right = part.body
     other = bytearray(right)
     other[32] ^= 1  # the mini-batch
     cluster.give(1, UpdateReceived(cluster.replica(2).me, bytes(other[:60]) + right[60:]))
@@ -182,14 +189,8 @@ def test_own_updates_are_taken_back_only_as_they_were_given() -> None:
 
 
 def test_an_own_update_that_came_back_changed_is_refused_by_its_digest() -> None:
-    cluster = RingCluster(3)
-    cluster.start()
-    cluster.share(1, updates=2)
-    cluster.cut(0, 1)
-    cluster.settle()
-    given = cluster.replica(1).parts.given
-    assert given is not None
-    for part in given.parts:
+    cluster, parts = stopped_with_a_share(updates=2)
+    for part in parts:
         header, payload = parse_update(part.body, cluster.spec.weights)
         other = pack_update(replace(header, step=header.step + 1), bytes(payload))
         cluster.give(1, UpdateReceived(cluster.replica(2).me, other))
@@ -200,14 +201,8 @@ def test_an_own_update_that_came_back_changed_is_refused_by_its_digest() -> None
 
 
 def test_own_updates_that_come_back_out_of_order_are_asked_for_again() -> None:
-    cluster = RingCluster(3)
-    cluster.start()
-    cluster.share(1, updates=2)
-    cluster.cut(0, 1)
-    cluster.settle()
-    given = cluster.replica(1).parts.given
-    assert given is not None
-    for part, applied in ((given.parts[1], 0), (given.parts[0], 1), (given.parts[1], 2)):
+    cluster, parts = stopped_with_a_share(updates=2)
+    for part, applied in ((parts[1], 0), (parts[0], 1), (parts[1], 2)):
         cluster.give(1, UpdateReceived(cluster.replica(2).me, part.body))
         assert cluster.replica(1).sequence == applied
     assert not cluster.drops

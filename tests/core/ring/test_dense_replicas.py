@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from p2psgd.core.dense_memory import CHANGES, DenseMemory
-from p2psgd.core.events import BucketShared, CheckpointDue, TrainerChanged
+from p2psgd.core.events import BucketShared, CheckpointDue
 from p2psgd.core.replica import Replica
 from p2psgd.core.ring.dense_rounds import DenseRounds
 from tests.core.cluster import WEIGHTS
@@ -135,9 +135,7 @@ def test_a_trainer_that_comes_and_goes_is_counted_or_not() -> None:
     cluster = DenseCluster(3)
     cluster.start()
     cluster.run()
-    cluster.open.discard(2)
-    cluster.give(2, TrainerChanged(active=False))
-    cluster.settle()
+    cluster.detach(2)
     cluster.run(2)
     cluster.attach(2)
     cluster.pass_time(1.0)

@@ -103,8 +103,7 @@ def test_a_trainer_that_attaches_between_attempts_waits_until_all_are_equal() ->
     cluster = RingCluster(3)
     cluster.start()
     cluster.run()
-    cluster.give(1, TrainerChanged(active=False))
-    cluster.settle()
+    cluster.detach(1)
     cluster.share(0)
     cluster.settle()
     cluster.stuck = {(0, 1)}  # so that node 1 does not come to have node 2's share
@@ -126,9 +125,7 @@ def test_while_no_trainer_waits_nobody_is_evicted() -> None:
     cluster = RingCluster(3)
     cluster.start()
     cluster.run()
-    for number in range(3):
-        cluster.give(number, TrainerChanged(active=False))
-    cluster.settle()
+    cluster.detach()
     cluster.cut(1, 2)
     cluster.pass_time(20.0)
     assert cluster.views() == [1] * 3

@@ -84,10 +84,7 @@ def test_later_rounds_wait_for_one_trainer_only() -> None:
     cluster = RingCluster(3)
     cluster.start()
     cluster.run()
-    for number in range(3):
-        cluster.open.discard(number)
-        cluster.give(number, TrainerChanged(active=False))
-    cluster.settle()
+    cluster.detach()
     cluster.cut(0, 1)
     cluster.settle()
     cluster.link(0, 1)
@@ -103,9 +100,7 @@ def test_nobody_without_a_trainer_holds_back_a_round() -> None:
     cluster = RingCluster(4)
     cluster.start()
     cluster.run()
-    cluster.open.remove(1)
-    cluster.give(1, TrainerChanged(active=False))
-    cluster.settle()
+    cluster.detach(1)
     cluster.run(2)
     cluster.assert_all_at(3)
     assert cluster.opened[0][-1].contributors == 3
@@ -115,7 +110,6 @@ def test_nobody_without_a_trainer_holds_back_a_round() -> None:
 def test_a_trainer_that_comes_later_gives_its_first_share_to_the_next_round() -> None:
     cluster = RingCluster(3)
     cluster.start()
-    cluster.open.remove(1)
     cluster.give(1, TrainerChanged(active=False))
     cluster.share(0)
     cluster.settle()  # node 1 has given an empty share now
@@ -131,7 +125,6 @@ def test_a_trainer_that_comes_later_gives_its_first_share_to_the_next_round() ->
 def test_a_trainer_that_comes_before_any_share_takes_part_at_once() -> None:
     cluster = RingCluster(2)
     cluster.start()
-    cluster.open.remove(1)
     cluster.give(1, TrainerChanged(active=False))
     cluster.attach(1)
     assert 1 in cluster.open

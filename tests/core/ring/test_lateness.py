@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2psgd.core.events import TimePassed, TrainerChanged
+from p2psgd.core.events import TimePassed
 from tests.core.ring.cluster import RingCluster
 
 PATIENCE_S = 5.0
@@ -33,8 +33,7 @@ def test_nobody_is_waited_for_once_all_trainers_have_left() -> None:
     cluster.run(11)
     for number in range(3):
         assert cluster.waits()[number], number
-        cluster.give(number, TrainerChanged(active=False))
-        cluster.settle()
+        cluster.detach(number)
     cluster.pass_time(2 * PATIENCE_S)
     assert cluster.running() == {0, 1, 2}
     assert cluster.waits() == ["", "", ""]
