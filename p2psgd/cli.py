@@ -108,6 +108,13 @@ OverlapOption = Annotated[
         help="In a dense ring: add up layers that are whole while others are computed.",
     ),
 ]
+TraceOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write what the trainer, of `local` the first node's, does when here, for Perfetto "
+        "(ui.perfetto.dev)."
+    ),
+]
 RecordOption = Annotated[
     Path | None,
     typer.Option(help="Write every update applied to this new file, for `p2psgd recording`."),
@@ -190,10 +197,7 @@ def train(
     payload: PayloadOption = None,
     order: OrderOption = None,
     overlap: OverlapOption = True,
-    trace: Annotated[
-        Path | None,
-        typer.Option(help="Write what this trainer does when here, for Perfetto (ui.perfetto.dev)."),
-    ] = None,
+    trace: TraceOption = None,
 ) -> None:
     """Train with the built-in numpy trainer on this machine's daemon."""
     from p2psgd.trainer.loop import train as run_trainer
@@ -233,18 +237,15 @@ def local(
     payload: PayloadOption = None,
     order: OrderOption = None,
     overlap: OverlapOption = True,
-    trace: Annotated[
-        Path | None,
-        typer.Option(help="Write what the first node does when here, for Perfetto (ui.perfetto.dev)."),
-    ] = None,
+    trace: TraceOption = None,
 ) -> None:
     """Run a whole cluster of real daemons and trainers on this machine, and prove its replicas equal."""
-    from p2psgd.local import run_local
+    from p2psgd.local import make_plan, run_local
     from p2psgd.trainer.recipe import Told
 
     _exclusive(steps, seconds)
     _check_patience(patience)
-    code = run_local(
+    plan = make_plan(
         nodes,
         recipe=recipe,
         steps=steps,
@@ -259,9 +260,8 @@ def local(
         told=Told(mode, payload, order),
         trace=trace,
         overlap=overlap,
-        console=Console(),
     )
-    raise typer.Exit(code)
+    raise typer.Exit(run_local(plan, Console()))
 
 
 for asking in (status, events, digest, remove, export):

@@ -5,5 +5,6 @@ at their status as anybody could, and proves at the end that all replicas are th
 """
 
 from p2psgd.local.harness import run_local
+from p2psgd.local.plan import make_plan
 
-__all__ = ["run_local"]
+__all__ = ["make_plan", "run_local"]

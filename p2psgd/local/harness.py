@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -22,17 +21,15 @@ from p2psgd.local.convergence import Convergence, who_lacks_what
 from p2psgd.local.display import Display
 from p2psgd.local.interruption import Interruption
 from p2psgd.local.observer import ask_to_finish, fetch_compression, fetch_replica
-from p2psgd.local.plan import Plan, make_plan
+from p2psgd.local.plan import Plan
 from p2psgd.local.proof import NodeReplica, Proof, prove
 from p2psgd.local.recorded import Recorded, look_at_recording
 from p2psgd.local.report import Outcome, build_report, write_report
 from p2psgd.local.summary import lost_sentence, summary_text
 from p2psgd.local.watch import TURN_S, Watch
 from p2psgd.ops import numerals
-from p2psgd.ops.recorder import RECORD_BYTES_MAX
 from p2psgd.ops.weights import export_weights
 from p2psgd.trainer.evaluation import evaluate
-from p2psgd.trainer.recipe import NOTHING_TOLD, Told
 
 CONVERGENCE_LIMIT_S = 60.0  # without any progress of any frontier
 STOP_LIMIT_S = 80.0  # a daemon's trainer ends within 10 s, it flushes for up to 30 s, and so long it may save
@@ -44,53 +41,14 @@ CONVERGING = "waiting until all have every update"
 COMPARING = "comparing the replicas byte by byte"
 
 
-def run_local(
-    nodes: int,
-    *,
-    recipe: str,
-    steps: int | None,
-    seconds: float | None,
-    report: Path | None,
-    weights: Path | None = None,
-    state: Path | None,
-    trainer: str | None,
-    patience_s: float = 5.0,
-    record: Path | None = None,
-    record_bytes: int = RECORD_BYTES_MAX,
-    told: Told = NOTHING_TOLD,
-    trace: Path | None = None,
-    overlap: bool = True,
-    console: Console,
-) -> ExitCode:
-    """Run `nodes` daemons with trainers on this machine until they have trained, and compare their replicas.
+def run_local(plan: Plan, console: Console) -> ExitCode:
+    """Run a plan's daemons and trainers on this machine until they have trained, and compare their replicas.
 
-    `steps`: mini-batches per node, or rounds of a ring; `seconds`: time to train; neither: as long as the
-    recipe says. `trainer`: a command that attaches by itself, in the place of the built-in trainer. `record`:
-    a new file for every update of the run, of at most `record_bytes`. `told`: what counts in the place of the
-    recipe's [run]. `trace`: a file for what the first node's trainer did when. `overlap`: whether a dense
-    ring adds up layers while others are computed. `state`: a directory for the nodes' state and logs, kept;
-    None: a temporary one, kept only when something went wrong. Signals: see interruption.py; for the main
-    thread.
+    Signals: see interruption.py; for the main thread.
 
-    Returns OK only if all replicas are identical and no node was lost. Raises UsageError before anything was
-    started, or with a daemon's own sentence and exit code when it could not start.
+    Returns OK only if all replicas are identical and no node was lost. Raises UsageError with a daemon's own
+    sentence and exit code when it could not start.
     """
-    plan = make_plan(
-        nodes,
-        recipe=recipe,
-        steps=steps,
-        seconds=seconds,
-        report=report,
-        weights=weights,
-        state=state,
-        trainer=trainer,
-        patience_s=patience_s,
-        record=record,
-        record_bytes=record_bytes,
-        told=told,
-        trace=trace,
-        overlap=overlap,
-    )
     code = ExitCode.FAILED
     try:
         with Interruption() as interruption, Cluster(plan) as cluster:

@@ -95,9 +95,15 @@ def make_plan(
     trace: Path | None = None,
     overlap: bool = True,
 ) -> Plan:
-    """Check everything that can be checked without starting a process; raises UsageError.
+    """Plan `nodes` daemons with trainers on this machine, and check everything that can be checked without
+    starting a process; raises UsageError.
 
-    `state` None: a new temporary directory, made here, which is to be removed when the run ends well.
+    `steps`: mini-batches per node, or rounds of a ring; `seconds`: time to train; neither: as long as the
+    recipe says. `trainer`: a command that attaches by itself, in the place of the built-in trainer. `record`:
+    a new file for every update of the run, of at most `record_bytes`. `told`: what counts in the place of the
+    recipe's [run]. `trace`: a file for what the first node's trainer did when. `overlap`: whether a dense
+    ring adds up layers while others are computed. `state`: a directory for the nodes' state and logs, kept;
+    None: a temporary one, made here, kept only when something went wrong.
     """
     _check_amounts(nodes, steps, seconds, trainer)
     loaded = None

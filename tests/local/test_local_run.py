@@ -15,7 +15,7 @@ from rich.console import Console
 from p2psgd.core.run_spec import hash_coordinates
 from p2psgd.errors import ExitCode
 from p2psgd.ipc.proposal import propose
-from p2psgd.local import run_local
+from p2psgd.local import make_plan, run_local
 from p2psgd.ops.recording import describe_recording
 from p2psgd.trainer.data import load_dataset
 from p2psgd.trainer.evaluation import net_shape
@@ -109,17 +109,8 @@ def test_a_temporary_state_directory_is_gone_after_a_good_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    code = run_local(
-        1,
-        recipe="digits",
-        steps=20,
-        seconds=None,
-        report=None,
-        state=None,
-        trainer=None,
-        console=Console(),
-    )
-    assert code is ExitCode.OK
+    plan = make_plan(1, recipe="digits", steps=20, seconds=None, report=None, state=None, trainer=None)
+    assert run_local(plan, Console()) is ExitCode.OK
     assert list(tmp_path.iterdir()) == []
     assert "logs and state" not in capsys.readouterr().out
 
