@@ -183,3 +183,30 @@ def test_shapes_that_differ_are_told_with_the_array_and_both_shapes(
     daemons = start(2, "dense", 1, UNLIKE)
     words = ("'counts'", "(3, 4)", "(3, 5)")
     until(lambda: any(all(word in daemon.words() for word in words) for daemon in daemons), "the sentence")
+
+
+BROKEN = """
+import pathlib
+import sys
+import numpy as np
+import p2psgd
+
+with p2psgd.attach(np.zeros(500, np.float32), mode="ring", payload="dense") as link:
+    ones, once = np.ones((3, 4), np.float32), pathlib.Path(sys.argv[0]).with_name(f"once-{link.node}")
+    if link.share[0] == 0 and not once.exists():
+        once.touch()
+        ones[2, 1] = np.nan
+    sums = link.allreduce(ones, "sum", name="counts", copy=False)
+    assert np.isfinite(sums).all()  # of whoever has a trainer meanwhile
+    assert not sums.flags.writeable
+    print("summed", file=sys.stderr, flush=True)
+"""
+
+
+def test_an_array_that_is_not_finite_is_refused_and_the_trainer_may_come_again(
+    start: Callable[..., list[Daemon]],
+) -> None:
+    daemons = start(3, "dense", 1, BROKEN)
+    until(lambda: all("summed" in daemon.words() for daemon in daemons), "the sums")
+    words = "TrainerError: 'counts' (3, 4), to be summed is refused: number 9 is nan, not finite"
+    assert sum(words in daemon.words() for daemon in daemons) == 1

@@ -122,14 +122,14 @@ class DenseRounds:
         return contributors
 
     def allreduce(
-        self, array: NDArray[np.float32], op: str, name: str, result: NDArray[np.float32]
+        self, array: NDArray[np.float32], op: str, name: str, result: NDArray[np.float32] | None
     ) -> NDArray[np.float32]:
-        """Sum or mean of an array over all nodes, in `result`, contiguous; the round that it begins with is
-        open. TrainerError if a number is not finite, or if the daemon wants the end before it is complete; at
+        """Sum or mean of an array over all nodes, in `result`, contiguous, or where it lies in shared memory,
+        which `check_uncopied` has let pass; the round that it begins with is open. TrainerError if a number is not finite, or if the daemon wants the end before it is complete; at
         all nodes if a sum is beyond float16.
         """
         arrays = self._memory.arrays
-        numbers, out = np.ascontiguousarray(array).reshape(-1), result.reshape(-1)
+        numbers = np.ascontiguousarray(array).reshape(-1)
         in_place = numbers.size > 0 and numbers.ctypes.data == arrays.ctypes.data
         if not in_place and np.may_share_memory(numbers, arrays):
             numbers = numbers.copy()
@@ -141,19 +141,26 @@ class DenseRounds:
             count = max(1, piece.size)  # nothing is given as one zero, so that other shapes are found out
             if not piece.size:
                 arrays[0] = 0.0
-            self._check(piece, "the array", None if in_place else arrays)
+            if self._limit == FLOAT16_MAX:  # float32 is looked at where it is added
+                self._check(piece, "the array")
+            if not in_place:
+                arrays[: piece.size] = piece
             given = self._memory.mark.share(changes=False)
             self._write([_pack(self._memory.mini_batches, ARRAY, (0, count), clip(name), shape)], given)
             if not self._waiting.until_open(grace_s=GRACE_S):
                 raise TrainerError("allreduce is not done: the daemon asks this trainer to end")
             self.settle()
-            sums, part = self._memory.round_sums[: piece.size], out[start : start + piece.size]
+            sums = self._memory.round_sums[: piece.size]
             if self._limit == FLOAT16_MAX:
                 self._check(sums, "the sum of all nodes' arrays")
+            if result is None:
+                return sums.reshape(array.shape)
+            part = result.reshape(-1)[start : start + piece.size]
             if op == "mean" and self._memory.contributors:
                 np.divide(sums, np.float32(self._memory.contributors), out=part)
             else:
                 part[:] = sums
+        assert result is not None
         return result
 
     def array(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
@@ -177,6 +184,17 @@ class DenseRounds:
             )
         return out
 
+    def check_uncopied(self, array: NDArray[np.float32], op: str, out: object) -> None:
+        """TrainerError if what becomes of this array cannot stay in shared memory."""
+        if op != "sum" or out is not None:
+            wish = 'op "mean"' if op != "sum" else "out"
+            raise TrainerError(f"allreduce: copy=False gives a sum as it lies, without {wish}")
+        if array.size > self._memory.arrays.size:
+            raise TrainerError(
+                f"allreduce: {array.size} numbers are summed in several rounds, of {self._memory.arrays.size}"
+                " at most: copy=False is for those of one"
+            )
+
     def check_array(self, array: object, op: str) -> NDArray[np.float32]:
         """The array, as `allreduce` can take it; TrainerError if it cannot."""
         if op not in OPERATIONS:
@@ -191,19 +209,10 @@ class DenseRounds:
         whole: NDArray[np.float32] = np.asarray(array)
         return whole
 
-    def _check(
-        self,
-        numbers: NDArray[np.float32],
-        what: str,
-        copy: NDArray[np.float32] | None = None,
-        *,
-        advice: str = "",
-    ) -> None:
-        """TrainerError for what no sum can hold; a copy is made on the way if one is wanted."""
+    def _check(self, numbers: NDArray[np.float32], what: str, *, advice: str = "") -> None:
+        """TrainerError for what no sum can hold."""
         for start in range(0, numbers.size, PIECE_NUMBERS):
             piece = numbers[start : start + PIECE_NUMBERS]
-            if copy is not None:
-                copy[start : start + piece.size] = piece
             low, high = float(piece.min()), float(piece.max())  # NaN if any number is
             if not (-self._limit <= low and high <= self._limit):
                 place = start + int(np.argmax(~(np.abs(piece) <= self._limit)))

@@ -114,16 +114,25 @@ class RingCalls(abc.ABC):
         *,
         name: str = "array",
         out: NDArray[np.float32] | None = None,
+        copy: bool = True,
     ) -> NDArray[np.float32]:
         """Sum ("sum") or average ("mean") an array over all nodes, in a run in ring mode with a dense
         payload: each node calls this with an array of the same shape, and all get the same array: a new one,
-        or `out`, contiguous and of that shape, perhaps `array` itself.
+        or `out`, contiguous and of that shape, perhaps `array` itself. `copy` False, for a sum of no more
+        numbers than `array()` has room for: as it lies in the daemon's memory, read-only, and gone when this
+        link next gives something.
 
         Any float32 array; `name` is what the sentence calls it if shapes differ.
         """
         dense = self._dense_rounds("allreduce")
         whole = dense.check_array(array, op)
-        result = np.empty(whole.shape, np.float32) if out is None else dense.check_out(out, whole.shape)
+        result = None
+        if not copy:
+            dense.check_uncopied(whole, op, out)
+        elif out is None:
+            result = np.empty(whole.shape, np.float32)
+        else:
+            result = dense.check_out(out, whole.shape)
         if not self._waiting.until_open(grace_s=GRACE_S):
             raise TrainerError("allreduce is not done: the daemon asks this trainer to end")
         self._follow()

@@ -235,11 +235,38 @@ def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
 
 def add_numbers(
     incoming: bytes | bytearray | memoryview, own: NDArray[np.float32], sums: NDArray[np.float32]
-) -> int:
+) -> tuple[int, int, bool]:
     """sums = incoming + own, the bytes of float32 numbers and two arrays (K,), one perhaps the other; return
-    the CRC-32C of `sums`.
+    the CRC-32C of `incoming` and of `sums`, and whether all of `own` are finite.
     """
     return _native.add_numbers(incoming, own, sums)
+
+
+def check_numbers(own: NDArray[np.float32]) -> tuple[int, bool]:
+    """The CRC-32C of `own` (K,), and whether all of them are finite."""
+    return _native.check_numbers(own)
+
+
+def copy_numbers(incoming: bytes | bytearray | memoryview, numbers: NDArray[np.float32]) -> int:
+    """numbers = incoming, the bytes of float32 numbers and an array (K,) elsewhere; return their CRC-32C."""
+    return _native.copy_numbers(incoming, numbers)
+
+
+def move_weights(
+    old: NDArray[np.int32],
+    sums: NDArray[np.float32],
+    factor: float,
+    new: NDArray[np.int32],
+    *,
+    key: int,
+    start: int = 0,
+) -> tuple[int, int]:
+    """new = old + sums * factor, product and sum rounded to float32 each, `old` and `new` the bits of float32
+    weights from `start` on, all (K,); return the digests (`digest_coordinates`) of `old` and of `new`.
+
+    `factor` must be exact in float32, `new` apart from the others.
+    """
+    return _native.move_weights(old, sums, factor, new, key, start)
 
 
 def load_counter(buffer: NDArray[np.uint64], index: int) -> int:

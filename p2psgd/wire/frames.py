@@ -60,7 +60,7 @@ PROBE_PADDING_MAX: Final = 256 * 1024  # as much as a ring sends at a time
 BUFFER_BYTES: Final = (
     256 * 1024
 )  # a few hundred usual updates' worth of one read; larger bodies get a buffer of their own
-CHUNKS_IN_BUFFER: Final = 4  # once one too large for it has come: more are read in one go while it is used
+AHEAD_BYTES: Final = 64 * 1024  # read beyond a large RING_CHUNK, so that the next is not moved about in memory
 
 _GREETINGS: Final = (FrameType.HELLO, FrameType.WELCOME)
 GREETING_LIMITS: Final[Mapping[FrameType, int]] = dict.fromkeys(
@@ -101,7 +101,9 @@ class FrameReader:
     handed out. While a body that is larger than the buffer is under way, `body` holds it and [start, end)
     is empty.
 
-    The body of a RING_CHUNK is a view of the buffer, which the next `get_buffer` may write over.
+    The body of a RING_CHUNK is a view of the buffer, which the next `get_buffer` may write over. Where they
+    are large, each is read to its end and little further: it is not moved, and the buffer that it goes through
+    stays in the cache.
     """
 
     def __init__(self) -> None:
@@ -112,6 +114,8 @@ class FrameReader:
         self._body: bytearray | None = None
         self._body_type = FrameType.HELLO
         self._filled = 0
+        self._chunks = False  # they are large
+        self._chunk_rest = 0  # bytes to come of one that has begun to
 
     def open(self, limits: Mapping[FrameType, int]) -> None:
         """Switch from the greeting's limits to those of a linked peer."""
@@ -127,11 +131,13 @@ class FrameReader:
             return memoryview(self._body)[self._filled :]
         if self._start == self._end:
             self._start = self._end = 0
-        elif self._start and len(self._buffer) - self._end < len(self._buffer) // 2:
+        elif self._start and len(self._buffer) - self._end < (self._chunk_rest or len(self._buffer) // 2):
             waiting = self._buffer[self._start : self._end]
             self._buffer[: len(waiting)] = waiting
             self._start, self._end = 0, len(waiting)
-        return memoryview(self._buffer)[self._end :]
+        if not self._chunks:
+            return memoryview(self._buffer)[self._end :]
+        return memoryview(self._buffer)[self._end : self._end + (self._chunk_rest or AHEAD_BYTES)]
 
     def received(self, count: int) -> None:
         """`count` bytes were written to the start of the last buffer handed out."""
@@ -146,8 +152,9 @@ class FrameReader:
             if self._filled < len(self._body):
                 return None
             whole, self._body = self._body, None
-            if self._body_type is FrameType.RING_CHUNK:  # the next ones are not copied
-                self._buffer = bytearray(CHUNKS_IN_BUFFER * (PREFIX.size + len(whole)))
+            if self._body_type is FrameType.RING_CHUNK:  # the next ones have room in it
+                self._buffer = bytearray(PREFIX.size + len(whole) + AHEAD_BYTES)
+                self._chunks = True
             return self._body_type, whole
         if self._end - self._start < PREFIX.size:
             return None
@@ -156,11 +163,15 @@ class FrameReader:
         if frame_type is None or not 0 < length <= self._limits.get(frame_type, 0):
             raise self._refusal(number, length)
         body_start = self._start + PREFIX.size
+        self._chunk_rest = 0
         if self._end - body_start >= length:
             self._start = body_start + length
             body = memoryview(self._buffer)[body_start : self._start]
             return frame_type, body if frame_type is FrameType.RING_CHUNK else bytes(body)
+        if self._chunks and frame_type is FrameType.RING_CHUNK:
+            self._chunk_rest = length - (self._end - body_start)
         if PREFIX.size + length > len(self._buffer):
+            self._chunk_rest = 0
             self._body = bytearray(length)
             self._body_type = frame_type
             self._filled = self._end - body_start

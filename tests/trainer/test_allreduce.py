@@ -70,6 +70,39 @@ def test_another_array_for_the_result_is_refused(
         alone[1].allreduce(np.zeros(3, np.float32), out=out)
 
 
+@pytest.mark.parametrize("shape", [(), (0,), (3, 2)])
+def test_a_sum_that_is_not_copied_is_where_the_daemon_made_it(
+    pair: tuple[DenseRing, Link, Link], shape: tuple[int, ...]
+) -> None:
+    _, first, second = pair
+    before: dict[int, Vector] = {}
+
+    def reduce(link: Link, node: int) -> None:
+        total = before[node] = link.allreduce(np.full(shape, 1 + node, np.float32), "sum", copy=False)
+        assert (total.shape, total.flags.writeable) == (shape, False)
+        assert (total == 3).all()
+
+    both(reduce, (first, second))
+
+    def go_on(link: Link, _: int) -> None:
+        for value in (10, 20):
+            link.allreduce(np.full(shape, value, np.float32), "sum")
+
+    both(go_on, (first, second))
+    assert all((total == 40).all() for total in before.values())  # two rounds later others lie there
+
+
+def test_what_cannot_stay_where_it_is_is_refused(alone: tuple[DenseRing, Link]) -> None:
+    _, link = alone
+    few = np.zeros(3, np.float32)
+    with pytest.raises(TrainerError, match='copy=False gives a sum as it lies, without op "mean"'):
+        link.allreduce(few, copy=False)
+    with pytest.raises(TrainerError, match="copy=False gives a sum as it lies, without out"):
+        link.allreduce(few, "sum", out=few, copy=False)
+    with pytest.raises(TrainerError, match="262145 numbers are summed in several rounds, of 262144 at most"):
+        link.allreduce(np.zeros(DENSE_NUMBERS_MIN + 1, np.float32), "sum", copy=False)
+
+
 def test_an_array_between_send_and_receive_loses_no_round(pair: tuple[DenseRing, Link, Link]) -> None:
     ring, first, second = pair
 

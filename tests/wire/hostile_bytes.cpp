@@ -169,6 +169,11 @@ void try_arrays() {
     const std::vector<std::uint8_t> incoming(4 * numbers + 1, 1);
     std::vector<float> sums(numbers);
     kernels().add_numbers(incoming.data() + 1, sums.data(), sums.data(), numbers);
+    kernels().check_numbers(sums.data(), numbers);
+    kernels().copy_numbers(incoming.data() + 1, sums.data(), numbers);
+    const std::vector<std::int32_t> old(numbers, 1);
+    std::vector<std::int32_t> next(numbers);
+    kernels().move_weights(old.data(), sums.data(), 0.5f, next.data(), numbers, below(5), chance());
 }
 
 // Some updates over one to three ranges of weights, some with an index outside.

@@ -29,6 +29,7 @@ WEIGHTS = 2**22
 WORDS = (np.arange(2**18) << 5).astype(np.uint32)
 PAYLOAD = _native.encode(WORDS, WEIGHTS)
 COORDINATES = np.zeros(WEIGHTS, np.int32)
+OTHER_COORDINATES = np.zeros(WEIGHTS, np.int32)
 FLOATS = np.zeros(WEIGHTS, np.float32)
 OTHER_FLOATS = np.zeros(WEIGHTS, np.float32)
 ROOM = np.empty(2**18, np.uint32)
@@ -48,6 +49,9 @@ LONG: dict[str, Callable[[], object]] = {
     "digest_coordinates": lambda: _native.digest_coordinates(COORDINATES, 1, 0),
     "crc32c": lambda: _native.crc32c(PAYLOAD, 0),
     "add_numbers": lambda: _native.add_numbers(FLOATS.data.cast("B"), FLOATS, OTHER_FLOATS),
+    "check_numbers": lambda: _native.check_numbers(FLOATS),
+    "copy_numbers": lambda: _native.copy_numbers(FLOATS.data.cast("B"), OTHER_FLOATS),
+    "move_weights": lambda: _native.move_weights(COORDINATES, FLOATS, 0.5, OTHER_COORDINATES, 1, 0),
 }
 
 

@@ -14,7 +14,8 @@ from p2psgd.wire.ring import RingChunkHeader
 
 class DenseRound:
     """`number` of the run; `declared` by the left neighbour so far. `others`: how many nodes' shares but this
-    one's are in the sums, once that is known. `empty`: this node gives nothing to it.
+    one's are in the sums, once that is known. `empty`: this node gives nothing to it. `unsound`: what is wrong
+    with this node's share, if something is; nothing goes on then.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class DenseRound:
         self.reductions: list[Reduction] = []
         self.others: int | None = None
         self.empty = False
+        self.unsound = ""
         self._attempt = attempt
         self._memory = memory
         self._half = half
@@ -49,14 +51,21 @@ class DenseRound:
                 if bucket.kind == CHANGES:
                     self._next_weights.take(bucket.offset + start, sums[start:end], contributors)
 
+            given = self._memory.given(bucket.kind)[part]
+
+            def tell_unsound(number: int) -> None:
+                value = f"number {number} is {given[number]:g}, not finite"
+                self.unsound = f"{bucket.describe()} is refused: {value}"
+
             self.reductions.append(
                 Reduction(
-                    self._memory.given(bucket.kind)[part],
+                    given,
                     sums,
                     nodes=len(self._attempt.order),
                     place=self._attempt.place,
                     half=self._half,
                     on_final=take_final,
+                    on_unsound=tell_unsound,
                 )
             )
         return self.reductions[place]

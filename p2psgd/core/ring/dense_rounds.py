@@ -15,6 +15,8 @@ Not here: when a ring is formed and given up, and when the trainer may give its 
 
 from __future__ import annotations
 
+from functools import partial
+
 from p2psgd.core.dense_memory import DenseMemory
 from p2psgd.core.effects import Alarm, RefuseShare
 from p2psgd.core.events import (
@@ -275,7 +277,7 @@ class DenseRounds:
         if current is None or not self._is_current(peer, header.view, header.attempt):
             return
         reduction = current.check(header, count_numbers(numbers, half=self._half))
-        reduction.take(numbers, header.contributors, check_ring_chunk(body))
+        reduction.take(numbers, header.contributors, partial(check_ring_chunk, body))
         if current.others is None:
             current.others = reduction.others
 
@@ -299,6 +301,9 @@ class DenseRounds:
             right = self._parts.peers.get(self._attempt.right)
             if right is not None:
                 self._outgoing.push(right)
+            if self._round is not None and self._round.unsound:
+                self._refuse(self._round.unsound)
+                return
             if not self._complete(self._attempt, now):
                 return
 

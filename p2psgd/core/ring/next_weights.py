@@ -45,12 +45,10 @@ class NextWeights:
             self._target = self._find_memory()
         part = slice(start, start + len(sums))
         old, new = self._state.lattice.coordinates[part], self._target[part]
-        with np.errstate(all="ignore"):  # overflow is the trainers' business
-            np.multiply(sums, np.float32(1 / contributors), out=new.view(np.float32))
-            np.add(old.view(np.float32), new.view(np.float32), out=new.view(np.float32))
-        key = self._state.spec.key
-        self._before = (self._before + codec.digest_coordinates(old, key, start)) % U64_MODULUS
-        self.digest = (self.digest + codec.digest_coordinates(new, key, start)) % U64_MODULUS
+        factor = float(np.float32(1 / contributors))
+        before, after = codec.move_weights(old, sums, factor, new, key=self._state.spec.key, start=start)
+        self._before = (self._before + before) % U64_MODULUS
+        self.digest = (self.digest + after) % U64_MODULUS
         self._made += len(sums)
 
     def is_sound(self, parts: Parts, now: float) -> bool:

@@ -29,6 +29,8 @@ from p2psgd.wire import codec
 CHECKED_NUMBERS_MIN: Final = 1 << 12  # of fewer, remembering the CRC-32C costs more than finding it
 
 OnFinal = Callable[[int, int, int], None]  # numbers from .. to of the bucket are sums of so many shares
+OnUnsound = Callable[[int], None]  # this number of the bucket, of this node's share, is not finite
+Verify = Callable[[int], object]  # PeerError unless this is the CRC-32C that the numbers must have
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +56,7 @@ class Reduction:
         place: int,
         half: bool,
         on_final: OnFinal,
+        on_unsound: OnUnsound,
     ) -> None:
         """`shares` and `sums` float32 (K,) of the bucket; `place` of `nodes` around the ring; `half`: float16
         travels.
@@ -65,6 +68,8 @@ class Reduction:
         self._nodes = nodes
         self._half = half
         self._on_final = on_final
+        self._on_unsound = on_unsound
+        self._sound = True
         self._in = Stream(count, nodes, place - 1)
         self._added = Stream(count, nodes, place - 1)  # of what came: this node's share is in
         self._out = Stream(count, nodes, place)
@@ -116,26 +121,33 @@ class Reduction:
         if wrong:
             raise PeerError("ring", f"{numbers} cannot be sums of {contributors} shares")
 
-    def take(self, numbers: memoryview, contributors: int, checksum: int | None = None) -> None:
-        """Numbers that `check` has let pass, little-endian; their CRC-32C if it is known."""
+    def take(self, numbers: memoryview, contributors: int, verify: Verify) -> None:
+        """Numbers that `check` has let pass, little-endian. They go into `sums` as they are read to be
+        verified; if they are refused nothing has come, and what lies there is nobody's.
+        """
         hop, (start, _) = self._in.hop, self._in.rest()
         end = start + len(numbers) // (2 if self._half else 4)
-        if hop >= self._nodes - 1:
-            self._total = contributors
-            self._store(numbers, start, end)
-            if checksum is not None and not self._half:
-                self._remember((hop + 1, start, end), checksum)
-            self._on_final(start, end, contributors)
-        else:
+        whole = hop >= self._nodes - 1
+        at_once = not whole and self.own is not None and self._added.passed == self._in.passed
+        if at_once and self.own and contributors and not self._half:
+            came, check, sound = codec.add_numbers(numbers, self._shares[start:end], self._sums[start:end])
+            verify(came)
+            self._found(start, end, sound=sound)
             self._contributors[hop] = contributors
-            at_once = self.own is not None and self._added.passed == self._in.passed
-            if at_once and self.own and contributors and not self._half:
-                self._add(start, end, numbers)
+            self._has_added(start, end, check)
+        else:
+            came = self._store(numbers, start, end)
+            verify(came)
+            if whole:
+                self._total = contributors
+                if not self._half:
+                    self._remember((hop + 1, start, end), came)
+                self._on_final(start, end, contributors)
             else:
-                self._store(numbers, start, end)
-                if at_once:
-                    self._add(start, end)
+                self._contributors[hop] = contributors
         self._in.advance(end - start)
+        if not whole and self.own is not None:  # what lay here already is caught up with step by step
+            self._add_until(self._added.passed + 2 * (end - start))
 
     def _remember(self, piece: tuple[int, int, int], check: int) -> None:
         """The CRC-32C of what is to be sent: hop, from, to. Not of small pieces, or a neighbour that cuts
@@ -144,11 +156,11 @@ class Reduction:
         if piece[2] - piece[1] >= CHECKED_NUMBERS_MIN:
             self._checks[piece] = check
 
-    def _store(self, numbers: memoryview, start: int, end: int) -> None:
-        if self._half:
-            self._sums[start:end] = np.frombuffer(numbers, "<f2")
-        else:
-            self._sums[start:end].data.cast("B")[:] = numbers
+    def _store(self, numbers: memoryview, start: int, end: int) -> int:
+        if not self._half:
+            return codec.copy_numbers(numbers, self._sums[start:end])
+        self._sums[start:end] = np.frombuffer(numbers, "<f2")
+        return codec.crc32c(numbers)
 
     @property
     def others(self) -> int | None:
@@ -166,39 +178,62 @@ class Reduction:
             return None
         hop, (start, end) = self._out.hop, self._out.rest()
         end = min(end, start + min(numbers_max, known))
+        check = None
         if hop == 0:
             contributors = int(self.own)
             source = self._shares[start:end] if self.own else np.zeros(end - start, np.float32)
+            if self.own:
+                check = self._check_own(start, end)
         else:
             if hop < self._nodes:
                 self._add_until(self._out.passed + end - start - self._first)
             contributors = self._contributors[hop - 1] + self.own if hop < self._nodes else self._total
             source = self._sums[start:end]
+            check = self._checks.pop((hop, start, end), None)
+        if not self._sound:
+            return None
         self._out.advance(end - start)
-        check = self._checks.pop((hop, start, end), None)
         return Piece(hop, start, contributors, travelling(source, half=self._half), check)
 
     def _add_until(self, passed: int) -> None:
-        """Have this node's share in the first `passed` numbers that came."""
-        while self._added.passed < min(passed, self._to_add):
+        """Have this node's share in the first `passed` numbers that came, or in as many as have come."""
+        while self._added.passed < (wanted := min(passed, self._in.passed, self._to_add)):
             start, end = self._added.rest()
-            self._add(start, min(end, start + passed - self._added.passed))
+            self._add(start, min(end, start + wanted - self._added.passed))
 
-    def _add(self, start: int, end: int, incoming: memoryview | None = None) -> None:
-        """Have this node's share in these sums, the next after `_added`: what came, or lies there already."""
-        hop, sums = self._added.hop, self._sums[start:end]
-        contributors = self._contributors[hop]
-        if self.own and not contributors:
+    def _add(self, start: int, end: int) -> None:
+        """Have this node's share in these sums, which lie there, the next after `_added`."""
+        hop, sums, check = self._added.hop, self._sums[start:end], None
+        if self.own and not self._contributors[hop]:
+            check = self._check_own(start, end)
             sums[:] = self._shares[start:end]
         elif self.own:
-            came = sums.data.cast("B") if incoming is None else incoming
-            check = codec.add_numbers(came, self._shares[start:end], sums)
-            if not self._half:
-                self._remember((hop + 1, start, end), check)
+            _, check, sound = codec.add_numbers(sums.data.cast("B"), self._shares[start:end], sums)
+            self._found(start, end, sound=sound)
+        self._has_added(start, end, check)
+
+    def _check_own(self, start: int, end: int) -> int | None:
+        """The CRC-32C of this node's share of these numbers, as they are to be sent."""
+        check, sound = codec.check_numbers(self._shares[start:end])
+        self._found(start, end, sound=sound)
+        return None if self._half else check
+
+    def _found(self, start: int, end: int, *, sound: bool) -> None:
+        """All of this node's share of these numbers are finite, or not: then nothing more is sent."""
+        if not sound:
+            self._sound = False
+            self._on_unsound(start + int(np.argmin(np.isfinite(self._shares[start:end]))))
+
+    def _has_added(self, start: int, end: int, check: int | None) -> None:
+        """This node's share is in these sums, or it has none; `check`: their CRC-32C if it is known."""
+        hop = self._added.hop
+        if check is not None and not self._half:
+            self._remember((hop + 1, start, end), check)
         if hop == self._nodes - 2:
             if self._half:
+                sums = self._sums[start:end]
                 sums[:] = travelling(sums, half=True)
-            self._on_final(start, end, max(1, contributors + bool(self.own)))
+            self._on_final(start, end, max(1, self._contributors[hop] + bool(self.own)))
         self._added.advance(end - start)
 
 

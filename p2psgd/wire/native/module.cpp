@@ -201,14 +201,53 @@ std::uint32_t crc32c_of(nb::handle data_object, std::uint32_t crc) {
     return kernels().crc32c(data.data(), data.size(), crc);
 }
 
-std::uint32_t add_numbers_of(nb::handle incoming_object, nb::handle own_object, nb::handle sums_object) {
+nb::tuple add_numbers_of(nb::handle incoming_object, nb::handle own_object, nb::handle sums_object) {
     const Buffer<const std::uint8_t> incoming(incoming_object, "incoming");
     const Buffer<const float> own(own_object, "own");
     const Buffer<float> sums(sums_object, "sums");
     if (incoming.size() != sums.size() * sizeof(float) || own.size() != sums.size())
         raise_value_error("incoming, own and sums must hold equally many numbers");
+    NumberChecks checks{};
+    {
+        const nb::gil_scoped_release release;
+        checks = kernels().add_numbers(incoming.data(), own.data(), sums.data(), sums.size());
+    }
+    return nb::make_tuple(checks.incoming, checks.sums, checks.finite);
+}
+
+std::pair<std::uint32_t, bool> check_numbers_of(nb::handle own_object) {
+    const Buffer<const float> own(own_object, "own");
     const nb::gil_scoped_release release;
-    return kernels().add_numbers(incoming.data(), own.data(), sums.data(), sums.size());
+    const NumberChecks checks = kernels().check_numbers(own.data(), own.size());
+    return {checks.sums, checks.finite};
+}
+
+std::uint32_t copy_numbers_of(nb::handle incoming_object, nb::handle numbers_object) {
+    const Buffer<const std::uint8_t> incoming(incoming_object, "incoming");
+    const Buffer<float> numbers(numbers_object, "numbers");
+    if (incoming.size() != numbers.size() * sizeof(float))
+        raise_value_error("incoming and numbers must hold equally many numbers");
+    check_apart(incoming, "incoming", numbers, "numbers");
+    const nb::gil_scoped_release release;
+    return kernels().copy_numbers(incoming.data(), numbers.data(), numbers.size());
+}
+
+std::pair<std::uint64_t, std::uint64_t> move_weights_of(nb::handle old_object, nb::handle sums_object,
+                                                        double factor, nb::handle next_object,
+                                                        std::uint64_t key, std::uint64_t start) {
+    const Buffer<const std::int32_t> old(old_object, "old");
+    const Buffer<const float> sums(sums_object, "sums");
+    const Buffer<std::int32_t> next(next_object, "next");
+    if (sums.size() != old.size() || next.size() != old.size())
+        raise_value_error("old, sums and next must hold equally many weights");
+    check_apart(next, "next", old, "old");
+    check_apart(next, "next", sums, "sums");
+    if (start > weights_max || old.size() > weights_max - start) check({Status::start_out_of_range, start});
+    const float scale = exact(factor, "the factor");
+    const nb::gil_scoped_release release;
+    const WeightDigests digests =
+        kernels().move_weights(old.data(), sums.data(), scale, next.data(), old.size(), start, key);
+    return {digests.old, digests.next};
 }
 
 // Every path: its name, what it demands of a processor, whether it runs here.
@@ -301,6 +340,10 @@ NB_MODULE(_native, m) {
     m.def("use_path", &take_path, nb::arg("name"));
     m.def("crc32c", &crc32c_of, nb::arg("data"), nb::arg("crc"));
     m.def("add_numbers", &add_numbers_of, nb::arg("incoming"), nb::arg("own"), nb::arg("sums"));
+    m.def("check_numbers", &check_numbers_of, nb::arg("own"));
+    m.def("copy_numbers", &copy_numbers_of, nb::arg("incoming"), nb::arg("numbers"));
+    m.def("move_weights", &move_weights_of, nb::arg("old"), nb::arg("sums"), nb::arg("factor"),
+          nb::arg("next"), nb::arg("key"), nb::arg("start"));
     m.def("load_counter", &load_counter_of, nb::arg("counters"), nb::arg("index"));
     m.def("store_counter", &store_counter_of, nb::arg("counters"), nb::arg("index"), nb::arg("value"));
 }

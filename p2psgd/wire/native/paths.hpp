@@ -29,7 +29,10 @@ namespace p2psgd {
     DigestWords digest_words;                            \
     DigestCoordinates digest_coordinates;                \
     Crc32c crc32c;                                       \
-    AddNumbers add_numbers;
+    AddNumbers add_numbers;                              \
+    CheckNumbers check_numbers;                          \
+    CopyNumbers copy_numbers;                            \
+    MoveWeights move_weights;
 
 namespace portable {
 P2PSGD_DECLARE_PATH

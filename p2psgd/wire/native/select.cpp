@@ -24,7 +24,10 @@ namespace {
      path::digest_words,                 \
      path::digest_coordinates,           \
      path::crc32c,                       \
-     path::add_numbers}
+     path::add_numbers,                  \
+     path::check_numbers,                \
+     path::copy_numbers,                 \
+     path::move_weights}
 
 constexpr Kernels tables[] = {
     P2PSGD_TABLE(portable, "portable", "nothing"),

@@ -31,6 +31,9 @@ struct Kernels {
     DigestCoordinates* digest_coordinates;
     Crc32c* crc32c;
     AddNumbers* add_numbers;
+    CheckNumbers* check_numbers;
+    CopyNumbers* copy_numbers;
+    MoveWeights* move_weights;
 };
 
 // All paths of this build, the slowest first: paths()[0] is the portable one.

@@ -29,6 +29,7 @@ def make(place: int = 0, *, own: bool | None = True, nodes: int = N, count: int 
         place=place,
         half=False,
         on_final=lambda *final: finals.append(final),
+        on_unsound=lambda number: pytest.fail(f"number {number} is told not to be finite"),
     )
     reduction.own = own
     return reduction
@@ -36,6 +37,14 @@ def make(place: int = 0, *, own: bool | None = True, nodes: int = N, count: int 
 
 def numbers(count: int) -> memoryview:
     return np.ones(count, np.float32).data.cast("B")
+
+
+def accept(check: int) -> None:
+    """Whatever it is."""
+
+
+def refuse(check: int) -> None:
+    raise PeerError("checksum", f"{check}")
 
 
 @given(st.integers(0, 50), st.integers(2, 9), st.integers(0, 8))
@@ -72,7 +81,7 @@ def test_a_chunk_begins_as_the_share_and_comes_back_as_the_sum() -> None:
             piece = links[place].popleft()
             reductions[place].check(piece.hop, piece.offset, len(piece.numbers), piece.contributors, None)
             flat: NDArray[np.float32] = np.ascontiguousarray(piece.numbers, np.float32)
-            reductions[place].take(flat.data.cast("B"), piece.contributors)
+            reductions[place].take(flat.data.cast("B"), piece.contributors, accept)
     for reduction in reductions:
         assert reduction._sums.tolist() == [3 * number + 300 for number in range(K)]
         assert reduction.others == 2
@@ -83,7 +92,7 @@ def test_what_is_remembered_of_a_piece_is_no_larger_than_the_piece(size: int) ->
     reduction = make(nodes=2, count=4 * CHECKED_NUMBERS_MIN)
     for start in range(2 * CHECKED_NUMBERS_MIN, 4 * CHECKED_NUMBERS_MIN, size):
         reduction.check(0, start, size, 1, None)
-        reduction.take(numbers(size), 1)
+        reduction.take(numbers(size), 1, accept)
     assert len(reduction._checks) == (0 if size == 1 else 2)
     first = reduction.next_piece(2 * CHECKED_NUMBERS_MIN)
     assert first is not None
@@ -118,7 +127,7 @@ def test_numbers_that_are_not_the_next_are_refused(
 def test_a_chunk_cannot_change_how_many_it_is_of() -> None:
     reduction = make()
     reduction.check(0, 8, 2, 0, None)
-    reduction.take(numbers(2), 0)
+    reduction.take(numbers(2), 0, accept)
     with pytest.raises(PeerError, match="numbers 10 to 12 at hop 0 cannot be sums of 1 shares"):
         reduction.check(0, 10, 2, 1, None)
     reduction.check(0, 10, 2, 0, None)
@@ -126,11 +135,11 @@ def test_a_chunk_cannot_change_how_many_it_is_of() -> None:
 
 def test_all_buckets_of_a_round_are_of_as_many() -> None:
     reduction = make()
-    reduction.take(numbers(4), 1)
+    reduction.take(numbers(4), 1, accept)
     with pytest.raises(PeerError, match="cannot be sums of 1 shares"):
         reduction.check(1, 4, 4, 1, 2)
     reduction.check(1, 4, 4, 2, 2)
-    reduction.take(numbers(4), 2)
+    reduction.take(numbers(4), 2, accept)
     assert reduction.others == 2
     while reduction.next_piece(K) is not None:
         pass
@@ -142,8 +151,8 @@ def test_all_buckets_of_a_round_are_of_as_many() -> None:
 
 def test_nobody_can_have_whole_sums_before_this_node_has_sent_its_part() -> None:
     reduction = make()
-    reduction.take(numbers(4), 1)
-    reduction.take(numbers(4), 2)
+    reduction.take(numbers(4), 1, accept)
+    reduction.take(numbers(4), 2, accept)
     assert reduction.next_piece(3) is not None
     reduction.check(2, 0, 3, 3, 2)
     with pytest.raises(PeerError, match="came whole before this node's part in them was sent"):
@@ -152,9 +161,9 @@ def test_nobody_can_have_whole_sums_before_this_node_has_sent_its_part() -> None
 
 def test_a_share_that_comes_late_is_added_as_it_is_sent() -> None:
     reduction = make(own=None)
-    reduction.take(numbers(4), 1)
+    reduction.take(numbers(4), 1, accept)
     assert reduction.next_piece(K) is None
-    reduction.take(numbers(4), 2)
+    reduction.take(numbers(4), 2, accept)
     assert reduction.next_piece(K) is None
     assert reduction.heard == 2
     reduction.own = True
@@ -172,19 +181,71 @@ def test_a_share_that_comes_late_is_added_as_it_is_sent() -> None:
     assert not reduction.whole
 
 
+@pytest.mark.parametrize("own", [True, False, None])
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_of_numbers_that_are_not_verified_nothing_has_come(own: bool | None, nodes: int) -> None:
+    reduction, other = make(own=own, nodes=nodes), make(own=own, nodes=nodes)
+    right = numbers(K // nodes)
+    for _ in range(2 * nodes - 2):
+        hop = reduction._in.hop
+        contributors = min(hop + 1, nodes - 1) if hop < nodes - 1 else nodes - 1 + bool(own)
+        wrong = np.full(K // nodes, 7, np.float32).data.cast("B")
+        with pytest.raises(PeerError, match=f"^{codec.crc32c(wrong)}$"):
+            reduction.take(wrong, contributors, refuse)
+        assert reduction._in.hop == hop
+        for each in (reduction, other):
+            each.take(right, contributors, accept)
+            while each.next_piece(K) is not None:
+                pass
+    assert reduction._sums.tolist() == other._sums.tolist()
+    assert (reduction.whole, reduction.heard, reduction.others) == (other.whole, other.heard, other.others)
+    assert reduction._checks == other._checks
+
+
+def test_what_came_before_the_share_is_caught_up_with_while_more_comes() -> None:
+    reduction = make(own=None, count=12, nodes=2)
+    for _ in range(4):
+        reduction.take(numbers(1), 1, accept)
+    assert reduction._added.passed == 0
+    reduction.own = True
+    reduction.take(numbers(1), 1, accept)
+    assert reduction._added.passed == 2
+    reduction.take(numbers(1), 1, accept)
+    assert reduction._added.passed == 4
+    assert reduction._sums.tolist()[6:] == [7, 8, 9, 10, 1, 1]
+
+
+# Node 0 of three sends its share of numbers 0 to 4 as it is, and adds it to 8 to 12, then to 4 to 8.
+@pytest.mark.parametrize("place", [1, 9, 6])
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_share_that_is_not_finite_is_told_and_not_sent(place: int, late: bool, alone: bool) -> None:
+    reduction, found, pieces = make(own=None if late else True), list[int](), list[Piece]()
+    reduction._on_unsound = found.append
+    reduction._shares[place] = np.inf
+    for contributors in (0, 0) if alone else (1, 2):
+        reduction.take(numbers(4), contributors, accept)
+    reduction.own = True
+    while (piece := reduction.next_piece(K)) is not None:
+        pieces.append(piece)
+    assert set(found) == {place}
+    assert all(np.isfinite(piece.numbers).all() for piece in pieces)
+    assert not reduction.sent
+
+
 def test_sums_of_nobody_are_refused_by_a_node_without_a_share() -> None:
     reduction = make(own=False)
-    reduction.take(numbers(4), 0)
+    reduction.take(numbers(4), 0, accept)
     with pytest.raises(PeerError, match="cannot be sums of 0 shares"):
         reduction.check(1, 4, 4, 0, None)
 
 
 def test_nothing_comes_after_the_end() -> None:
     reduction = make(nodes=2)
-    reduction.take(numbers(6), 1)
+    reduction.take(numbers(6), 1, accept)
     while reduction.next_piece(K) is not None:
         pass
-    reduction.take(numbers(6), 2)
+    reduction.take(numbers(6), 2, accept)
     assert reduction.whole
     assert reduction.sent
     with pytest.raises(PeerError, match="came of a bucket that is whole"):

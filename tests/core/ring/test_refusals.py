@@ -80,6 +80,33 @@ def test_after_a_refusal_the_right_share_may_come() -> None:
     assert [node.completed[0].contributors for node in circle.nodes] == [2, 2]
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 20, 49])
+@pytest.mark.parametrize("kind", [CHANGES, ARRAY])
+def test_a_share_that_is_not_finite_is_refused_here_and_goes_nowhere(
+    bad: float, place: int, kind: int
+) -> None:
+    circle = begun()
+    share = ONES.copy()
+    share[place] = bad
+    circle.plan(0, share, WHOLE, kind=kind, call="mine")
+    for number in (1, 2):
+        circle.plan(number, ONES, WHOLE, kind=kind, call="mine")
+    circle.run(Random(place))
+    words = f"'mine.0' (50,) is refused: number {place} is {bad:g}, not finite"
+    assert [node.refusals for node in circle.nodes] == [[words], [], []]
+    assert circle.nodes[0].rounds.wish_to_stop == words
+    assert not any(node.completed for node in circle.nodes)
+    for node in circle.nodes[1:]:
+        assert np.isfinite(node.memory.sums).all()
+    for number in range(3):
+        circle.stop(number)
+    circle.plan(0, ONES, WHOLE, kind=kind, call="mine")
+    circle.begin(range(3), view=2)
+    circle.run(Random(4))
+    assert [node.completed[0].contributors for node in circle.nodes] == [3, 3, 3]
+
+
 def test_more_than_a_whole_share_is_refused() -> None:
     circle = begun(2)
     circle.plan(0, ONES, WHOLE)
@@ -218,9 +245,13 @@ def test_numbers_that_cannot_be_are_the_neighbours_fault(changes: dict[str, int]
     before = sums.copy()
     with pytest.raises(PeerError, match=words):
         circle.hear(0, 1, chunk_frame(**changes))
-    assert sums.tobytes() == before.tobytes()
+    assert sums[0].tobytes() == before[0].tobytes()  # what the trainer may be reading
+    current = circle.nodes[1].rounds._round
+    assert current is not None
+    assert current.heard == 0
     circle.hear(0, 1, chunk_frame())
     assert sums[1][:16].tolist() == [7] * 16
+    assert current.heard == 1
 
 
 def test_what_is_of_another_attempt_or_not_from_the_left_is_dropped_unread() -> None:
