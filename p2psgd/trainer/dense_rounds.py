@@ -125,8 +125,9 @@ class DenseRounds:
         self, array: NDArray[np.float32], op: str, name: str, result: NDArray[np.float32] | None
     ) -> NDArray[np.float32]:
         """Sum or mean of an array over all nodes, in `result`, contiguous, or where it lies in shared memory,
-        which `check_uncopied` has let pass; the round that it begins with is open. TrainerError if a number is not finite, or if the daemon wants the end before it is complete; at
-        all nodes if a sum is beyond float16.
+        which `check_uncopied` has let pass; the round that it begins with is open. TrainerError if a number
+        is not finite, or if the daemon wants the end before it is complete; at all nodes if a sum is beyond
+        float16.
         """
         arrays = self._memory.arrays
         numbers = np.ascontiguousarray(array).reshape(-1)

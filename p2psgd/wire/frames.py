@@ -60,7 +60,7 @@ PROBE_PADDING_MAX: Final = 256 * 1024  # as much as a ring sends at a time
 BUFFER_BYTES: Final = (
     256 * 1024
 )  # a few hundred usual updates' worth of one read; larger bodies get a buffer of their own
-AHEAD_BYTES: Final = 64 * 1024  # read beyond a large RING_CHUNK, so that the next is not moved about in memory
+AHEAD_BYTES: Final = 64 * 1024  # read beyond a large RING_CHUNK, so that little of the next has to move
 
 _GREETINGS: Final = (FrameType.HELLO, FrameType.WELCOME)
 GREETING_LIMITS: Final[Mapping[FrameType, int]] = dict.fromkeys(
@@ -102,8 +102,8 @@ class FrameReader:
     is empty.
 
     The body of a RING_CHUNK is a view of the buffer, which the next `get_buffer` may write over. Where they
-    are large, each is read to its end and little further: it is not moved, and the buffer that it goes through
-    stays in the cache.
+    are large, each is read to its end and little further: it is not moved, and the buffer that all of them go
+    through stays in the cache.
     """
 
     def __init__(self) -> None:

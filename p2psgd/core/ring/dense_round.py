@@ -14,8 +14,8 @@ from p2psgd.wire.ring import RingChunkHeader
 
 class DenseRound:
     """`number` of the run; `declared` by the left neighbour so far. `others`: how many nodes' shares but this
-    one's are in the sums, once that is known. `empty`: this node gives nothing to it. `unsound`: what is wrong
-    with this node's share, if something is; nothing goes on then.
+    one's are in the sums, once that is known. `empty`: this node gives nothing to it. `unsound`: what is
+    wrong with this node's share, if something is; nothing goes on then.
     """
 
     def __init__(
