@@ -69,8 +69,9 @@ class RingTraining:
         trace: Trace | None = None,
         overlap: bool = True,
     ) -> None:
-        """As Training's. `overlap` false: a dense share is begun only when all of it is whole, to measure
-        what overlapping gains.
+        """As Training's, but that time counts from the first round: how long the nodes took to be all there
+        is no part of it. `overlap` false: a dense share is begun only when all of it is whole, to measure what
+        overlapping gains.
         """
         self._recipe, self._dataset, self._plan, self._link = recipe, dataset, plan, link
         self._interrupted, self._clock, self._overlap = interrupted, clock, overlap
@@ -101,6 +102,8 @@ class RingTraining:
         """
         with self._times.outside_steps("wait for the ring"):
             self._wait()
+            if self._link.round == 1:
+                self._begin = self._clock()
             self._receive()
         while not self._ended():
             positions = self._plan.positions(self._link.round)
