@@ -320,8 +320,11 @@ class Membership:
         self._since = None
         self.admitted_in = view.member_since(self.me)
         self._effects.append(Note("view", f"view {view.number}: {self._name_all(view.lives)}"))
+        told = {
+            node: each.unwanted for node, each in sorted(self._told.items()) if each.view == before.number
+        }
         self._effects += self._wishes.take_note(
-            before, view, linked=self._links.keys(), names=self._names, now=now
+            before, view, linked=self._links.keys(), told=told, names=self._names, now=now
         )
         news = pack_message(view.news())
         for node, peer in sorted(self._links.items()):

@@ -73,6 +73,7 @@ def describe_node(
         "peers_total": len(peers),
         **vitals.accounts,
         "dropped": {} if mesh is None else dict(mesh.dropped),
+        "strangers": [] if mesh is None else _describe_strangers(mesh, vitals.now),
         "alarms": vitals.alarms,
     }
 
@@ -167,6 +168,19 @@ def _describe_peers(replica: Replica | None, mesh: Mesh, vitals: Vitals) -> list
                 }
             )
     return rows
+
+
+def _describe_strangers(mesh: Mesh, now: float) -> list[dict[str, Any]]:
+    """Nodes of other runs that were refused, and how long ago."""
+    return [
+        {
+            "node": each.name,
+            "id": f"{each.node:016x}",
+            "since_s": round(now - each.at, 1),
+            "words": each.words[:ERROR_MAX],
+        }
+        for each in mesh.strangers
+    ]
 
 
 def _waits(vitals: Vitals, peers: list[dict[str, Any]]) -> str:

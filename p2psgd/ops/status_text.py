@@ -45,6 +45,7 @@ def render_status(status: Status) -> str:
         *_line("recording", recording_words(section(status, "recording"))),
         *_line("replica", _replica(status)),
         *_line("dropped", _dropped(status)),
+        *(line for text in _refused(status) for line in _line("refused", text)),
         *_peers(node),
     ]
     return "\n".join(lines)
@@ -160,6 +161,14 @@ def _dropped(status: Status) -> str:
         printable(reason): whole(section(status, "dropped"), reason) for reason in section(status, "dropped")
     }
     return ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items()) if count)
+
+
+def _refused(status: Status) -> list[str]:
+    """Which nodes of other runs were, when, and how they differ."""
+    return [
+        f"{numerals.duration(number(each, 'since_s'))} ago: {printable(each.get('words', '?'))}"
+        for each in status.get("strangers") or ()
+    ]
 
 
 def _peers(node: NodeFigures) -> list[str]:

@@ -70,8 +70,8 @@ class RingTraining:
         overlap: bool = True,
     ) -> None:
         """As Training's, but that time counts from the first round: how long the nodes took to be all there
-        is no part of it. `overlap` false: a dense share is begun only when all of it is whole, to measure what
-        overlapping gains.
+        is no part of it. `overlap` false: a dense share is begun only when all of it is whole, to measure
+        what overlapping gains.
         """
         self._recipe, self._dataset, self._plan, self._link = recipe, dataset, plan, link
         self._interrupted, self._clock, self._overlap = interrupted, clock, overlap

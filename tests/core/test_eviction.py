@@ -141,6 +141,9 @@ def test_whom_ready_members_wish_to_evict_a_member_takes_out_that_reaches_a_majo
     assembly = between_two_that_wish_an_eviction(ready=True)
     assembly.settle(3 * PATIENCE_S)
     assert_all_know(assembly, 2, {1, 2, 3})
+    one, two = (assembly.nodes[node].notes[-1].words for node in (1, 2))
+    assert two.endswith("was evicted by view 2: gone")
+    assert one.endswith(f"was evicted by view 2: {2:016x}, {3:016x} wished it, whose events tell why")
 
 
 def test_the_wish_of_a_member_that_is_not_ready_is_nobodys() -> None:

@@ -35,6 +35,7 @@ class Host:
         self.frames: list[tuple[Origin, FrameType, bytes]] = []
         self.drained = 0
         self.refusals: list[tuple[str, str]] = []
+        self.strangers: list[tuple[int, str]] = []
 
     def link_opened(self, peer: Origin, name: str) -> None:
         assert peer.node not in self.open
@@ -57,6 +58,9 @@ class Host:
 
     def refused_by_peer(self, code: str, words: str) -> None:
         self.refusals.append((code, words))
+
+    def stranger_met(self, node: int, words: str) -> None:
+        self.strangers.append((node, words))
 
 
 class Party:
@@ -216,6 +220,9 @@ def test_another_run_is_refused_on_both_sides_and_counted(loop_factory: LoopFact
         assert b"s".hex() * 8 in words
         assert two.mesh.dropped["run"] >= 1
         assert not one.host.opened
+        [(node, words)] = two.host.strangers  # however often it dials
+        assert node == 1
+        assert [each.words for each in two.mesh.strangers] == [words]
         await one.mesh.close()
         await two.mesh.close()
 
