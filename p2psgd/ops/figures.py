@@ -184,5 +184,6 @@ def _notes(state: str, finished: bool, status: Status, trainer: Status) -> tuple
             sentences.append(crash)
         if not sentences and state == "waiting for a trainer":
             sentences.append(state)
-    sentences += [printable(alarm) for alarm in status.get("alarms") or ()]
+    alarms = [printable(alarm) for alarm in status.get("alarms") or ()]
+    sentences += [alarm for alarm in alarms if not any(alarm in each for each in sentences)]
     return tuple(dict.fromkeys(sentences))
