@@ -81,8 +81,9 @@ SecondsOption = Annotated[
     float | None,
     typer.Option(
         min=1.0,
-        help="Train for so long instead; in a ring every node goes by its own clock, so that such a run, "
-        "other than one of --steps or epochs, is never the same twice.",
+        help="Train for so long instead, counted from the start of the run, in a ring from its first round. "
+        "Every node goes by its own clock, so that such a run, other than a ring's with --steps or epochs, "
+        "is never the same twice.",
     ),
 ]
 ModeOption = Annotated[

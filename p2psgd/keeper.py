@@ -173,6 +173,7 @@ class Keeper:
                 tail=effect.tail,
                 trainer=self._trainer,
                 written_at=time.time(),
+                rounds=effect.rounds,
             )
             async with self._store_free:
                 written = await asyncio.to_thread(self._store.write, checkpoint)

@@ -290,6 +290,9 @@ class NodeRun:
     def refused_by_peer(self, code: str, words: str) -> None:
         self.refusals.refused(code, words)
 
+    def stranger_met(self, node: int, words: str) -> None:
+        self._journal.events.write("refused", words, node)
+
     # -- what is shown
 
     def observe(self) -> Replication:

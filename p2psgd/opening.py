@@ -122,5 +122,6 @@ def _go_on(votes: Votes, names: Mapping[int, str], found: Found, journal: Journa
     when = datetime.fromtimestamp(checkpoint.written_at).astimezone().isoformat(" ", "seconds")
     journal.note("restored", f"goes on from a checkpoint of {when} and {since} since")
     rows, coordinates = checkpoint.rows, checkpoint.coordinates
-    restored = Restored(coordinates, rows, checkpoint.digest, list(checkpoint.tail), found.own)
+    fields = (coordinates, rows, checkpoint.digest, list(checkpoint.tail), found.own)
+    restored = Restored(*fields, checkpoint.rounds)
     return Opened(checkpoint.spec, found.store, coordinates, votes, names, restored, trainer, kept)

@@ -118,7 +118,8 @@ class Supervisor:
                 self._failed(last_line or f"the trainer ended with exit code {code}", ExitCode(code))
                 return
             how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-            words = f"the trainer crashed ({how}){': ' + last_line if last_line else ''}"
+            said = ": " if code > 0 else "; it said last: "  # whoever is killed does not say why
+            words = f"the trainer crashed ({how}){said + last_line if last_line else ''}"
             if self._progress() > before and (code < 0 or words != self.words):
                 crashes, delay_s = 0, FIRST_DELAY_S
             crashes += 1

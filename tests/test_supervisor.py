@@ -94,6 +94,17 @@ def test_a_trainer_that_only_crashes_is_given_up_with_its_last_words(
     run(loop_factory, scenario)
 
 
+def test_the_last_words_of_a_killed_trainer_are_not_told_as_its_reason(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        watched = Watched("import os; print('training', flush=True); os.kill(os.getpid(), 9)")
+        watched.supervisor.start()
+        await watched.until(lambda: watched.supervisor.restarts > 0)
+        assert watched.supervisor.words == "the trainer crashed (killed by signal 9); it said last: training"
+        await watched.supervisor.stop()
+
+    run(loop_factory, scenario)
+
+
 def test_what_a_person_must_mend_is_passed_on_at_once(loop_factory: LoopFactory) -> None:
     async def scenario() -> None:
         watched = Watched("import sys; print('p2psgd: no such recipe'); sys.exit(64)")

@@ -40,7 +40,7 @@ class Checkpoints:
         self._writing = {Origin(row.node, row.incarnation): row.sequence for row in rows}
         state.log.hold()
         tail = state.log.tail(self._saved_by_others)
-        self._parts.out.order(WriteCheckpoint(coordinates, rows, state.digest_of(rows), tail))
+        self._parts.out.order(WriteCheckpoint(coordinates, rows, state.digest_of(rows), tail, state.rounds))
 
     def _saved_by_others(self, origin: Origin) -> int:
         acks, others = self._parts.acks, self._parts.other_members

@@ -129,13 +129,14 @@ class WriteCheckpoint:
     """Write this state to disk and say CheckpointWritten.
 
     `coordinates` int32 (P,) is a copy that nobody changes until then; `rows` its frontier; `tail` the UPDATE
-    frames that not every member has in a checkpoint.
+    frames that not every member has in a checkpoint; `rounds` how many of a sparse ring were complete.
     """
 
     coordinates: NDArray[np.int32]
     rows: list[FrontierRow]
     digest: int
     tail: Tail
+    rounds: int = 0
 
 
 @dataclass(frozen=True, slots=True)

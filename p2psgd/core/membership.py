@@ -71,6 +71,7 @@ class Membership:
         self._here = {me.node: me.incarnation}  # the lives that were heard, and this one
         self._wishes = Wishes(timing)
         self._wish: View | None = None
+        self._held_up: tuple[View, Set[int]] | None = None  # a wish, and who would stay: too few to decide
         self._since: float | None = None  # it could be carried out, or was proposed last; None: it cannot be
         self._tries = 0
         self._effects: list[Effect] = []
@@ -181,7 +182,7 @@ class Membership:
             return f"the run is not founded: {here} of {self.founders} nodes are here, it takes {needed}"
         if wish is None:
             if self.me in view or self.stopping:
-                return ""
+                return "" if self._held_up is None else self._explain_held_up(*self._held_up)
             return f"a majority of view {view.number} is to admit it: {self._name_all(view.lives)}"
         what = f"view {wish.number} with {self._name_all(wish.lives)}"
         if self._since is None:
@@ -193,6 +194,15 @@ class Membership:
         answered = attempt.accepted if attempt.accepting else attempt.promised
         silent = self._voters() - answered
         return f"{what} is being decided, without an answer yet from: {self._name_all(silent)}"
+
+    def _explain_held_up(self, wish: View, staying: Set[int]) -> str:
+        out, away = self.view.lives.keys() - wish.lives.keys(), wish.lives.keys() - staying
+        total = len(wish.members)
+        return (
+            f"{self._name_all(out)} cannot be taken out yet: {total - len(away)} of {total} members would be "
+            f"left to decide anything, too few; start {self._name_all(away)} again, or remove "
+            f"{'it' if len(away) == 1 else 'them'} too"
+        )
 
     # what to propose, and when
 
@@ -216,6 +226,7 @@ class Membership:
     def _wanted(self, now: float) -> View | None:
         """The next view by the wishes of the moment; None if there is none, or none for this node to make."""
         view, here = self.view, self._here
+        self._held_up = None
         told = self._told.values()
         if self.stopping or (self._wishes.fulfilled(view, here) and not any(each.unwanted for each in told)):
             return None
@@ -230,6 +241,7 @@ class Membership:
         if wish is not None and self._is_quorum(self._links.keys() | {self.me.node}):
             staying = here.keys() - self._wishes.leaving
             if not wish.quorum(staying, self._two_nodes):
+                self._held_up = wish, staying
                 # They could never decide anything again: better that all stay whom no person wants out,
                 wish = self._wishes.next_view(view, here, evict=set(), ready=False, now=now)
                 if wish is not None and not wish.quorum(staying, self._two_nodes):
@@ -308,8 +320,11 @@ class Membership:
         self._since = None
         self.admitted_in = view.member_since(self.me)
         self._effects.append(Note("view", f"view {view.number}: {self._name_all(view.lives)}"))
+        told = {
+            node: each.unwanted for node, each in sorted(self._told.items()) if each.view == before.number
+        }
         self._effects += self._wishes.take_note(
-            before, view, linked=self._links.keys(), names=self._names, now=now
+            before, view, linked=self._links.keys(), told=told, names=self._names, now=now
         )
         news = pack_message(view.news())
         for node, peer in sorted(self._links.items()):

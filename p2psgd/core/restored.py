@@ -13,7 +13,8 @@ from p2psgd.wire.messages import FrontierRow
 @dataclass(frozen=True, slots=True)
 class Restored:
     """A checkpoint: coordinates int32 (P,) at the frontier `rows` with `digest`, and the UPDATE frames of its
-    `tail`; `own` are frames of this node's own updates since then, in order.
+    `tail`; `own` are frames of this node's own updates since then, in order. `rounds`: how many of a sparse
+    ring were complete then.
     """
 
     coordinates: NDArray[np.int32]
@@ -21,3 +22,4 @@ class Restored:
     digest: int
     tail: list[bytes]
     own: list[bytes]
+    rounds: int = 0

@@ -50,6 +50,7 @@ class State:
         self.frontier = Frontier()
         self.log = log
         self.sweeps: list[Sweep] = []
+        self.rounds = 0  # of a sparse ring: so many are complete; a dense one has them in its frontier
 
     def contribution(self, words: NDArray[np.uint32], step: int) -> int:
         """What an update adds to its origin's digest, and to that of the weights."""
@@ -137,6 +138,7 @@ class State:
         itself holds. The initial digest follows from it: the initial coordinates need not be known.
         """
         self.replace(restored.coordinates, restored.rows, restored.digest)
+        self.rounds = restored.rounds
         changes = sum(row.digest for row in restored.rows)
         self.lattice.initial_digest = (restored.digest - changes) % U64_MODULUS
         saved = {origin: self.frontier.sequence(origin) for origin in self.frontier}

@@ -7,7 +7,7 @@ would come and go without end. Every node keeps that time for itself: a view doe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
 from p2psgd.wire.messages import MEMBERS_MAX
 
+NAMED_MAX: Final = 3
 PAROLE_PER_PATIENCE: Final = 128  # an eviction longer ago than that no longer lengthens the back-off
 
 
@@ -88,13 +89,24 @@ class Wishes:
         return wish if wish.members else None
 
     def take_note(
-        self, before: View, view: View, *, linked: Set[int], names: Mapping[int, str], now: float
+        self,
+        before: View,
+        view: View,
+        *,
+        linked: Set[int],
+        told: Mapping[int, Collection[int]],
+        names: Mapping[int, str],
+        now: float,
     ) -> list[Note]:
-        """`view` was decided, and `before` known until now: say what changed, and drop what came true."""
+        """`view` was decided, and `before` known until now: say what changed, and drop what came true.
+        `told`: whom each linked node told that it wishes out.
+        """
         notes = []
         if before.number:
             gone = sorted(before.lives.keys() - view.lives.keys())
-            notes = [self._part(node, view, name_node(node, names), now) for node in gone]
+            for node in gone:
+                wishers = [name_node(each, names) for each, unwanted in told.items() if node in unwanted]
+                notes.append(self._part(node, view, name_node(node, names), wishers, now))
             for node, incarnation in view.members:
                 if before.lives.get(node) != incarnation:
                     words = f"{name_node(node, names)} was admitted by view {view.number}"
@@ -115,7 +127,7 @@ class Wishes:
         backoff_s = self._timing.backoff_s
         return {node for node, past in self._evictions.items() if now - past.at < backoff_s(past.times)}
 
-    def _part(self, node: int, view: View, name: str, now: float) -> Note:
+    def _part(self, node: int, view: View, name: str, wishers: list[str], now: float) -> Note:
         if node in view.forbidden:
             return Note("removed", f"{name} was removed for good by view {view.number}", node)
         if node in self._removals:
@@ -125,4 +137,6 @@ class Wishes:
         past = self._evictions.get(node)
         self._evictions[node] = _Eviction(1 if past is None else past.times + 1, now)
         why = self.unwanted.get(node, "another member wished it, or was asked to")
+        if node not in self.unwanted and wishers:
+            why = f"{', '.join(wishers[:NAMED_MAX])} wished it, whose events tell why"
         return Note("evicted", f"{name} was evicted by view {view.number}: {why}", node)

@@ -58,8 +58,8 @@ class TrainerState:
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
     """A node's state: `coordinates` int32 (P,) at the frontier `rows`, with `digest`; `tail` are UPDATE
-    frames. `origin` is the life that wrote it, `written_at` Unix time. `warning` says what of it could not be
-    read, empty if all was.
+    frames. `origin` is the life that wrote it, `written_at` Unix time; `rounds` of a sparse ring were
+    complete. `warning` says what of it could not be read, empty if all was.
     """
 
     spec: RunSpec
@@ -70,6 +70,7 @@ class Checkpoint:
     tail: Tail | list[bytes]
     trainer: TrainerState | None
     written_at: float
+    rounds: int = 0
     warning: str = ""
 
     @property
@@ -99,6 +100,7 @@ class Checkpoint:
                 trainer=None if trainer is None else _describe_trainer(trainer),
                 tail_bytes=self.tail_bytes,
                 written_at=self.written_at,
+                rounds=self.rounds,
             )
         except ValidationError as error:
             raise CheckpointError(f"this cannot be kept in a checkpoint: {_fault(error)}") from None
@@ -160,6 +162,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         tail=tail,
         trainer=trainer,
         written_at=meta.written_at,
+        rounds=meta.rounds,
         warning=f"its tail is damaged, {len(tail)} updates of it can be used: {fault}" if fault else "",
     )
     _check(found)

@@ -20,6 +20,7 @@ from p2psgd.core.run_spec import RunSpec, check_limits
 from p2psgd.wire.messages import ORIGINS_MAX, U64, FrontierRow
 from p2psgd.wire.messages import Sequence as SequenceNumber
 from p2psgd.wire.recording import TENSORS_MAX, Name, Shape
+from p2psgd.wire.ring import ROUND_MAX
 
 FORMAT: Final = 1
 TEXT_BYTES_MAX: Final = 1024 * 1024  # of the trainer's own words
@@ -84,7 +85,8 @@ class TrainerMeta(BaseModel):
 
 class CheckpointMeta(BaseModel):
     """Everything in a checkpoint but its arrays. `origin` is the life that wrote it; `rows` are the frontier
-    of its coordinates and `digest` their digest; `written_at` is Unix time.
+    of its coordinates and `digest` their digest; `written_at` is Unix time; `rounds` how many of a sparse
+    ring were complete, which stands there only if some were.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -104,6 +106,7 @@ class CheckpointMeta(BaseModel):
     trainer: TrainerMeta | None
     tail_bytes: Size
     written_at: Annotated[float, Field(ge=0, lt=2**37)]  # until the year 6325
+    rounds: Annotated[int, Field(ge=0, le=ROUND_MAX)] = 0
 
     @model_validator(mode="after")
     def _consistent(self) -> CheckpointMeta:
@@ -165,7 +168,7 @@ class CheckpointMeta(BaseModel):
     def pack(self, sha256: str) -> bytes:
         """The file up to its first tensor: a safetensors header, its length a multiple of 8."""
         header: dict[str, object] = {
-            "__metadata__": {"sha256": sha256, "p2psgd": self.model_dump_json()},
+            "__metadata__": {"sha256": sha256, "p2psgd": self.model_dump_json(exclude_defaults=True)},
         }
         start = 0
         for part in self.parts:

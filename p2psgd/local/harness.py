@@ -110,6 +110,8 @@ class LocalRun:
         troubles += [lost_sentence(report)] if self._watch.lost else []
         if not (proof or troubles):
             troubles.append("no node knew a run: nothing was trained")
+        elif not any(node["steps"] for node in report["per_node"]):
+            troubles += self._why_nothing_was_trained()
         for sentence in troubles:
             _print(self._console, f"failed: {sentence}", style="red")
         return ExitCode.OK if report["replicas_identical"] and not troubles else ExitCode.FAILED
@@ -170,6 +172,15 @@ class LocalRun:
             except P2psgdError as error:
                 return [str(error)]
         return []
+
+    def _why_nothing_was_trained(self) -> list[str]:
+        """Where the built-in trainer has not come to its first mini-batch, unasked."""
+        if self._plan.recipe is None or self._interruption.requested:
+            return []
+        words = "no node has trained a mini-batch"
+        if self._plan.seconds is not None:
+            words += f": the {self._plan.seconds:g} s of --seconds were over before the first; give more"
+        return [words]
 
     def _look_at_recording(self, recording: Mapping[str, Any] | None) -> Recorded:
         """What the first node has left of the recording; known only once its daemon has stopped."""

@@ -9,22 +9,25 @@ from p2psgd.ops import numerals
 from p2psgd.ops.compression_text import bits_of, fraction
 from p2psgd.ops.status_text import recording_words
 from p2psgd.ops.step_split import steps_words
+from p2psgd.wire.mode import parse_mode
 
 Report = Mapping[str, Any]
 
 COLUMNS = ("node", "mini-batches", "samples", "samples/s", "out", "in", "sent", "received", "loss")
 WIDTHS = (8, 12, 10, 10, 8, 8, 9, 9, 6)
+OF_UPDATES = ("out", "in")
 
 
 def summary_text(report: Report) -> str:
     """Return the summary as lines of text."""
     trained = f"recipe {report['recipe']}" if report["recipe"] else "their own trainer"
     model = f" ({report['weights']:,} weights, {report['mode']} mode)" if report["mode"] else ""
+    dense = parse_mode(report["mode"]).dense if report["mode"] else False
     nodes, wall_time = numerals.counted(report["nodes"], "node"), numerals.duration(report["wall_s"])
     lines = [
         f"{nodes} trained {trained}{model} in {wall_time}",
-        _row(COLUMNS),
-        *(_row(_figures(node)) for node in report["per_node"]),
+        _row(COLUMNS, dense=dense),
+        *(_row(_figures(node), dense=dense) for node in report["per_node"]),
         *_notes(report),
         f"replicas       {replicas_sentence(report)}",
     ]
@@ -80,9 +83,15 @@ def lost_sentence(report: Report) -> str:
     return f"{numerals.listed(lost)}; {rest}"
 
 
-def _row(cells: Sequence[str]) -> str:
-    """Align the cells under the headings; fits 80 columns with counts of up to seven digits."""
-    first, *others = zip(cells, WIDTHS, strict=True)
+def _row(cells: Sequence[str], *, dense: bool) -> str:
+    """Align the cells under the headings; fits 80 columns with counts of up to seven digits. In a dense ring
+    there are no updates to count.
+    """
+    first, *others = (
+        (cell, width)
+        for heading, cell, width in zip(COLUMNS, cells, WIDTHS, strict=True)
+        if not (dense and heading in OF_UPDATES)
+    )
     return f"{first[0]:<{first[1]}}" + "".join(f"{cell:>{width}}" for cell, width in others)
 
 

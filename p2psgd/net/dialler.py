@@ -32,6 +32,7 @@ class Dialler:
         self.words = ""
         self.since = now()
         self.ourselves = False
+        self.answered = False  # some node has
         self._patience_s = patience_s
         self._now = now
         self._dial = dial
@@ -57,13 +58,13 @@ class Dialler:
             delay_s = min(2 * delay_s, self._patience_s)
 
 
-def describe_failure(error: BaseException, timeout_s: float) -> str:
-    """Why a dial failed, that was given so long, in a person's words."""
+def describe_failure(error: BaseException, timeout_s: float, *, before: bool) -> str:
+    """Why a dial failed, that was given so long, in a person's words; `before`: a node has answered there."""
     match error:
         case TimeoutError():
             return f"no answer within {timeout_s:.0f} s: is a firewall in between?"
         case ConnectionRefusedError():
-            return "connection refused: no node listens there yet"
+            return f"connection refused: no node listens there {'any more' if before else 'yet'}"
         case socket.gaierror():
             return "the name does not resolve"
         case OSError() if error.strerror:

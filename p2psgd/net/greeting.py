@@ -59,17 +59,21 @@ def check_greeting(ours: Hello, theirs: Hello, newest_incarnation: int) -> None:
 
 
 def describe_difference(ours: Hello, theirs: Hello) -> str:
-    """One sentence with both fingerprints, and whatever is known to differ; theirs first."""
-    fields = ("weights", "quantum_log2", "mode", "label")
+    """One sentence with both fingerprints, whatever is known to differ, and what to do; theirs first."""
+    fields = ("weights", "quantum_log2", "label")
     differing = [
         f"{name} {getattr(theirs, name)} and {getattr(ours, name)}"
         for name in fields
         if getattr(theirs, name) != getattr(ours, name)
     ]
+    advice = "start all nodes with the same recipe or script"
+    if theirs.mode != ours.mode:
+        differing.insert(0, f"{theirs.name} in mode {theirs.mode}, {ours.name} in mode {ours.mode}")
+        advice += ", and the same mode, payload and order"
     what = "; ".join(differing) or "the tensors' shapes, the initial weights (seed) or two_nodes differ"
     return (
-        f"{theirs.name} and {ours.name} train different runs: fingerprints {theirs.run.hex()[:16]} and "
-        f"{ours.run.hex()[:16]} ({what}); start all nodes with the same recipe or script"
+        f"{theirs.name} and {ours.name} train different runs: {what}; {advice} (fingerprints "
+        f"{theirs.run.hex()[:16]} and {ours.run.hex()[:16]})"
     )
 
 

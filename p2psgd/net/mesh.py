@@ -22,6 +22,7 @@ from p2psgd.net.connection import Connection
 from p2psgd.net.dialler import Dialler, describe_failure
 from p2psgd.net.greeting import check_greeting, newer_stays
 from p2psgd.net.listening import BACKLOG
+from p2psgd.net.strangers import Strangers
 from p2psgd.tasks import raise_failure
 from p2psgd.wire.frames import Body, FrameType, link_limits
 from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
@@ -46,6 +47,7 @@ class MeshHost(Protocol):
     def link_drained(self, peer: Origin) -> None: ...
     def frame_received(self, peer: Origin, frame_type: FrameType, body: Body) -> None: ...
     def refused_by_peer(self, code: str, words: str) -> None: ...
+    def stranger_met(self, node: int, words: str) -> None: ...  # of another run; said once
 
 
 @dataclass(slots=True)
@@ -93,11 +95,15 @@ class Mesh:
     news: dict[int, PeerNews] = field(default_factory=dict)
     diallers: list[Dialler] = field(default_factory=list)
     dropped: collections.Counter[str] = field(default_factory=collections.Counter)
+    strangers: Strangers = field(init=False)
     _greetings: dict[Connection, _Greeting] = field(default_factory=dict)
     _by_connection: dict[Connection, Link] = field(default_factory=dict)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _server: asyncio.Server | None = None
     _closing: bool = False
+
+    def __post_init__(self) -> None:
+        self.strangers = Strangers(self.host.stranger_met)
 
     async def start(self, listening: socket.socket, peers: tuple[Address, ...]) -> None:
         """Accept on a bound socket and dial every peer."""
@@ -260,7 +266,7 @@ class Mesh:
                     lambda: self._connection(dialled=True), address.host, address.port
                 )
         except (OSError, TimeoutError, UnicodeError) as error:
-            dialler.words = describe_failure(error, GREETING_TIMEOUT_S)
+            dialler.words = describe_failure(error, GREETING_TIMEOUT_S, before=dialler.answered)
             return
         greeting = self._await_greeting(connection, dialler=dialler)
         connection.send(pack_message(self.greeting))
@@ -277,6 +283,8 @@ class Mesh:
             if theirs.node not in self.links and len(self.links) >= LINKS_MAX:
                 raise PeerError("links", f"this node has {LINKS_MAX} links already")
         except PeerError as error:
+            if error.reason == "run":
+                self.strangers.refused(theirs, str(error), self.now())
             if greeting.dialler is not None:
                 self._note_refusal(greeting.dialler, theirs.node, error.reason, str(error))
             raise
@@ -316,10 +324,12 @@ class Mesh:
         link = Link(peer, theirs.name, connection, self.now(), asyncio.get_running_loop().create_future())
         self.links[theirs.node] = link
         self._by_connection[connection] = link
+        self.strangers.linked(theirs.node)
         news = self.news.setdefault(theirs.node, PeerNews(theirs.name, connection.address, self.now()))
         news.name, news.incarnation, news.since, news.words = theirs.name, theirs.incarnation, self.now(), ""
         if greeting.dialler is not None:
             greeting.dialler.node, greeting.dialler.words = theirs.node, ""
+            greeting.dialler.answered = True
             news.address = str(greeting.dialler.address)
         if again:
             self.host.link_replaced(peer, theirs.name)
@@ -339,7 +349,7 @@ class Mesh:
         self._forget(connection, message.words)
 
     def _note_refusal(self, dialler: Dialler, node: int, code: str, words: str) -> None:
-        dialler.words = words
+        dialler.words, dialler.answered = words, True
         if code == "self" and node == self.greeting.node:
             dialler.ourselves = True
             log.info("%s is this node itself, skipped", dialler.address)

@@ -78,6 +78,7 @@ class NodeFigures:
     indices_sent: int
     update_bytes: int
     ring_round: int | None  # the last complete one; None: not in ring mode
+    dense: bool  # whole gradients go around: there are no updates to count
     peers: tuple[PeerFigures, ...]
 
     @property
@@ -112,6 +113,7 @@ def node_figures(status: Status) -> NodeFigures:
         indices_sent=whole(updates, "indices_sent"),
         update_bytes=whole(updates, "bytes"),
         ring_round=whole(ring, "round") if ring else None,
+        dense=str(ring.get("payload", "")).startswith("dense"),
         peers=tuple(_peer(peer) for peer in status.get("peers") or ()),
     )
 
@@ -177,10 +179,11 @@ def _notes(state: str, finished: bool, status: Status, trainer: Status) -> tuple
         return (state,)
     if not finished:
         sentences += [printable(part["waits"]) for part in (status, trainer) if part.get("waits")]
-        sentences += (
-            [printable(trainer["crash"])] if trainer.get("crash") and not trainer.get("attached") else []
-        )
+        crash = printable(trainer.get("crash") or "")
+        if crash and not trainer.get("attached") and not any(crash in each for each in sentences):
+            sentences.append(crash)
         if not sentences and state == "waiting for a trainer":
             sentences.append(state)
-    sentences += [printable(alarm) for alarm in status.get("alarms") or ()]
+    alarms = [printable(alarm) for alarm in status.get("alarms") or ()]
+    sentences += [alarm for alarm in alarms if not any(alarm in each for each in sentences)]
     return tuple(dict.fromkeys(sentences))

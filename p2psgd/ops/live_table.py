@@ -39,7 +39,9 @@ HEADINGS = (
     ("compression", "compr"),
     ("lag", "lag"),
 )
-RING_HEADINGS = (*HEADINGS[:-1], ("round", "round"))  # in a round nobody is ahead of anybody
+ROUND = ("round", "round")
+RING_HEADINGS = (*HEADINGS[:-1], ROUND)  # in a round nobody is ahead of anybody
+DENSE_HEADINGS = (*HEADINGS[:6], ROUND)  # and where whole gradients go around there are no updates
 
 
 def live_table(statuses: Sequence[Status], *, title: str, width: int) -> RenderableType:
@@ -53,17 +55,18 @@ def live_table(statuses: Sequence[Status], *, title: str, width: int) -> Rendera
     vector = not ring and 1 < len(nodes) <= (LAG_VECTOR_NODES_WIDE if wide else LAG_VECTOR_NODES)
     padding = (0, 2 if wide else 1, 0, 0)
     table = Table(box=None, pad_edge=False, padding=padding)
-    for place, headings in enumerate(HEADINGS if not ring else RING_HEADINGS):
+    dense = any(node.dense for node in nodes)
+    shown = DENSE_HEADINGS if dense else RING_HEADINGS if ring else HEADINGS
+    for place, headings in enumerate(shown):
         table.add_column(headings[0 if wide else 1], justify="left" if place < 2 else "right", no_wrap=True)
     for node in nodes:
         lag = _lag_vector(node, nodes) if vector else _lag_most(node, nodes)
         if ring:
             lag = (numerals.grouped if wide else numerals.short)(node.ring_round)
-        table.add_row(
-            Text(node.node), Text(node.state, style=_style(node)), *map(Text, _figures(node, wide)), Text(lag)
-        )
+        figures = _figures(node, wide)[: len(shown) - 3]  # between node, state and the last column
+        table.add_row(Text(node.node), Text(node.state, style=_style(node)), *map(Text, [*figures, lag]))
     notes = [Text(note, style="red" if LOST in note else "yellow") for note in shared_notes(nodes)]
-    legend = Text(_legend(wide=wide, vector=vector, ring=bool(ring)), style="dim")
+    legend = Text(_legend(wide=wide, vector=vector, ring=bool(ring), dense=dense), style="dim")
     around = [Text(ring, style="bold")] if ring else []
     return Group(Text(title, style="bold"), table, *around, *notes, legend)
 
@@ -111,13 +114,15 @@ def _brief(lag: int | None) -> str:
     return str(lag) if lag < 1_000 else f"{lag // 1_000}k"
 
 
-def _legend(*, wide: bool, vector: bool, ring: bool) -> str:
+def _legend(*, wide: bool, vector: bool, ring: bool, dense: bool) -> str:
     batch = "" if wide else "batch: mini-batches trained; smp/s: samples a second; "
     names = (
         ("updates in", "updates out", "bits/index", "compression") if wide else ("in", "out", "bits", "compr")
     )
     who = "each peer, in the order of the rows," if vector else "the slowest peer"
     lag = "round: the last that is complete" if ring else f"lag: own updates that {who} has not acknowledged"
+    if dense:
+        return f"{batch}{lag}"
     return (
         f"{batch}{names[0]}: updates applied from peers; {names[1]}: own updates, each goes to every peer; "
         f"{names[2]}: bits sent per changed weight, headers included; "

@@ -129,6 +129,8 @@ def _missing(view: Status) -> str:
         return printable(view["waits"])
     total = whole(view, "members_total")
     linked = sum(bool(member.get("linked")) for member in view.get("members") or ())
+    if linked > total // 2:
+        return "it is being decided"
     return f"{linked} of {numerals.counted(total, 'member')} are linked, {total // 2 + 1} are needed"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from p2psgd.ops import numerals
-from p2psgd.ops.figures import Status, number, printable, section, whole
+from p2psgd.ops.figures import Status, node_figures, number, printable, section, whole
 
 HELD_BACK = 0.75  # of the log: from here on it is trimmed, so what is left has a reason
 RARE = (  # counters worth a word when they are not 0
@@ -27,7 +27,7 @@ def replication_lines(status: Status) -> list[tuple[str, str]]:
     return [
         *_ready(status),
         *_view(section(status, "view")),
-        *_members(section(status, "view")),
+        *_members(section(status, "view"), dense=node_figures(status).dense),
         *_stall(section(status, "stall")),
         *_holders(section(status, "log")),
         *_checkpoint(section(status, "checkpoint")),
@@ -72,7 +72,7 @@ def _view(view: Status) -> Iterator[tuple[str, str]]:
         yield "view", printable(view["waits"])
 
 
-def _members(view: Status) -> Iterator[tuple[str, str]]:
+def _members(view: Status, *, dense: bool) -> Iterator[tuple[str, str]]:
     listed = view.get("members") or ()
     for member in listed:
         if member.get("own"):
@@ -82,7 +82,7 @@ def _members(view: Status) -> Iterator[tuple[str, str]]:
             ("ready" if member.get("ready") else "not ready") if member.get("linked") else "not linked",
             "never heard" if heard_s is None else f"heard of {numerals.duration(heard_s)} ago",
         ]
-        if member.get("lag") is not None:
+        if member.get("lag") is not None and not dense:
             facts.append(f"lacks {numerals.counted(whole(member, 'lag'), 'update')} of ours")
         name, node = printable(member.get("node", "?")), printable(member["id"])
         yield "member", f"{node if name == node else f'{name} ({node})'}: {', '.join(facts)}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from p2psgd.core.node_id import name_node
 from p2psgd.core.replica import Replica
+from p2psgd.ops.ring_text import WAIT_SAID_S
 from p2psgd.wire.mode import parse_mode
 
 NAMED_MAX: Final = 128  # members listed one by one: a status must fit into one datagram
@@ -42,3 +44,12 @@ def describe_ring(replica: Replica | None, now: float) -> dict[str, Any] | None:
             for row in state.links[:NAMED_MAX]
         ],
     }
+
+
+def stands_still(ring: Mapping[str, Any] | None) -> bool:
+    """Whether a trainer that takes part in this ring has had nothing to do for a while: it waits for others,
+    and not they for it.
+    """
+    if ring is None or not ring["active"] or not ring["waiting_for"] or ring["since_s"] < WAIT_SAID_S:
+        return False
+    return bool(ring["contributed"] or not ring["running"])

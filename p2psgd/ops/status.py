@@ -15,10 +15,11 @@ from p2psgd.core.replica import Replica
 from p2psgd.identity import Identity
 from p2psgd.net.mesh import Mesh
 from p2psgd.ops.replication import Replication, describe_replication
-from p2psgd.ops.ring_status import describe_ring
+from p2psgd.ops.ring_status import describe_ring, stands_still
 
 ROWS_MAX: Final = 128  # peers and origins listed one by one: a status must fit into one datagram,
 ERROR_MAX: Final = 300  # and so must what peers say of themselves, in characters
+TRAINING: Final = "training"
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ def describe_node(
 ) -> dict[str, Any]:
     """The status of one node; JSON-ready."""
     peers = [] if mesh is None else _describe_peers(replica, mesh, vitals)
+    ring = describe_ring(replica, vitals.now)
+    waits = vitals.state == TRAINING and stands_still(ring)
     return {
         "node": identity.name,
         "id": f"{identity.origin.node:016x}",
@@ -52,13 +55,13 @@ def describe_node(
         "pid": os.getpid(),
         "version": version("p2psgd"),
         "uptime_s": round(vitals.now - vitals.started, 1),
-        "state": vitals.state,
+        "state": "waiting for the ring" if waits else vitals.state,
         "waits": _waits(vitals, peers),
         "listen": vitals.listen,
         "plaintext": True,
         **_describe_replica(replica),
         **({} if vitals.replication is None else describe_replication(vitals.replication)),
-        "ring": describe_ring(replica, vitals.now),
+        "ring": ring,
         "events": vitals.events,
         "bytes": {
             "sent": 0 if mesh is None else mesh.bytes_sent,
@@ -70,6 +73,7 @@ def describe_node(
         "peers_total": len(peers),
         **vitals.accounts,
         "dropped": {} if mesh is None else dict(mesh.dropped),
+        "strangers": [] if mesh is None else _describe_strangers(mesh, vitals.now),
         "alarms": vitals.alarms,
     }
 
@@ -164,6 +168,19 @@ def _describe_peers(replica: Replica | None, mesh: Mesh, vitals: Vitals) -> list
                 }
             )
     return rows
+
+
+def _describe_strangers(mesh: Mesh, now: float) -> list[dict[str, Any]]:
+    """Nodes of other runs that were refused, and how long ago."""
+    return [
+        {
+            "node": each.name,
+            "id": f"{each.node:016x}",
+            "since_s": round(now - each.at, 1),
+            "words": each.words[:ERROR_MAX],
+        }
+        for each in mesh.strangers
+    ]
 
 
 def _waits(vitals: Vitals, peers: list[dict[str, Any]]) -> str:

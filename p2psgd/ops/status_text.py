@@ -40,11 +40,12 @@ def render_status(status: Status) -> str:
         *(line for label, text in ring_lines(status) for line in _line(label, text)),
         *_line("updates", _updates(status, node)),
         *_line("traffic", _traffic(status)),
-        *_line("log", log_words(section(status, "log"))),
+        *_line("log", "" if node.dense else log_words(section(status, "log"))),
         *(line for label, text in replication_lines(status) for line in _line(label, text)),
         *_line("recording", recording_words(section(status, "recording"))),
         *_line("replica", _replica(status)),
         *_line("dropped", _dropped(status)),
+        *(line for text in _refused(status) for line in _line("refused", text)),
         *_peers(node),
     ]
     return "\n".join(lines)
@@ -111,6 +112,8 @@ def _steps(status: Status) -> str:
 
 
 def _updates(status: Status, node: NodeFigures) -> str:
+    if node.dense:
+        return ""
     updates = section(status, "updates")
     facts = [
         f"{numerals.grouped(node.updates_sent)} sent",
@@ -160,17 +163,26 @@ def _dropped(status: Status) -> str:
     return ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items()) if count)
 
 
+def _refused(status: Status) -> list[str]:
+    """Which nodes of other runs were, when, and how they differ."""
+    return [
+        f"{numerals.duration(number(each, 'since_s'))} ago: {printable(each.get('words', '?'))}"
+        for each in status.get("strangers") or ()
+    ]
+
+
 def _peers(node: NodeFigures) -> list[str]:
     if not node.peers:
         return _line("peers", "none")
-    return [line for peer in node.peers for line in _line("peer", _peer(peer))]
+    return [line for peer in node.peers for line in _line("peer", _peer(peer, dense=node.dense))]
 
 
-def _peer(peer: PeerFigures) -> str:
+def _peer(peer: PeerFigures, *, dense: bool) -> str:
     address = f" at {peer.address}" if peer.address not in ("", peer.node) else ""
     since = f" for {numerals.duration(peer.since_s)}" if peer.since_s is not None else ""
     facts = [f"{peer.node}{address}: {peer.state}{since}"]
-    facts += [f"lacks {numerals.counted(peer.lag, 'update')} of ours"] if peer.lag is not None else []
+    if peer.lag is not None and not dense:
+        facts.append(f"lacks {numerals.counted(peer.lag, 'update')} of ours")
     if peer.bytes_sent or peer.bytes_received:
         facts.append(f"{numerals.size(peer.bytes_sent)} sent, {numerals.size(peer.bytes_received)} received")
     facts += [peer.error] if peer.error else []

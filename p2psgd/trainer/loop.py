@@ -86,6 +86,8 @@ def train(
         )
         training = _make_training(recipe, dataset, link, (share, steps, seconds), met)
         training.run()
+        if seconds is not None and not link.mini_batches and not interruption.wanted:
+            print(f"p2psgd train: the {seconds:g} s were over before the first mini-batch", file=sys.stderr)
         link.close(finished=not interruption.wanted)
 
 

@@ -12,6 +12,7 @@ import difflib
 import hashlib
 import json
 import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -208,14 +209,14 @@ def load_recipe(name_or_path: str | Path, told: Told = NOTHING_TOLD) -> Recipe:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         _refuse(f"recipe {path} is not valid TOML: {error}")
     _tell_run(keys, told.given)
-    recipe = parse_recipe(keys, where=f"recipe {path.name}")
+    recipe = parse_recipe(keys, where=f"recipe {path.name}", told=told)
     if recipe.data in BUILT_IN_DATA:
         return recipe
     return recipe.model_copy(update={"data": str(path.parent.absolute() / Path(recipe.data).expanduser())})
 
 
-def parse_recipe(keys: dict[str, Any], *, where: str) -> Recipe:
-    """Make a recipe of keys and values; `where` begins the sentence of a UsageError."""
+def parse_recipe(keys: dict[str, Any], *, where: str, told: Told = NOTHING_TOLD) -> Recipe:
+    """Make a recipe of keys and values, `told` among them; `where` begins the sentence of a UsageError."""
     fields = Recipe.model_fields
     for table in ("tau_of", "density_of", "run"):
         below = keys.get(table)
@@ -237,7 +238,7 @@ def parse_recipe(keys: dict[str, Any], *, where: str) -> Recipe:
         if key not in keys:
             _refuse(f"{where}: the key {key!r} is missing; it is {wanted}")
         _refuse(f"{where}: {key} = {_written(keys[key])} is refused: it must be {wanted}")
-    _check_ring(recipe.run, where)
+    _check_ring(recipe.run, where, told.given)
     _check_step(recipe, where)
     return recipe
 
@@ -252,11 +253,16 @@ def _tell_run(keys: dict[str, Any], told: dict[str, str]) -> None:
     keys["run"] = run | told
 
 
-def _check_ring(run: RunTable, where: str) -> None:
+def _check_ring(run: RunTable, where: str, told: Mapping[str, str]) -> None:
     """Refuse what only a ring has in a run that is none."""
     for key in RING_KEYS:
         value = getattr(run, key)
         if value is not None and run.mode != "ring":
+            if key in told:
+                _refuse(
+                    f'--{key} {value} is for a ring, and the mode is "{run.mode}": '
+                    f"give --mode ring too, or leave --{key} out"
+                )
             _refuse(
                 f'{where}: {key} = "{value}" is for a ring, and the mode is "{run.mode}": '
                 f'give mode = "ring" too (--mode ring), or leave {key} out'

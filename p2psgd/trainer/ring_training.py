@@ -46,12 +46,16 @@ class RingLink(TrainingLink, Protocol):
 
 
 class RingTraining(RecipeTraining[RoundPlan, RingLink]):
-    """Round after round."""
+    """Round after round. Time counts from the first: how long the nodes took to be all there is no part of
+    it.
+    """
 
     def run(self) -> None:
         """Train until the last round, or the daemon or a signal asks for the end."""
         with self._times.outside_steps("wait for the ring"):
             self._wait()
+            if self._link.round == 1:
+                self._begin = self._clock()
             self._receive()
         while not self._ended():
             positions = self._plan.positions(self._link.round)

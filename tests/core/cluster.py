@@ -237,7 +237,8 @@ class Cluster:
         saved = self.checkpoints[number]
         if saved is None:
             return None
-        return Restored(saved.coordinates.copy(), saved.rows, saved.digest, list(saved.tail), [])
+        tail = list(saved.tail)
+        return Restored(saved.coordinates.copy(), saved.rows, saved.digest, tail, [], saved.rounds)
 
     def deliver(self, source: int, target: int) -> bool:
         """Pass one frame on; False if there is none."""

@@ -141,6 +141,9 @@ def test_whom_ready_members_wish_to_evict_a_member_takes_out_that_reaches_a_majo
     assembly = between_two_that_wish_an_eviction(ready=True)
     assembly.settle(3 * PATIENCE_S)
     assert_all_know(assembly, 2, {1, 2, 3})
+    one, two = (assembly.nodes[node].notes[-1].words for node in (1, 2))
+    assert two.endswith("was evicted by view 2: gone")
+    assert one.endswith(f"was evicted by view 2: {2:016x}, {3:016x} wished it, whose events tell why")
 
 
 def test_the_wish_of_a_member_that_is_not_ready_is_nobodys() -> None:
@@ -185,7 +188,7 @@ def test_who_is_linked_and_silent_is_not_counted_on() -> None:
     life = assembly.life(1)
     assembly.now += 2 * PATIENCE_S
     life.wish_eviction(3, "it is slow", assembly.now)
-    assert life.explain() == ""  # 1 and 2 alone could decide nothing more if 2 is dead
+    assert "cannot be taken out yet" in life.explain()  # 1 and 2 alone could decide nothing if 2 is dead
     life.hear_status(Origin(2, 1), view=1, ready=True, unwanted=(), now=assembly.now)
     assembly.now += PATIENCE_S
     life.pass_time(assembly.now, ready=True, stopping=False)
@@ -209,6 +212,11 @@ def test_a_person_has_nobody_removed_without_whom_the_others_could_decide_nothin
     assembly.life(3).remove(1, forbid=False)
     assembly.settle(3 * PATIENCE_S)
     assert_all_know(assembly, 1, {1, 2, 3})
+    one, two = (f"{node:016x}" for node in (1, 2))
+    assert assembly.life(3).explain() == (
+        f"{one} cannot be taken out yet: 1 of 2 members would be left to decide anything, too few; "
+        f"start {two} again, or remove it too"
+    )
     assembly.connect(2, 3)
     assembly.settle(0.5)
     assert 1 not in assembly.life(2).view.lives

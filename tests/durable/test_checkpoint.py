@@ -44,6 +44,17 @@ def test_what_is_written_comes_back(path: Path, updates: int, trainer: bool) -> 
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
+def test_rounds_are_kept_and_stand_there_only_if_there_are_some(path: Path) -> None:
+    state = dataclasses.replace(checkpoint(), rounds=7)
+    write_checkpoint(path, state)
+    found = read_checkpoint(path)
+    assert_same(found, state)
+    assert found.rounds == 7
+    write_checkpoint(path, dataclasses.replace(state, rounds=0))
+    assert b"rounds" not in path.read_bytes()  # so that what was written before there was this field is read
+    assert read_checkpoint(path).rounds == 0
+
+
 def test_any_safetensors_reader_finds_the_tensors(path: Path) -> None:
     state = checkpoint()
     assert state.trainer is not None

@@ -158,7 +158,7 @@ def test_the_trainers_get_the_mode_and_the_first_one_the_trace(tmp_path: Path) -
         (1, {"told": Told("ring")}, "a ring needs two nodes, and this run has one: give -n 2 or more"),
         (2, {"told": Told("ring"), "overlap": False}, "--no-overlap is for a dense ring"),
         (2, {"overlap": False}, "--no-overlap is for a dense ring"),
-        (2, {"told": Told(payload="dense")}, 'payload = "dense" is for a ring'),
+        (2, {"told": Told(payload="dense")}, '--payload dense is for a ring, and the mode is "async": give'),
         (2, {"told": Told("ring"), "trainer": "own"}, "--trace are for the built-in trainer: leave them out"),
         (2, {"trace": Path("trace.json"), "trainer": "own"}, "are for the built-in trainer"),
         (2, {"trace": Path("/")}, "the trace cannot be written to /: it is a directory"),

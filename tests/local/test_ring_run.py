@@ -91,6 +91,12 @@ def test_two_runs_end_with_the_same_bits_also_if_a_node_stops_for_half_of_patien
         assert report["per_node"][1]["bytes_sent_per_round"] > 0
 
 
+def test_time_counts_from_the_first_round(start: Start) -> None:
+    run = start("sparse", 2, "--seconds", "1")  # less than the nodes take to start
+    assert run.ends() == ExitCode.OK, run.output
+    assert run.report()["rounds"] > 0
+
+
 def one_node(batch: int, rounds: int) -> Vector:
     """What plain numpy makes of the digits in so many steps of so many samples."""
     recipe = load_recipe("digits", Told("ring", "dense")).model_copy(update={"batch": batch})

@@ -29,6 +29,7 @@ class Host:
         self.frames: list[tuple[Origin, FrameType, bytes]] = []
         self.drained = 0
         self.refusals: list[tuple[str, str]] = []
+        self.strangers: list[tuple[int, str]] = []
 
     def link_opened(self, peer: Origin, name: str) -> None:
         assert peer.node not in self.open
@@ -51,6 +52,9 @@ class Host:
 
     def refused_by_peer(self, code: str, words: str) -> None:
         self.refusals.append((code, words))
+
+    def stranger_met(self, node: int, words: str) -> None:
+        self.strangers.append((node, words))
 
 
 class Party:

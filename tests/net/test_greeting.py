@@ -43,6 +43,11 @@ def test_two_nodes_of_one_run_may_be_linked() -> None:
         ({"name": f"{1:016x}"}, "name", "the form of a node's id"),
         ({"run": b"b" * 32}, "run", "seed"),
         ({"run": b"b" * 32, "weights": 99}, "run", "weights 99 and 100"),
+        (
+            {"run": b"b" * 32, "mode": "ring-dense"},
+            "run",
+            "there in mode ring-dense, here in mode async; .*the same mode, payload and order",
+        ),
     ],
 )
 def test_who_may_not_be_linked_is_told_why(changes: dict[str, object], reason: str, words: str) -> None:

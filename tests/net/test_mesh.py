@@ -115,6 +115,9 @@ def test_another_run_is_refused_on_both_sides_and_counted(loop_factory: LoopFact
         assert b"s".hex() * 8 in words
         assert two.mesh.dropped["run"] >= 1
         assert not one.host.opened
+        [(node, words)] = two.host.strangers  # however often it dials
+        assert node == 1
+        assert [each.words for each in two.mesh.strangers] == [words]
         await one.mesh.close()
         await two.mesh.close()
 

@@ -117,5 +117,6 @@ def status(node: str = "node-0", **changes: Any) -> dict[str, Any]:
         "trainer": trainer(),
         "peers": [peer("node-1")],
         "dropped": {},
+        "strangers": [],
         "alarms": [],
     } | changes

@@ -73,3 +73,10 @@ def test_nothing_that_a_peer_wrote_reaches_the_terminal_raw() -> None:
     assert printable("a\x1b[2Jb\nc\u202e") == "a\\x1b[2Jb\\nc\\u202e"
     hostile = status(peers=[{"node": "\x1b]0;title\x07", "state": "connected"}])
     assert node_figures(hostile).peers[0].node == "\\x1b]0;title\\x07"
+
+
+def test_a_crash_that_a_wait_tells_of_is_told_once() -> None:
+    crash = "the trainer crashed (exit code 1): ValueError: no"
+    crashed = trainer(crash=crash, attached=False)
+    waits = f"the trainer is starting; {crash}"
+    assert node_figures(status(waits=waits, trainer=crashed)).notes == (waits,)

@@ -102,3 +102,16 @@ def test_in_a_ring_the_round_stands_in_the_place_of_the_lag(width: int) -> None:
     )
     assert "lag" not in text
     assert "round: the last that is complete" in text
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_dense_ring_shows_no_figures_of_updates(width: int) -> None:
+    statuses = [status(name, ring=ring(payload="dense-float16")) for name in NAMES[:3]]
+    lines = draw([*statuses, {"node": "node-3"}], width)
+    headings = lines[1].replace("mini-batch", "batch").replace("samples/s", "smp/s").split()
+    assert headings == ["node", "state", "batch", "epoch", "smp/s", "loss", "round"]
+    assert [cell.replace(",", "") for cell in row(lines, "node-0")] == (
+        ["node-0", "training", "1000", "1.23", "6543", "2.346", "1234"]
+    )
+    assert row(lines, "node-3") == ["node-3", "starting", "0", "-", "-", "-", "-"]
+    assert "update" not in " ".join(lines)

@@ -89,3 +89,16 @@ def test_a_ring_and_the_parts_of_a_step_have_lines_of_their_own() -> None:
         line(text, "ring")
         == "ring        sparse, round 1,234 is complete, attempt 2 of this view is under way"
     )
+
+
+def test_a_dense_ring_has_no_updates_to_tell_of() -> None:
+    text = render_status(status(ring=ring(payload="dense")))
+    assert not [label for label in ("updates ", "log ") if f"\n{label}" in text]
+    assert "of ours" not in text
+    assert "of ours" in render_status(status(ring=ring(payload="sparse")))
+
+
+def test_nodes_of_other_runs_are_named_with_what_differs() -> None:
+    strangers = [{"node": "bert", "id": "ff", "since_s": 65.0, "words": "bert in mode async, anna in a ring"}]
+    text = render_status(status(strangers=strangers))
+    assert line(text, "refused") == "refused     1 min 5 s ago: bert in mode async, anna in a ring"

@@ -78,7 +78,8 @@ class Disk:
         """The newest checkpoint that fits its digest, without own updates."""
         for saved in reversed(self.checkpoints):
             if codec.digest_coordinates(saved.coordinates, self.key) == saved.digest:
-                return Restored(saved.coordinates.copy(), saved.rows, saved.digest, list(saved.tail), [])
+                tail = list(saved.tail)
+                return Restored(saved.coordinates.copy(), saved.rows, saved.digest, tail, [], saved.rounds)
         return None
 
     def _beyond(self, found: Restored) -> Restored:

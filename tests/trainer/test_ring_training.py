@@ -178,6 +178,20 @@ def test_a_run_by_time_ends_by_each_nodes_clock_and_the_others_go_on(digits: Dat
     assert second.mini_batches == 36
 
 
+@pytest.mark.parametrize(("rounds_before", "trained"), [(0, 20), (25, 0)])
+def test_time_counts_from_the_first_round_and_for_a_later_life_from_the_start(
+    digits: Dataset, rounds_before: int, trained: int
+) -> None:
+    recipe = quick("dense")
+    net = ring(recipe, digits, 1)
+    net.rounds = rounds_before
+    part = training(
+        recipe, digits, net.links[0], seconds=20.0, elapsed_s=25.0, clock=lambda: float(net.rounds)
+    )
+    run_together(net, [part])
+    assert net.links[0].mini_batches == trained
+
+
 @pytest.mark.parametrize("payload", ["sparse", "dense"])
 @pytest.mark.parametrize("by_signal", [True, False])
 def test_an_end_is_heeded_also_while_a_round_waits_for_others(

@@ -61,6 +61,7 @@ class DenseRounds:
         self._active = False
         self._own = self._no_buckets()
         self._own_used = False  # all of it went into the round after `done`, in the last attempt
+        self._unlike = 0, 0.0  # the round in which it was refused last for being so, and when
         self._attempt: Attempt | None = None
         self._round: DenseRound | None = None  # both of them, and this too, or none
         self._outgoing: Outgoing | None = None
@@ -105,7 +106,7 @@ class DenseRounds:
         self.wish_to_stop, self._own_used = "", False
         self._results.withdraw()
         self._attempt, self._outgoing = attempt, Outgoing(attempt, self._parts.out)
-        self._begin_round(attempt)
+        self._begin_round(attempt, now)
         self._go_on(now)
 
     def stop(self) -> None:
@@ -121,7 +122,12 @@ class DenseRounds:
             self._drop_share()
             if self._round is not None and not self._round.empty:
                 self._fail("the trainer left before its share was whole")
-        self._give_nothing()
+        self._give_nothing(now)
+        self._go_on(now)
+
+    def pass_time(self, now: float) -> None:
+        """See Rounds."""
+        self._give_nothing(now)
         self._go_on(now)
 
     def _look_at_replica(self) -> None:
@@ -144,7 +150,7 @@ class DenseRounds:
         if self._own_used:
             self._drop_share()
 
-    def _begin_round(self, attempt: Attempt) -> None:
+    def _begin_round(self, attempt: Attempt, now: float) -> None:
         self._next_weights.begin()
         self._round = DenseRound(
             self._done + 1,
@@ -155,7 +161,7 @@ class DenseRounds:
             next_weights=self._next_weights,
         )
         for place in range(len(self._own)):
-            self._give(self._round, place)
+            self._give(self._round, place, now)
 
     def _no_buckets(self) -> Buckets:
         return Buckets(self._parts.state.spec.weights, len(self.memory.shares))
@@ -174,13 +180,13 @@ class DenseRounds:
             self._refuse(str(error))
             return
         if self._round is not None and not self._round.empty:
-            self._give(self._round, len(self._own) - 1)
+            self._give(self._round, len(self._own) - 1, now)
         self._go_on(now)
 
-    def _give(self, current: DenseRound, place: int) -> None:
+    def _give(self, current: DenseRound, place: int, now: float) -> None:
         """Let bucket `place` of the own share go into the round, if it is what the left neighbour says."""
         bucket = self._own.all[place]
-        if self._fits(current, place, self._attempt.left if self._attempt else None):
+        if self._fits(current, place, self._attempt.left if self._attempt else None, now):
             self._own_used = self._own.whole
             self._put(current, place, bucket, own=True)
 
@@ -190,16 +196,22 @@ class DenseRounds:
         reduction.own = own
         self._outgoing.add(current.number, place, bucket, reduction)
 
-    def _give_nothing(self) -> None:
-        """Without a trainer, an empty share goes into a round that the left neighbour has begun."""
+    def _give_nothing(self, now: float) -> None:
+        """Without a trainer, an empty share goes into a round that the left neighbour has begun. But if the
+        trainer was refused because its share is not like the left neighbour's, whoever of the two is wrong,
+        it has a patience to come back: passed on, the other's share would have the next ones refused too.
+        """
         current = self._round
         if current is None or self._active or self._own.all or current.empty:
+            return
+        number, refused_at = self._unlike
+        if number == current.number and now - refused_at < self._parts.timing.patience_s:
             return
         current.empty = bool(current.declared.all)
         for place, bucket in enumerate(current.declared.all):
             self._put(current, place, bucket, own=False)
 
-    def _fits(self, current: DenseRound, place: int, left: Origin | None) -> bool:
+    def _fits(self, current: DenseRound, place: int, left: Origin | None, now: float) -> bool:
         """What this node gives is what its left neighbour declares, as far as both are known; if not, the
         share is refused.
         """
@@ -208,6 +220,7 @@ class DenseRounds:
         own, other = self._own.all[place], current.declared.all[place]
         if own == other:
             return True
+        self._unlike = current.number, now
         name = self._parts.name_of(left)
         self._refuse(name_difference(place, current.number, own, other, name))
         return False
@@ -236,7 +249,7 @@ class DenseRounds:
             raise PeerError("ring", "an update of a round came in a dense ring, which has none")
         self._look_at_replica()
         if isinstance(event, RingBucketReceived):
-            self._hear_bucket(peer, event.message)
+            self._hear_bucket(peer, event.message, now)
         else:
             self._hear_chunk(peer, event.body, now)
         self._go_on(now)
@@ -249,7 +262,7 @@ class DenseRounds:
             attempt.number,
         )
 
-    def _hear_bucket(self, peer: Peer, message: RingBucket) -> None:
+    def _hear_bucket(self, peer: Peer, message: RingBucket, now: float) -> None:
         if message.hop == RESULT_HOP:
             if self._attempt is None:
                 self._results.hear_bucket(peer, message, self.done)
@@ -261,9 +274,9 @@ class DenseRounds:
         place = message.bucket
         if current.empty:
             self._put(current, place, current.declared.all[place], own=False)
-        elif self._fits(current, place, peer.origin):
+        elif self._fits(current, place, peer.origin, now):
             current.reduction(place, current.declared.all[place])
-            self._give_nothing()
+            self._give_nothing(now)
 
     def _hear_chunk(self, peer: Peer, body: Body, now: float) -> None:
         header, numbers = parse_ring_chunk(body)
@@ -331,5 +344,5 @@ class DenseRounds:
             self._drop_share()
         self._results.keep(result)
         if self._attempt is not None:
-            self._begin_round(self._attempt)
+            self._begin_round(self._attempt, now)
         self._on_complete(Completed(result.number, result.contributors, own, result.number % 2), now)

@@ -253,6 +253,9 @@ class Ring:
         self._leave_if_told(now)
         if self._is_stuck(now):
             self.stop("stuck", now)
+        if self.running:
+            self.rounds.pass_time(now)
+            self._heed(now)
         self._parts.late = self._lateness.look(self.state, self.rounds.missing, now)
         self._opening.open(running=self.running)  # the log was full
         self._tell_news(now)

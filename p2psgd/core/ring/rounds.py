@@ -74,6 +74,9 @@ class Rounds(Protocol):
     def drained(self, peer: Peer, now: float) -> None:
         """There is credit again on this link."""
 
+    def pass_time(self, now: float) -> None:
+        """While an attempt runs: do what is due."""
+
     def give_result(self, peer: Peer, now: float) -> None:
         """While idle: this peer lacks round `done` and only that. Said again as long as it is so."""
 

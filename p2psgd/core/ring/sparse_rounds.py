@@ -52,7 +52,7 @@ class SparseRounds:
 
     def __init__(self, parts: Parts, on_complete: OnComplete) -> None:
         self.wish_to_stop = ""  # never: a share fits whatever others give
-        self.done = _count_rounds(parts.state)
+        parts.state.rounds = max(parts.state.rounds, _count_rounds(parts.state))
         self._parts = parts
         self._on_complete = on_complete
         self._attempt: Attempt | None = None
@@ -60,6 +60,11 @@ class SparseRounds:
         self._followed = False  # an empty share was given, for want of a trainer
         self._given: dict[Origin, _Given] = {}  # by member, of the round under way
         self._waiting: deque[tuple[RingUpdateHeader, bytes]] = deque()  # for credit
+
+    @property
+    def done(self) -> int:
+        """See Rounds."""
+        return self._parts.state.rounds
 
     @property
     def contributed(self) -> bool:
@@ -83,7 +88,7 @@ class SparseRounds:
 
     def begin(self, attempt: Attempt, first: int, now: float) -> None:
         """See Rounds."""
-        self._attempt, self.done = attempt, first - 1
+        self._attempt, self._parts.state.rounds = attempt, first - 1
         self.settle(first)
         if self._parts.given is not None:
             self._give(list(self._parts.given.left(self._parts.state)), now)
@@ -115,6 +120,9 @@ class SparseRounds:
     def drained(self, peer: Peer, now: float) -> None:
         """See Rounds."""
         self._push()
+
+    def pass_time(self, now: float) -> None:
+        """See Rounds: nothing is."""
 
     def give_result(self, peer: Peer, now: float) -> None:
         """See Rounds: what it lacks are updates, which it asks for."""
@@ -209,7 +217,7 @@ class SparseRounds:
             for part in round_given[member].parts:
                 self._apply(member, part)
         self._parts.given, self._followed = None, False
-        self.done += 1
+        self._parts.state.rounds += 1
         self._on_complete(Completed(self.done, contributors=others + own, own=own), now)
 
     def _apply(self, member: Origin, part: Part) -> None:
@@ -224,7 +232,7 @@ class SparseRounds:
 
 
 def _count_rounds(state: State) -> int:
-    """At least so many rounds have gone into this replica, as each mini-batch of a node is one round's: what
-    a run that was stopped as a whole goes on from. Where no node gave to each round it is too few.
+    """At least so many rounds have gone into this replica, as each mini-batch of a node is one round's: of
+    those since the checkpoint that it goes on from, where no node gave to each it is too few.
     """
     return min(ROUND_MAX - 1, max(state.frontier.mini_batches().values(), default=0))

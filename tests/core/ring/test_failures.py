@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from p2psgd.core.effects import OpenRound
-from p2psgd.core.events import TrainerChanged
+from p2psgd.core.events import CheckpointDue, TrainerChanged
 from p2psgd.wire.frames import FrameType
 from tests.core.ring.cluster import RingCluster
 
@@ -85,6 +85,27 @@ def test_a_killed_node_returns_between_rounds() -> None:
     cluster.run(2)
     cluster.assert_converged()
     assert cluster.running() == {0, 1, 2}
+
+
+def test_rounds_to_which_nobody_gave_anything_count_after_a_stop_of_all() -> None:
+    cluster = RingCluster(3)
+    cluster.start()
+    cluster.run(2)
+    for _ in range(3):
+        cluster.share(0, 1, 2, updates=0)
+        cluster.settle()
+    for number in range(3):
+        cluster.give(number, CheckpointDue())
+    cluster.settle()
+    for number in range(3):
+        cluster.kill(number)
+        cluster.boot(number, from_disk=True)
+    cluster.link_all()
+    cluster.attach()
+    cluster.pass_time(5.0)
+    cluster.assert_all_at(5)
+    cluster.run()
+    cluster.assert_all_at(6)
 
 
 def test_shares_that_come_in_pieces_are_put_together() -> None:

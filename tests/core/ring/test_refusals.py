@@ -56,6 +56,30 @@ def test_shares_of_other_shapes_are_refused_by_name(odd: int, seed: int) -> None
     assert not any(node.completed for node in circle.nodes)
 
 
+def test_an_unlike_share_is_not_passed_on_by_whoever_it_had_refused_but_after_a_patience() -> None:
+    circle = begun(4)
+    for number in range(3):
+        circle.plan(number, ONES, WHOLE if number else [(0, 49)])
+    for number in (0, 1):
+        circle.give(number)
+        while any(circle.links.values()):
+            circle.deliver(*next(link for link, queue in circle.links.items() if queue))
+    assert [len(node.refusals) for node in circle.nodes] == [0, 1, 0, 0]
+    circle.stop(0)
+    circle.sleep(1)
+    circle.begin(range(4))
+    circle.give(2)
+    circle.run(Random(1))
+    right = circle.nodes[1].rounds
+    right.pass_time(circle.now)
+    circle.run(Random(1))
+    assert not circle.nodes[2].refusals
+    right.pass_time(circle.now + circle.nodes[1].replica.timing.patience_s)
+    circle.collect(1)
+    circle.run(Random(1))
+    assert "at node-1" in circle.nodes[2].refusals[0]
+
+
 def test_an_array_where_others_train_is_refused() -> None:
     circle = begun(2)
     circle.plan(0, ONES, WHOLE)

@@ -150,8 +150,8 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             dense_rounds,
             D + "begin",
-            "self._begin_round(attempt)",
-            "self._round or self._begin_round(attempt)",
+            "self._begin_round(attempt, now)",
+            "self._round or self._begin_round(attempt, now)",
         ),
     ),
     "dense-frames-of-old-attempts-accepted": (
