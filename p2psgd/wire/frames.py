@@ -53,7 +53,8 @@ UPDATE_HEADER_BYTES: Final = 64
 SMALL_BYTES_MAX: Final = 4 * 1024  # what has no table; before a peer is known it gets no more of our memory
 VIEW_BYTES_MAX: Final = 40 * 1024  # a view of 1,024 members and as many forbidden nodes
 TABLE_BYTES_MAX: Final = 128 * 1024  # a STATUS of 1,024 origins and members
-CHUNK_BYTES_MAX: Final = 1024 * 1024
+CHUNK_BYTES_MAX: Final = 1024 * 1024  # of a snapshot
+NUMBERS_BYTES_MAX: Final = 2 * 1024 * 1024  # in one RING_CHUNK
 ORDER_BYTES_MAX: Final = 16 * 1024  # a RING_BEGIN of 1,024 members
 RING_HEADER_BYTES_MAX: Final = 64  # before what a RING_UPDATE or RING_CHUNK carries
 PROBE_PADDING_MAX: Final = 256 * 1024  # as much as a ring sends at a time
@@ -82,7 +83,7 @@ def link_limits(weights: int) -> dict[FrameType, int]:
         FrameType.SNAPSHOT_TAIL: update,
         FrameType.RING_BEGIN: ORDER_BYTES_MAX,
         FrameType.RING_UPDATE: RING_HEADER_BYTES_MAX + update,
-        FrameType.RING_CHUNK: RING_HEADER_BYTES_MAX + CHUNK_BYTES_MAX,
+        FrameType.RING_CHUNK: RING_HEADER_BYTES_MAX + NUMBERS_BYTES_MAX,
         FrameType.PROBE: 8 + PROBE_PADDING_MAX,
     }
     return {each: larger.get(each, SMALL_BYTES_MAX) for each in FrameType if each not in _GREETINGS}

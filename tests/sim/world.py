@@ -43,7 +43,7 @@ from tests.sim.whole import Grave, bury
 LARGE_LOG_BYTES: Final = 1 << 26
 SLICE: Final = 64  # coordinates in one turn, in place of a quarter of a million
 CHUNK_BYTES: Final = 256  # of a snapshot, in place of as many KiB
-SEGMENT_NUMBERS: Final = 32  # of a chunk of a dense ring, in place of 65,536
+SEGMENT_NUMBERS: Final = 32  # of a chunk of a dense ring, in place of 524,288
 BUFFER_BYTES: Final = 8 * 1024  # of a link, in place of 256 KiB: zeroing them took longer than the greeting
 
 

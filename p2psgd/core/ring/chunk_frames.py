@@ -14,7 +14,7 @@ from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.ring import RING_CHUNK_BYTES, RingChunkHeader, pack_ring_chunk
 
 SEGMENT_NUMBERS_MIN: Final = 1 << 14  # 64 KiB: below, it costs more to handle a frame than to wait for it
-SEGMENT_NUMBERS: Final = 1 << 18  # in one frame at most: 1 MiB of float32, 8 ms of a 1 Gbit/s link
+SEGMENT_NUMBERS: Final = 1 << 19  # in one frame at most: 2 MiB of float32, 17 ms of a 1 Gbit/s link
 SEGMENTS_IN_CHUNK: Final = 4  # so that a node sends the first while it receives the others
 
 

@@ -50,15 +50,21 @@ class Contender:
     def round(self, *words: str) -> tuple[float, str]:
         """Seconds from the common beginning to the last one's end, and the checksum of what all have."""
         begin = time.monotonic() + LEAD_S
+        ends = self._ask(f"{begin:.6f} {' '.join(words)}")
+        sums = self._ask("go on")
+        assert len(set(sums)) == 1, f"{self.name}: different results: {sums}"
+        self.await_ready()
+        return max(map(float, ends)) - begin, sums[0]
+
+    def _ask(self, words: str) -> list[str]:
+        """Say this to all, and hear what each answers."""
         for process in self._processes:
             assert process.stdin is not None
-            process.stdin.write(f"{begin:.6f} {' '.join(words)}\n")
+            process.stdin.write(f"{words}\n")
             process.stdin.flush()
-        answers = [_line(process.stdout).split() for process in self._processes]
+        answers = [_line(process.stdout) for process in self._processes]
         assert all(answers), f"{self.name}: a process has ended"
-        ends, sums = zip(*answers, strict=True)
-        assert len(set(sums)) == 1, f"{self.name}: different results: {sums}"
-        return max(map(float, ends)) - begin, sums[0]
+        return answers
 
 
 def _line(stream: IO[str] | None) -> str:

@@ -1,9 +1,12 @@
 """A process of a contender: does its part of a round as often as it is told to.
 
 It says `ready`, then reads lines: a moment of the monotonic clock, which all processes of a machine share,
-at which to begin, and words of the contender's own. After each it says when it ended, and the checksum of
-what it then has. What is given to sums are whole numbers below 2**10, so that every order of adding gives the
-same bits: all contenders' sums must have one checksum.
+at which to begin, and words of the contender's own. It says when it ended; told to go on, once all have
+ended, the checksum of what it then has; and `ready` again. Not before: what one does after its end would take
+the processors from those that are still at work.
+
+What is given to sums are whole numbers below 2**10, so that every order of adding gives the same bits: all
+contenders' sums must have one checksum.
 """
 
 from __future__ import annotations
@@ -41,9 +44,11 @@ def serve(
         moment, *words = line.split()
         wait_until(float(moment))
         result = work(words)
-        end = time.monotonic()
-        print(f"{end:.6f} {crc32c(settle(result).data.cast('B')):08x}", flush=True)
+        print(f"{time.monotonic():.6f}", flush=True)
+        sys.stdin.readline()
+        print(f"{crc32c(settle(result).data.cast('B')):08x}", flush=True)
         prepare()
+        print("ready", flush=True)
 
 
 def wait_until(moment: float) -> None:
