@@ -61,7 +61,7 @@ class DenseRounds:
         self._active = False
         self._own = self._no_buckets()
         self._own_used = False  # all of it went into the round after `done`, in the last attempt
-        self._unlike = 0, 0.0  # the round in which it was refused last for being so, and when
+        self._unlike = 0, 0.0  # the last round in which it was refused for being so, and when first
         self._attempt: Attempt | None = None
         self._round: DenseRound | None = None  # both of them, and this too, or none
         self._outgoing: Outgoing | None = None
@@ -200,6 +200,7 @@ class DenseRounds:
         """Without a trainer, an empty share goes into a round that the left neighbour has begun. But if the
         trainer was refused because its share is not like the left neighbour's, whoever of the two is wrong,
         it has a patience to come back: passed on, the other's share would have the next ones refused too.
+        Not a patience each time: an unlike share that no other node refuses would hold the round up for good.
         """
         current = self._round
         if current is None or self._active or self._own.all or current.empty:
@@ -220,7 +221,8 @@ class DenseRounds:
         own, other = self._own.all[place], current.declared.all[place]
         if own == other:
             return True
-        self._unlike = current.number, now
+        if self._unlike[0] != current.number:
+            self._unlike = current.number, now
         name = self._parts.name_of(left)
         self._refuse(name_difference(place, current.number, own, other, name))
         return False

@@ -80,6 +80,26 @@ def test_an_unlike_share_is_not_passed_on_by_whoever_it_had_refused_but_after_a_
     assert "at node-1" in circle.nodes[2].refusals[0]
 
 
+def test_an_unlike_share_is_passed_on_a_patience_after_the_first_refusal_however_many_follow() -> None:
+    circle = begun(2)
+    circle.plan(0, ONES, WHOLE, call="odd")
+    circle.run(Random(1))
+    right = circle.nodes[1]
+    for refusals in (1, 2, 3):
+        assert not right.completed
+        right.active = True
+        right.rounds.activate(True, circle.now)
+        circle.plan(1, ONES, WHOLE)
+        circle.run(Random(1))
+        assert len(right.refusals) == refusals
+        circle.sleep(1)
+        circle.stop(0)
+        circle.begin(range(2))
+        circle.run(Random(1))
+        circle.now += 0.6 * right.replica.timing.patience_s
+    assert [(done.round, done.contributors, done.own) for done in right.completed] == [(1, 1, False)]
+
+
 def test_an_array_where_others_train_is_refused() -> None:
     circle = begun(2)
     circle.plan(0, ONES, WHOLE)
