@@ -159,12 +159,12 @@ class TrainerMemory(Generic[Mark]):
         """The other half, which becomes the residual when the next mini-batch is published."""
         return self._halves[half_after(self.mini_batches + 1)]
 
-    def keep_residual(self) -> None:
-        """Copy the residual to where the daemon looks for it when it is told of a state; a dense ring has
-        none.
+    def keep_residual(self, residual: NDArray[np.float32]) -> None:
+        """Copy the residual (P,) to where the daemon looks for it when it is told of a state; a dense ring
+        has none.
         """
         if not self.shares.size:
-            self._kept[:] = self.residual
+            self._kept[:] = residual
 
     @property
     def outbox_bytes(self) -> int:

@@ -3,7 +3,7 @@
 The working copy of the weights is private to this process, float32 and always quantum * coordinate exactly,
 so the order in which own and peers' updates come does not matter: at the same frontier it equals the daemon's
 replica bit for bit. In a dense ring the weights are any float32 numbers, and the same holds after each round.
-The residual lies in the daemon's memory and outlives this process. Not safe for several threads; numpy only.
+Where it lies, and the residual with it, is compute.py's. Not safe for several threads.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import math
 import time
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,13 +35,14 @@ from p2psgd.ipc.ring import entry_bytes
 from p2psgd.ipc.script_state import pack_state
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.ipc.wakeup import Wakeup
+from p2psgd.trainer.compute import MakeCompute
 from p2psgd.trainer.dense_rounds import DenseRounds
 from p2psgd.trainer.given import Given
+from p2psgd.trainer.host_compute import HostCompute
 from p2psgd.trainer.keeping import Keeping, MakeState, read_kept
 from p2psgd.trainer.ring_calls import RingCalls
 from p2psgd.trainer.sweep import Sweep
 from p2psgd.trainer.waiting import Waiting
-from p2psgd.trainer.working_copy import WorkingCopy
 from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode
 
@@ -58,7 +60,13 @@ class Link(RingCalls):
     the run's (wire/mode.py).
     """
 
-    def __init__(self, client: ControlClient, fields: dict[str, Any], descriptors: list[int]) -> None:
+    def __init__(
+        self,
+        client: ControlClient,
+        fields: dict[str, Any],
+        descriptors: list[int],
+        make_compute: MakeCompute = HostCompute,
+    ) -> None:
         try:
             answer = check_answer(AttachAnswer, fields)
             self.mode = parse_mode(answer.mode)
@@ -71,24 +79,27 @@ class Link(RingCalls):
             memories += descriptors[7:own]
             script = descriptors[own:]
             self.restored = read_kept(script[0]) if script else None
-            self._copy = WorkingCopy(answer)
-            self._copy.copy_from(replica)
             self._memory = TrainerMemory(answer, memories, Wakeup(wake_trainer), Wakeup(wake_daemon), Given())
+            self._compute = make_compute(answer, self._memory)
+            self._compute.copy_from(replica)
         except BaseException:
             close_descriptors(descriptors)
             raise
         close_descriptors([replica, *memories, *script])
         client.timeout_s = None  # a stopped daemon that goes on later is no reason to end
         self._client = client
-        self._keeping = Keeping(client, self._memory)
+        self._keeping = Keeping(client, self._memory, self._compute)
         self._closed = False
         self._exact = True  # not while weights are being changed or published, nor after an interruption then
         self._waiting = Waiting(client, self._memory, self._keeping)
         self._dense = None
         if self.mode.dense:
-            self._dense = DenseRounds(self._memory, self._waiting, answer.tensors, half=self.mode.half)
-        self.quantum = self._copy.quantum
-        self.weights, self.tensors = self._copy.weights, self._copy.tensors
+            self._dense = DenseRounds(
+                self._memory, self._waiting, self._compute, answer.tensors, half=self.mode.half
+            )
+        self.quantum = 2.0**answer.quantum_log2
+        self.weights: NDArray[np.float32] = self._compute.weights
+        self.tensors: Mapping[str, NDArray[np.float32]] = self._compute.tensors
         self._sweep = Sweep(answer.tensors, indices_max=answer.indices_max, quantum=self.quantum)
         self.sent: Mapping[str, int] = dict.fromkeys((name for name, _ in answer.tensors), 0)
         self.node = answer.node
@@ -113,7 +124,8 @@ class Link(RingCalls):
     @property
     def residual(self) -> NDArray[np.float32]:
         """What was proposed and not yet sent, float32 (P,), read-only; the next `send` puts another there."""
-        return _read_only(self._memory.residual)
+        residual: NDArray[np.float32] = self._compute.residual
+        return residual
 
     @property
     def stopping(self) -> bool:
@@ -173,11 +185,11 @@ class Link(RingCalls):
             raise TrainerError("send needs a step, in quanta: only a dense ring does without")
         if not self._exact:
             self._reload()
-        memory = self._memory
+        memory, compute = self._memory, self._compute
         mini_batch = memory.mini_batches + 1
         groups = self._sweep.groups(step)
         try:
-            parts = self._sweep.run(memory.residual, self._checked(delta), memory.next_residual, groups)
+            parts = self._sweep.run(partial(compute.pass_over, compute.check(delta)), groups)
         except ValueError as error:
             raise TrainerError(f"delta is refused: {error}") from None
         entries = [
@@ -192,8 +204,7 @@ class Link(RingCalls):
         self._wait_for_room(entries)
         self._exact = False
         memory.publish(entries, given)
-        for group, words in parts:
-            self._copy.apply(words, group.step)
+        compute.apply_sent(parts)
         self._exact = True
         self.sent = self._sweep.count(parts)
         return sum(len(words) for _, words in parts)
@@ -263,20 +274,6 @@ class Link(RingCalls):
         if self._closed:
             raise TrainerError("this link is closed; attach again")
 
-    def _checked(self, delta: NDArray[Any]) -> NDArray[Any]:
-        if (
-            not isinstance(delta, np.ndarray)
-            or delta.dtype.name not in codec.DELTA_TYPES
-            or not delta.dtype.isnative
-            or delta.shape != self.weights.shape
-        ):
-            found = f"{delta.dtype} {delta.shape}" if isinstance(delta, np.ndarray) else type(delta).__name__
-            raise TrainerError(
-                f"delta must be a numpy array {self.weights.shape} of {', '.join(codec.DELTA_TYPES)};"
-                f" it is {found}"
-            )
-        return np.ascontiguousarray(delta)
-
     def _note_peer(self, node: int, mini_batch: int) -> None:
         self.peer_mini_batches[node] = max(mini_batch, self.peer_mini_batches.get(node, 0))
 
@@ -292,7 +289,7 @@ class Link(RingCalls):
             answer = check_answer(ReloadAnswer, fields)
             if len(descriptors) != 1:
                 raise TrainerError(f"the daemon handed over {len(descriptors)} descriptors instead of 1")
-            self._copy.copy_from(descriptors[0])
+            self._compute.copy_from(descriptors[0])
         finally:
             close_descriptors(descriptors)
         self._memory.skip_inbox(answer.inbox)
@@ -308,10 +305,10 @@ class Link(RingCalls):
             self._reload()
         self._exact = False
         if self._dense is not None:
-            applied = self._dense.take(self._copy.add)
+            applied = self._dense.take(self._compute.add)
         else:
             # The inbox gets its room back before updates are applied: should that fail, all comes anew.
-            applied = self._copy.apply_received(self._memory.updates(), self._note_peer)
+            applied = self._compute.apply_received(self._memory.updates(), self._note_peer)
         self._exact = True
         return applied
 
@@ -321,7 +318,7 @@ class Link(RingCalls):
                 f"step {step!r:.100} is refused: in a dense ring a delta is given as it is, without one"
             )
         self._follow()
-        given = dense.give(self._checked(delta))
+        given = dense.give(self._compute.check(delta))
         self.sent = {name: tensor.size for name, tensor in self.tensors.items()}
         return given
 
@@ -333,9 +330,3 @@ class Link(RingCalls):
                 f" {self._memory.outbox_bytes}: give more tensors the same step"
             )
         self._waiting.until_room(room)
-
-
-def _read_only(array: NDArray[np.float32]) -> NDArray[np.float32]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
