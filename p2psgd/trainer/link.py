@@ -56,8 +56,9 @@ class Link(RingCalls):
     shapes. `mini_batches` counts the `send` calls of all this node's trainers so far, `peer_mini_batches` the
     same of each peer as far as its updates told, by node id. `sent` says how many indices the last `send` of
     this trainer sent of each tensor, by name. `share` is (i, n): take the i-th of n parts of the data.
-    `restored` is the dict that a trainer of this node gave last by `keep`, None if there is none. `mode` is
-    the run's (wire/mode.py).
+    `restored` is the dict that a trainer of this node gave last by `keep`, None if there is none.
+    `residual_age` says how many mini-batches behind the residual was at the begin of this life: that of a
+    trainer on a GPU which crashed is a copy. `mode` is the run's (wire/mode.py).
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Link(RingCalls):
         self._sweep = Sweep(answer.tensors, indices_max=answer.indices_max, quantum=self.quantum)
         self.sent: Mapping[str, int] = dict.fromkeys((name for name, _ in answer.tensors), 0)
         self.node = answer.node
+        self.residual_age = answer.residual_age
         self.share = answer.share
         self.peer_mini_batches = dict(answer.peer_mini_batches)
 
@@ -157,6 +159,7 @@ class Link(RingCalls):
         self._check_open()
         self._client.check_daemon()
         self._keeping.give_if_asked()
+        self._compute.rest()
         if self.mode.ring and not self._waiting.until_open():
             return 0
         return self._follow()
@@ -177,6 +180,7 @@ class Link(RingCalls):
         self._check_open()
         self._client.check_daemon()
         self._keeping.give_if_asked_long_ago()
+        self._compute.rest()
         if self.mode.ring and not self._waiting.until_open():
             return 0
         if self._dense is not None:
@@ -257,6 +261,7 @@ class Link(RingCalls):
         self._client.timeout_s = DETACH_TIMEOUT_S
         kept: list[int] = []
         try:
+            self._compute.close()
             kept += self._keeping.pack()
         finally:
             with contextlib.suppress(P2psgdError):  # a daemon that is gone or refuses needs no farewell
