@@ -1,4 +1,4 @@
-"""What the built-in trainer computes gradients with: numpy, or what p2psgd.gpu has in its place."""
+"""What the built-in trainer computes with: numpy, or what p2psgd.gpu has in its place."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.trainer.compute import MakeCompute
+from p2psgd.trainer.host_compute import HostCompute
 from p2psgd.trainer.net import Labels
 from p2psgd.trainer.samples import Samples
 from p2psgd.trainer.schedule import Indices
@@ -29,6 +31,10 @@ class Backend(Protocol):
     @property
     def xp(self) -> ModuleType:
         """numpy, or a module with the same functions."""
+
+    @property
+    def make_compute(self) -> MakeCompute:
+        """What a link needs for such arrays."""
 
     def feed(self, samples: Samples, batch_max: int) -> Feed:
         """Of these samples, up to `batch_max` of them at a time."""
@@ -52,6 +58,7 @@ class HostBackend:
     """numpy."""
 
     xp: ModuleType = np
+    make_compute: MakeCompute = HostCompute
 
     def feed(self, samples: Samples, batch_max: int) -> HostFeed:
         """Of these samples."""
