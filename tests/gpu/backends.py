@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
-STAND_IN = Path(__file__).parent / "stand_in"
+STAND_IN: Final = Path(__file__).parent / "stand_in"
 
 
 @dataclass(frozen=True)
 class Backend:
-    """`cupy`, CuPy or its stand-in; `load` gives the module of p2psgd.gpu that uses it, by its last name."""
+    """CuPy or its stand-in, and the modules of p2psgd.gpu that use it."""
 
+    name: str
     cupy: Any
-    load: Callable[[str], Any]
+    loaded: dict[str, ModuleType] = field(default_factory=dict)
+
+    def load(self, name: str) -> Any:
+        """The module of p2psgd.gpu of this last name; only while the backend is in use."""
+        return importlib.import_module(f"p2psgd.gpu.{name}")
+
+
+_stand_ins: Final[list[Backend]] = []  # one, as soon as it is needed
 
 
 def why_no_device() -> str | None:
@@ -37,40 +46,47 @@ def why_no_device() -> str | None:
 
 @contextmanager
 def stand_in() -> Iterator[Backend]:
-    """On the host. Modules of p2psgd.gpu that were imported before, and CuPy, are back afterwards."""
-    with _apart(), _first_in_path(STAND_IN):
-        yield Backend(importlib.import_module("cupy"), _load)
+    """In use, CuPy is the stand-in here, and p2psgd.gpu uses it; afterwards all is as it was before."""
+    before = _taken_out()
+    sys.path.insert(0, str(STAND_IN))
+    try:
+        if not _stand_ins:
+            _stand_ins.append(Backend("host", importlib.import_module("cupy")))
+        else:
+            sys.modules.update(_stand_ins[0].loaded)
+        yield _stand_ins[0]
+    finally:
+        sys.path.remove(str(STAND_IN))
+        kept = _taken_out()
+        if _stand_ins:
+            _stand_ins[0].loaded.update(kept)
+        sys.modules.update(before)
 
 
 @contextmanager
 def device() -> Iterator[Backend]:
-    """On the device of why_no_device()."""
-    yield Backend(importlib.import_module("cupy"), _load)
-
-
-def _load(name: str) -> ModuleType:
-    return importlib.import_module(f"p2psgd.gpu.{name}")
+    """The device of why_no_device()."""
+    yield Backend("device", importlib.import_module("cupy"))
 
 
 @contextmanager
-def _apart() -> Iterator[None]:
-    ours = {name: sys.modules.pop(name) for name in list(sys.modules) if _belongs(name)}
+def schedule(order: str, seed: int = 0, blocks: int = 4) -> Iterator[None]:
+    """How the stand-in runs kernels: see its README."""
+    wanted = {"ORDER": order, "SEED": str(seed), "BLOCKS": str(blocks)}
+    names = {f"CUDA_ON_HOST_{name}": value for name, value in wanted.items()}
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
     try:
         yield
     finally:
-        for name in [name for name in sys.modules if _belongs(name)]:
-            del sys.modules[name]
-        sys.modules.update(ours)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
-def _belongs(name: str) -> bool:
-    return name in ("cupy", "p2psgd.gpu") or name.startswith(("cupy.", "p2psgd.gpu."))
-
-
-@contextmanager
-def _first_in_path(folder: Path) -> Iterator[None]:
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
+def _taken_out() -> dict[str, ModuleType]:
+    """The modules of CuPy and p2psgd.gpu, from now on not imported."""
+    names = [name for name in sys.modules if name.split(".")[0] == "cupy" or f"{name}.".startswith("p2psgd.gpu.")]
+    return {name: sys.modules.pop(name) for name in names}

@@ -10,7 +10,7 @@
 
 // As p2psgd/gpu/pass_state.py has it. Tiles are counted through all ranges, and begin at weights that are multiples
 // of tile_weights: the first and the last of a range may reach beyond it.
-struct Range {
+struct alignas(16) Range {
     unsigned first_tile;
     unsigned begin, end;  // weights
     float threshold;
@@ -25,6 +25,7 @@ typedef unsigned long long State;  // of a tile: epoch (31 bits), whether `count
 
 constexpr unsigned threads = 256;
 constexpr unsigned lanes = 32;
+constexpr unsigned blocks_at_once = 4;  // of a multiprocessor, at least: leaves registers for all loads of a thread
 constexpr unsigned warps = threads / lanes;
 constexpr unsigned row_weights = 4;  // side by side, of one thread: 16 bytes of float32
 constexpr unsigned rows = 4;         // of one thread, a warp's width apart
@@ -252,13 +253,15 @@ struct Pass {
     // A tile that lies wholly in its range.
     __device__ __forceinline__ void sweep_rows(const Range& range, unsigned begin, unsigned tile,
                                                unsigned& crossed, unsigned& negative) const {
+        const float4* const source_rows = reinterpret_cast<const float4*>(source + begin);
+        const typename Delta::Row* const delta_rows = reinterpret_cast<const typename Delta::Row*>(delta + begin);
+        float4* const target_rows = reinterpret_cast<float4*>(target + begin);
         float4 from_source[rows];
         typename Delta::Row from_delta[rows];
 #pragma unroll
-        for (unsigned row = 0; row < rows; ++row) {
-            const unsigned weight = begin + row * lanes * row_weights;
-            from_source[row] = *reinterpret_cast<const float4*>(source + weight);
-            from_delta[row] = *reinterpret_cast<const typename Delta::Row*>(delta + weight);
+        for (unsigned row = 0; row < rows; ++row) {  // all loads are under way before the first is used
+            from_source[row] = source_rows[row * lanes];
+            from_delta[row] = delta_rows[row * lanes];
         }
         unsigned largest = 0;
 #pragma unroll
@@ -279,10 +282,11 @@ struct Pass {
             to.y = sums[1];
             to.z = sums[2];
             to.w = sums[3];
-            *reinterpret_cast<float4*>(target + begin + row * lanes * row_weights) = to;
+            target_rows[row * lanes] = to;
         }
         if (largest >= infinity_bits) {
-            for (unsigned bit = thread_weights; bit-- > 0;) {
+#pragma unroll 1
+            for (unsigned bit = 0; bit < thread_weights; ++bit) {
                 const unsigned weight = begin + bit / row_weights * lanes * row_weights + bit % row_weights;
                 if (magnitude(sum(weight)) >= infinity_bits) note_not_finite(tile, weight);
             }
@@ -306,7 +310,7 @@ struct Pass {
 
 // One block of `threads` for each tile. `results` are not_finite, totals and missed; see Pass and pass_state.py.
 #define RESIDUAL_PASS(name, Delta)                                                                                   \
-    extern "C" __global__ void __launch_bounds__(threads)                                                            \
+    extern "C" __global__ void __launch_bounds__(threads, blocks_at_once)                                            \
         name(const float* source, const Delta::Bits* delta, float* target, unsigned* words, const Range* table,      \
              unsigned ranges, unsigned tiles, unsigned first, unsigned vectors, State* states, unsigned* ticket,     \
              unsigned first_ticket, unsigned epoch, State* not_finite, unsigned* totals, unsigned* missed) {         \
