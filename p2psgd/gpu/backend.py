@@ -28,6 +28,9 @@ class DeviceBackend:
     xp: ModuleType = cupy
 
     def __init__(self, *, copy_s: float) -> None:
+        device = cupy.cuda.Device()
+        model = cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
+        self.name = f"cuda:{device.id}, {model}"
         self.make_compute: MakeCompute = partial(DeviceCompute, copy_s=copy_s)
 
     def feed(self, samples: Samples, batch_max: int) -> Feed:

@@ -29,6 +29,10 @@ class Backend(Protocol):
     """Arrays, and a way there."""
 
     @property
+    def name(self) -> str:
+        """For people: what it computes on; empty for the CPU."""
+
+    @property
     def xp(self) -> ModuleType:
         """numpy, or a module with the same functions."""
 
@@ -57,6 +61,7 @@ class HostFeed:
 class HostBackend:
     """numpy."""
 
+    name = ""
     xp: ModuleType = np
     make_compute: MakeCompute = HostCompute
 
