@@ -11,6 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from p2psgd.errors import ExitCode, TrainerError, UsageError
@@ -46,7 +47,7 @@ def attach(
         backend = find_backend(device, residual_copy_s=residual_copy_s)
     except UsageError as error:
         raise TrainerError(str(error)) from None
-    return attach_anywhere(_on_host(initial), make_compute=backend.make_compute, **options)
+    return attach_anywhere(_on_host(initial, backend.xp), make_compute=backend.make_compute, **options)
 
 
 def find_backend(device: str, *, residual_copy_s: float | None = None) -> Backend:
@@ -96,8 +97,8 @@ def _copy_s(given: float | None) -> float:
     return given
 
 
-def _on_host(initial: Any) -> Any:
-    """Arrays of a device as numpy's; all else as it is."""
+def _on_host(initial: Any, xp: ModuleType) -> Any:
+    """Arrays of this module as numpy's; all else as it is."""
     if isinstance(initial, Mapping):
-        return {name: _on_host(tensor) for name, tensor in initial.items()}
-    return initial.get() if hasattr(initial, "__cuda_array_interface__") else initial
+        return {name: _on_host(tensor, xp) for name, tensor in initial.items()}
+    return xp.asnumpy(initial) if hasattr(xp, "asnumpy") and isinstance(initial, xp.ndarray) else initial
