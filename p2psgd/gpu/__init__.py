@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from p2psgd.errors import ExitCode, TrainerError, UsageError
-from p2psgd.gpu.device import available, find_device, why_not
+from p2psgd.gpu.device import AUTO, available, find_device, first_line, why_not
 
 if TYPE_CHECKING:
     from p2psgd.trainer.backend import Backend
@@ -63,7 +63,7 @@ def find_backend(device: str, *, residual_copy_s: float | None = None) -> Backen
     if index is None:
         reason = why_not(device)
         if reason:
-            print(f"p2psgd: {reason}", file=sys.stderr, flush=True)
+            _say(reason)
         return HOST
     import cupy  # noqa: PLC0415
 
@@ -72,12 +72,17 @@ def find_backend(device: str, *, residual_copy_s: float | None = None) -> Backen
     try:
         cupy.cuda.Device(index).use()
         cupy.zeros(1).fill(1)  # the first thing that must run there
-    except RuntimeError as error:
-        raise UsageError(
-            f"device {device} cannot be used: {' '.join(str(error).split())}; or give device cpu",
-            ExitCode.CONFIGURATION,
-        ) from None
+    except Exception as error:  # of the driver, the compiler or CuPy
+        words = f"cannot be used: {first_line(error)}"
+        if device == AUTO:
+            _say(f"trains on the CPU: cuda:{index} {words}")
+            return HOST
+        raise UsageError(f"device {device} {words}; or give device cpu", ExitCode.CONFIGURATION) from None
     return DeviceBackend(copy_s=copy_s)
+
+
+def _say(words: str) -> None:
+    print(f"p2psgd: {words}", file=sys.stderr, flush=True)
 
 
 def _copy_s(given: float | None) -> float:

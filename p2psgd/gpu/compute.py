@@ -91,7 +91,10 @@ class DeviceCompute:
     def place_shares(self, shares: Mapping[str, NDArray[np.float32]]) -> Mapping[str, Any]:
         """They are written on the device, and fetched tensor by tensor."""
         self._shares = shares
-        self._registered = [Registered(memory) for memory in (self._memory.shares, self._memory.sums)]
+        self._registered = [
+            Registered(self._memory.shares),
+            Registered(self._memory.sums, read_only=True),
+        ]
         self._proposed = cut(cupy.zeros_like(self.weights), self._answer.tensors)
         return self._proposed
 

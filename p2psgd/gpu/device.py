@@ -71,9 +71,9 @@ def _trouble() -> str | None:
     try:
         count = _count()
     except ImportError as error:
-        return f"CuPy cannot be imported ({_first_line(error)}): {INSTALL}"
+        return f"CuPy cannot be imported ({first_line(error)}): {INSTALL}"
     except RuntimeError as error:  # CUDARuntimeError is one
-        return f"CuPy finds no CUDA device ({_first_line(error)}): install or update the NVIDIA driver"
+        return f"CuPy finds no CUDA device ({first_line(error)}): install or update the NVIDIA driver"
     return None if count else "CuPy finds no CUDA device: install or update the NVIDIA driver"
 
 
@@ -83,7 +83,8 @@ def _count() -> int:
     return int(cupy.cuda.runtime.getDeviceCount())
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Of an error's words, which may be a page."""
     return next(
         (line.strip() for line in str(error).splitlines() if line.strip("= \n")), type(error).__name__
     )

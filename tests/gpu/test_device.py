@@ -112,15 +112,19 @@ def test_auto_says_so_too_where_cupy_finds_no_device(
     assert "trains on the CPU: CuPy finds no CUDA device (cudaErrorNoDevice" in capsys.readouterr().err
 
 
-def test_a_device_that_fails_at_once_is_a_sentence(
-    host_gpu: Backend, monkeypatch: pytest.MonkeyPatch
+def test_a_device_that_fails_at_once_is_a_sentence_and_auto_does_without(
+    host_gpu: Backend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object) -> None:
-        raise RuntimeError("cudaErrorMemoryAllocation:\n out of memory")
+        raise RuntimeError("cudaErrorMemoryAllocation: no room\nand more")
 
     monkeypatch.setattr(host_gpu.cupy, "zeros", fail)
-    with pytest.raises(UsageError, match="device cuda:0 cannot be used: cudaErrorMemoryAllocation: out of"):
+    with pytest.raises(
+        UsageError, match="device cuda:0 cannot be used: cudaErrorMemoryAllocation: no room; or"
+    ):
         find_backend("cuda:0")
+    assert find_backend("auto") is HOST
+    assert "trains on the CPU: cuda:0 cannot be used: cudaErrorMemoryAll" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [("train",), ("local", "-n", "2")])
