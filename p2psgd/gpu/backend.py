@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
@@ -10,10 +9,12 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.errors import TrainerError
 from p2psgd.gpu.compute import DeviceCompute
 from p2psgd.gpu.pinned import pinned_empty
+from p2psgd.ipc.answers import AttachAnswer
+from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.trainer.backend import Feed
-from p2psgd.trainer.compute import MakeCompute
 from p2psgd.trainer.samples import Samples
 from p2psgd.trainer.schedule import Indices
 
@@ -31,7 +32,18 @@ class DeviceBackend:
         device = cupy.cuda.Device()
         model = cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
         self.name = f"cuda:{device.id}, {model}"
-        self.make_compute: MakeCompute = partial(DeviceCompute, copy_s=copy_s)
+        self._copy_s = copy_s
+
+    def make_compute(self, answer: AttachAnswer, memory: TrainerMemory[Any]) -> DeviceCompute:
+        """Weights and residual of a link; TrainerError if there is no room for them."""
+        try:
+            return DeviceCompute(answer, memory, copy_s=self._copy_s)
+        except MemoryError:
+            free, _ = cupy.cuda.Device().mem_info
+            raise TrainerError(
+                f"{self.name} has no room for {answer.weights} weights: they and their residual take"
+                f" {12 * answer.weights / 2**20:.0f} MiB, and {free / 2**20:.0f} MiB are free"
+            ) from None
 
     def feed(self, samples: Samples, batch_max: int) -> Feed:
         """Of samples that stay on the device if there is room, else of the host's."""

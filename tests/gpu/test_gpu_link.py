@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -169,3 +170,19 @@ def test_the_run_that_the_daemon_knows_is_attached_to_without_weights(
     link = attach_gpu(control=daemon.path)
     assert {name: tensor.shape for name, tensor in link.tensors.items()} == TENSORS
     np.testing.assert_array_equal(link.weights.get(), daemon.weights())
+
+
+def test_weights_that_the_device_has_no_room_for_are_refused_by_a_sentence(
+    start_daemon: StartDaemon, host_gpu: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    daemon = start_daemon()
+    with monkeypatch.context() as patch:
+        patch.setattr(host_gpu.cupy, "empty", fail)
+        with pytest.raises(TrainerError, match=r"cuda:0, .* has no room for 2958 weights: they and their"):
+            importlib.import_module("p2psgd.gpu").attach(initial(), control=daemon.path)
+    daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
+    with attach(control=daemon.path) as link:
+        assert link.mini_batches == 0

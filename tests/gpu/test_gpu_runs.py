@@ -5,6 +5,7 @@ trainers find, through PYTHONPATH.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import sys
@@ -20,6 +21,7 @@ from tests.local.conditions import wait_until
 from tests.local.run import Run
 
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "gpu.md"
 Start = Callable[..., Run]
 
 
@@ -101,3 +103,12 @@ def test_a_trainer_killed_in_mid_run_goes_on_from_the_copy_of_its_residual(
     check_equal(run, 400, 400)
     assert run.report()["test_accuracy"] > 0.85
     assert "the residual is that of" in log_of(run, 1)
+
+
+@pytest.mark.timeout(200)
+def test_the_script_of_the_page_trains_on_two_nodes(start: Start, tmp_path: Path) -> None:
+    (script,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    path = tmp_path / "train.py"
+    path.write_text(f"{script}    assert abs(link.weights - truth).max() < 0.1\n")
+    run = start("-n", "2", "--trainer", shlex.join([sys.executable, str(path)]))
+    check_equal(run, 1000, 1000)
