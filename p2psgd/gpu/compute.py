@@ -7,7 +7,7 @@ on that one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import cupy
@@ -69,10 +69,10 @@ class DeviceCompute:
             )
         return cupy.ascontiguousarray(delta)
 
-    def pass_over(self, delta: Any, chains: Sequence[Chain]) -> list[Found]:
+    def pass_over(self, delta: Any, chains: Sequence[Chain], meanwhile: Callable[[], None]) -> list[Found]:
         """The residual of the next publication, and what is to be sent."""
         assert self._residual is not None, "there is none in a dense ring"
-        self._found = self._residual.pass_over(delta, chains)
+        self._found = self._residual.pass_over(delta, chains, meanwhile)
         return [found for found, _ in self._found]
 
     def apply_sent(self, sent: Sequence[tuple[Group, Words]]) -> None:

@@ -42,6 +42,15 @@ def pinned_words(count: int) -> tuple[NDArray[np.uint32], Any] | None:
     return np.frombuffer(memory, np.uint32, count), there
 
 
+def copy_in(there: Any, here: NDArray[Any], count: int, stream: Any) -> None:
+    """Order a copy of the first `count` elements of `here` to `there`, of one type, on this stream; `here`,
+    page-locked, must stay as it is until that is done.
+    """
+    runtime = cupy.cuda.runtime
+    size = count * here.itemsize
+    runtime.memcpyAsync(there.data.ptr, here.ctypes.data, size, runtime.memcpyHostToDevice, stream.ptr)
+
+
 class Registered:
     """Memory that is there already, page-locked until `close`, if that can be had."""
 

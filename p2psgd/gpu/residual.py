@@ -59,8 +59,11 @@ class DeviceResidual:
         """(P,), as of the last publication."""
         return self._halves[half_after(self._memory.mini_batches)]
 
-    def pass_over(self, delta: Any, chains: Sequence[Chain]) -> list[tuple[Found, Any]]:
-        """Pass over all chains, and wait for what they found; with it the same words on the device.
+    def pass_over(
+        self, delta: Any, chains: Sequence[Chain], meanwhile: Callable[[], None]
+    ) -> list[tuple[Found, Any]]:
+        """Pass over all chains, and wait, after `meanwhile`, for what they found; with it the same words on
+        the device.
 
         The words are the host's and the device's until the next call. ValueError if a sum is NaN or infinite.
         """
@@ -68,6 +71,7 @@ class DeviceResidual:
         target = self._halves[half_after(self._memory.mini_batches + 1)]
         state, self._state = self._state or self._make_state(), None
         self._kernels.residual_pass(self.current, delta, target, self._device_words, state, groups)
+        meanwhile()
         try:
             result = state.read()
         except ValueError:

@@ -8,7 +8,7 @@ for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, cycle
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.gpu.kernels import Kernels
-from p2psgd.gpu.pinned import pinned_empty
+from p2psgd.gpu.pinned import copy_in, pinned_empty
 from p2psgd.ipc.answers import AttachAnswer
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.trainer.compute import NotePeer, cut
@@ -48,14 +48,7 @@ class Stage:
         self._host[: updates + 1] = list(accumulate(counts, initial=0))
         begin = BATCH_UPDATES_MAX + 1
         self._host[begin : begin + updates].view(np.float32)[:] = amounts
-        runtime = cupy.cuda.runtime
-        runtime.memcpyAsync(
-            self._device.data.ptr,
-            self._host.ctypes.data,
-            4 * (HEAD_WORDS + words),
-            runtime.memcpyHostToDevice,
-            stream.ptr,
-        )
+        copy_in(self._device, self._host, HEAD_WORDS + words, stream)
         self._free.record(stream)
         return (
             self._device[HEAD_WORDS : HEAD_WORDS + words],
@@ -76,6 +69,9 @@ class DeviceWorkingCopy:
         self._stream = cupy.cuda.Stream(non_blocking=True)
         stages = [] if self._dense else [Stage(batch_words_max(answer.indices_max)) for _ in range(2)]
         self._stages: Iterator[Stage] = cycle(stages)
+        groups_max = len(answer.tensors)
+        self._heads: NDArray[np.uint32] = pinned_empty(3 * groups_max, np.uint32)  # of own updates: two
+        self._device_heads = cupy.empty(3 * groups_max, np.uint32)  # offsets and an amount each
         self._numbers = cupy.empty(answer.weights if self._dense else 0, np.float32)
 
     def copy_from(self, replica: int) -> None:
@@ -91,11 +87,18 @@ class DeviceWorkingCopy:
             self.weights[begin : begin + piece.size].set(numbers)
         cupy.cuda.Device().synchronize()
 
-    def apply_sent(self, sent: Iterable[tuple[Group, Any]]) -> None:
-        """Apply own words that are on the device, or where it sees them."""
-        for group, words in sent:
-            offsets = cupy.asarray(np.array([0, len(words)], np.uint32))
-            amounts = cupy.asarray(np.array([group.step * self._quantum], np.float32))
+    def apply_sent(self, sent: Sequence[tuple[Group, Any]]) -> None:
+        """Apply own words that are on the device, or where it sees them.
+
+        The device has been waited for since this was called last, as it is before every publication.
+        """
+        heads = self._heads[: 3 * len(sent)].reshape(-1, 3)
+        heads[:, 0], heads[:, 1] = 0, [len(words) for _, words in sent]
+        heads.view(np.float32)[:, 2] = [group.step * self._quantum for group, _ in sent]
+        copy_in(self._device_heads, self._heads, heads.size, cupy.cuda.get_current_stream())
+        for begin, (_, words) in zip(range(0, heads.size, 3), sent, strict=True):
+            offsets = self._device_heads[begin : begin + 2]
+            amounts = self._device_heads[begin + 2 : begin + 3].view(np.float32)
             self._kernels.apply(self.weights, words, offsets, amounts)
 
     def apply_received(self, bodies: Iterable[bytes], note_peer: NotePeer) -> int:

@@ -45,11 +45,12 @@ class Compute(Protocol):
     def check(self, delta: Any) -> Any:
         """The delta as `pass_over` takes it; TrainerError if it is no delta of P numbers."""
 
-    def pass_over(self, delta: Any, chains: Sequence[Chain]) -> list[Found]:
+    def pass_over(self, delta: Any, chains: Sequence[Chain], meanwhile: Callable[[], None]) -> list[Found]:
         """Accumulate, threshold, subtract: the residual, and what is to be sent of it.
 
         The residual becomes current with the next publication; nothing else changes. Words are valid until
-        the next call. ValueError if a sum is NaN or infinite.
+        the next call. ValueError if a sum is NaN or infinite. Where the host would only wait for it,
+        `meanwhile` is called while it is under way.
         """
 
     def apply_sent(self, sent: Sequence[tuple[Group, Words]]) -> None:

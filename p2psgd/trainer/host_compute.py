@@ -8,7 +8,7 @@ for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,8 +68,10 @@ class HostCompute:
             )
         return np.ascontiguousarray(delta)
 
-    def pass_over(self, delta: NDArray[Any], chains: Sequence[Chain]) -> list[Found]:
-        """The residual of the next publication, and what is to be sent."""
+    def pass_over(
+        self, delta: NDArray[Any], chains: Sequence[Chain], meanwhile: Callable[[], None]
+    ) -> list[Found]:
+        """The residual of the next publication, and what is to be sent; the host does not wait for it."""
         return pass_over(self._memory.residual, delta, self._memory.next_residual, chains, words=self._words)
 
     def apply_sent(self, sent: Sequence[tuple[Group, Words]]) -> None:

@@ -91,6 +91,7 @@ class Link(RingCalls):
         self._client = client
         self._keeping = Keeping(client, self._memory, self._compute)
         self._closed = False
+        self._early = 0  # updates of peers that a send has applied already
         self._exact = True  # not while weights are being changed or published, nor after an interruption then
         self._waiting = Waiting(client, self._memory, self._keeping)
         self._dense = None
@@ -162,7 +163,8 @@ class Link(RingCalls):
         self._compute.rest()
         if self.mode.ring and not self._waiting.until_open():
             return 0
-        return self._follow()
+        early, self._early = self._early, 0
+        return early + self._follow()
 
     def send(self, delta: NDArray[Any], step: int | Mapping[str, int] | None = None) -> int:
         """Propose a change of all weights, (P,); return how many indices of it were sent.
@@ -193,7 +195,8 @@ class Link(RingCalls):
         mini_batch = memory.mini_batches + 1
         groups = self._sweep.groups(step)
         try:
-            parts = self._sweep.run(partial(compute.pass_over, compute.check(delta)), groups)
+            pass_over = partial(compute.pass_over, compute.check(delta), meanwhile=self._receive_early)
+            parts = self._sweep.run(pass_over, groups)
         except ValueError as error:
             raise TrainerError(f"delta is refused: {error}") from None
         entries = [
@@ -273,7 +276,8 @@ class Link(RingCalls):
     def _has_news(self) -> bool:
         """After an interruption there is always: all weights, whatever the inbox looks like by then."""
         memory = self._memory
-        return not self._exact or memory.reload_wanted or memory.stopping or memory.has_updates()
+        changed = not self._exact or memory.reload_wanted or self._early > 0
+        return changed or memory.stopping or memory.has_updates()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -316,6 +320,11 @@ class Link(RingCalls):
             applied = self._compute.apply_received(self._memory.updates(), self._note_peer)
         self._exact = True
         return applied
+
+    def _receive_early(self) -> None:
+        """In a send that waits for a device: order there, after what it does, what has come from peers."""
+        if not self.mode.ring and not self._memory.reload_wanted:
+            self._early += self._follow()
 
     def _send_dense(self, dense: DenseRounds, delta: NDArray[Any], step: object) -> int:
         if step is not None:

@@ -109,6 +109,52 @@ def test_work_on_the_trainers_stream_sees_the_weights_before_or_after_a_receive_
         np.testing.assert_array_equal(change.get(), np.full(WEIGHTS, QUANTUM, np.float32), f"turn {turn}")
 
 
+def test_what_came_from_peers_is_applied_while_a_send_waits_for_the_device_and_counted_by_receive(
+    start_daemon: StartDaemon, gpu: Backend, attach_gpu: Attach
+) -> None:
+    daemons = [start_daemon(1), start_daemon(2)]
+    there = attach_gpu(initial(), control=daemons[0].path)
+    words = make_words(np.arange(0, WEIGHTS, 3), np.arange(0, WEIGHTS, 3) % 2)
+    with attach(initial(), control=daemons[1].path) as here:
+        for _ in range(5):
+            for daemon in daemons:
+                daemon.peer_update(make_update(words, WEIGHTS, mini_batch=4))
+        assert not there.peer_mini_batches
+        there.send(gpu.cupy.asarray(delta_of(1, WEIGHTS)), 8)
+        here.send(delta_of(1, WEIGHTS), 8)
+        assert there.peer_mini_batches == {7: 4}
+        for daemon in daemons:
+            daemon.peer_update(make_update(words, WEIGHTS))
+        assert there.wait(0)
+        assert there.receive() == here.receive() == 6
+        assert not there.wait(0)
+        check_equal(there, here)
+        assert sent_by(daemons[0]) == sent_by(daemons[1])
+
+
+def test_an_interruption_while_a_send_applies_what_came_is_made_good_by_the_next_call(
+    start_daemon: StartDaemon, gpu: Backend, attach_gpu: Attach, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = start_daemon()
+    link = attach_gpu(initial(), control=daemon.path)
+    link.send(gpu.cupy.asarray(delta_of(1, WEIGHTS)), 8)
+    daemon.peer_update(make_update(make_words(np.arange(WEIGHTS), np.zeros(WEIGHTS, bool)), WEIGHTS))
+    residual = link.residual.get()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu.load("working_copy").DeviceWorkingCopy, "_apply", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            link.send(gpu.cupy.asarray(delta_of(2, WEIGHTS)), 8)
+    np.testing.assert_array_equal(link.residual.get(), residual)
+    assert link.mini_batches == 1
+    link.send(gpu.cupy.asarray(delta_of(2, WEIGHTS)), 8)
+    daemon.take_all()
+    np.testing.assert_array_equal(link.weights.get(), daemon.weights())
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_delta_that_is_not_finite_is_refused_with_nothing_changed_and_the_hosts_sentence(
     start_daemon: StartDaemon, gpu: Backend, attach_gpu: Attach, value: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,9 @@ class Elsewhere(HostCompute):
         half: NDArray[np.float32] = self.halves[self._memory.mini_batches % 2]
         return half
 
-    def pass_over(self, delta: NDArray[Any], chains: Sequence[Chain]) -> list[Found]:
+    def pass_over(
+        self, delta: NDArray[Any], chains: Sequence[Chain], meanwhile: Callable[[], None]
+    ) -> list[Found]:
         target = self.halves[(self._memory.mini_batches + 1) % 2]
         return pass_over(self.residual, delta, target, chains, words=self._words)
 
