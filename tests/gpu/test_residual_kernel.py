@@ -122,15 +122,15 @@ def test_room_may_end_anywhere_in_a_tile(gpu: Backend, room: int, order: str) ->
 
 
 def test_what_has_no_room_keeps_its_sum_to_the_last_bit(gpu: Backend) -> None:
-    """Taking a threshold off a sum and putting it back again would lose bits of it."""
-    source = np.full(TILE + 50, 2.0**-24, np.float32)
-    delta = np.full(TILE + 50, 2.0**-20, np.float32)
-    threshold = float(np.float32(2.0**-20))
-    swept = check(gpu, source, delta, one_group(TILE + 50, room=TILE + 3, threshold=threshold))
+    """Half a bit taken off an odd sum and put back again gives another sum."""
+    weights = TILE + 50
+    odd = np.full(weights, 1.0 + 2.0**-23, np.float32)
+    half_a_bit = np.float32(2.0**-24)
+    assert odd[0] - half_a_bit + half_a_bit != odd[0]
+    groups = one_group(weights, room=TILE + 3, threshold=float(half_a_bit))
+    swept = check(gpu, odd, np.zeros(weights, np.float32), groups)
     assert swept.missed == [TILE + 3]
-    assert swept.target.view(np.float32)[-1] == np.float32(2.0**-20 + 2.0**-24)
-    large = np.full(40, 1.0 + 2.0**-23, np.float32)
-    check(gpu, large, np.full(40, 2.0**30, np.float32), one_group(40, room=2, threshold=2.0**-10))
+    assert swept.target.view(np.float32)[-1] == odd[0]
 
 
 def test_words_come_in_the_order_of_the_ranges_and_missed_as_well(gpu: Backend) -> None:
@@ -240,22 +240,37 @@ def test_weights_outside_the_ranges_may_be_anything(gpu: Backend) -> None:
 
 
 def test_a_state_serves_pass_after_pass(gpu: Backend) -> None:
-    """Of other ranges, after a refusal, and when the number of the pass has come to its end."""
-    weights = 3 * TILE + 5
+    """Of other ranges, and after a refusal; what earlier passes left in it is taken for nothing."""
+    weights = 9 * TILE + 5
     state = gpu.load("kernels").Kernels().make_state(weights, 3)
-    epoch_max = gpu.load("pass_state").EPOCH_MAX
-    for number in range(12):
+    for number in range(9):
         source, delta = random_pass(number, weights)
-        if number == 4:
-            state.epoch = epoch_max - 3
         groups = one_group(weights, room=700) if number % 3 else [Group(1.0, ((7, 99), (TILE, weights)), 400)]
-        if number == 2:
-            delta[77] = np.nan
-            with pytest.raises(ValueError, match="at weight 77"):
-                on_the_device(gpu, source, delta, groups, state=state)
-        else:
-            check(gpu, source, delta, groups, state=state)
-    assert state.epoch < 12
+        with schedule("random", number, blocks=6):
+            if number == 2:
+                delta[77] = np.nan
+                with pytest.raises(ValueError, match="at weight 77"):
+                    on_the_device(gpu, source, delta, groups, state=state)
+            else:
+                check(gpu, source, delta, groups, state=state)
+
+
+def test_the_number_of_the_pass_may_begin_anew(gpu: Backend) -> None:
+    """Neither a tile's state nor a refusal of the old count is then taken for one of the new count."""
+    weights = 9 * TILE
+    state = gpu.load("kernels").Kernels().make_state(weights, 1)
+    for number in range(3):
+        check(gpu, *random_pass(number, weights), one_group(weights, room=weights), state=state)
+    state.epoch = gpu.load("pass_state").EPOCH_MAX - 1
+    refused = np.full(50, np.nan, np.float32)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="at weight 0 "):
+            on_the_device(gpu, refused, refused, one_group(50, room=9), state=state)
+    for number in range(3):
+        source, delta = random_pass(9 + number, weights, spread=0.2)
+        with schedule("random", number, blocks=8):
+            check(gpu, source, delta, one_group(weights, room=weights), state=state)
+    assert state.epoch == 4
 
 
 def test_tickets_may_pass_the_end_of_their_counter(gpu: Backend) -> None:
