@@ -37,6 +37,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and (missing := backends.why_no_device()):
         if os.environ.get("P2PSGD_REQUIRE_GPU"):
-            raise pytest.UsageError(f"the tests on a GPU cannot run, but P2PSGD_REQUIRE_GPU is set: {missing}")
+            raise pytest.UsageError(
+                f"the tests on a GPU cannot run, but P2PSGD_REQUIRE_GPU is set: {missing}"
+            )
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=missing))

@@ -69,7 +69,9 @@ def test_any_updates_give_what_the_core_gives(gpu: Backend, data: st.DataObject)
     weights = data.draw(st.integers(1, 3000))
     densities = data.draw(st.lists(st.sampled_from([0.0, 0.0, 0.001, 0.3, 1.0]), min_size=1, max_size=9))
     updates = updates_of(data.draw(st.integers(0, 2**32 - 1)), weights=weights, densities=densities)
-    with schedule(data.draw(st.sampled_from(["forward", "reverse", "random"])), data.draw(st.integers(0, 999))):
+    with schedule(
+        data.draw(st.sampled_from(["forward", "reverse", "random"])), data.draw(st.integers(0, 999))
+    ):
         check(gpu, weights, updates, offset=data.draw(st.integers(0, 3)))
 
 
@@ -85,7 +87,9 @@ def test_updates_of_one_word_or_none_find_their_amounts(gpu: Backend) -> None:
     none = words[:0]
     updates = [(words[i : i + 1], i + 1) for i in range(10)]
     check(gpu, 5, updates)
-    check(gpu, 5, [(none, 1), updates[0], (none, 2), (none, 3), *updates[1:6], (none, 9), updates[7], (none, 4)])
+    check(
+        gpu, 5, [(none, 1), updates[0], (none, 2), (none, 3), *updates[1:6], (none, 9), updates[7], (none, 4)]
+    )
     check(gpu, 5, [(none, 1)])
     check(gpu, 5, [(none, 8)] * 300 + [(words, 7)] + [(none, 9)] * 300 + [(words, 1)])
 
@@ -98,7 +102,7 @@ def test_as_many_updates_as_a_mini_batch_may_bring(gpu: Backend) -> None:
 def test_the_smallest_quantum_and_the_largest_step_are_exact(gpu: Backend) -> None:
     """Where the device's atomics, which flush denormals, come closest to one."""
     words = uint32([0, 3, 4])
-    check(gpu, 3, [(words, 1), (words ^ 1, 1), (words, 1)], quantum=2.0**-30)
+    check(gpu, 3, [(words, 1), (words ^ np.uint32(1), 1), (words, 1)], quantum=2.0**-30)
     check(gpu, 3, [(words, codec.STEP_MAX)], quantum=1.0)
 
 
@@ -122,7 +126,21 @@ def test_other_arrays_are_refused(gpu: Backend) -> None:
             kernels.apply(*arrays)
 
     refused("1 amounts need 2 offsets, they are 1", weights, words, offsets[:1], amounts)
-    refused("weights must be of float32; it is of int32", weights.view(np.int32), words, offsets, amounts, kind=TypeError)
-    refused("words must be a CuPy array; it is of ndarray", weights, np.zeros(2, np.uint32), offsets, amounts, kind=TypeError)
+    refused(
+        "weights must be of float32; it is of int32",
+        weights.view(np.int32),
+        words,
+        offsets,
+        amounts,
+        kind=TypeError,
+    )
+    refused(
+        "words must be a CuPy array; it is of ndarray",
+        weights,
+        np.zeros(2, np.uint32),
+        offsets,
+        amounts,
+        kind=TypeError,
+    )
     refused("weights must be one-dimensional and contiguous", weights[::2], words, offsets, amounts)
     refused("weights must be one-dimensional", weights.reshape(2, 2), words, offsets, amounts)

@@ -27,7 +27,10 @@ def test_digests_of_slices_add_up_and_nothing_has_none(gpu: Backend) -> None:
     kernels = gpu.load("kernels").Kernels()
     coordinates = np.arange(-500, 500, dtype=np.int32)
     values = gpu.cupy.asarray(coordinates.astype(np.float32))
-    slices = [kernels.digest(values[begin:end], quantum=1.0, key=9, start=begin) for begin, end in ((0, 333), (333, 1000))]
+    slices = [
+        kernels.digest(values[begin:end], quantum=1.0, key=9, start=begin)
+        for begin, end in ((0, 333), (333, 1000))
+    ]
     assert sum(slices) % 2**64 == codec.digest_coordinates(coordinates, 9)
     assert kernels.digest(values[:0], quantum=1.0, key=9) == 0
 

@@ -66,7 +66,11 @@ def test_arrays_that_will_not_do(gpu: Backend) -> None:
         ({"delta": zeros(7, np.float32)}, ValueError, "source has 8 weights and delta 7"),
         ({"target": zeros(9, np.float32)}, ValueError, "source has 8 weights and target 9"),
         ({"source": zeros(6, np.float32)}, ValueError, "source has 6 weights and delta 8"),
-        ({"delta": zeros(8, np.float64)}, TypeError, "delta must be of float32, float16, bfloat16; it is of float64"),
+        (
+            {"delta": zeros(8, np.float64)},
+            TypeError,
+            "delta must be of float32, float16, bfloat16; it is of float64",
+        ),
         ({"delta": np.zeros(8, np.float32)}, TypeError, "delta must be a CuPy array; it is of ndarray"),
         ({"words": zeros(8, np.int32)}, TypeError, "words must be of uint32; it is of int32"),
         ({"target": zeros(16, np.float32)[::2]}, ValueError, "target must be one-dimensional and contiguous"),

@@ -1,4 +1,4 @@
-"""Passes one after the other over the gradients of a net that learns: the residual never leaves the device."""
+"""Passes one after the other over the gradients of a net that learns; the residual stays on the device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from p2psgd.trainer.net import Activation, Net, Shape, initial_weights
 from p2psgd.wire import codec
 from tests.gpu.backends import Backend
-from tests.gpu.passes import Group, bfloat16, by_the_core
+from tests.gpu.passes import Group, by_the_core, delta_of
 
 QUANTUM = 2.0**-20
 SHAPE = Shape(64, (300, 70), 10, Activation.SIGMOID)
@@ -56,7 +56,7 @@ def test_words_residual_and_weights_stay_those_of_the_core(gpu: Backend, kind: s
     residual, expected_copy = np.zeros(weights, np.float32), np.zeros(weights, np.float32)
     sent = 0
     for number, values in enumerate(deltas(25)):
-        delta = {"float32": values, "float16": values.astype(np.float16), "bfloat16": bfloat16(values)}[kind]
+        delta = delta_of(kind, values)
         expected = by_the_core(residual, delta, groups())
         residual = expected.target.view(np.float32)
         source, target = halves[number % 2], halves[1 - number % 2]

@@ -43,6 +43,23 @@ def test_numbers_stay_on_the_device_until_they_are_asked_for(host_gpu: Backend) 
     assert float(total) == 6.0
 
 
+def test_pinned_memory_is_read_when_it_is_copied(host_gpu: Backend) -> None:
+    """A view of an array is no work for the device, and brings nothing about."""
+    cupy = host_gpu.cupy
+    array = cupy.zeros(4, np.float32)
+    pinned = np.frombuffer(cupy.cuda.alloc_pinned_memory(16), np.float32, 4)
+    plain = np.ones(4, np.float32)
+    pinned[:] = 1
+    array.set(pinned)
+    assert array[1:3].view(np.uint32).reshape(1, 2).shape == (1, 2)
+    pinned[:] = 2
+    assert array.get().tolist() == [2, 2, 2, 2]
+    array.set(plain)
+    plain[:] = 3
+    assert array.get().tolist() == [1, 1, 1, 1]
+    assert array[0].get() == 1
+
+
 def test_fresh_memory_is_garbage(host_gpu: Backend) -> None:
     assert host_gpu.cupy.empty(1000, np.uint8).get().any()
 

@@ -63,11 +63,13 @@ def host_source(code: str) -> str:
 
 
 def build(code: str, flags: Sequence[str] = ("-O2",)) -> Path:
-    """The library; compiled once for each source and set of flags. RuntimeError with what the compiler says."""
+    """The library, compiled once for each source and set of flags; RuntimeError: what the compiler says."""
     kept = [file.read_text(encoding="utf-8") for file in sorted(HERE.glob("*.?pp"))]
     launcher = _made("o", [*kept, *flags], [*flags, "-c", str(HERE / "launch.cpp")])
     source = host_source(code)
-    return _made("so", [source, *kept, *flags], [*flags, "-shared", "-xc++", "-", "-xnone", str(launcher)], source)
+    return _made(
+        "so", [source, *kept, *flags], [*flags, "-shared", "-xc++", "-", "-xnone", str(launcher)], source
+    )
 
 
 def _made(suffix: str, parts: Sequence[str], arguments: Sequence[str], source: str = "") -> Path:

@@ -1,4 +1,4 @@
-"""What stands in for the hardware computes as it does, and finds the faults that it would hide on a good day."""
+"""What takes the hardware's place computes as it does, and finds faults that it hides on a good day."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def test_a_barrier_shows_what_the_other_threads_of_the_block_have_written(
 
 @pytest.mark.parametrize("step", [1, 127])
 def test_a_barrier_left_out_is_seen(host_gpu: Backend, step: int) -> None:
-    assert not all(neighbours_found(host_gpu, "neighbours_at_once", step=step, order=order) for order in ORDERS)
+    assert not all(
+        neighbours_found(host_gpu, "neighbours_at_once", step=step, order=order) for order in ORDERS
+    )
 
 
 def test_a_warps_threads_are_not_taken_to_be_in_step(host_gpu: Backend) -> None:
@@ -158,7 +160,9 @@ def test_a_warp_operation_that_not_all_lanes_reach_is_an_error(
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_blocks_that_wait_for_those_with_lower_tickets_all_come_to_an_end(host_gpu: Backend, order: str) -> None:
+def test_blocks_that_wait_for_those_with_lower_tickets_all_come_to_an_end(
+    host_gpu: Backend, order: str
+) -> None:
     cells = host_gpu.cupy.zeros(2, np.uint32)
     with schedule(order, 1, blocks=3):
         launch(host_gpu, "by_ticket", cells[:1], cells[1:], blocks=20)

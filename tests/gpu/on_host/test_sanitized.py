@@ -19,7 +19,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(missing)
     flags = ["-O1", "-g1", *SANITIZERS, f"-I{HERE}", f"-I{ROOT / 'p2psgd' / 'gpu' / 'kernels'}"]
     flags += ["-fno-strict-aliasing", "-Wno-parentheses", "-Wno-unknown-pragmas"]
-    return build_programs(folder, {"beside_core": [HERE / "beside_core.cpp", HERE / "launch.cpp"]}, flags)["beside_core"]
+    return build_programs(folder, {"beside_core": [HERE / "beside_core.cpp", HERE / "launch.cpp"]}, flags)[
+        "beside_core"
+    ]
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -1,4 +1,4 @@
-"""Streams and events. What a stream is given waits until somebody waits for it: then it is done, in its order."""
+"""Streams and events. What a stream was given is done, in its order, when somebody waits for it."""
 
 from __future__ import annotations
 
