@@ -66,7 +66,10 @@ def stand_in() -> Iterator[Backend]:
 @contextmanager
 def device() -> Iterator[Backend]:
     """The device of why_no_device()."""
-    yield Backend("device", importlib.import_module("cupy"))
+    cupy = importlib.import_module("cupy")
+    if os.environ.get("P2PSGD_GPU_WITHOUT_POOL"):
+        cupy.cuda.set_allocator(None)
+    yield Backend("device", cupy)
 
 
 @contextmanager

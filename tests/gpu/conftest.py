@@ -13,8 +13,10 @@ from tests.wire.native_build import why_no_compiler
 
 
 @pytest.fixture(params=["host", pytest.param("device", marks=pytest.mark.gpu)])
-def gpu(request: pytest.FixtureRequest, host_compiler: None) -> Iterator[Backend]:
+def gpu(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """In use for the length of a test."""
+    if request.param == "host":
+        request.getfixturevalue("host_compiler")
     with backends.stand_in() if request.param == "host" else backends.device() as backend:
         yield backend
 
