@@ -1,9 +1,10 @@
 """The kernels of kernels/*.cu on the current CUDA device: residual pass, applying updates, digest.
 
-Each gives, bit for bit, what its namesake of p2psgd.wire.codec gives. They are compiled by NVRTC when they are first
-used and kept by CuPy on disk. A method only orders work onto a stream (the current one by default) and returns; what
-it was given must live, and stay as it is, until that work is done. Arrays are CuPy's: one-dimensional, contiguous,
-aligned to their elements, on this device or anywhere the device can reach (pinned host memory).
+Each gives, bit for bit, what its namesake of p2psgd.wire.codec gives. They are compiled by NVRTC when they
+are first used, and kept by CuPy on disk. A method only orders work onto a stream (by default the current one)
+and returns; what it was given must live, and stay as it is, until that work is done. Arrays are CuPy's:
+one-dimensional, contiguous, aligned to their elements, on this device or where it can reach them (pinned
+host memory).
 """
 
 from __future__ import annotations
@@ -38,14 +39,15 @@ class Kernels:
     """Of the device that is current when it is made, and for use while that one is current."""
 
     def __init__(self) -> None:
-        self._kernels: dict[tuple[str, str], Any] = {}
+        self._modules: dict[str, Any] = {}
+        self._kernels: dict[str, Any] = {}
         self._digest = cupy.zeros(1, np.uint64)
 
     def make_state(self, weights: int, ranges_max: int) -> PassState:
-        """What passes over up to `weights` weights in up to `ranges_max` ranges need; used by one at a time."""
+        """What passes over up to `weights` weights in up to `ranges_max` ranges need, one at a time."""
         return PassState(weights, ranges_max)
 
-    def residual_pass(
+    def residual_pass(  # noqa: PLR0917 - as codec.residual_pass has them
         self,
         source: Any,
         delta: Any,
@@ -57,14 +59,15 @@ class Kernels:
         first: int = 0,
         stream: Any = None,
     ) -> None:
-        """Accumulate, threshold, emit, subtract ([Strom 2015], lines 4 to 7) all ranges of `groups` in one pass.
+        """Accumulate, threshold, emit, subtract ([Strom 2015], lines 4 to 7): all `groups` in one pass.
 
-        source, target float32 (n,); delta (n,) of float32, float16 or bfloat16, the last also by its bits, uint16;
-        words uint32 with room for those of all groups, target and words apart from all else. As codec.residual_pass,
-        for the weights of each range: target = source + delta less what is emitted; outside the ranges target is left
-        alone. The words of a group, of weight i: `first` + i, begin in `words` after the room of all groups before it.
-        What finds no room stays in the target. `state.read(stream)` waits for it, says how many words there are, and
-        raises ValueError for a sum that is NaN or infinite: target and words are then undefined.
+        source, target float32 (n,); delta (n,) of float32, float16 or bfloat16, the last also by its bits as
+        uint16; words uint32 with room for those of all groups; target and words apart from all else. For the
+        weights of the ranges as codec.residual_pass does it: target = source + delta less what is emitted;
+        outside of the ranges target is left alone. A group's words, of weights `first` + i, begin in `words`
+        behind the room of all groups before it; what finds no room stays in the target. `state.read(stream)`
+        waits for the pass, says how many words there are, and raises ValueError for a sum that is NaN or
+        infinite: target and words are then undefined.
         """
         stream = cupy.cuda.get_current_stream() if stream is None else stream
         weights = _length(source, "source", np.float32)
@@ -108,11 +111,12 @@ class Kernels:
         state.launched()
 
     def apply(self, weights: Any, words: Any, offsets: Any, amounts: Any, *, stream: Any = None) -> None:
-        """Add or subtract amounts[u], positive, at the index of every word in words[offsets[u]:offsets[u + 1]].
+        """Add or subtract amounts[u] at the index of every word in words[offsets[u]:offsets[u + 1]].
 
-        weights float32 (P,); words uint32 (n,), indices below P (decoded ones are), in any order; offsets uint32
-        (k + 1,), ascending from 0 to n; amounts float32 (k,). Exact, and the same in any order, where weights and
-        amounts are multiples of a quantum >= 2**-30 (the device adds atomically, which flushes denormals).
+        weights float32 (P,); words uint32 (n,) in any order, their indices below P, as those of decoded
+        updates are; offsets uint32 (k + 1,), ascending from 0 to n; amounts float32 (k,), positive. Exact,
+        in whatever order, where weights and amounts are multiples of a quantum of 2**-30 or more: the device
+        adds by atomics, which flush denormals.
         """
         _length(weights, "weights", np.float32)
         count = _length(words, "words", np.uint32)
@@ -167,11 +171,13 @@ class Kernels:
         return self._kernel("residual", name)
 
     def _kernel(self, file: str, name: str) -> Any:
-        if (file, name) not in self._kernels:
-            source = (files("p2psgd.gpu") / "kernels" / f"{file}.cu").read_text(encoding="utf-8")
-            module = cupy.RawModule(code=source, options=COMPILE_OPTIONS)
-            self._kernels[file, name] = module.get_function(name)
-        return self._kernels[file, name]
+        if name in self._kernels:
+            return self._kernels[name]
+        if file not in self._modules:
+            code = (files("p2psgd.gpu") / "kernels" / f"{file}.cu").read_text(encoding="utf-8")
+            self._modules[file] = cupy.RawModule(code=code, options=COMPILE_OPTIONS)
+        self._kernels[name] = self._modules[file].get_function(name)
+        return self._kernels[name]
 
 
 def _length(array: Any, name: str, dtype: Any) -> int:

@@ -1,8 +1,8 @@
-"""What a residual pass on the device is asked for, the device memory that it works in, and what it found.
+"""What a residual pass on the device is asked for, the device memory it works in, and what it has found.
 
-All ranges of a send go into one launch: a table says which weights each range holds and where its words go. The
-kernel cuts ranges into tiles; a tile learns how many words come before its own from the tiles before it, through one
-64-bit state each, which also bears the number of the pass, so that nothing is cleared between passes.
+All ranges of a send go into one launch: a table says which weights each range holds and where its words go.
+The kernel cuts the ranges into tiles. A tile learns from those before it how many words come before its own,
+by one 64-bit state of each, which also bears the number of the pass: nothing is cleared between passes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import cupy
@@ -50,8 +51,8 @@ class PassGroup:
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """Of each group, in their order: how many words each of its ranges has, and the first weight, in the order of
-    the ranges, that is beyond the threshold and has found no room, if there is one.
+    """Of each group: how many words each of its ranges has, and its first weight, in the order of the ranges,
+    that is beyond the threshold and has found no room, if there is one.
     """
 
     counts: tuple[tuple[int, ...], ...]
@@ -86,7 +87,7 @@ class PassState:
         self.first_ticket = 0
 
     def begin(self, groups: Sequence[PassGroup], first: int, stream: Any) -> None:
-        """Order the table of a pass onto the device, unless it is there; the launch must follow on `stream`."""
+        """Order the table of a pass onto the device, unless it is there; the launch follows on `stream`."""
         if self._pending:
             raise ValueError("the results of the pass before this one have not been read")
         if self._groups != tuple(groups):
@@ -110,7 +111,7 @@ class PassState:
     def read(self, stream: Any = None) -> PassResult:
         """Wait for the pass on `stream`, by default the current one; the only wait for the device.
 
-        ValueError, as from codec.residual_pass, for a sum that is NaN or infinite: words and target are undefined.
+        ValueError, as from codec.residual_pass, for a sum that is NaN or infinite.
         """
         if not self._pending:
             raise ValueError("there is no pass whose results could be read")
@@ -131,7 +132,7 @@ class PassState:
         for number, group in enumerate(self._groups):
             totals = found[position : position + len(group.ranges)].tolist()
             ends = [0, *(min(total, group.room) for total in totals)]
-            counts.append(tuple(end - begin for begin, end in zip(ends, ends[1:], strict=False)))
+            counts.append(tuple(end - begin for begin, end in pairwise(ends)))
             missed.append(int(found[self._ranges_max + number]) if totals[-1] > group.room else None)
             position += len(group.ranges)
         return PassResult(tuple(counts), tuple(missed))

@@ -1,4 +1,4 @@
-"""p2psgd.gpu on the host, with the stand-in for CuPy, or on a device, with CuPy itself; both in one process."""
+"""p2psgd.gpu on the host, with the stand-in for CuPy, or on a device, with CuPy; both in one process."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ def stand_in() -> Iterator[Backend]:
 @contextmanager
 def device() -> Iterator[Backend]:
     """The device of why_no_device()."""
-    yield Backend("device", importlib.import_module("cupy"))
+    cupy = importlib.import_module("cupy")
+    if os.environ.get("P2PSGD_GPU_WITHOUT_POOL"):
+        cupy.cuda.set_allocator(None)
+    yield Backend("device", cupy)
 
 
 @contextmanager
@@ -88,5 +91,7 @@ def schedule(order: str, seed: int = 0, blocks: int = 4) -> Iterator[None]:
 
 def _taken_out() -> dict[str, ModuleType]:
     """The modules of CuPy and p2psgd.gpu, from now on not imported."""
-    names = [name for name in sys.modules if name.split(".")[0] == "cupy" or f"{name}.".startswith("p2psgd.gpu.")]
+    names = [
+        name for name in sys.modules if name.split(".")[0] == "cupy" or f"{name}.".startswith("p2psgd.gpu.")
+    ]
     return {name: sys.modules.pop(name) for name in names}

@@ -13,8 +13,10 @@ from tests.wire.native_build import why_no_compiler
 
 
 @pytest.fixture(params=["host", pytest.param("device", marks=pytest.mark.gpu)])
-def gpu(request: pytest.FixtureRequest, host_compiler: None) -> Iterator[Backend]:
+def gpu(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """In use for the length of a test."""
+    if request.param == "host":
+        request.getfixturevalue("host_compiler")
     with backends.stand_in() if request.param == "host" else backends.device() as backend:
         yield backend
 
@@ -37,6 +39,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and (missing := backends.why_no_device()):
         if os.environ.get("P2PSGD_REQUIRE_GPU"):
-            raise pytest.UsageError(f"the tests on a GPU cannot run, but P2PSGD_REQUIRE_GPU is set: {missing}")
+            raise pytest.UsageError(
+                f"the tests on a GPU cannot run, but P2PSGD_REQUIRE_GPU is set: {missing}"
+            )
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=missing))

@@ -40,6 +40,16 @@ def bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
     return (np.ascontiguousarray(values).view(np.uint32) >> 16).astype(np.uint16)
 
 
+def delta_of(kind: str, values: NDArray[np.float32]) -> NDArray[Any]:
+    """These numbers as a delta of float32, float16 or bfloat16."""
+    match kind:
+        case "float16":
+            return values.astype(np.float16)
+        case "bfloat16":
+            return bfloat16(values)
+    return values
+
+
 def by_the_core(
     source: NDArray[np.float32], delta: NDArray[Any], groups: Sequence[Group], *, first: int = 0
 ) -> Swept:
@@ -68,7 +78,7 @@ def by_the_core(
     return Swept(target, words, counts, missed)
 
 
-def on_the_device(  # noqa: PLR0917
+def on_the_device(
     gpu: Backend,
     source: NDArray[np.float32],
     delta: NDArray[Any],
@@ -78,7 +88,7 @@ def on_the_device(  # noqa: PLR0917
     offsets: tuple[int, int, int] = (0, 0, 0),
     state: Any = None,
 ) -> Swept:
-    """The same; the arrays begin `offsets` elements behind where their memory does. Inputs stay as they are."""
+    """The same; source, delta and target begin so many elements behind where their memory does."""
     weights = len(source)
     begins = gpu.load("pass_state")
     kernels = gpu.load("kernels").Kernels()
@@ -116,7 +126,9 @@ def on_the_device(  # noqa: PLR0917
     return Swept(target.get(), lists[:-1], list(result.counts), list(result.missed))
 
 
-def check(gpu: Backend, source: NDArray[np.float32], delta: NDArray[Any], groups: Sequence[Group], **how: Any) -> Swept:
+def check(
+    gpu: Backend, source: NDArray[np.float32], delta: NDArray[Any], groups: Sequence[Group], **how: Any
+) -> Swept:
     """Both, which must be the same; returns it."""
     expected = by_the_core(source, delta, groups, first=how.get("first", 0))
     actual = on_the_device(gpu, source, delta, groups, **how)
@@ -124,7 +136,9 @@ def check(gpu: Backend, source: NDArray[np.float32], delta: NDArray[Any], groups
     assert actual.missed == expected.missed
     assert actual.words == expected.words
     differs = np.flatnonzero(actual.target != expected.target)
-    assert not len(differs), f"the targets differ from weight {differs[0]} on: {len(differs)} of {len(source)}"
+    assert not len(differs), (
+        f"the targets differ from weight {differs[0]} on: {len(differs)} of {len(source)}"
+    )
     return actual
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.gpu.backends import Backend, schedule
-from tests.gpu.passes import Group, bfloat16, by_the_core, check, on_the_device
+from tests.gpu.passes import Group, by_the_core, check, delta_of, on_the_device
 
 TILE = 4096
 KINDS = ["float32", "float16", "bfloat16"]
@@ -19,15 +20,6 @@ KINDS = ["float32", "float16", "bfloat16"]
 
 def float32(values: list[float]) -> NDArray[np.float32]:
     return np.array(values, np.float32)
-
-
-def delta_of(kind: str, values: NDArray[np.float32]) -> NDArray[Any]:
-    match kind:
-        case "float16":
-            return values.astype(np.float16)
-        case "bfloat16":
-            return bfloat16(values)
-    return values
 
 
 def random_pass(
@@ -46,7 +38,7 @@ def one_group(weights: int, *, room: int, threshold: float = 1.0) -> list[Group]
 def groups_of(draw: st.DrawFn, weights: int) -> list[Group]:
     """Ranges that do not touch each other twice, some weights in none, dealt out to groups in any order."""
     cuts = sorted({0, weights, *draw(st.lists(st.integers(0, weights), max_size=8))})
-    ranges = list(zip(cuts, cuts[1:], strict=False))
+    ranges = list(pairwise(cuts))
     ranges = draw(st.permutations(ranges))
     ranges = ranges[: draw(st.integers(1, len(ranges)))]
     owners = [draw(st.integers(0, 2)) for _ in ranges]
@@ -65,7 +57,9 @@ def groups_of(draw: st.DrawFn, weights: int) -> list[Group]:
 def test_any_ranges_groups_and_rooms_give_what_the_core_gives(
     gpu: Backend, kind: str, data: st.DataObject
 ) -> None:
-    weights = data.draw(st.one_of(st.integers(1, 300), st.sampled_from([TILE - 1, TILE, TILE + 1, 3 * TILE + 77])))
+    weights = data.draw(
+        st.one_of(st.integers(1, 300), st.sampled_from([TILE - 1, TILE, TILE + 1, 3 * TILE + 77]))
+    )
     spread = data.draw(st.sampled_from([2.0**-16, 0.1, 0.4, 1.5]))
     source, delta = random_pass(data.draw(st.integers(0, 2**32 - 1)), weights, kind=kind, spread=spread)
     groups = data.draw(groups_of(weights))
@@ -76,7 +70,9 @@ def test_any_ranges_groups_and_rooms_give_what_the_core_gives(
         check(gpu, source, delta, groups, first=first, offsets=offsets)
 
 
-@pytest.mark.parametrize("weights", [1, 2, 3, 31, 32, 33, 127, 128, 511, 512, 513, 4095, 4096, 4097, 8192, 12_289])
+@pytest.mark.parametrize(
+    "weights", [1, 2, 3, 31, 32, 33, 127, 128, 511, 512, 513, 4095, 4096, 4097, 8192, 12_289]
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_size_around_those_of_rows_warps_and_tiles_is_swept_whole(
     gpu: Backend, kind: str, weights: int
@@ -109,7 +105,9 @@ def test_a_hundred_million_weights(gpu: Backend, kind: str) -> None:
 
 
 @pytest.mark.parametrize("order", ["forward", "reverse", "random"])
-@pytest.mark.parametrize("room", [0, 1, 15, 16, 17, 100, TILE // 2, TILE - 1, TILE, TILE + 1, 3 * TILE - 1, 3 * TILE])
+@pytest.mark.parametrize(
+    "room", [0, 1, 15, 16, 17, 100, TILE // 2, TILE - 1, TILE, TILE + 1, 3 * TILE - 1, 3 * TILE]
+)
 def test_room_may_end_anywhere_in_a_tile(gpu: Backend, room: int, order: str) -> None:
     """All weights cross: the last that has room is in each place of a row, a warp, a tile."""
     weights = 3 * TILE
@@ -122,15 +120,15 @@ def test_room_may_end_anywhere_in_a_tile(gpu: Backend, room: int, order: str) ->
 
 
 def test_what_has_no_room_keeps_its_sum_to_the_last_bit(gpu: Backend) -> None:
-    """Taking a threshold off a sum and putting it back again would lose bits of it."""
-    source = np.full(TILE + 50, 2.0**-24, np.float32)
-    delta = np.full(TILE + 50, 2.0**-20, np.float32)
-    threshold = float(np.float32(2.0**-20))
-    swept = check(gpu, source, delta, one_group(TILE + 50, room=TILE + 3, threshold=threshold))
+    """Half a bit taken off an odd sum and put back again gives another sum."""
+    weights = TILE + 50
+    odd = np.full(weights, 1.0 + 2.0**-23, np.float32)
+    half_a_bit = np.float32(2.0**-24)
+    assert odd[0] - half_a_bit + half_a_bit != odd[0]
+    groups = one_group(weights, room=TILE + 3, threshold=float(half_a_bit))
+    swept = check(gpu, odd, np.zeros(weights, np.float32), groups)
     assert swept.missed == [TILE + 3]
-    assert swept.target.view(np.float32)[-1] == np.float32(2.0**-20 + 2.0**-24)
-    large = np.full(40, 1.0 + 2.0**-23, np.float32)
-    check(gpu, large, np.full(40, 2.0**30, np.float32), one_group(40, room=2, threshold=2.0**-10))
+    assert swept.target.view(np.float32)[-1] == odd[0]
 
 
 def test_words_come_in_the_order_of_the_ranges_and_missed_as_well(gpu: Backend) -> None:
@@ -195,7 +193,9 @@ def test_the_largest_numbers_and_those_at_the_threshold_are_taken(gpu: Backend) 
     delta = np.tile(float32([largest, -largest, 1.0, -1.0, above, -above, 0.0]), 700)
     weights = len(delta)
     for threshold in (1.0, largest / 2, largest):
-        check(gpu, np.zeros(weights, np.float32), delta, one_group(weights, room=weights, threshold=threshold))
+        check(
+            gpu, np.zeros(weights, np.float32), delta, one_group(weights, room=weights, threshold=threshold)
+        )
     check(gpu, np.full(weights, -0.0, np.float32), delta, one_group(weights, room=7, threshold=1.0))
 
 
@@ -211,7 +211,9 @@ def test_a_sum_that_is_not_finite_is_refused_and_the_first_is_named(
     delta = delta_of(kind, values)
     with (
         schedule("random", place),
-        pytest.raises(ValueError, match=f"^at weight {place + 9} the residual and delta add up to NaN or infinity$"),
+        pytest.raises(
+            ValueError, match=f"^at weight {place + 9} the residual and delta add up to NaN or infinity$"
+        ),
     ):
         on_the_device(gpu, source, delta, one_group(len(source), room=50), first=9)
 
@@ -240,22 +242,37 @@ def test_weights_outside_the_ranges_may_be_anything(gpu: Backend) -> None:
 
 
 def test_a_state_serves_pass_after_pass(gpu: Backend) -> None:
-    """Of other ranges, after a refusal, and when the number of the pass has come to its end."""
-    weights = 3 * TILE + 5
+    """Of other ranges, and after a refusal; what earlier passes left in it is taken for nothing."""
+    weights = 9 * TILE + 5
     state = gpu.load("kernels").Kernels().make_state(weights, 3)
-    epoch_max = gpu.load("pass_state").EPOCH_MAX
-    for number in range(12):
+    for number in range(9):
         source, delta = random_pass(number, weights)
-        if number == 4:
-            state.epoch = epoch_max - 3
         groups = one_group(weights, room=700) if number % 3 else [Group(1.0, ((7, 99), (TILE, weights)), 400)]
-        if number == 2:
-            delta[77] = np.nan
-            with pytest.raises(ValueError, match="at weight 77"):
-                on_the_device(gpu, source, delta, groups, state=state)
-        else:
-            check(gpu, source, delta, groups, state=state)
-    assert state.epoch < 12
+        with schedule("random", number, blocks=6):
+            if number == 2:
+                delta[77] = np.nan
+                with pytest.raises(ValueError, match="at weight 77"):
+                    on_the_device(gpu, source, delta, groups, state=state)
+            else:
+                check(gpu, source, delta, groups, state=state)
+
+
+def test_the_number_of_the_pass_may_begin_anew(gpu: Backend) -> None:
+    """Neither a tile's state nor a refusal of the old count is then taken for one of the new count."""
+    weights = 9 * TILE
+    state = gpu.load("kernels").Kernels().make_state(weights, 1)
+    for number in range(3):
+        check(gpu, *random_pass(number, weights), one_group(weights, room=weights), state=state)
+    state.epoch = gpu.load("pass_state").EPOCH_MAX - 1
+    refused = np.full(50, np.nan, np.float32)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="at weight 0 "):
+            on_the_device(gpu, refused, refused, one_group(50, room=9), state=state)
+    for number in range(3):
+        source, delta = random_pass(9 + number, weights, spread=0.2)
+        with schedule("random", number, blocks=8):
+            check(gpu, source, delta, one_group(weights, room=weights), state=state)
+    assert state.epoch == 5
 
 
 def test_tickets_may_pass_the_end_of_their_counter(gpu: Backend) -> None:

@@ -18,6 +18,8 @@ CACHE = HERE.parents[2] / "build" / "cuda_on_host"
 COMPILER = os.environ.get("CXX", "c++")
 FLAGS = (
     *("-std=c++20", "-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Wextra"),
+    # An access that is not aligned to its type ends the process here, as it ends the kernel on a device.
+    *("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"),
     *("-Wno-unknown-pragmas", "-Wno-parentheses", "-Wno-unused-function"),
 )
 
@@ -61,27 +63,27 @@ def host_source(code: str) -> str:
 
 
 def build(code: str, flags: Sequence[str] = ("-O2",)) -> Path:
-    """The library; compiled once for each source and set of flags. RuntimeError with what the compiler says."""
-    parts = [code, *FLAGS, *flags, COMPILER]
-    parts += [
-        file.read_text(encoding="utf-8") for file in (*sorted(HERE.glob("*.[ch]pp")), HERE / "build.py")
-    ]
-    library = CACHE / f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:24]}.so"
-    if library.exists():
-        return library
+    """The library, compiled once for each source and set of flags; RuntimeError: what the compiler says."""
+    kept = [file.read_text(encoding="utf-8") for file in sorted(HERE.glob("*.?pp"))]
+    launcher = _made("o", [*kept, *flags], [*flags, "-c", str(HERE / "launch.cpp")])
+    source = host_source(code)
+    return _made(
+        "so", [source, *kept, *flags], [*flags, "-shared", "-xc++", "-", "-xnone", str(launcher)], source
+    )
+
+
+def _made(suffix: str, parts: Sequence[str], arguments: Sequence[str], source: str = "") -> Path:
+    """What the compiler makes of these arguments, unless it has been made of the same `parts` before."""
+    key = hashlib.sha256("\0".join([COMPILER, *FLAGS, *parts]).encode()).hexdigest()[:24]
+    wanted = CACHE / f"{key}.{suffix}"
+    if wanted.exists():
+        return wanted
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-        source = Path(folder) / "kernels.cpp"
-        source.write_text(host_source(code), encoding="utf-8")
-        made = Path(folder) / "kernels.so"
-        command = [COMPILER, *FLAGS, *flags, f"-I{HERE}", "-shared", "-fPIC"]
-        run = subprocess.run(
-            [*command, str(source), str(HERE / "launch.cpp"), "-o", str(made)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        made = Path(folder) / wanted.name
+        command = [COMPILER, *FLAGS, f"-I{HERE}", "-fPIC", *arguments, "-o", str(made)]
+        run = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
         if run.returncode:
             raise RuntimeError(run.stderr)
-        made.replace(library)  # whole or not at all: several processes may make it at once
-    return library
+        made.replace(wanted)  # whole or not at all: several processes may make it at once
+    return wanted

@@ -21,9 +21,14 @@ inf, nan, newaxis = np.inf, np.nan, None
 
 # Names that mean the same in CuPy; arrays must all be of the device.
 _SAME = frozenset(
-    "abs absolute add all any arange argmax array_equal clip concatenate copyto count_nonzero divide dot equal exp"
-    " flatnonzero greater isfinite less log logical_and matmul max maximum mean min minimum multiply negative nonzero"
-    " not_equal ones reciprocal rint sign sqrt square stack subtract sum take tanh tensordot where".split()
+    name
+    for line in (
+        "abs absolute add all any arange argmax array_equal clip concatenate copyto count_nonzero divide",
+        "dot equal exp flatnonzero greater isfinite less log logical_and matmul max maximum mean min minimum",
+        "multiply negative nonzero not_equal ones reciprocal rint sign sqrt square stack subtract sum take",
+        "tanh tensordot where",
+    )
+    for name in line.split()
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ _SCALARS = (bool, int, float, np.generic, str, slice, tuple, list, type, type(No
 
 
 def garbage(shape: Any, dtype: Any) -> Any:
-    """As much as is cheap: a block of it again and again, aligned as CuPy's allocator does."""
+    """A block of it again and again, aligned as CuPy's allocator does."""
     dtype = np.dtype(dtype)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     memory = (
@@ -28,7 +29,7 @@ def garbage(shape: Any, dtype: Any) -> Any:
 
 
 def as_host(value: Any) -> Any:
-    """The numpy array behind an array of the device; a scalar as it is; TypeError for an array of the host."""
+    """The numpy array behind one of the device; a scalar as it is; TypeError for an array of the host."""
     if isinstance(value, ndarray):
         return value._host
     if isinstance(value, tuple | list):
@@ -45,6 +46,35 @@ def wrap(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return ndarray.of(np.asarray(value))
     return value
+
+
+_pinned: dict[int, int] = {}  # address and size
+_registered: dict[int, int] = {}  # address and size of memory of others that is page-locked
+
+
+def pinned_memory(size: int) -> Any:
+    """Memory of the host that copies read and write when they are done, not when they are ordered."""
+    memory = garbage(max(size, 1), np.uint8).view(PinnedMemoryPointer)
+    owner = memory
+    while isinstance(owner.base, np.ndarray):  # what views of it keep alive
+        owner = owner.base
+    _pinned[memory.ptr] = memory.nbytes
+    weakref.finalize(owner, _pinned.pop, memory.ptr, None)
+    return memory
+
+
+def is_pinned(array: Any) -> bool:
+    """Whether all of it is page-locked."""
+    begin, end = array.ctypes.data, array.ctypes.data + array.nbytes
+    return any(ptr <= begin and end <= ptr + size for ptr, size in (_pinned | _registered).items())
+
+
+class PinnedMemoryPointer(np.ndarray):  # type: ignore[type-arg]
+    """A buffer, as CuPy's is one; `ptr` is its address."""
+
+    @property
+    def ptr(self) -> int:
+        return int(self.ctypes.data)
 
 
 class _Memory:
@@ -135,16 +165,20 @@ class ndarray(NDArrayOperatorsMixin):
             raise TypeError("Only numpy.ndarray can be set to cupy.ndarray")
         if values.dtype != self.dtype or values.shape != self.shape:
             raise ValueError("Shape or dtype mismatch")
-        (get_current_stream() if stream is None else stream).flush()
-        self._host[...] = values
+        stream = get_current_stream() if stream is None else stream
+        if is_pinned(values):  # read when it is copied
+            stream.order(lambda: self._host.__setitem__(..., values))
+        else:
+            stream.flush()
+            self._host[...] = values
 
     def fill(self, value: Any) -> None:
         self._do("fill", value)
 
     def __array__(self, *arguments: Any, **named: Any) -> Any:
         raise TypeError(
-            "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct a NumPy array"
-            " explicitly."
+            "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct a NumPy"
+            " array explicitly."
         )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
@@ -157,6 +191,9 @@ class ndarray(NDArrayOperatorsMixin):
         return out[0] if out else wrap(result)
 
     def __getitem__(self, key: Any) -> Any:
+        keys = key if isinstance(key, tuple) else (key,)
+        if all(isinstance(one, int | slice | type(None) | type(...)) for one in keys):  # a view: no work
+            return ndarray.of(self._host[keys if ... in keys else (*keys, ...)])
         get_current_stream().flush()
         return wrap(self._host[as_host(key)])
 
@@ -210,8 +247,15 @@ def _forward(name: str) -> Any:
     return method
 
 
-for _name in (
-    *("all", "any", "argmax", "astype", "copy", "max", "mean", "min", "nonzero", "ravel", "reshape", "sum"),
-    *("take", "transpose", "view"),
-):
+def _view(name: str) -> Any:
+    def method(self: ndarray, *arguments: Any, **named: Any) -> Any:
+        return ndarray.of(getattr(self._host, name)(*arguments, **named))
+
+    method.__name__ = name
+    return method
+
+
+for _name in ("all", "any", "argmax", "astype", "copy", "max", "mean", "min", "nonzero", "sum", "take"):
     setattr(ndarray, _name, _forward(_name))
+for _name in ("ravel", "reshape", "transpose", "view"):  # no work for the device; of contiguous arrays here
+    setattr(ndarray, _name, _view(_name))

@@ -21,7 +21,8 @@ _launches = 0
 def build(code: str) -> Path:
     """The library of these kernels on the host."""
     spec = importlib.util.spec_from_file_location("cuda_on_host_build", _BUILD)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     library: Path = module.build(code)

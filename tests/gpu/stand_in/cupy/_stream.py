@@ -1,8 +1,9 @@
-"""Streams and events. What a stream is given waits until somebody waits for it: then it is done, in its order."""
+"""Streams and events. What a stream was given is done, in its order, when somebody waits for it."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
@@ -83,10 +84,15 @@ class Event:
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
         self._stream: Stream | None = None
         self._place = 0
+        self.time_s = 0.0
 
     def record(self, stream: Stream | None = None) -> None:
         self._stream = get_current_stream() if stream is None else stream
+        self._stream.order(self._note_time)
         self._place = self._stream._ordered
+
+    def _note_time(self) -> None:
+        self.time_s = time.perf_counter()
 
     def moment(self) -> Callable[[], None]:
         """What waits for the event as it is recorded now; recording it again does not change that."""

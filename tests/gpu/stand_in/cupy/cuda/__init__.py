@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from cupy._array import PinnedMemoryPointer, pinned_memory
 from cupy._stream import Event, ExternalStream, Stream, get_current_stream, synchronize_all
 from cupy.cuda import runtime
 
@@ -88,25 +89,15 @@ class MemoryPointer:
         return np.frombuffer(memory, dtype).reshape(shape)
 
 
-class PinnedMemoryPointer(np.ndarray):  # type: ignore[type-arg]
-    """A buffer, as CuPy's is one; `ptr` is its address."""
-
-    @property
-    def ptr(self) -> int:
-        return int(self.ctypes.data)
-
-
 def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
     runtime.refuse_pinning()
-    from cupy._array import garbage
-
-    return garbage(max(size, 1), np.uint8).view(PinnedMemoryPointer)  # type: ignore[no-any-return]
+    return pinned_memory(size)  # type: ignore[no-any-return]
 
 
 def get_elapsed_time(start: Event, end: Event) -> float:
     start.synchronize()
     end.synchronize()
-    return 0.0
+    return 1e3 * (end.time_s - start.time_s)
 
 
 def profile() -> None:

@@ -6,12 +6,11 @@ import ctypes
 import os
 from typing import Any
 
+from cupy._array import _registered
 from cupy._stream import stream_of, synchronize_all
 
 memcpyHostToHost, memcpyHostToDevice, memcpyDeviceToHost, memcpyDeviceToDevice, memcpyDefault = range(5)
 hostRegisterDefault, hostRegisterPortable, hostRegisterMapped = 0, 1, 2
-
-_registered: dict[int, int] = {}
 
 
 class CUDARuntimeError(RuntimeError):
