@@ -1,7 +1,8 @@
 """p2psgd: data-parallel SGD on ordinary machines over ordinary networks.
 
-A training script needs one name from here: `with p2psgd.attach(...) as link:`. It is imported when it is
-asked for, so that commands start fast.
+A training script needs two names from here: `with p2psgd.attach(...) as link:`, and `p2psgd.TrainerError`,
+which a link raises for what it refuses. They are imported when they are asked for, so that commands start
+fast.
 """
 
 from __future__ import annotations
@@ -9,19 +10,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from p2psgd.trainer.link import attach
+    from p2psgd.errors import TrainerError
+    from p2psgd.trainer.attaching import attach
 
     __version__: str
 
-__all__ = ["__version__", "attach"]
+__all__ = ["TrainerError", "__version__", "attach"]
 
 
 def __getattr__(name: str) -> Any:
     match name:
         case "attach":
-            from p2psgd.trainer.link import attach
+            from p2psgd.trainer.attaching import attach
 
             return attach
+        case "TrainerError":
+            from p2psgd.errors import TrainerError
+
+            return TrainerError
         case "__version__":
             from importlib.metadata import version
 

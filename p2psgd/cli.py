@@ -108,6 +108,14 @@ OverlapOption = Annotated[
         help="In a dense ring: add up layers that are whole while others are computed.",
     ),
 ]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICE",
+        help="auto, cpu, cuda or cuda:N; auto is a CUDA device if there is one (default: as the recipe says, "
+        "else auto).",
+    ),
+]
 RecordOption = Annotated[
     Path | None,
     typer.Option(help="Write every update applied to this new file, for `p2psgd recording`."),
@@ -190,18 +198,22 @@ def train(
     payload: PayloadOption = None,
     order: OrderOption = None,
     overlap: OverlapOption = True,
+    device: DeviceOption = None,
     trace: Annotated[
         Path | None,
         typer.Option(help="Write what this trainer does when here, for Perfetto (ui.perfetto.dev)."),
     ] = None,
 ) -> None:
-    """Train with the built-in numpy trainer on this machine's daemon."""
+    """Train with the built-in trainer, on the CPU or a GPU, on this machine's daemon."""
+    from p2psgd.gpu import find_backend
     from p2psgd.trainer.loop import train as run_trainer
     from p2psgd.trainer.recipe import Told, load_recipe
 
     _exclusive(steps, seconds)
+    loaded = load_recipe(recipe, Told(mode, payload, order))
     run_trainer(
-        load_recipe(recipe, Told(mode, payload, order)),
+        loaded,
+        backend=find_backend(device or loaded.device),
         share=None if share is None else parse_share(share),
         steps=steps,
         seconds=seconds,
@@ -233,6 +245,7 @@ def local(
     payload: PayloadOption = None,
     order: OrderOption = None,
     overlap: OverlapOption = True,
+    device: DeviceOption = None,
     trace: Annotated[
         Path | None,
         typer.Option(help="Write what the first node does when here, for Perfetto (ui.perfetto.dev)."),
@@ -259,6 +272,7 @@ def local(
         told=Told(mode, payload, order),
         trace=trace,
         overlap=overlap,
+        device=device,
         console=Console(),
     )
     raise typer.Exit(code)

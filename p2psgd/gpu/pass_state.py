@@ -17,6 +17,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.gpu.pinned import pinned_empty
 from p2psgd.wire import codec
 
 TILE_WEIGHTS: Final = 4096  # as in kernels/residual.cu; tiles begin at multiples of it
@@ -73,8 +74,8 @@ class PassState:
         self.table = cupy.zeros(ranges_max * _RECORD.itemsize, np.uint8)
         self.results = cupy.zeros(1 + ranges_max, np.uint64)  # the first that is not finite; then _cut's
         self.totals, self.missed = self.results[1:].view(np.uint32).reshape(2, ranges_max)
-        self._host_table = _pinned(ranges_max * _RECORD.itemsize).view(_RECORD)
-        self._host_results = _pinned(self.results.nbytes).view(np.uint64)
+        self._host_table = pinned_empty(ranges_max, _RECORD)
+        self._host_results = pinned_empty(1 + ranges_max, np.uint64)
         self._groups: tuple[PassGroup, ...] = ()  # those of the table
         self._first = 0
         self._pending = False
@@ -186,10 +187,6 @@ def _checked_threshold(threshold: float) -> np.float32:
     if float(rounded) != threshold:
         raise ValueError(f"the threshold {threshold} is not exact in float32")
     return rounded
-
-
-def _pinned(size: int) -> NDArray[np.uint8]:
-    return np.frombuffer(cupy.cuda.alloc_pinned_memory(size), np.uint8, size)
 
 
 def _copy(device: Any, host: NDArray[Any], size: int, stream: Any, *, to_device: bool) -> None:

@@ -60,6 +60,7 @@ def run_local(
     told: Told = NOTHING_TOLD,
     trace: Path | None = None,
     overlap: bool = True,
+    device: str | None = None,
     console: Console,
 ) -> ExitCode:
     """Run `nodes` daemons with trainers on this machine until they have trained, and compare their replicas.
@@ -68,7 +69,8 @@ def run_local(
     recipe says. `trainer`: a command that attaches by itself, in the place of the built-in trainer. `record`:
     a new file for every update of the run, of at most `record_bytes`. `told`: what counts in the place of the
     recipe's [run]. `trace`: a file for what the first node's trainer did when. `overlap`: whether a dense
-    ring adds up layers while others are computed. `state`: a directory for the nodes' state and logs, kept;
+    ring adds up layers while others are computed. `device`: of all trainers, in the place of the recipe's.
+    `state`: a directory for the nodes' state and logs, kept;
     None: a temporary one, kept only when something went wrong. Signals: see interruption.py; for the main
     thread.
 
@@ -90,6 +92,7 @@ def run_local(
         told=told,
         trace=trace,
         overlap=overlap,
+        device=device,
     )
     code = ExitCode.FAILED
     try:

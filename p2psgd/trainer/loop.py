@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from p2psgd.errors import ExitCode, UsageError
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.backend import HOST, Backend
 from p2psgd.trainer.data import Dataset, load_dataset
 from p2psgd.trainer.evaluation import net_shape
 from p2psgd.trainer.interruption import Interruption
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.link import Link
 from p2psgd.trainer.net import initial_weights
 from p2psgd.trainer.plan import Plan, check_length, check_share
 from p2psgd.trainer.recipe import Recipe
+from p2psgd.trainer.recipe_training import Circumstances
 from p2psgd.trainer.ring_training import RingTraining
 from p2psgd.trainer.round_plan import RoundPlan
 from p2psgd.trainer.trace import Trace, check_place, choose_place
@@ -30,18 +32,19 @@ def train(
     steps: int | None = None,
     seconds: float | None = None,
     *,
+    backend: Backend = HOST,
     started: float | None = None,
     trace: Path | None = None,
     overlap: bool = True,
 ) -> None:
     """Train this node's share of a recipe on the daemon that P2PSGD_CONTROL or the default state directory
-    leads to.
+    leads to, with numpy unless there is another `backend`.
 
     share: (i, n); None takes the daemon's word for it. steps: mini-batches of this node, or rounds of a ring;
     seconds: length of the run, counted from `started` (Unix time, so that a trainer that is started again
     does not begin anew) or from now. `trace`: a file for what this process did when, replaced at the end, or
     by one beside it if an earlier life of this trainer wrote it (trace.py).
-    `overlap`: as in RingTraining. SIGTERM and SIGINT end it after the mini-batch in work.
+    `overlap`: as in Circumstances. SIGTERM and SIGINT end it after the mini-batch in work.
 
     Raises UsageError (recipe, data or arguments at fault, or the training diverged), TrainerError (the daemon
     refuses or is gone). BLAS threads are left to the environment.
@@ -54,6 +57,8 @@ def train(
         check_place(trace)
     if recipe.unused:
         print(f"p2psgd train: {recipe.unused}", file=sys.stderr)
+    if backend.name:
+        print(f"p2psgd train: on {backend.name}", file=sys.stderr)
     dataset = load_dataset(recipe.data)
     shape = net_shape(recipe, dataset)
     if shape.weights > WEIGHTS_MAX:
@@ -70,6 +75,7 @@ def train(
         mode=recipe.run.mode,
         payload=mode.payload or None,
         order=mode.order,
+        make_compute=backend.make_compute,
     )
     with link, Interruption() as interruption, _tracing(trace, link) as events:
         share = share or link.share
@@ -77,22 +83,16 @@ def train(
             raise UsageError(
                 "which share of the data is this node's? give --share i/n, or name this node in its hosts.txt"
             )
-        started_with = Circumstances(
-            lambda: interruption.wanted, max(0.0, time.time() - began), events, overlap
+        met = Circumstances(
+            backend=backend,
+            interrupted=lambda: interruption.wanted,
+            elapsed_s=max(0.0, time.time() - began),
+            trace=events,
+            overlap=overlap,
         )
-        training = _make_training(recipe, dataset, link, (share, steps, seconds), started_with)
+        training = _make_training(recipe, dataset, link, (share, steps, seconds), met)
         training.run()
         link.close(finished=not interruption.wanted)
-
-
-@dataclass(frozen=True, slots=True)
-class Circumstances:
-    """Of a training, besides what it trains."""
-
-    interrupted: Callable[[], bool]
-    elapsed_s: float
-    trace: Trace | None
-    overlap: bool
 
 
 def _make_training(
@@ -104,26 +104,9 @@ def _make_training(
 ) -> Training | RingTraining:
     """In rounds, or as each node likes; `length`: the share, and steps or seconds or neither."""
     samples = len(dataset.train.labels)
-    if not recipe.run.trains.ring:
-        return Training(
-            recipe,
-            dataset,
-            Plan(recipe, samples, *length),
-            link,
-            interrupted=met.interrupted,
-            elapsed_s=met.elapsed_s,
-            trace=met.trace,
-        )
-    return RingTraining(
-        recipe,
-        dataset,
-        RoundPlan(recipe, samples, *length),
-        link,
-        interrupted=met.interrupted,
-        elapsed_s=met.elapsed_s,
-        trace=met.trace,
-        overlap=met.overlap,
-    )
+    if recipe.run.trains.ring:
+        return RingTraining(recipe, dataset, RoundPlan(recipe, samples, *length), link, met)
+    return Training(recipe, dataset, Plan(recipe, samples, *length), link, met)
 
 
 @contextmanager

@@ -3,37 +3,29 @@
 In a sparse ring the round's share is what send() makes of a gradient; in a dense one it is minus the learning
 rate times the gradient, layer by layer as back-propagation has it ready, so that the ring adds up the later
 layers while the earlier ones are computed. At the end of a round all nodes have the same weights. What is
-done in which round is round_plan.py's; this file knows no signals, files or command lines.
+done in which round is round_plan.py's.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 
-from p2psgd.trainer.data import Dataset
-from p2psgd.trainer.evaluation import loss_and_accuracy
-from p2psgd.trainer.gradients import Gradients, check_loss
-from p2psgd.trainer.kept_state import KeptState, read_kept
 from p2psgd.trainer.net import Vector, layer_tensors
-from p2psgd.trainer.progress import Progress
-from p2psgd.trainer.recipe import Recipe
+from p2psgd.trainer.recipe_training import LOOK_EVERY_S, RecipeTraining, TrainingLink
 from p2psgd.trainer.round_plan import RoundPlan
-from p2psgd.trainer.schedule import Indices, learning_rate
-from p2psgd.trainer.sparse_sending import SparseLink, SparseSending
-from p2psgd.trainer.step_times import Part, StepTimes
-from p2psgd.trainer.trace import Trace
-from p2psgd.trainer.training import LOOK_EVERY_S, KeepingLink
+from p2psgd.trainer.schedule import Indices
+from p2psgd.trainer.step_times import Part
 
 EMPTY_ROUND_S = 0.02  # after a round that brought nothing: share 0 may be starting again, and without this
 # the gentle start would be over when it is back
 
 
-class RingLink(KeepingLink, SparseLink, Protocol):
-    """What training in rounds needs besides."""
+class RingLink(TrainingLink, Protocol):
+    """And what training in rounds needs besides."""
 
     @property
     def round(self) -> int:
@@ -53,52 +45,11 @@ class RingLink(KeepingLink, SparseLink, Protocol):
         """In a dense ring: change the weights by the mean of all shares."""
 
 
-class RingTraining:
-    """A recipe at work on one share of the data, in rounds."""
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        dataset: Dataset,
-        plan: RoundPlan,
-        link: RingLink,
-        *,
-        interrupted: Callable[[], bool] = lambda: False,
-        elapsed_s: float = 0.0,
-        clock: Callable[[], float] = time.monotonic,
-        trace: Trace | None = None,
-        overlap: bool = True,
-    ) -> None:
-        """As Training's. `overlap` false: a dense share is begun only when all of it is whole, to measure
-        what overlapping gains.
-        """
-        self._recipe, self._dataset, self._plan, self._link = recipe, dataset, plan, link
-        self._interrupted, self._clock, self._overlap = interrupted, clock, overlap
-        kept = read_kept(link.restored)
-        self._begin: float = clock() - max(elapsed_s, kept.elapsed_s if kept else 0.0)
-        self._times = StepTimes(link, trace)
-        self._gradients = Gradients(recipe, dataset, self._times)
-        self._sending: SparseSending | None = None
-        if not recipe.run.trains.dense:
-            self._sending = SparseSending(recipe, self._gradients.shape, link)
-            self._gradient = np.empty(self._gradients.shape.weights, np.float32)
-        if kept:
-            plan.settle_gentle_start(kept.gentle_batches)
-        if kept and self._sending is not None:
-            self._sending.restore(kept.taus)
-            if kept.mini_batches == link.mini_batches:
-                self._sending.rate = kept.rate
-        samples = plan.walk.samples_before(link.mini_batches)
-        self._progress = Progress(
-            link, samples, clock, loss=kept.loss if kept else None, more=self._times.figures
-        )
-        link.keep(self._keep)
+class RingTraining(RecipeTraining[RoundPlan, RingLink]):
+    """Round after round."""
 
     def run(self) -> None:
-        """Train until the last round, or the daemon or a signal asks for the end.
-
-        Raises UsageError when the training diverges; the link's own errors pass through.
-        """
+        """Train until the last round, or the daemon or a signal asks for the end."""
         with self._times.outside_steps("wait for the ring"):
             self._wait()
             self._receive()
@@ -108,28 +59,7 @@ class RingTraining:
                 self._take_part(self._link.round, positions)
             else:
                 self._follow(self._link.round)
-        accuracy = None
-        if not self._interrupted():
-            _, accuracy = loss_and_accuracy(self._gradients.shape, self._link.weights, self._dataset.test)
-        self._progress.ends(accuracy)
-
-    def _keep(self) -> dict[str, Any]:
-        """What a later life goes on from, as of the last round."""
-        sending = self._sending
-        return KeptState(
-            mini_batches=self._link.mini_batches,
-            elapsed_s=self._elapsed_s(),
-            gentle_batches=self._plan.walk.gentle_batches,
-            taus=tuple(sending.taus) if sending else (),
-            rate=sending.rate if sending else None,
-            loss=self._progress.loss,
-        ).as_dict()
-
-    def _elapsed_s(self) -> float:
-        return self._clock() - self._begin
-
-    def _stopped(self) -> bool:
-        return self._interrupted() or self._link.stopping
+        self._progress.ends(None if self._interrupted() else self._test_accuracy())
 
     def _ended(self) -> bool:
         elapsed_s = self._elapsed_s()
@@ -167,7 +97,7 @@ class RingTraining:
             if self._sending is None:
                 loss = self._give_dense(positions, self._learning_rate(number, elapsed_s))
             else:
-                loss = self._give_sparse(self._sending, number, positions, elapsed_s)
+                loss = self._send_sparsely(number, positions, elapsed_s)
             with self._times.part("wait for the round", Part.WAITING):
                 self._wait()
             with self._times.part("apply the round", Part.ADDING):
@@ -177,17 +107,6 @@ class RingTraining:
                     self._receive()
         epoch = self._plan.first_position(number) / self._plan.walk.samples
         self._progress.trained(len(positions), loss, epoch)
-
-    def _give_sparse(
-        self, sending: SparseSending, number: int, positions: Indices, elapsed_s: float
-    ) -> float:
-        loss = self._gradients.take(self._link.weights, positions, gradient=self._gradient)
-        self._check_loss(loss, sending.taus)
-        if sending.rate is None and number > 1:
-            sending.rate = self._learning_rate(number - 1, elapsed_s)
-        with self._times.part("send update", Part.SENDING):
-            sending.send(self._gradient, self._learning_rate(number, elapsed_s))
-        return loss
 
     def _give_dense(self, positions: Indices, rate: float) -> float:
         link = self._link
@@ -205,18 +124,10 @@ class RingTraining:
         left: list[int] = []
         ready = begin if self._overlap else later
         loss = self._gradients.take(link.weights, positions, gradient=proposed, ready=ready)
-        self._check_loss(loss, [])
+        self._check_loss(loss)
         for layer in left:
             begin(layer)
         return loss
 
-    def _check_loss(self, loss: float, taus: list[float]) -> None:
-        check_loss(loss, self._recipe, mini_batches=self._link.mini_batches, taus=taus)
-
-    def _learning_rate(self, number: int, elapsed_s: float) -> float:
-        return learning_rate(
-            self._recipe.learning_rate,
-            self._plan.epoch(number, elapsed_s=elapsed_s),
-            hold_epochs=self._recipe.hold_epochs,
-            halve_every_epochs=self._recipe.halve_every_epochs,
-        )
+    def _epoch(self, number: int, elapsed_s: float) -> float:
+        return self._plan.epoch(number, elapsed_s=elapsed_s)

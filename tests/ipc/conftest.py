@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import uvloop
 
-from tests.ipc.daemons import Daemon, LoopFactory
+from tests.ipc.daemons import Daemon, LoopFactory, StartDaemon
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -16,7 +16,7 @@ def loop_factory(request: pytest.FixtureRequest) -> LoopFactory:
 
 
 @pytest.fixture
-def start_daemon(tmp_path: Path, loop_factory: LoopFactory) -> Iterator[Callable[..., Daemon]]:
+def start_daemon(tmp_path: Path, loop_factory: LoopFactory) -> Iterator[StartDaemon]:
     """Start daemons with their state in `tmp_path`/node; all are stopped, and their faults raised, at the
     end.
     """
@@ -34,5 +34,5 @@ def start_daemon(tmp_path: Path, loop_factory: LoopFactory) -> Iterator[Callable
 
 
 @pytest.fixture
-def daemon(start_daemon: Callable[..., Daemon]) -> Daemon:
+def daemon(start_daemon: StartDaemon) -> Daemon:
     return start_daemon()

@@ -279,3 +279,6 @@ class Daemon:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(DEADLINE_S)
         self.loop.close()
+
+
+StartDaemon = Callable[..., Daemon]  # the fixture start_daemon

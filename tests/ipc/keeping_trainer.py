@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from tests.ipc.doomed_trainer import delta_of
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from p2psgd.errors import DaemonLost
 from p2psgd.ipc.control_client import ControlClient
-from p2psgd.trainer.link import attach
+from p2psgd.trainer.attaching import attach
 from tests.ipc.daemons import ZEROS, Daemon
 
 Interrupt = Callable[[str], None]

@@ -23,7 +23,7 @@ from p2psgd.ipc.listener import CONNECTIONS_MAX
 from p2psgd.ipc.paths import socket_address
 from p2psgd.ipc.requests import VERSION
 from p2psgd.ipc.segments import Access, map_segment, sealed_copy
-from p2psgd.trainer.link import attach
+from p2psgd.trainer.attaching import attach
 from tests.ipc.daemons import Daemon, LoopFactory, wait_until
 
 INITIAL = np.linspace(-1, 1, 2000, dtype=np.float32)

@@ -9,17 +9,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from p2psgd.errors import TrainerError
 from p2psgd.ipc import gate
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from tests.ipc.daemons import WEIGHTS, ZEROS, Daemon, make_update, make_words, wait_until
 
-StartDaemon = Callable[..., Daemon]
 WHY = "taking a snapshot from host2: 40 %"
 SCRIPT = """
 import sys, numpy as np, p2psgd

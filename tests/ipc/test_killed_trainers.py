@@ -8,22 +8,22 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from tests.ipc.daemons import (
     WEIGHTS,
     ZEROS,
     Daemon,
+    StartDaemon,
     smallest_rings,
 )
 from tests.ipc.doomed_trainer import STEPS, delta_of
-
-StartDaemon = Callable[..., Daemon]
 
 
 @pytest.fixture

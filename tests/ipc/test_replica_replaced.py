@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from tests.ipc.daemons import WEIGHTS, Daemon, make_update, make_words, smallest_rings
+from tests.ipc.daemons import WEIGHTS, StartDaemon, make_update, make_words, smallest_rings
 
-StartDaemon = Callable[..., Daemon]
 SCRIPT = """
 import hashlib, select, sys, numpy as np, p2psgd
 from tests.ipc.doomed_trainer import delta_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,7 +12,8 @@ from p2psgd.errors import DaemonLost
 from p2psgd.ipc import layout
 from p2psgd.ipc.control_client import ControlClient
 from p2psgd.ipc.counters import Counter
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from tests.ipc.daemons import (
     QUANTUM,
     WEIGHTS,
@@ -25,7 +26,6 @@ from tests.ipc.daemons import (
 )
 
 RUBBISH = layout.OUTBOX_ENTRY.pack(2, 1, 5) + b"\xff" * 40
-StartDaemon = Callable[..., Daemon]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgpack
@@ -22,12 +22,11 @@ from p2psgd.errors import TrainerError
 from p2psgd.ipc.host import TrainerState
 from p2psgd.ipc.script_state import pack_state
 from p2psgd.ipc.segments import create_segment, sealed_copy
-from p2psgd.trainer.link import Link, attach
-from tests.ipc.daemons import WEIGHTS, ZEROS, Daemon, changes_of, smallest_rings, spike
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
+from tests.ipc.daemons import WEIGHTS, ZEROS, Daemon, StartDaemon, changes_of, smallest_rings, spike
 from tests.ipc.doomed_trainer import delta_of
 from tests.ipc.test_killed_trainers import expected_after
-
-StartDaemon = Callable[..., Daemon]
 
 
 @contextlib.contextmanager

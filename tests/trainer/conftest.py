@@ -4,9 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from tests.ipc.conftest import daemon, loop_factory, start_daemon
-from tests.ipc.daemons import ZEROS, Daemon
+from tests.ipc.daemons import ZEROS, Daemon, StartDaemon
+from tests.ipc.rings import DenseRing
+from tests.trainer.dense_links import WEIGHTS, follow
 
 __all__ = ["daemon", "loop_factory", "start_daemon"]  # fixtures
 
@@ -15,3 +18,23 @@ __all__ = ["daemon", "loop_factory", "start_daemon"]  # fixtures
 def link(daemon: Daemon) -> Iterator[Link]:
     with attach(ZEROS, control=daemon.path) as link:
         yield link
+
+
+@pytest.fixture
+def pair(start_daemon: StartDaemon) -> Iterator[tuple[DenseRing, Link, Link]]:
+    """Two nodes of a dense ring whose first round is open."""
+    daemons = [start_daemon(1), start_daemon(2)]
+    ring = DenseRing(daemons, WEIGHTS)
+    with follow(daemons[0]) as first, follow(daemons[1]) as second:
+        ring.open()
+        yield ring, first, second
+
+
+@pytest.fixture
+def alone(daemon: Daemon) -> Iterator[tuple[DenseRing, Link]]:
+    """A dense ring of one node."""
+    ring = DenseRing([daemon], WEIGHTS)
+    with follow(daemon) as link:
+        ring.open()
+        link.receive()
+        yield ring, link

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,20 @@ from numpy.typing import NDArray
 
 import p2psgd
 from p2psgd.errors import TrainerError
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from tests.ipc.daemons import (
     WEIGHTS,
     ZEROS,
     Daemon,
+    StartDaemon,
     spike,
 )
 
-StartDaemon = Callable[..., Daemon]
 
-
-def test_the_package_exports_attach_and_its_version() -> None:
+def test_the_package_exports_attach_its_error_and_its_version() -> None:
     assert p2psgd.attach is attach
+    assert p2psgd.TrainerError is TrainerError
     assert p2psgd.__version__.count(".") == 2
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         p2psgd.nothing  # noqa: B018

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,20 +10,20 @@ import pytest
 
 from p2psgd.errors import DaemonLost, TrainerError
 from p2psgd.ipc.control_client import ControlClient
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from tests.ipc.daemons import (
     QUANTUM,
     WEIGHTS,
     ZEROS,
     Daemon,
+    StartDaemon,
     make_update,
     make_words,
     smallest_rings,
     spike,
 )
 from tests.ipc.doomed_trainer import delta_of
-
-StartDaemon = Callable[..., Daemon]
 
 
 def test_receive_applies_peers_updates_and_remembers_their_mini_batches(daemon: Daemon, link: Link) -> None:
@@ -44,8 +43,8 @@ def test_receive_applies_peers_updates_and_remembers_their_mini_batches(daemon: 
 def test_receive_applies_any_number_of_updates_in_batches(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, updates_max: int, words_max: int
 ) -> None:
-    monkeypatch.setattr("p2psgd.trainer.working_copy.BATCH_UPDATES_MAX", updates_max)
-    monkeypatch.setattr("p2psgd.trainer.working_copy.BATCH_WORDS_MAX", words_max)
+    monkeypatch.setattr("p2psgd.trainer.received.BATCH_UPDATES_MAX", updates_max)
+    monkeypatch.setattr("p2psgd.trainer.received.BATCH_WORDS_MAX", words_max)
     random = np.random.default_rng(2)
     with attach(ZEROS, control=daemon.path) as link:
         for number in range(150):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -12,21 +11,21 @@ import numpy as np
 import pytest
 
 from p2psgd.ipc.counters import Counter
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from p2psgd.wire import codec
 from tests.ipc.daemons import (
     QUANTUM,
     WEIGHTS,
     ZEROS,
     Daemon,
+    StartDaemon,
     changes_of,
     make_update,
     make_words,
     smallest_rings,
     spike,
 )
-
-StartDaemon = Callable[..., Daemon]
 
 
 def raise_interrupt(*_: object, **__: object) -> None:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from p2psgd.errors import DaemonLost, TrainerError
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from tests.ipc.daemons import (
     QUANTUM,
     WEIGHTS,
     ZEROS,
     Daemon,
+    StartDaemon,
     smallest_rings,
     spike,
 )
 from tests.ipc.doomed_trainer import delta_of
-
-StartDaemon = Callable[..., Daemon]
 
 
 def test_send_follows_strom_step_by_step(daemon: Daemon, link: Link) -> None:

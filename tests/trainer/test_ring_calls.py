@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from p2psgd.errors import DaemonLost, TrainerError
-from p2psgd.trainer.link import Link, attach
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
 from tests.ipc.daemons import (
     QUANTUM,
     WEIGHTS,
     ZEROS,
     Daemon,
+    StartDaemon,
     make_update,
     make_words,
     smallest_rings,
@@ -23,8 +25,6 @@ from tests.ipc.daemons import (
     wait_until,
 )
 from tests.ipc.rings import Ring
-
-StartDaemon = Callable[..., Daemon]
 
 
 def follow(daemon: Daemon) -> Link:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
 
 import numpy as np
 
 from p2psgd.errors import TrainerError
-from p2psgd.trainer.link import Link, attach
-from tests.ipc.daemons import Daemon
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
+from tests.ipc.daemons import StartDaemon
 from tests.ipc.rings import DenseRing
 from tests.trainer.test_link_interruptions import LineInterrupt
 
-StartDaemon = Callable[..., Daemon]
 INITIAL = {name: np.zeros(40, np.float32) for name in ("first", "middle", "last")}
 
 

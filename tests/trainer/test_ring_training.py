@@ -13,6 +13,7 @@ from p2psgd.trainer.data import Dataset, load_dataset
 from p2psgd.trainer.evaluation import net_shape
 from p2psgd.trainer.net import initial_weights
 from p2psgd.trainer.recipe import Recipe, Told, load_recipe
+from p2psgd.trainer.recipe_training import Circumstances
 from p2psgd.trainer.ring_training import RingTraining
 from p2psgd.trainer.round_plan import RoundPlan
 from p2psgd.trainer.trace import Trace
@@ -44,7 +45,7 @@ def training(
 ) -> RingTraining:
     share = (link.node, len(link.net.links))
     plan = RoundPlan(recipe, len(dataset.train.labels), share, steps, more.pop("seconds", None))
-    return RingTraining(recipe, dataset, plan, link, **more)
+    return RingTraining(recipe, dataset, plan, link, Circumstances(**more))
 
 
 def run_together(net: FakeRing, parts: list[RingTraining]) -> None:

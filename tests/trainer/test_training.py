@@ -17,6 +17,7 @@ from p2psgd.trainer.evaluation import net_shape
 from p2psgd.trainer.net import initial_weights
 from p2psgd.trainer.plan import Plan
 from p2psgd.trainer.recipe import Recipe, load_recipe
+from p2psgd.trainer.recipe_training import Circumstances
 from p2psgd.trainer.training import Training
 from tests.trainer.fake_link import FakeLink, FakeNet
 
@@ -44,7 +45,9 @@ def trainings(
 ) -> list[Training]:
     samples = len(dataset.train.labels)
     return [
-        Training(recipe, dataset, Plan(recipe, samples, (share, len(ends)), steps, None), link)
+        Training(
+            recipe, dataset, Plan(recipe, samples, (share, len(ends)), steps, None), link, Circumstances()
+        )
         for share, link in enumerate(ends)
     ]
 
@@ -220,9 +223,8 @@ def test_what_is_kept_continues_the_run_as_if_nothing_had_happened(
             return 1000 * begin + 0.1 * link.mini_batches
 
         plan = Plan(recipe, len(digits.train.labels), (0, 1), steps, seconds)
-        Training(
-            recipe, digits, plan, link, interrupted=lambda: link.mini_batches == until, clock=clock
-        ).run()
+        met = Circumstances(interrupted=lambda: link.mini_batches == until, clock=clock)
+        Training(recipe, digits, plan, link, met).run()
 
     whole, first, second = (links(recipe, digits, 1)[0] for _ in range(3))
     life(whole, 0)
@@ -287,7 +289,8 @@ def test_a_run_by_time_follows_the_clock(digits: Dataset, monkeypatch: pytest.Mo
     samples = len(digits.train.labels)
     for share, link in enumerate(ends):
         now = 0.0
-        Training(recipe, digits, Plan(recipe, samples, (share, 2), None, 20.0), link, clock=clock).run()
+        plan = Plan(recipe, samples, (share, 2), None, 20.0)
+        Training(recipe, digits, plan, link, Circumstances(clock=clock)).run()
         assert 20 <= now < 20.2
     first = round(recipe.learning_rate * 0.03 / recipe.quantum)
     assert ends[0].steps[0] == ends[1].steps[0] == first
@@ -300,7 +303,7 @@ def test_time_that_passed_before_counts(digits: Dataset) -> None:
     recipe = quick()
     (link,) = links(recipe, digits, 1)
     plan = Plan(recipe, len(digits.train.labels), (0, 1), None, 20.0)
-    Training(recipe, digits, plan, link, elapsed_s=20.0).run()
+    Training(recipe, digits, plan, link, Circumstances(elapsed_s=20.0)).run()
     assert link.mini_batches == 0
 
 

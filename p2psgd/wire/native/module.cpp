@@ -6,15 +6,13 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 
-#include <cmath>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "apply.hpp"
+#include "batch.hpp"
 #include "buffer.hpp"
 #include "codec.hpp"
 #include "counters.hpp"
@@ -22,6 +20,7 @@
 #include "digest.hpp"
 #include "limits.hpp"
 #include "numbers.hpp"
+#include "refusing.hpp"
 #include "residual.hpp"
 #include "select.hpp"
 
@@ -29,49 +28,6 @@ namespace nb = nanobind;
 
 namespace p2psgd {
 namespace {
-
-[[noreturn]] void raise_value_error(const std::string& sentence) { throw nb::value_error(sentence.c_str()); }
-
-// For faults of our own callers; a payload's faults are returned by decode() instead, they are a peer's.
-void check(Outcome outcome) {
-    const std::string where = std::to_string(outcome.where);
-    switch (outcome.status) {
-        case Status::ok: return;
-        case Status::weights_out_of_range:
-            raise_value_error("the number of weights is not within 1 to 2**31");
-        case Status::count_out_of_range:
-            raise_value_error("the number of indices is not within 1 to indices_max(weights)");
-        case Status::not_sorted:
-            raise_value_error("the words of block " + where +
-                              " are not in ascending order of distinct indices");
-        case Status::index_out_of_range:
-            raise_value_error("the word at position " + where +
-                              " has an index that is not below the number of weights");
-        case Status::step_out_of_range:
-            raise_value_error("step " + where + " is not within 1 to 2**20 quanta");
-        case Status::amount_not_positive:
-            raise_value_error("a threshold or amount must be positive and finite");
-        case Status::start_out_of_range:
-            raise_value_error("the weights from start " + where + " on do not all lie below 2**31");
-        case Status::not_finite:
-            raise_value_error("at weight " + where + " the residual and delta add up to NaN or infinity");
-        default:
-            raise_value_error("status " + std::to_string(static_cast<int>(outcome.status)) + " at " + where);
-    }
-}
-
-void check_weights(std::uint64_t weights) {
-    if (weights < 1 || weights > weights_max) check({Status::weights_out_of_range, 0});
-}
-
-// Thresholds and amounts are a step times a power of two: one that float32 cannot hold is a mistake, and
-// rounding would hide it.
-float exact(double value, const char* what) {
-    const float rounded = static_cast<float>(value);
-    if (std::isfinite(value) && static_cast<double>(rounded) != value)
-        raise_value_error(std::string(what) + " is not exact in float32");
-    return rounded;
-}
 
 nb::bytes encode_words(nb::handle words_object, std::uint64_t weights) {
     const Buffer<const std::uint32_t> words(words_object, "words");
@@ -120,15 +76,6 @@ nb::tuple measure_payload(nb::handle payload_object, std::uint64_t weights, std:
     if (outcome.status != Status::ok) return nb::make_tuple(outcome.status, outcome.where);
     return nb::make_tuple(bits.header, bits.remainder, bits.quotient, bits.sign, bits.dense, bits.blocks,
                           bits.sign_coded_blocks);
-}
-
-// Refuses buffers of which one is written and that share memory.
-template <typename One, typename Other>
-void check_apart(const Buffer<One>& one, const char* name, const Buffer<Other>& other, const char* other_name) {
-    const auto begin = reinterpret_cast<std::uintptr_t>(one.data());
-    const auto other_begin = reinterpret_cast<std::uintptr_t>(other.data());
-    if (begin < other_begin + other.size() * sizeof(Other) && other_begin < begin + one.size() * sizeof(One))
-        raise_value_error(std::string(name) + " overlaps " + other_name);
 }
 
 // The number of words, and the first weight that missed its turn.
@@ -199,53 +146,6 @@ void add_to_weights(nb::handle weights_object, nb::handle words_object, double a
     }
     check(outcome);
 }
-
-template <typename T>
-T number_of(nb::handle object, const char* what) {
-    T value;
-    if (!nb::try_cast(object, value)) throw nb::type_error((std::string(what) + " does not fit").c_str());
-    return value;
-}
-
-// The updates of a call that applies many together, their words held as buffers until it ends.
-template <typename Update>
-class Batch {
-  public:
-    // make(words, count, number) gives the Update of a pair's words and number.
-    template <typename Make>
-    Batch(nb::sequence pairs, const Make& make) {
-        for (nb::handle pair : pairs) {
-            if (!nb::isinstance<nb::tuple>(pair) || nb::len(pair) != 2)
-                throw nb::type_error("every update must be a tuple of its words and a number");
-            if (updates_.size() == together_max)
-                raise_value_error("more than " + std::to_string(together_max) + " updates in one call");
-            const auto& words = words_.emplace_back(pair[0], "words");
-            updates_.push_back(make(words.data(), words.size(), pair[1]));
-        }
-    }
-
-    const Update* data() const noexcept { return updates_.data(); }
-    std::size_t size() const noexcept { return updates_.size(); }
-
-    // An outcome names an update, by its position in the batch.
-    static void check(Outcome outcome) {
-        if (outcome.status == Status::ok) return;
-        const std::string update = "update " + std::to_string(outcome.where);
-        switch (outcome.status) {
-            case Status::index_out_of_range:
-                raise_value_error(update + " has an index that is not below the number of weights");
-            case Status::step_out_of_range:
-                raise_value_error(update + " has a step that is not within 1 to 2**20 quanta");
-            case Status::amount_not_positive:
-                raise_value_error(update + " has an amount that is not positive and finite");
-            default: p2psgd::check(outcome);
-        }
-    }
-
-  private:
-    std::deque<Buffer<const std::uint32_t>> words_;  // a deque: a Buffer stays where it is made
-    std::vector<Update> updates_;
-};
 
 std::pair<std::uint32_t, std::uint32_t> add_all_to_coordinates(nb::handle coordinates_object,
                                                                nb::sequence updates_object) {

@@ -1,0 +1,130 @@
+"""Meshes over real sockets on loopback, each with a host that writes down what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from p2psgd.core.frontier import Origin
+from p2psgd.discovery.hosts import Address
+from p2psgd.net.mesh import Mesh
+from p2psgd.wire.frames import Body, FrameType
+from p2psgd.wire.messages import Hello
+from tests.conftest import LoopFactory
+
+PATIENCE_S = 0.5
+
+
+class Host:
+    """Writes down what the mesh says, and checks that opened and closed alternate."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, Origin] = {}
+        self.opened = 0
+        self.replaced = 0
+        self.closed: list[str] = []
+        self.frames: list[tuple[Origin, FrameType, bytes]] = []
+        self.drained = 0
+        self.refusals: list[tuple[str, str]] = []
+
+    def link_opened(self, peer: Origin, name: str) -> None:
+        assert peer.node not in self.open
+        self.open[peer.node] = peer
+        self.opened += 1
+
+    def link_replaced(self, peer: Origin, name: str) -> None:
+        assert self.open[peer.node] == peer
+        self.replaced += 1
+
+    def link_closed(self, peer: Origin, words: str) -> None:
+        assert self.open.pop(peer.node) == peer
+        self.closed.append(words)
+
+    def link_drained(self, peer: Origin) -> None:
+        self.drained += 1
+
+    def frame_received(self, peer: Origin, frame_type: FrameType, body: Body) -> None:
+        self.frames.append((peer, frame_type, bytes(body)))
+
+    def refused_by_peer(self, code: str, words: str) -> None:
+        self.refusals.append((code, words))
+
+
+class Party:
+    """One mesh with its host and its listening socket."""
+
+    def __init__(self, node: int, *, incarnation: int = 1, run: bytes = b"r" * 32, port: int = 0) -> None:
+        self.host = Host()
+        self.listening = socket.socket()
+        self.listening.setblocking(False)
+        self.listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listening.bind(("127.0.0.1", port))
+        self.address = Address("127.0.0.1", self.listening.getsockname()[1])
+        self.origin = Origin(node, incarnation)
+        greeting = Hello(
+            protocol=1,
+            node=node,
+            incarnation=incarnation,
+            name=f"node-{node}",
+            run=run,
+            weights=1000,
+            quantum_log2=-20,
+            mode="async",
+            label="",
+        )
+        self.mesh = Mesh(self.host, greeting, PATIENCE_S, time.monotonic)
+
+    async def start(self, *peers: Address) -> None:
+        await self.mesh.start(self.listening, peers)
+
+
+async def until(condition: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        await asyncio.sleep(0.005)
+
+
+def agree(one: Party, other: Party) -> bool:
+    """Both sides hold the two ends of one connection as their link to each other."""
+    here, there = one.mesh.links.get(other.origin.node), other.mesh.links.get(one.origin.node)
+    if here is None or there is None:
+        return False
+    ends = [link.connection._transport for link in (here, there)]
+    names = [
+        (end.get_extra_info("sockname"), end.get_extra_info("peername")) for end in ends if end is not None
+    ]
+    return len(names) == 2 and names[0] == names[1][::-1]
+
+
+@asynccontextmanager
+async def linked_parties() -> AsyncIterator[tuple[Party, Party]]:
+    """Nodes 1 and 2, each with its end of one connection as its link to the other; closed at the end."""
+    one, other = Party(1), Party(2)
+    await one.start(other.address)
+    await other.start()
+    await until(lambda: agree(one, other))
+    try:
+        yield one, other
+    finally:
+        await one.mesh.close()
+        await other.mesh.close()
+
+
+def stall(party: Party, node: int) -> asyncio.Transport:
+    """It reads no more from that node until reading is resumed."""
+    transport = party.mesh.links[node].connection._transport
+    assert transport is not None
+    transport.pause_reading()
+    return transport
+
+
+def run(loop_factory: LoopFactory, scenario: Callable[[], Awaitable[None]]) -> None:
+    async def body() -> None:
+        await scenario()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(body())
