@@ -96,7 +96,6 @@ class Kernels:
                     words,
                     state.table,
                     np.uint32(state.ranges),
-                    np.uint32(state.tiles_used),
                     np.uint32(first),
                     np.uint32(vectors),
                     state.tiles,

@@ -138,7 +138,6 @@ struct Pass {
     unsigned* __restrict__ words;
     const Range* __restrict__ table;
     unsigned ranges;
-    unsigned tiles;
     unsigned first;  // index of source[0]
     bool vectors;    // source, delta and target are aligned to rows
     volatile State* states;
@@ -210,9 +209,8 @@ struct Pass {
             if (thread == 0) {
                 states[tile] = state | is_total | (before + tile_count);
                 shared.before = before;
-                const bool last = shared.range + 1 == ranges ? tile + 1 == tiles
-                                                             : tile + 1 == table[shared.range + 1].first_tile;
-                if (last) totals[shared.range] = before + tile_count;
+                const unsigned last = range.first_tile + (range.end - 1) / tile_weights - range.begin / tile_weights;
+                if (tile == last) totals[shared.range] = before + tile_count;
             }
         }
         __syncthreads();
@@ -312,11 +310,11 @@ struct Pass {
 #define RESIDUAL_PASS(name, Delta)                                                                                   \
     extern "C" __global__ void __launch_bounds__(threads, blocks_at_once)                                            \
         name(const float* source, const Delta::Bits* delta, float* target, unsigned* words, const Range* table,      \
-             unsigned ranges, unsigned tiles, unsigned first, unsigned vectors, State* states, unsigned* ticket,     \
+             unsigned ranges, unsigned first, unsigned vectors, State* states, unsigned* ticket,                     \
              unsigned first_ticket, unsigned epoch, State* not_finite, unsigned* totals, unsigned* missed) {         \
         __shared__ Shared shared;                                                                                    \
-        const Pass<Delta> pass = {source, delta,  target, words,        table, ranges,     tiles,  first,            \
-                                  vectors != 0, states, ticket, first_ticket, epoch, not_finite, totals, missed};    \
+        const Pass<Delta> pass = {source, delta,  target,       words, table,      ranges, first, vectors != 0,      \
+                                  states, ticket, first_ticket, epoch, not_finite, totals, missed};                  \
         pass.run(shared);                                                                                            \
     }
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tests.gpu.backends import Backend
 
-BENCHES: Final = ("residual", "apply")
+BENCHES: Final = ("residual", "apply", "step")
 
 _FLUSHED: Final = 2**27  # float32 numbers: several times any device's cache, and some 100 us to write
 

@@ -112,7 +112,7 @@ void sweep() {
     std::vector<State> states(tiles), not_finite(1);
     std::vector<unsigned> ticket(1, 5);
     launch(sweeps[static_cast<int>(precision)], tiles, source.data(), delta.values, target.data(), words.data(), table.data(),
-           static_cast<unsigned>(table.size()), tiles, 0u, static_cast<unsigned>(vectors), states.data(), ticket.data(), 5u, 1u,
+           static_cast<unsigned>(table.size()), 0u, static_cast<unsigned>(vectors), states.data(), ticket.data(), 5u, 1u,
            not_finite.data(), totals.data(), missed.data());
     require(std::memcmp(target.data(), expected.data(), 4 * weights) == 0, "the targets differ");
     require(std::min<std::size_t>(totals.back(), room) == found, "the counts differ");
