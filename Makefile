@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard p2psgd/wire/native/*.?pp p2psgd/wire/native/kernels/*)
 
-.PHONY: demo test lint bench fuzz sim chaos wheel clean
+.PHONY: demo test lint bench fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
 
 demo: $(VENV)/.ready
 	$(BIN)/p2psgd local -n 4 --recipe speech
@@ -35,6 +35,24 @@ sim: $(VENV)/.test
 # MINUTES of real nodes and real faults drawn from SEED; needs root: see tests/chaos/README.md.
 chaos: $(VENV)/.test
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
+
+# The GPU's kernels by nvcc, for every generation that it knows.
+kernels:
+	.ci/compile-kernels
+
+# What needs an NVIDIA GPU; without one the tests skip, or fail if P2PSGD_REQUIRE_GPU is set.
+test-gpu: $(VENV)/.test $(VENV)/.gpu
+	$(BIN)/python -m pytest -m gpu tests $(PYTEST_ARGS)
+
+bench-gpu: $(VENV)/.test $(VENV)/.gpu
+	$(BIN)/python -m tests.bench.gpu $(BENCH)
+
+# The kernels' tests under compute-sanitizer, without CuPy's memory pool, which would hide what lies outside of arrays.
+sanitize-gpu: $(VENV)/.test $(VENV)/.gpu
+	for tool in memcheck racecheck; do \
+	  P2PSGD_GPU_WITHOUT_POOL=1 compute-sanitizer --tool $$tool --error-exitcode 1 \
+	    $(BIN)/python -m pytest -m gpu tests/gpu -k 'kernel and not million' --timeout 600 || exit 1; \
+	done
 
 # An sdist, and out of it a wheel that needs no compiler and no libstdc++ where it is installed. auditwheel names the
 # oldest glibc it runs with; where it cannot (musl, say) the wheel keeps the tag of this machine, and make says so.

@@ -116,6 +116,14 @@ TraceOption = Annotated[
         "(ui.perfetto.dev)."
     ),
 ]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICE",
+        help="auto, cpu, cuda or cuda:N; auto is a CUDA device if there is one (default: as the recipe says, "
+        "else auto).",
+    ),
+]
 RecordOption = Annotated[
     Path | None,
     typer.Option(help="Write every update applied to this new file, for `p2psgd recording`."),
@@ -198,15 +206,19 @@ def train(
     payload: PayloadOption = None,
     order: OrderOption = None,
     overlap: OverlapOption = True,
+    device: DeviceOption = None,
     trace: TraceOption = None,
 ) -> None:
-    """Train with the built-in numpy trainer on this machine's daemon."""
+    """Train with the built-in trainer, on the CPU or a GPU, on this machine's daemon."""
+    from p2psgd.gpu import find_backend
     from p2psgd.trainer.loop import train as run_trainer
     from p2psgd.trainer.recipe import Told, load_recipe
 
     _exclusive(steps, seconds)
+    loaded = load_recipe(recipe, Told(mode, payload, order))
     run_trainer(
-        load_recipe(recipe, Told(mode, payload, order)),
+        loaded,
+        backend=find_backend(device or loaded.device),
         share=None if share is None else parse_share(share),
         steps=steps,
         seconds=seconds,
@@ -238,6 +250,7 @@ def local(
     payload: PayloadOption = None,
     order: OrderOption = None,
     overlap: OverlapOption = True,
+    device: DeviceOption = None,
     trace: TraceOption = None,
 ) -> None:
     """Run a whole cluster of real daemons and trainers on this machine, and prove its replicas equal."""
@@ -261,6 +274,7 @@ def local(
         told=Told(mode, payload, order),
         trace=trace,
         overlap=overlap,
+        device=device,
     )
     raise typer.Exit(run_local(plan, Console()))
 

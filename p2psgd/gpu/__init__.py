@@ -1,1 +1,109 @@
-"""Place of the trainer's CuPy backend: residual pass and apply on the device. Nothing else imports CuPy."""
+"""The trainer on an NVIDIA GPU: weights and residual on the device, CuPy in numpy's place. Nothing else
+imports CuPy, and this package does so only when a device is asked for.
+
+A training script attaches by `p2psgd.gpu.attach`, and its arrays are CuPy's; all else is as with
+`p2psgd.attach`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from p2psgd.errors import ExitCode, TrainerError, UsageError
+from p2psgd.gpu.device import AUTO, available, find_device, first_line, why_not
+
+if TYPE_CHECKING:
+    from p2psgd.trainer.backend import Backend
+    from p2psgd.trainer.link import Link
+
+__all__ = ["attach", "available", "find_backend"]
+
+COPY_S: Final = 60.0  # between copies of the residual
+COPY_VARIABLE: Final = "P2PSGD_RESIDUAL_COPY_S"
+
+
+def attach(
+    initial: Any = None, *, device: str = "cuda:0", residual_copy_s: float | None = None, **options: Any
+) -> Link:
+    """Attach this process to the daemon of its node as its trainer, with weights and residual on a device.
+
+    `initial` and `options` are those of `p2psgd.attach`; arrays may be CuPy's too. The link's `weights`,
+    `tensors`, `residual` and `proposed` are CuPy arrays, and so is the `delta` of `send`; `allreduce` takes
+    and gives numpy arrays. `device`: "cuda:0" and so on, which becomes the current one; "auto" takes the CPU,
+    and numpy arrays, where there is none. Every `residual_copy_s` seconds, by default $P2PSGD_RESIDUAL_COPY_S
+    or 60, the residual is copied to the daemon's memory: should this process crash, its next life goes on
+    from that.
+
+    TrainerError as from `p2psgd.attach`, and if there is no such device.
+    """
+    from p2psgd.trainer.attaching import attach as attach_anywhere  # noqa: PLC0415
+
+    try:
+        backend = find_backend(device, residual_copy_s=residual_copy_s)
+    except UsageError as error:
+        raise TrainerError(str(error)) from None
+    return attach_anywhere(_on_host(initial, backend.xp), make_compute=backend.make_compute, **options)
+
+
+def find_backend(device: str, *, residual_copy_s: float | None = None) -> Backend:
+    """What a trainer on this device computes with; that becomes the current one.
+
+    Where "auto" comes out as the CPU and a GPU seems to be there, standard error says why. UsageError if
+    there is no such device.
+    """
+    from p2psgd.trainer.backend import HOST  # noqa: PLC0415
+
+    copy_s = _copy_s(residual_copy_s)
+    index = find_device(device)
+    if index is None:
+        reason = why_not(device)
+        if reason:
+            _say(reason)
+        return HOST
+    import cupy  # noqa: PLC0415
+
+    from p2psgd.gpu.backend import DeviceBackend  # noqa: PLC0415
+
+    try:
+        cupy.cuda.Device(index).use()
+        cupy.zeros(1).fill(1)  # the first thing that must run there
+    except Exception as error:  # of the driver, the compiler or CuPy
+        words = f"cannot be used: {first_line(error)}"
+        if device == AUTO:
+            _say(f"trains on the CPU: cuda:{index} {words}")
+            return HOST
+        raise UsageError(f"device {device} {words}; or give device cpu", ExitCode.CONFIGURATION) from None
+    return DeviceBackend(copy_s=copy_s)
+
+
+def _say(words: str) -> None:
+    print(f"p2psgd: {words}", file=sys.stderr, flush=True)
+
+
+def _copy_s(given: float | None) -> float:
+    if given is None:
+        word = os.environ.get(COPY_VARIABLE, "")
+        try:
+            given = float(word) if word else COPY_S
+        except ValueError:
+            given = math.nan
+        what = f"{COPY_VARIABLE}={word}"
+    else:
+        what = f"residual_copy_s = {given}"
+    if not given >= 0:
+        raise UsageError(
+            f"{what} is refused: it must be a number of seconds, 0 or more", ExitCode.CONFIGURATION
+        )
+    return given
+
+
+def _on_host(initial: Any, xp: ModuleType) -> Any:
+    """Arrays of this module as numpy's; all else as it is."""
+    if isinstance(initial, Mapping):
+        return {name: _on_host(tensor, xp) for name, tensor in initial.items()}
+    return xp.asnumpy(initial) if hasattr(xp, "asnumpy") and isinstance(initial, xp.ndarray) else initial

@@ -60,6 +60,7 @@ class AttachAnswer(Strict):
     inbox_bytes: Annotated[int, Field(ge=8)]
     outbox_bytes: Annotated[int, Field(ge=8)]
     mini_batches: Count
+    residual_age: Count  # mini-batches that the residual is behind
     peer_mini_batches: PeerMiniBatches
 
 

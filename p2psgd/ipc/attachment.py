@@ -19,7 +19,7 @@ from p2psgd.ipc.counters import COUNTERS_BYTES, COUNTERS_WORDS, Counter, Counter
 from p2psgd.ipc.datagrams import close_descriptors
 from p2psgd.ipc.entries import MINI_BATCH_LEAP_MAX, make_entries
 from p2psgd.ipc.host import Bucket, Given, OwnUpdate
-from p2psgd.ipc.publication import half_after, pack_head, published, unpack_head
+from p2psgd.ipc.publication import half_after, pack_head, published, unpack_copy, unpack_head
 from p2psgd.ipc.ring import RingReader, RingWriter, entry_bytes
 from p2psgd.ipc.segments import Access, create_segment, map_segment
 from p2psgd.ipc.wakeup import Wakeup
@@ -206,6 +206,12 @@ class Attachment:
             count = known + (half_after(known) ^ half)
         self._shown = count
         return count
+
+    def residual_copy(self) -> tuple[int, int] | None:
+        """Of a trainer that keeps its residual elsewhere: the mini-batch of its last copy, and the half that
+        has it; None: the residual is where it belongs.
+        """
+        return unpack_copy(self._counters.load(Counter.RESIDUAL_COPY))
 
     def close_memories(self) -> None:
         """Close what only the trainer needs, once it has been handed over."""

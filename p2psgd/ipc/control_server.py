@@ -330,6 +330,7 @@ class ControlServer:
             "inbox_bytes": port.inbox_bytes,
             "outbox_bytes": port.outbox_bytes,
             "mini_batches": port.mini_batches,
+            "residual_age": port.residual_age,
             "peer_mini_batches": list(self._host.peer_mini_batches().items()),
         }
 

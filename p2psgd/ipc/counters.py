@@ -39,6 +39,7 @@ class Counter(enum.IntEnum):
     ADDING_US = 12  # daemon writes, before it: time spent on adding up shares since the trainer attached,
     SENDING_US = 13  # and on handing frames of rounds to the network, microseconds
     ROUND = 14  # daemon writes, before it: the number of the round that it opens
+    RESIDUAL_COPY = 15  # trainer writes, if it keeps its residual elsewhere: the last copy (publication.py)
 
 
 class Counters:

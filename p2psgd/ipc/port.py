@@ -2,7 +2,8 @@
 
 The residual outlives every trainer, and so does the count of mini-batches, which also says which half of the
 residual is current (publication.py); everything else is an `Attachment`, made for one trainer and thrown away
-with it. Only one trainer is attached at a time. While none is, the residual stands still and can be lent as
+with it. A trainer that keeps its residual elsewhere leaves a copy of it, perhaps of some mini-batches ago.
+Only one trainer is attached at a time. While none is, the residual stands still and can be lent as
 it is; the next trainer then gets a copy. In a dense ring there is no residual: its segment is never touched
 and takes no memory.
 """
@@ -57,6 +58,7 @@ class TrainerPort:
         self._mini_batches = mini_batches
         self._stopping = False
         self._lent = False
+        self.residual_age = 0  # mini-batches that the residual is behind, as of the last trainer's end
         self._make_residual(residual)
 
     @property
@@ -72,9 +74,9 @@ class TrainerPort:
         block.
         """
         assert self.attachment is None, self.generation
-        if self._lent:
+        if self._lent or self._half != half_after(self._mini_batches):
             os.close(self._residual)
-            self._make_residual(self._current_half)
+            self._make_residual(self._parts[self._half])
         attachment = Attachment(
             weights=self.weights,
             mode=self.mode,
@@ -120,7 +122,8 @@ class TrainerPort:
         if self.mode.dense:
             return None
         self._lent = True
-        return self._current_half
+        half: NDArray[np.float32] = self._parts[self._half]
+        return half
 
     @property
     def kept_residual(self) -> NDArray[np.float32] | None:
@@ -145,21 +148,20 @@ class TrainerPort:
         """The trainer is gone, and what it had published was taken: keep its count and drop its memory."""
         assert self.attachment is not None
         self._mini_batches = self.attachment.progress()
+        copied = self.attachment.residual_copy()
+        at, self._half = copied or (self._mini_batches, half_after(self._mini_batches))
+        self.residual_age = max(0, self._mini_batches - at)
         if finished:
             self._stopping = False
         self.attachment.close()
         self.attachment = None
 
-    @property
-    def _current_half(self) -> NDArray[np.float32]:
-        half: NDArray[np.float32] = self._parts[half_after(self._mini_batches)]
-        return half
-
     def _make_residual(self, residual: NDArray[np.float32] | None) -> None:
         """Make a new segment whose current half is this residual."""
         self._residual = create_segment("p2psgd-residual", 4 * layout.RESIDUAL_PARTS * self.weights)
+        self._half = half_after(self._mini_batches)
         if residual is not None:
-            self._map_parts(Access.WRITE)[half_after(self._mini_batches)] = residual
+            self._map_parts(Access.WRITE)[self._half] = residual
         self._parts = self._map_parts(Access.READ)
         self._lent = False
 

@@ -7,6 +7,10 @@ one killed after it has done both.
 
 The residual after mini-batch n lies in half n mod 2. MINI_BATCH, stored just before the head, is the number
 being published, so the two together tell whether it was.
+
+A trainer that keeps its residual elsewhere, on a GPU, copies it into these halves now and then, always into
+the one that does not hold the last copy. RESIDUAL_COPY, stored when a copy is whole, says which half has it
+and of which mini-batch it is; that is what the next trainer gets.
 """
 
 from __future__ import annotations
@@ -30,3 +34,13 @@ def half_after(mini_batch: int) -> int:
 def published(mini_batch: int, half: int) -> int:
     """The last mini-batch that was published, from MINI_BATCH and the half that the head names."""
     return mini_batch if half_after(mini_batch) == half else mini_batch - 1
+
+
+def pack_copy(mini_batch: int, half: int) -> int:
+    """RESIDUAL_COPY when this half has a copy of the residual after this mini-batch."""
+    return (mini_batch + 1) << 1 | half
+
+
+def unpack_copy(copy: int) -> tuple[int, int] | None:
+    """The mini-batch and the half of a RESIDUAL_COPY; None: the residual is not kept elsewhere."""
+    return ((copy >> 1) - 1, copy & 1) if copy >> 1 else None

@@ -5,7 +5,7 @@ What to publish when; what it means is trainer/link.py's. Not safe for several t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -15,7 +15,14 @@ from p2psgd.errors import TrainerError
 from p2psgd.ipc import layout
 from p2psgd.ipc.answers import AttachAnswer
 from p2psgd.ipc.counters import COUNTERS_WORDS, Counter, Counters
-from p2psgd.ipc.publication import half_after, pack_head, published, unpack_head
+from p2psgd.ipc.publication import (
+    half_after,
+    pack_copy,
+    pack_head,
+    published,
+    unpack_copy,
+    unpack_head,
+)
 from p2psgd.ipc.ring import RingReader, RingWriter
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.ipc.wakeup import Wakeup
@@ -159,12 +166,31 @@ class TrainerMemory(Generic[Mark]):
         """The other half, which becomes the residual when the next mini-batch is published."""
         return self._halves[half_after(self.mini_batches + 1)]
 
-    def keep_residual(self) -> None:
-        """Copy the residual to where the daemon looks for it when it is told of a state; a dense ring has
-        none.
+    def take_out_residual(self) -> NDArray[np.float32]:
+        """From now on the residual is kept elsewhere, and what lies here are copies; (P,) as it is now."""
+        half = half_after(self.mini_batches)
+        self._counters.store(Counter.RESIDUAL_COPY, pack_copy(self.mini_batches, half))
+        return self._halves[half]
+
+    def copy_residual(self, write: Callable[[NDArray[np.float32]], None]) -> NDArray[np.float32]:
+        """Have `write` copy the residual as of the last publication to where the next trainer gets it from,
+        should this one end without another word; return that, (P,).
+
+        Interrupted anywhere, the copy before it stays.
+        """
+        copied = unpack_copy(self._counters.load(Counter.RESIDUAL_COPY))
+        assert copied is not None, "take_out_residual() comes first"
+        half = 1 - copied[1]
+        write(self._halves[half])
+        self._counters.store(Counter.RESIDUAL_COPY, pack_copy(self.mini_batches, half))
+        return self._halves[half]
+
+    def keep_residual(self, residual: NDArray[np.float32]) -> None:
+        """Copy the residual (P,) to where the daemon looks for it when it is told of a state; a dense ring
+        has none.
         """
         if not self.shares.size:
-            self._kept[:] = self.residual
+            self._kept[:] = residual
 
     @property
     def outbox_bytes(self) -> int:

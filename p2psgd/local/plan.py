@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p2psgd.errors import UsageError
+from p2psgd.gpu.device import AUTO, find_device
 from p2psgd.ops.recorder import RECORD_BYTES_MAX
 from p2psgd.trainer.data import load_dataset
 from p2psgd.trainer.recipe import NOTHING_TOLD, Recipe, Told, load_recipe
@@ -46,6 +47,7 @@ class Plan:
     told: Told = NOTHING_TOLD
     trace: Path | None = None
     overlap: bool = True
+    device: str | None = None
 
     @property
     def names(self) -> list[str]:
@@ -74,6 +76,7 @@ class Plan:
             words += ["--seconds", repr(self.seconds), "--started", f"{time.time():.3f}"]
         words += self.told.options
         words += [] if self.overlap else ["--no-overlap"]
+        words += ["--device", self.device] if self.device is not None else []
         words += ["--trace", str(self.trace)] if self.trace is not None and index == 0 else []
         return shlex.join(words)
 
@@ -94,6 +97,7 @@ def make_plan(
     told: Told = NOTHING_TOLD,
     trace: Path | None = None,
     overlap: bool = True,
+    device: str | None = None,
 ) -> Plan:
     """Plan `nodes` daemons with trainers on this machine, and check everything that can be checked without
     starting a process; raises UsageError.
@@ -111,10 +115,12 @@ def make_plan(
         loaded = load_recipe(recipe, told)
         _check_ring(loaded, nodes, overlap=overlap)
         load_dataset(loaded.data)
-    elif told.given or trace is not None or not overlap:
+        if (device or loaded.device) != AUTO:
+            find_device(device or loaded.device)
+    elif told.given or trace is not None or device is not None or not overlap:
         raise UsageError(
-            "--mode, --payload, --order, --no-overlap and --trace are for the built-in trainer: leave them "
-            "out with --trainer, whose script says mode, payload and order when it attaches"
+            "--mode, --payload, --order, --no-overlap, --device and --trace are for the built-in trainer: "
+            "leave them out with --trainer, whose script says mode, payload and order when it attaches"
         )
     elif not trainer.strip():
         raise UsageError("the trainer's command is empty: give a command line, or leave --trainer out")
@@ -144,6 +150,7 @@ def make_plan(
         told=told,
         trace=None if trace is None else trace.absolute(),
         overlap=overlap,
+        device=device,
     )
 
 

@@ -22,6 +22,8 @@ from p2psgd.ipc.paths import control_path
 from p2psgd.ipc.proposal import choose_mode, propose
 from p2psgd.ipc.requests import VERSION, AttachRequest, ProposedRun, describe_fault
 from p2psgd.ipc.segments import sealed_copy
+from p2psgd.trainer.compute import MakeCompute
+from p2psgd.trainer.host_compute import HostCompute
 from p2psgd.trainer.link import Link
 
 RETRY_S = 0.05  # between looks for a daemon that is just starting
@@ -38,6 +40,7 @@ def attach(
     order: str = "id",
     control: str | Path | None = None,
     timeout_s: float = 30.0,
+    make_compute: MakeCompute = HostCompute,
 ) -> Link:
     """Attach this process to the daemon of its node as its trainer.
 
@@ -50,7 +53,7 @@ def attach(
     given), coded updates as in async, "dense", the float32 changes of all weights, whose mean is applied, or
     "dense-float16", the same rounded to float16 on its way; `order` of the ring is by node "id", or
     "measured". `control` is the daemon's state directory or its socket, by default $P2PSGD_CONTROL, else the
-    default state directory.
+    default state directory. `make_compute` says where weights and residual lie: p2psgd.gpu has another.
 
     Waits up to `timeout_s` for a daemon to listen there, and then for as long as it takes until its node may
     train; what that waits for is printed. TrainerError if no daemon listens, if initial weights or any of the
@@ -74,20 +77,31 @@ def attach(
         raise TrainerError(f"attach: {describe_fault(error)}") from None
     descriptors = [] if coordinates is None else [sealed_copy("p2psgd-initial", coordinates)]
     try:
-        return _attach_by(time.monotonic() + timeout_s, path, request, descriptors)
+        return _attach_by(time.monotonic() + timeout_s, path, request, descriptors, make_compute)
     finally:
         close_descriptors(descriptors)
 
 
-def _attach_by(deadline: float, path: Path, request: AttachRequest, descriptors: list[int]) -> Link:
+def _attach_by(
+    deadline: float,
+    path: Path,
+    request: AttachRequest,
+    descriptors: list[int],
+    make_compute: MakeCompute,
+) -> Link:
     while True:
         left_s = deadline - time.monotonic()
         try:
             with contextlib.ExitStack() as undo:
                 client = undo.enter_context(ControlClient(path, timeout_s=max(left_s, RETRY_S)))
                 fields, segments = client.exchange(request, descriptors, on_wait=_say)
-                link = Link(client, fields, segments)
+                link = Link(client, fields, segments, make_compute)
                 undo.pop_all()
+                if link.residual_age:
+                    _say(
+                        f"the residual is that of {link.residual_age} mini-batch(es) ago: the trainer before"
+                        " this one kept it on a GPU and ended without giving it back"
+                    )
                 return link
         except (NoDaemon, DaemonLost) as error:
             if left_s <= 0:

@@ -23,6 +23,7 @@ from p2psgd.ipc.proposal import Tensors
 from p2psgd.ipc.ring import entry_bytes
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.trainer.buckets import BucketPlan, Range, clip
+from p2psgd.trainer.compute import Compute, cut
 from p2psgd.trainer.given import Given
 from p2psgd.trainer.waiting import GRACE_S, Waiting
 
@@ -37,18 +38,23 @@ class DenseRounds:
     """One link's, of a run of `tensors`; `half`: numbers travel as float16."""
 
     def __init__(
-        self, memory: TrainerMemory[Given], waiting: Waiting, tensors: Tensors, *, half: bool
+        self,
+        memory: TrainerMemory[Given],
+        waiting: Waiting,
+        compute: Compute,
+        tensors: Tensors,
+        *,
+        half: bool,
     ) -> None:
         self._memory = memory
         self._waiting = waiting
+        self._compute = compute
         self._plan = BucketPlan(tensors)
         self._limit = FLOAT16_MAX if half else float(np.finfo(np.float32).max)
         self._flat = memory.shares[: self._plan.weights]
+        self._shares = cut(self._flat, tensors)
         self.proposed: Mapping[str, NDArray[np.float32]] = MappingProxyType(
-            {
-                name: self._flat[begin:end].reshape(shape)
-                for (name, shape), (begin, end) in zip(tensors, self._plan.ranges.values(), strict=True)
-            }
+            compute.place_shares(self._shares)
         )
         self._applied = 0  # shares whose rounds are in the weights
 
@@ -71,7 +77,8 @@ class DenseRounds:
             raise TrainerError(f"there is no tensor {name!r:.100}; the tensors are {known}")
         if name in given.begun.tensors:
             raise TrainerError(f"tensor {name!r} is begun already: end its mini-batch with allreduce_wait()")
-        self._check(self.proposed[name].reshape(-1), f"proposed[{name!r}]", advice=ADVICE)
+        self._compute.fetch_share(name)
+        self._check(self._shares[name].reshape(-1), f"proposed[{name!r}]", advice=ADVICE)
         begun, buckets = self._plan.begin(given.begun, name)
         if len(begun.tensors) == len(self.proposed):
             self._give_rest()
@@ -98,7 +105,7 @@ class DenseRounds:
         """A share of this delta (P,) as a whole."""
         if self.begun:
             raise TrainerError("some tensors are begun already: end their mini-batch with allreduce_wait()")
-        numbers = delta.astype(np.float32, copy=False)
+        numbers = self._compute.fetch_delta(delta).astype(np.float32, copy=False)
         for name, (begin, end) in self._plan.ranges.items():
             self._check(numbers[begin:end], f"delta of tensor {name!r}", advice=ADVICE)
         self._flat[:] = numbers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from p2psgd.trainer.backend import HOST, Backend
 from p2psgd.trainer.data import Dataset, load_dataset
 from p2psgd.trainer.net import Net, Shape, Vector
 from p2psgd.trainer.recipe import Recipe
@@ -27,17 +28,16 @@ def evaluate(recipe: Recipe, weights: Vector, dataset: Dataset | None = None) ->
     return loss_and_accuracy(net_shape(recipe, dataset), weights, dataset.test)
 
 
-def loss_and_accuracy(shape: Shape, weights: Vector, samples: Samples) -> tuple[float, float]:
-    """Mean cross-entropy in nats and accuracy, 0 to 1, over all samples."""
-    net = Net(shape, ROWS)
-    inputs = np.empty((ROWS, samples.inputs), np.float32)
+def loss_and_accuracy(
+    shape: Shape, weights: Vector, samples: Samples, backend: Backend = HOST
+) -> tuple[float, float]:
+    """Mean cross-entropy in nats and accuracy, 0 to 1, over all samples; weights (P,) of the backend's."""
+    net, feed = Net(shape, ROWS, backend.xp), backend.feed(samples, ROWS)
     total_loss, total_correct = 0.0, 0
     count = len(samples.labels)
     for start in range(0, count, ROWS):
         rows = np.arange(start, min(start + ROWS, count))
-        batch = inputs[: len(rows)]
-        samples.fill(rows, batch)
-        loss, correct = net.loss(weights, batch, samples.labels[rows])
+        loss, correct = net.loss(weights, *feed.take(rows))
         total_loss += loss * len(rows)
         total_correct += correct
     return total_loss / count, total_correct / count

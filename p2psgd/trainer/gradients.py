@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from p2psgd.errors import ExitCode, UsageError
+from p2psgd.trainer.backend import HOST, Backend
 from p2psgd.trainer.data import Dataset
 from p2psgd.trainer.evaluation import net_shape
 from p2psgd.trainer.net import Net, Vector
@@ -17,14 +16,13 @@ from p2psgd.trainer.step_times import StepTimes
 
 
 class Gradients:
-    """Of a recipe's net on a recipe's samples."""
+    """Of a recipe's net on a recipe's samples; all arrays of weights are the backend's."""
 
-    def __init__(self, recipe: Recipe, dataset: Dataset, times: StepTimes) -> None:
+    def __init__(self, recipe: Recipe, dataset: Dataset, times: StepTimes, backend: Backend = HOST) -> None:
         self.shape = net_shape(recipe, dataset)
-        self._train = dataset.train
-        self._net = Net(self.shape, recipe.batch)
+        self._feed = backend.feed(dataset.train, recipe.batch)
+        self._net = Net(self.shape, recipe.batch, backend.xp)
         self._order = Order(len(dataset.train.labels), recipe.seed)
-        self._inputs = np.empty((recipe.batch, self.shape.inputs), np.float32)
         self._times = times
 
     def take(
@@ -39,10 +37,7 @@ class Gradients:
         mean loss; `gradient` and `ready` as in Net.gradient(), without a gradient if the loss is not finite.
         """
         with self._times.part("load samples"):
-            rows = self._order.rows(positions)
-            inputs = self._inputs[: len(rows)]
-            self._train.fill(rows, inputs)
-            labels = self._train.labels[rows]
+            inputs, labels = self._feed.take(self._order.rows(positions))
         with self._times.part("gradient"):
             laps, layers = self._times.laps(), len(self.shape.layers)
 

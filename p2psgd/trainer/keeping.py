@@ -18,6 +18,7 @@ from p2psgd.ipc.requests import StateRequest
 from p2psgd.ipc.script_state import ScriptState, copy_state, pack_state, unpack_state
 from p2psgd.ipc.segments import map_sealed, sealed_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory
+from p2psgd.trainer.compute import Compute
 
 MakeState = Callable[[], Mapping[str, Any]]
 
@@ -25,10 +26,11 @@ MakeState = Callable[[], Mapping[str, Any]]
 class Keeping:
     """Answers the daemon's wishes for the state; `make_state` is the script's part, None if it has none."""
 
-    def __init__(self, client: ControlClient, memory: TrainerMemory[Any]) -> None:
+    def __init__(self, client: ControlClient, memory: TrainerMemory[Any], compute: Compute) -> None:
         self.make_state: MakeState | None = None
         self._client = client
         self._memory = memory
+        self._compute = compute
         self._met = 0  # the last wish that a send has met
 
     def give_if_asked(self) -> None:
@@ -41,7 +43,7 @@ class Keeping:
             return
         descriptors: list[int] = []
         try:
-            memory.keep_residual()
+            self._compute.keep_residual()
             descriptors += self.pack()
             request = StateRequest(mini_batches=memory.mini_batches, outbox=memory.published_bytes)
             client.exchange(request, descriptors)

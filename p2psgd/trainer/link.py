@@ -3,7 +3,7 @@
 The working copy of the weights is private to this process, float32 and always quantum * coordinate exactly,
 so the order in which own and peers' updates come does not matter: at the same frontier it equals the daemon's
 replica bit for bit. In a dense ring the weights are any float32 numbers, and the same holds after each round.
-The residual lies in the daemon's memory and outlives this process. Not safe for several threads; numpy only.
+Where it lies, and the residual with it, is compute.py's. Not safe for several threads.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import math
 import time
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,13 +35,14 @@ from p2psgd.ipc.ring import entry_bytes
 from p2psgd.ipc.script_state import pack_state
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.ipc.wakeup import Wakeup
+from p2psgd.trainer.compute import MakeCompute
 from p2psgd.trainer.dense_rounds import DenseRounds
 from p2psgd.trainer.given import Given
+from p2psgd.trainer.host_compute import HostCompute
 from p2psgd.trainer.keeping import Keeping, MakeState, read_kept
 from p2psgd.trainer.ring_calls import RingCalls
 from p2psgd.trainer.sweep import Sweep
 from p2psgd.trainer.waiting import Waiting
-from p2psgd.trainer.working_copy import WorkingCopy
 from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode
 
@@ -54,11 +56,18 @@ class Link(RingCalls):
     shapes. `mini_batches` counts the `send` calls of all this node's trainers so far, `peer_mini_batches` the
     same of each peer as far as its updates told, by node id. `sent` says how many indices the last `send` of
     this trainer sent of each tensor, by name. `share` is (i, n): take the i-th of n parts of the data.
-    `restored` is the dict that a trainer of this node gave last by `keep`, None if there is none. `mode` is
-    the run's (wire/mode.py).
+    `restored` is the dict that a trainer of this node gave last by `keep`, None if there is none.
+    `residual_age` says how many mini-batches behind the residual was at the begin of this life: that of a
+    trainer on a GPU which crashed is a copy. `mode` is the run's (wire/mode.py).
     """
 
-    def __init__(self, client: ControlClient, fields: dict[str, Any], descriptors: list[int]) -> None:
+    def __init__(
+        self,
+        client: ControlClient,
+        fields: dict[str, Any],
+        descriptors: list[int],
+        make_compute: MakeCompute = HostCompute,
+    ) -> None:
         try:
             answer = check_answer(AttachAnswer, fields)
             self.mode = parse_mode(answer.mode)
@@ -71,27 +80,32 @@ class Link(RingCalls):
             memories += descriptors[7:own]
             script = descriptors[own:]
             self.restored = read_kept(script[0]) if script else None
-            self._copy = WorkingCopy(answer)
-            self._copy.copy_from(replica)
             self._memory = TrainerMemory(answer, memories, Wakeup(wake_trainer), Wakeup(wake_daemon), Given())
+            self._compute = make_compute(answer, self._memory)
+            self._compute.copy_from(replica)
         except BaseException:
             close_descriptors(descriptors)
             raise
         close_descriptors([replica, *memories, *script])
         client.timeout_s = None  # a stopped daemon that goes on later is no reason to end
         self._client = client
-        self._keeping = Keeping(client, self._memory)
+        self._keeping = Keeping(client, self._memory, self._compute)
         self._closed = False
+        self._early = 0  # updates of peers that a send has applied already
         self._exact = True  # not while weights are being changed or published, nor after an interruption then
         self._waiting = Waiting(client, self._memory, self._keeping)
         self._dense = None
         if self.mode.dense:
-            self._dense = DenseRounds(self._memory, self._waiting, answer.tensors, half=self.mode.half)
-        self.quantum = self._copy.quantum
-        self.weights, self.tensors = self._copy.weights, self._copy.tensors
+            self._dense = DenseRounds(
+                self._memory, self._waiting, self._compute, answer.tensors, half=self.mode.half
+            )
+        self.quantum = 2.0**answer.quantum_log2
+        self.weights: NDArray[np.float32] = self._compute.weights
+        self.tensors: Mapping[str, NDArray[np.float32]] = self._compute.tensors
         self._sweep = Sweep(answer.tensors, indices_max=answer.indices_max, quantum=self.quantum)
         self.sent: Mapping[str, int] = dict.fromkeys((name for name, _ in answer.tensors), 0)
         self.node = answer.node
+        self.residual_age = answer.residual_age
         self.share = answer.share
         self.peer_mini_batches = dict(answer.peer_mini_batches)
 
@@ -113,7 +127,8 @@ class Link(RingCalls):
     @property
     def residual(self) -> NDArray[np.float32]:
         """What was proposed and not yet sent, float32 (P,), read-only; the next `send` puts another there."""
-        return _read_only(self._memory.residual)
+        residual: NDArray[np.float32] = self._compute.residual
+        return residual
 
     @property
     def stopping(self) -> bool:
@@ -145,9 +160,11 @@ class Link(RingCalls):
         self._check_open()
         self._client.check_daemon()
         self._keeping.give_if_asked()
+        self._compute.rest()
         if self.mode.ring and not self._waiting.until_open():
             return 0
-        return self._follow()
+        early, self._early = self._early, 0
+        return early + self._follow()
 
     def send(self, delta: NDArray[Any], step: int | Mapping[str, int] | None = None) -> int:
         """Propose a change of all weights, (P,); return how many indices of it were sent.
@@ -165,6 +182,7 @@ class Link(RingCalls):
         self._check_open()
         self._client.check_daemon()
         self._keeping.give_if_asked_long_ago()
+        self._compute.rest()
         if self.mode.ring and not self._waiting.until_open():
             return 0
         if self._dense is not None:
@@ -173,11 +191,12 @@ class Link(RingCalls):
             raise TrainerError("send needs a step, in quanta: only a dense ring does without")
         if not self._exact:
             self._reload()
-        memory = self._memory
+        memory, compute = self._memory, self._compute
         mini_batch = memory.mini_batches + 1
         groups = self._sweep.groups(step)
         try:
-            parts = self._sweep.run(memory.residual, self._checked(delta), memory.next_residual, groups)
+            pass_over = partial(compute.pass_over, compute.check(delta), meanwhile=self._receive_early)
+            parts = self._sweep.run(pass_over, groups)
         except ValueError as error:
             raise TrainerError(f"delta is refused: {error}") from None
         entries = [
@@ -192,8 +211,7 @@ class Link(RingCalls):
         self._wait_for_room(entries)
         self._exact = False
         memory.publish(entries, given)
-        for group, words in parts:
-            self._copy.apply(words, group.step)
+        compute.apply_sent(parts)
         self._exact = True
         self.sent = self._sweep.count(parts)
         return sum(len(words) for _, words in parts)
@@ -246,6 +264,7 @@ class Link(RingCalls):
         self._client.timeout_s = DETACH_TIMEOUT_S
         kept: list[int] = []
         try:
+            self._compute.close()
             kept += self._keeping.pack()
         finally:
             with contextlib.suppress(P2psgdError):  # a daemon that is gone or refuses needs no farewell
@@ -257,25 +276,12 @@ class Link(RingCalls):
     def _has_news(self) -> bool:
         """After an interruption there is always: all weights, whatever the inbox looks like by then."""
         memory = self._memory
-        return not self._exact or memory.reload_wanted or memory.stopping or memory.has_updates()
+        changed = not self._exact or memory.reload_wanted or self._early > 0
+        return changed or memory.stopping or memory.has_updates()
 
     def _check_open(self) -> None:
         if self._closed:
             raise TrainerError("this link is closed; attach again")
-
-    def _checked(self, delta: NDArray[Any]) -> NDArray[Any]:
-        if (
-            not isinstance(delta, np.ndarray)
-            or delta.dtype.name not in codec.DELTA_TYPES
-            or not delta.dtype.isnative
-            or delta.shape != self.weights.shape
-        ):
-            found = f"{delta.dtype} {delta.shape}" if isinstance(delta, np.ndarray) else type(delta).__name__
-            raise TrainerError(
-                f"delta must be a numpy array {self.weights.shape} of {', '.join(codec.DELTA_TYPES)};"
-                f" it is {found}"
-            )
-        return np.ascontiguousarray(delta)
 
     def _note_peer(self, node: int, mini_batch: int) -> None:
         self.peer_mini_batches[node] = max(mini_batch, self.peer_mini_batches.get(node, 0))
@@ -292,7 +298,7 @@ class Link(RingCalls):
             answer = check_answer(ReloadAnswer, fields)
             if len(descriptors) != 1:
                 raise TrainerError(f"the daemon handed over {len(descriptors)} descriptors instead of 1")
-            self._copy.copy_from(descriptors[0])
+            self._compute.copy_from(descriptors[0])
         finally:
             close_descriptors(descriptors)
         self._memory.skip_inbox(answer.inbox)
@@ -308,12 +314,17 @@ class Link(RingCalls):
             self._reload()
         self._exact = False
         if self._dense is not None:
-            applied = self._dense.take(self._copy.add)
+            applied = self._dense.take(self._compute.add)
         else:
             # The inbox gets its room back before updates are applied: should that fail, all comes anew.
-            applied = self._copy.apply_received(self._memory.updates(), self._note_peer)
+            applied = self._compute.apply_received(self._memory.updates(), self._note_peer)
         self._exact = True
         return applied
+
+    def _receive_early(self) -> None:
+        """In a send that waits for a device: order there, after what it does, what has come from peers."""
+        if not self.mode.ring and not self._memory.reload_wanted:
+            self._early += self._follow()
 
     def _send_dense(self, dense: DenseRounds, delta: NDArray[Any], step: object) -> int:
         if step is not None:
@@ -321,7 +332,7 @@ class Link(RingCalls):
                 f"step {step!r:.100} is refused: in a dense ring a delta is given as it is, without one"
             )
         self._follow()
-        given = dense.give(self._checked(delta))
+        given = dense.give(self._compute.check(delta))
         self.sent = {name: tensor.size for name, tensor in self.tensors.items()}
         return given
 
@@ -333,9 +344,3 @@ class Link(RingCalls):
                 f" {self._memory.outbox_bytes}: give more tensors the same step"
             )
         self._waiting.until_room(room)
-
-
-def _read_only(array: NDArray[np.float32]) -> NDArray[np.float32]:
-    view = array.view()
-    view.flags.writeable = False
-    return view

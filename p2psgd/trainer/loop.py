@@ -10,6 +10,7 @@ from pathlib import Path
 
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.backend import HOST, Backend
 from p2psgd.trainer.data import Dataset, load_dataset
 from p2psgd.trainer.evaluation import net_shape
 from p2psgd.trainer.interruption import Interruption
@@ -31,12 +32,13 @@ def train(
     steps: int | None = None,
     seconds: float | None = None,
     *,
+    backend: Backend = HOST,
     started: float | None = None,
     trace: Path | None = None,
     overlap: bool = True,
 ) -> None:
     """Train this node's share of a recipe on the daemon that P2PSGD_CONTROL or the default state directory
-    leads to.
+    leads to, with numpy unless there is another `backend`.
 
     share: (i, n); None takes the daemon's word for it. steps: mini-batches of this node, or rounds of a ring;
     seconds: length of the run, counted from `started` (Unix time, so that a trainer that is started again
@@ -55,6 +57,8 @@ def train(
         check_place(trace)
     if recipe.unused:
         print(f"p2psgd train: {recipe.unused}", file=sys.stderr)
+    if backend.name:
+        print(f"p2psgd train: on {backend.name}", file=sys.stderr)
     dataset = load_dataset(recipe.data)
     shape = net_shape(recipe, dataset)
     if shape.weights > WEIGHTS_MAX:
@@ -71,6 +75,7 @@ def train(
         mode=recipe.run.mode,
         payload=mode.payload or None,
         order=mode.order,
+        make_compute=backend.make_compute,
     )
     with link, Interruption() as interruption, _tracing(trace, link) as events:
         share = share or link.share
@@ -79,6 +84,7 @@ def train(
                 "which share of the data is this node's? give --share i/n, or name this node in its hosts.txt"
             )
         met = Circumstances(
+            backend=backend,
             interrupted=lambda: interruption.wanted,
             elapsed_s=max(0.0, time.time() - began),
             trace=events,

@@ -3,7 +3,8 @@
 All parameters are views into one flat float32 vector, in the order of the tensors, because that is what the
 link holds and what an update's indices count through. The gradient is written into views of another such
 vector, and every array that a mini-batch needs is made once, so that a step allocates nothing worth naming.
-The net keeps no weights of its own: whoever calls it says which.
+The net keeps no weights of its own: whoever calls it says which. It computes with numpy, or with any module
+that has the same functions, such as CuPy, on arrays of that module's.
 
 A layer's weights are (out, in), a row being the weights into one unit. In an update neighbours are then
 weights into the same unit, which share the sign of that unit's error where the inputs are never negative, and
@@ -19,6 +20,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,17 +103,18 @@ def initial_weights(shape: Shape, seed: int) -> dict[str, Vector]:
 
 
 class Net:
-    """The arithmetic of one shape for mini-batches of up to `batch_max` samples."""
+    """The arithmetic of one shape for mini-batches of up to `batch_max` samples, by the functions of `xp`."""
 
-    def __init__(self, shape: Shape, batch_max: int) -> None:
+    def __init__(self, shape: Shape, batch_max: int, xp: ModuleType = np) -> None:
         self.shape = shape
         self.batch_max = batch_max
-        self._sums = [np.empty((batch_max, width), np.float32) for _, width in shape.layers]
-        self._errors = [np.empty((batch_max, width), np.float32) for _, width in shape.layers[:-1]]
-        self._slopes = [np.empty((batch_max, width), np.float32) for _, width in shape.layers[:-1]]
-        self._active = [np.empty((batch_max, width), np.bool_) for _, width in shape.layers[:-1]]
-        self._column = np.empty((batch_max, 1), np.float32)
-        self._rows = np.arange(batch_max)
+        self._xp = xp
+        self._sums = [xp.empty((batch_max, width), np.float32) for _, width in shape.layers]
+        self._errors = [xp.empty((batch_max, width), np.float32) for _, width in shape.layers[:-1]]
+        self._slopes = [xp.empty((batch_max, width), np.float32) for _, width in shape.layers[:-1]]
+        self._active = [xp.empty((batch_max, width), np.bool_) for _, width in shape.layers[:-1]]
+        self._column = xp.empty((batch_max, 1), np.float32)
+        self._rows = xp.arange(batch_max)
         self._names = [layer_tensors(number) for number in range(1, len(shape.layers) + 1)]
 
     def loss(self, weights: Vector, inputs: NDArray[np.float32], labels: Labels) -> tuple[float, int]:
@@ -120,7 +123,7 @@ class Net:
         weights (P,), inputs (rows, inputs), labels (rows,), rows <= batch_max.
         """
         logits = self._forward(weights, inputs)
-        correct = int(np.count_nonzero(logits.argmax(axis=1) == labels))
+        correct = int(self._xp.count_nonzero(logits.argmax(axis=1) == labels))
         return self._softmax(logits, labels), correct
 
     def gradient(
@@ -139,7 +142,7 @@ class Net:
         layer's first: what follows does not touch them. When the net has diverged the mean is not finite and
         there is no gradient, and no warning: the caller looks.
         """
-        rows = len(inputs)
+        xp, rows = self._xp, len(inputs)
         logits = self._forward(weights, inputs)
         loss = self._softmax(logits, labels)
         if not math.isfinite(loss):
@@ -153,21 +156,21 @@ class Net:
             for layer in range(len(slots) - 1, -1, -1):
                 below = inputs if layer == 0 else self._sums[layer - 1][:rows]
                 weight_slot, bias_slot = slots[layer]
-                np.matmul(error.T, below, out=weight_slot)  # (out, rows) @ (rows, in)
-                np.sum(error, axis=0, out=bias_slot)
+                xp.matmul(error.T, below, out=weight_slot)  # (out, rows) @ (rows, in)
+                xp.sum(error, axis=0, out=bias_slot)
                 ready(layer + 1)
                 if layer:
                     passed = self._errors[layer - 1][:rows]
-                    np.matmul(error, parameters[layer][0], out=passed)  # (rows, out) @ (out, in)
+                    xp.matmul(error, parameters[layer][0], out=passed)  # (rows, out) @ (out, in)
                     self._times_slope(passed, below, layer - 1)
                     error = passed
         return loss
 
     def _slots(self, gradient: Vector | Mapping[str, Vector]) -> list[tuple[Vector, Vector]]:
         """Where each layer's gradient goes: (weight (out, in), bias (out,))."""
-        if isinstance(gradient, np.ndarray):
-            return list(self._layers(gradient))
-        return [(gradient[weight], gradient[bias]) for weight, bias in self._names]
+        if isinstance(gradient, Mapping):
+            return [(gradient[weight], gradient[bias]) for weight, bias in self._names]
+        return list(self._layers(gradient))
 
     def _layers(self, flat: Vector) -> Iterator[tuple[Vector, Vector]]:
         """Views (weight (out, in), bias (out,)) of each layer into a flat vector (P,)."""
@@ -179,13 +182,13 @@ class Net:
 
     def _forward(self, weights: Vector, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the logits (rows, classes), a view that the next call overwrites."""
-        rows = len(inputs)
+        xp, rows = self._xp, len(inputs)
         values = inputs
         last = len(self._sums) - 1
         with np.errstate(over="ignore", invalid="ignore"):
             for layer, (weight, bias) in enumerate(self._layers(weights)):
                 sums = self._sums[layer][:rows]
-                np.matmul(values, weight.T, out=sums)  # (rows, in) @ (in, out)
+                xp.matmul(values, weight.T, out=sums)  # (rows, in) @ (in, out)
                 sums += bias
                 if layer < last:
                     self._activate(sums)
@@ -194,37 +197,38 @@ class Net:
 
     def _softmax(self, logits: NDArray[np.float32], labels: Labels) -> float:
         """Turn logits into probabilities in place and return the mean cross-entropy."""
-        rows = len(logits)
+        xp, rows = self._xp, len(logits)
         column = self._column[:rows]
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            np.max(logits, axis=1, keepdims=True, out=column)
+            xp.max(logits, axis=1, keepdims=True, out=column)
             logits -= column
-            chosen = float(np.sum(logits[self._rows[:rows], labels], dtype=np.float64))
-            np.exp(logits, out=logits)
-            np.sum(logits, axis=1, keepdims=True, out=column)
+            chosen = xp.sum(logits[self._rows[:rows], labels], dtype=np.float64)
+            xp.exp(logits, out=logits)
+            xp.sum(logits, axis=1, keepdims=True, out=column)
             logits /= column
-            return (float(np.sum(np.log(column), dtype=np.float64)) - chosen) / rows
+            return float(xp.sum(xp.log(column), dtype=np.float64) - chosen) / rows
 
     def _activate(self, sums: NDArray[np.float32]) -> None:
+        xp = self._xp
         match self.shape.activation:
             case Activation.RELU:
-                np.maximum(sums, 0.0, out=sums)
+                xp.maximum(sums, 0.0, out=sums)
             case Activation.SIGMOID:
-                np.negative(sums, out=sums)
-                np.exp(sums, out=sums)
+                xp.negative(sums, out=sums)
+                xp.exp(sums, out=sums)
                 sums += 1.0
-                np.reciprocal(sums, out=sums)
+                xp.reciprocal(sums, out=sums)
 
     def _times_slope(self, error: NDArray[np.float32], values: NDArray[np.float32], layer: int) -> None:
         """Multiply an error by the activation's derivative, which follows from the activation's value."""
-        rows = len(error)
+        xp, rows = self._xp, len(error)
         match self.shape.activation:
             case Activation.RELU:
                 active = self._active[layer][:rows]
-                np.greater(values, 0.0, out=active)
-                np.multiply(error, active, out=error)
+                xp.greater(values, 0.0, out=active)
+                xp.multiply(error, active, out=error)
             case Activation.SIGMOID:
                 slope = self._slopes[layer][:rows]
-                np.subtract(1.0, values, out=slope)
+                xp.subtract(1.0, values, out=slope)
                 slope *= values
                 error *= slope

@@ -129,6 +129,11 @@ class Recipe(BaseModel):
     density_of: Annotated[tuple[tuple[Pattern, Density], ...], BeforeValidator(_pairs)] = Field(
         default=(), max_length=PATTERNS_MAX, description=TABLE.format(DENSITY_RANGE)
     )
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
+        description='"auto", "cpu", "cuda" or "cuda:0", "cuda:1" and so on',
+    )
     quantum_log2: int = Field(default=-20, ge=-30, le=0, description="a whole number from -30 to 0")
     run: RunTable = Field(
         default=RunTable(),
@@ -172,12 +177,12 @@ class Recipe(BaseModel):
     def label(self) -> str:
         """The name and a hash of all that must be equal on every node.
 
-        The data's place is left out: every machine may keep them somewhere else. So are tables that are not
-        there, so that a key that is new to recipes leaves the labels of older ones as they are. The table
-        `run` is part of the fingerprint itself.
+        The data's place and the device are left out: they may be others on every machine. So are tables that
+        are not there, so that a key that is new to recipes leaves the labels of older ones as they are. The
+        table `run` is part of the fingerprint itself.
         """
         absent = {key for key in ("tau_of", "density_of") if not getattr(self, key)}
-        agreed = self.model_dump(mode="json", exclude={"data", "run", *absent})
+        agreed = self.model_dump(mode="json", exclude={"data", "device", "run", *absent})
         if self.data in BUILT_IN_DATA:
             agreed["data"] = self.data
         text = json.dumps(agreed, sort_keys=True)

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
-
+from p2psgd.trainer.backend import HOST, Backend
 from p2psgd.trainer.data import Dataset
 from p2psgd.trainer.evaluation import loss_and_accuracy
 from p2psgd.trainer.gradients import Gradients, check_loss
@@ -65,10 +64,12 @@ class TrainingLink(Reports, Timed, SparseLink, Protocol):
 class Circumstances:
     """Of a training, besides what it trains.
 
-    `interrupted` is asked between mini-batches. `elapsed_s` of a run by time have passed before. `overlap`
-    false: a dense share is begun only when all of it is whole, to measure what overlapping gains.
+    `backend` computes gradients; the link's arrays are of its kind. `interrupted` is asked between
+    mini-batches. `elapsed_s` of a run by time have passed before. `overlap` false: a dense share is begun
+    only when all of it is whole, to measure what overlapping gains.
     """
 
+    backend: Backend = HOST
     interrupted: Callable[[], bool] = lambda: False
     elapsed_s: float = 0.0
     clock: Callable[[], float] = time.monotonic
@@ -84,18 +85,24 @@ class RecipeTraining(abc.ABC, Generic[PlanType, LinkType]):
     """Of one life of a trainer, which goes on where an earlier one ended."""
 
     def __init__(
-        self, recipe: Recipe, dataset: Dataset, plan: PlanType, link: LinkType, met: Circumstances
+        self,
+        recipe: Recipe,
+        dataset: Dataset,
+        plan: PlanType,
+        link: LinkType,
+        met: Circumstances,
     ) -> None:
+        self._backend = met.backend
         self._recipe, self._dataset, self._plan, self._link = recipe, dataset, plan, link
         self._interrupted, self._clock, self._overlap = met.interrupted, met.clock, met.overlap
         kept = read_kept(link.restored)
         self._begin: float = met.clock() - max(met.elapsed_s, kept.elapsed_s if kept else 0.0)
         self._times = StepTimes(link, met.trace)
-        self._gradients = Gradients(recipe, dataset, self._times)
+        self._gradients = Gradients(recipe, dataset, self._times, met.backend)
         self._sending: SparseSending | None = None  # none in a dense ring
         if not recipe.run.trains.dense:
             self._sending = SparseSending(recipe, self._gradients.shape, link)
-            self._gradient = np.empty(self._gradients.shape.weights, np.float32)
+            self._gradient = met.backend.xp.empty(self._gradients.shape.weights, "float32")
         if kept:
             plan.settle_gentle_start(kept.gentle_batches)
         if kept and self._sending is not None:
@@ -165,4 +172,5 @@ class RecipeTraining(abc.ABC, Generic[PlanType, LinkType]):
         check_loss(loss, self._recipe, mini_batches=self._link.mini_batches, taus=taus)
 
     def _test_accuracy(self) -> float:
-        return loss_and_accuracy(self._gradients.shape, self._link.weights, self._dataset.test)[1]
+        shape, test = self._gradients.shape, self._dataset.test
+        return loss_and_accuracy(shape, self._link.weights, test, self._backend)[1]

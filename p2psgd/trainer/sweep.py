@@ -1,4 +1,5 @@
 """The residual pass of a whole `send`: tensors that share a step are swept together, each such group once.
+What passes over weights is whoever holds them (compute.py); this file says in which order, and what follows.
 
 An update bears one step, so every group becomes an update of its own. One send takes about as many words as
 one update may hold, shared among the groups by their weights: that bounds what peers must do for a
@@ -9,9 +10,8 @@ weight that missed its turn, goes around, and so starves nobody, whatever the gr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +33,41 @@ class Group:
     room: int  # most words of one send
 
 
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Residual passes over one range after the other, whose words follow each other: `room` in all.
+
+    A weight is sent when its residual exceeds `threshold` in magnitude.
+    """
+
+    ranges: tuple[Range, ...]
+    threshold: float
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the passes of a chain found: `words`, of each range `counts`; the first weight, as they went, that
+    found no room, else None.
+    """
+
+    words: Words
+    counts: Sequence[int]
+    missed: int | None
+
+
+def words_max(indices_max: int, tensors: Tensors) -> int:
+    """The most words that all chains of one run have room for, if one update has at most `indices_max`."""
+    return indices_max + len(tensors)
+
+
+PassOver = Callable[[Sequence[Chain]], list[Found]]
+
+
 class Sweep:
     """Residual passes over the weights of `tensors`.
 
-    `indices_max` is the most that one update may hold. What `run` returns is overwritten by the next one.
+    `indices_max` is the most that one update may hold.
     """
 
     def __init__(self, tensors: Tensors, *, indices_max: int, quantum: float) -> None:
@@ -48,7 +79,6 @@ class Sweep:
         self._indices_max = indices_max
         self._quantum = quantum
         self._first_words = np.array([begin << 1 for begin, _ in self._ranges.values()], np.uint32)
-        self._words = np.empty(indices_max + len(tensors), np.uint32)
         self._start = 0  # the weight where the next run begins in every group
 
     def groups(self, step: int | Mapping[str, int]) -> list[Group]:
@@ -68,30 +98,25 @@ class Sweep:
             same.append((same.pop()[0] if joins else begin, end))
         return [self._group(number, same) for number, same in ranges.items()]
 
-    def run(
-        self,
-        source: NDArray[np.float32],
-        delta: NDArray[Any],
-        target: NDArray[np.float32],
-        groups: Sequence[Group],
-    ) -> list[tuple[Group, Words]]:
-        """target = source + delta less what is to be sent, all (P,); the words of each group that has some.
+    def run(self, pass_over: PassOver, groups: Sequence[Group]) -> list[tuple[Group, Words]]:
+        """Have the chains of these groups passed over; the words of each group that has some, ascending.
 
-        ValueError, with `target` undefined and all else unchanged, if a sum is NaN or infinite.
+        ValueErrors of `pass_over` pass through: nothing has changed then.
         """
         swept: list[tuple[Group, Words]] = []
         waits = self._weights  # how far after the start the first weight lies that missed its turn
-        used = 0
-        for group in groups:
-            words = self._words[used : used + group.room]
-            count, turn, missed = self._run_group(source, delta, target, words, group)
-            if missed is not None:
-                waits = min(waits, (missed - self._start) % self._weights)
+        parts = [self._parts(group) for group in groups]
+        chains = [
+            Chain((*upper, *lower), group.step * self._quantum, group.room)
+            for group, (upper, lower) in zip(groups, parts, strict=True)
+        ]
+        for group, (upper, _), found in zip(groups, parts, pass_over(chains), strict=True):
+            if found.missed is not None:
+                waits = min(waits, (found.missed - self._start) % self._weights)
+            count, turn = len(found.words), sum(found.counts[: len(upper)])
             if count:
                 # after a turn in the middle, the lower indices came last
-                ordered = words[:count] if turn == count else np.roll(words[:count], -turn)
-                swept.append((group, ordered))
-            used += count
+                swept.append((group, found.words if turn == count else np.roll(found.words, -turn)))
         self._start = 0 if waits == self._weights else (self._start + waits) % self._weights
         return swept
 
@@ -106,36 +131,11 @@ class Sweep:
         size = sum(end - begin for begin, end in ranges)
         return Group(step, tuple(ranges), min(size, max(1, self._indices_max * size // self._weights)))
 
-    def _run_group(
-        self,
-        source: NDArray[np.float32],
-        delta: NDArray[Any],
-        target: NDArray[np.float32],
-        words: Words,
-        group: Group,
-    ) -> tuple[int, int, int | None]:
-        """How many words, how many of them before the turn to the lower weights, the first weight missed."""
+    def _parts(self, group: Group) -> tuple[list[Range], list[Range]]:
+        """The group's ranges from the start on, and those before it, whose turn comes after them."""
         start = self._start
         upper = [(max(begin, start), end) for begin, end in group.ranges if end > start]
-        lower = [(begin, min(end, start)) for begin, end in group.ranges if begin < start]
-        count = turn = 0
-        first_missed = None
-        for part in (upper, lower):
-            for begin, end in part:
-                found, missed = codec.residual_pass(
-                    source[begin:end],
-                    delta[begin:end],
-                    target[begin:end],
-                    words[count:],
-                    threshold=group.step * self._quantum,
-                    first=begin,
-                )
-                count += found
-                if missed is not None and first_missed is None:
-                    first_missed = begin + missed
-            if part is upper:
-                turn = count
-        return count, turn, first_missed
+        return upper, [(begin, min(end, start)) for begin, end in group.ranges if begin < start]
 
 
 def _checked(step: object, what: str) -> int:

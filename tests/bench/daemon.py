@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,14 +46,14 @@ def cpu_seconds(pid: int) -> float:
 class Rig:
     """A daemon without a trainer command, whose trainer is this process."""
 
-    def __init__(self, folder: str, weights: int) -> None:
+    def __init__(self, folder: str, weights: int, *, attach: Callable[..., Any] = p2psgd.attach) -> None:
         (port,) = free_ports(1)
         hosts = Path(folder) / "hosts.txt"
         hosts.write_text(f"127.0.0.1:{port}\n")
         options = ("--peers", str(hosts), "--listen", f"127.0.0.1:{port}", "--patience", str(PATIENCE_S))
         self.port = port
         self.daemon = Daemon(Path(folder) / "node", *options)
-        self.link = p2psgd.attach(np.zeros(weights, np.float32), control=Path(folder) / "node")
+        self.link = attach(np.zeros(weights, np.float32), control=Path(folder) / "node")
 
     def applied(self) -> int:
         status = self.daemon.status()

@@ -148,6 +148,7 @@ def test_the_trainers_get_the_mode_and_the_first_one_the_trace(tmp_path: Path) -
     told = ["--mode", "ring", "--payload", "dense", "--no-overlap"]
     assert first[-7:] == [*told, "--trace", str(tmp_path / "trace.json")]
     assert second[-5:] == told
+    assert shlex.split(plan(tmp_path, 2, device="cpu").trainer_command(1))[-2:] == ["--device", "cpu"]
     assert ring.recipe is not None
     assert ring.recipe.run.trains.word == "ring-dense"
 
@@ -161,6 +162,8 @@ def test_the_trainers_get_the_mode_and_the_first_one_the_trace(tmp_path: Path) -
         (2, {"told": Told(payload="dense")}, '--payload dense is for a ring, and the mode is "async": give'),
         (2, {"told": Told("ring"), "trainer": "own"}, "--trace are for the built-in trainer: leave them out"),
         (2, {"trace": Path("trace.json"), "trainer": "own"}, "are for the built-in trainer"),
+        (2, {"device": "cpu", "trainer": "own"}, "--device and --trace are for the built-in trainer"),
+        (2, {"device": "cpu:0"}, "device 'cpu:0' is not known: give auto, cpu, cuda or cuda:N"),
         (2, {"trace": Path("/")}, "the trace cannot be written to /: it is a directory"),
         (2, {"trace": Path("x.json"), "report": Path("x.json")}, "--report and --trace both name"),
     ],

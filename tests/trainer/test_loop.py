@@ -12,6 +12,8 @@ import pytest
 
 from p2psgd.errors import UsageError
 from p2psgd.trainer import loop
+from p2psgd.trainer.compute import MakeCompute
+from p2psgd.trainer.host_compute import HostCompute
 from p2psgd.trainer.loop import train
 from p2psgd.trainer.net import Vector
 from p2psgd.trainer.plan import Plan
@@ -41,7 +43,9 @@ class Attaching:
         mode: str,
         payload: str | None,
         order: str,
+        make_compute: MakeCompute,
     ) -> FakeLink:
+        assert make_compute is HostCompute
         assert (label, two_nodes) == (RECIPE.label, RECIPE.run.two_nodes)
         self.modes.append((mode, payload, order))
         link: FakeLink

@@ -55,6 +55,7 @@ def test_the_label_stands_for_all_that_nodes_must_agree_on() -> None:
     for changes in ({"seed": 2}, {"tau": 0.2}, {"batch": 8}, {"hidden": [8, 8]}, {"activation": "sigmoid"}):
         assert recipe(**changes).label != label
     assert recipe(data="/here/a.npz").label == recipe(data="/there/b.npz").label != label
+    assert recipe(device="cuda:1").label == label
 
 
 def test_an_unknown_key_is_refused_with_the_nearest_and_all_known_ones() -> None:
@@ -105,6 +106,9 @@ def test_an_unknown_key_is_refused_with_the_nearest_and_all_known_ones() -> None
         ("tau_of", {"layer1": {"weight": 0.1}}),  # the name was not in quotes
         ("tau_of", {f"layer{number}.*": 0.1 for number in range(65)}),
         ("density_of", {"*": 0.3}),
+        ("device", "gpu"),
+        ("device", "cuda:x"),
+        ("device", 0),
         ("quantum_log2", 1),
         ("quantum_log2", -31),
         ("run", "stall"),

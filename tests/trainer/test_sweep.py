@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from p2psgd.errors import TrainerError
-from p2psgd.trainer.sweep import Group, Sweep
+from p2psgd.trainer.host_compute import pass_over
+from p2psgd.trainer.sweep import Group, Sweep, words_max
 from p2psgd.wire import codec
 
 QUANTUM = 2.0**-20
@@ -28,12 +30,14 @@ class Residual:
 
     def __init__(self, indices_max: int = WEIGHTS) -> None:
         self.sweep = Sweep(TENSORS, indices_max=indices_max, quantum=QUANTUM)
+        self.words = np.empty(words_max(indices_max, TENSORS), np.uint32)
         self.now: Floats = np.zeros(WEIGHTS, np.float32)
         self.then: Floats = np.zeros(WEIGHTS, np.float32)
 
     def run(self, delta: Floats, step: int | Mapping[str, int]) -> dict[int, list[int]]:
         """Sweep and flip; the words by step."""
-        swept = self.sweep.run(self.now, delta, self.then, self.sweep.groups(step))
+        passes = partial(pass_over, self.now, delta, self.then, words=self.words)
+        swept = self.sweep.run(passes, self.sweep.groups(step))
         self.now, self.then = self.then, self.now
         self.counts = self.sweep.count(swept)
         return {group.step: words.tolist() for group, words in swept}

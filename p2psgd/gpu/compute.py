@@ -1,0 +1,129 @@
+"""Weights and residual on a CUDA device: what a link of p2psgd.gpu.attach has (trainer/compute.py).
+
+Everything is ordered on the stream that is current at each call: deltas are to be made and weights to be read
+on that one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.errors import TrainerError
+from p2psgd.gpu.kernels import Kernels
+from p2psgd.gpu.pinned import Registered
+from p2psgd.gpu.residual import DeviceResidual
+from p2psgd.gpu.working_copy import DeviceWorkingCopy
+from p2psgd.ipc.answers import AttachAnswer
+from p2psgd.ipc.trainer_memory import TrainerMemory
+from p2psgd.trainer.compute import NotePeer, cut
+from p2psgd.trainer.sweep import Chain, Found, Group, Words
+from p2psgd.wire import codec
+from p2psgd.wire.mode import parse_mode
+
+
+class DeviceCompute:
+    """A link's, on the device that is current; `copy_s`: seconds between copies of the residual."""
+
+    def __init__(self, answer: AttachAnswer, memory: TrainerMemory[Any], *, copy_s: float) -> None:
+        self._memory = memory
+        self._device = int(cupy.cuda.Device().id)
+        self._answer = answer
+        kernels = Kernels()
+        self._copy = DeviceWorkingCopy(answer, kernels)
+        self.weights, self.tensors = self._copy.weights, self._copy.tensors
+        self._residual: DeviceResidual | None = None  # none in a dense ring
+        if not parse_mode(answer.mode).dense:
+            self._residual = DeviceResidual(answer, memory, kernels, copy_s=copy_s)
+        self._found: list[tuple[Found, Any]] = []  # of the last pass
+        self._registered: list[Registered] = []
+        self._shares: Mapping[str, NDArray[np.float32]] = {}
+        self._proposed: dict[str, Any] = {}
+
+    @property
+    def residual(self) -> Any:
+        """(P,), as of the last publication."""
+        return cupy.zeros_like(self.weights) if self._residual is None else self._residual.current
+
+    def copy_from(self, replica: int) -> None:
+        """Take the weights from the daemon's copy of its replica."""
+        self._copy.copy_from(replica)
+
+    def check(self, delta: Any) -> Any:
+        """The delta, contiguous."""
+        ours = isinstance(delta, cupy.ndarray)
+        if not ours or delta.dtype.name not in codec.DELTA_TYPES or delta.shape != self.weights.shape:
+            found = f"{delta.dtype} {delta.shape}" if ours else type(delta).__name__
+            raise TrainerError(
+                f"delta must be a CuPy array {self.weights.shape} of {', '.join(codec.DELTA_TYPES)};"
+                f" it is {found}"
+            )
+        if int(delta.device.id) != self._device:
+            raise TrainerError(
+                f"delta must be on cuda:{self._device}, as the link is; it is on cuda:{delta.device.id}"
+            )
+        return cupy.ascontiguousarray(delta)
+
+    def pass_over(self, delta: Any, chains: Sequence[Chain], meanwhile: Callable[[], None]) -> list[Found]:
+        """The residual of the next publication, and what is to be sent."""
+        assert self._residual is not None, "there is none in a dense ring"
+        self._found = self._residual.pass_over(delta, chains, meanwhile)
+        return [found for found, _ in self._found]
+
+    def apply_sent(self, sent: Sequence[tuple[Group, Words]]) -> None:
+        """Apply what came of it, from the words on the device."""
+        there = [words for _, words in self._found if len(words)]
+        self._copy.apply_sent([(group, words) for (group, _), words in zip(sent, there, strict=True)])
+
+    def apply_received(self, bodies: Iterable[bytes], note_peer: NotePeer) -> int:
+        """Apply UPDATE bodies."""
+        return self._copy.apply_received(bodies, note_peer)
+
+    def add(self, sums: NDArray[np.float32], factor: np.float32) -> None:
+        """Apply a dense round."""
+        self._copy.add(sums, factor)
+
+    def place_shares(self, shares: Mapping[str, NDArray[np.float32]]) -> Mapping[str, Any]:
+        """They are written on the device, and fetched tensor by tensor."""
+        self._shares = shares
+        self._registered = [
+            Registered(self._memory.shares),
+            Registered(self._memory.sums, read_only=True),
+        ]
+        self._proposed = cut(cupy.zeros_like(self.weights), self._answer.tensors)
+        return self._proposed
+
+    def fetch_share(self, name: str) -> None:
+        """Copy it to where the daemon reads it."""
+        self._proposed[name].get(out=self._shares[name])
+
+    def fetch_delta(self, delta: Any) -> NDArray[Any]:
+        """A copy on the host."""
+        numbers: NDArray[Any] = delta.get()
+        return numbers
+
+    def rest(self) -> None:
+        """Copy the residual, if that is due."""
+        if self._residual is not None:
+            self._residual.copy_if_due()
+
+    def keep_residual(self) -> None:
+        """Copy it, for the next trainer as well."""
+        if self._residual is not None:
+            self._memory.keep_residual(self._residual.copy())
+
+    def close(self) -> None:
+        """Copy the residual for the next trainer; a device that fails is told, and leaves the copy before."""
+        try:
+            cupy.cuda.Device().synchronize()
+            if self._residual is not None:
+                self._residual.copy()
+            for registered in self._registered:
+                registered.close()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            print(f"p2psgd: the GPU failed while its trainer left: {error}", file=sys.stderr, flush=True)

@@ -1,0 +1,46 @@
+"""Tests that take `gpu` run on the host, and once more on a device where there is one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.gpu import backends
+from tests.gpu.backends import Backend
+from tests.wire.native_build import why_no_compiler
+
+
+@pytest.fixture(params=["host", pytest.param("device", marks=pytest.mark.gpu)])
+def gpu(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """In use for the length of a test."""
+    if request.param == "host":
+        request.getfixturevalue("host_compiler")
+    with backends.stand_in() if request.param == "host" else backends.device() as backend:
+        yield backend
+
+
+@pytest.fixture
+def host_gpu(host_compiler: None) -> Iterator[Backend]:
+    """For what is about the host alone."""
+    with backends.stand_in() as backend:
+        yield backend
+
+
+@pytest.fixture(scope="session")
+def host_compiler(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if missing := why_no_compiler(tmp_path_factory.mktemp("compiler")):
+        pytest.skip(missing)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what needs a device visibly, unless the caller insists on it."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and (missing := backends.why_no_device()):
+        if os.environ.get("P2PSGD_REQUIRE_GPU"):
+            raise pytest.UsageError(
+                f"the tests on a GPU cannot run, but P2PSGD_REQUIRE_GPU is set: {missing}"
+            )
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=missing))
