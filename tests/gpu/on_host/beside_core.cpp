@@ -20,7 +20,7 @@ namespace digest {
 #include <vector>
 
 #include "launch.hpp"
-#include "select.hpp"
+#include "paths.hpp"
 
 namespace {
 
@@ -93,7 +93,7 @@ void sweep() {
         const std::size_t size = precision == p2psgd::Precision::float32 ? 4 : 2;
         const p2psgd::Delta part{static_cast<const char*>(delta.values) + size * range.begin, precision};
         p2psgd::Swept swept{};
-        const auto outcome = p2psgd::kernels().residual_pass(
+        const auto outcome = p2psgd::portable::residual_pass(
             source.data() + range.begin, part, expected.data() + range.begin, range.end - range.begin, 1.0f,
             range.begin, expected_words.data() + found, room - found, &swept);
         require(outcome.status == p2psgd::Status::ok, "the core refuses");
@@ -163,7 +163,7 @@ void digest_some() {
     launch(Adapted<digest::digest_weights>::kernel("digest"), 1 + below(5), values.data(),
            static_cast<unsigned>(values.size()), 0x1p20f, static_cast<unsigned long long>(key), 77ull,
            &digest);
-    require(digest == p2psgd::kernels().digest_coordinates(coordinates.data(), coordinates.size(), 77, key),
+    require(digest == p2psgd::portable::digest_coordinates(coordinates.data(), coordinates.size(), 77, key),
             "the digests differ");
 }
 
