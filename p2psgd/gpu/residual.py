@@ -42,7 +42,7 @@ class DeviceResidual:
         self._memory = memory
         self._kernels = kernels
         self._copy_s, self._clock = copy_s, clock
-        self._halves = cupy.empty((2, answer.weights), np.float32)
+        self._halves = [cupy.empty(answer.weights, np.float32) for _ in range(2)]  # each aligned
         self._make_state = partial(kernels.make_state, answer.weights, ranges_max)
         self._state: Any = None
         # Where both sides see them the kernel writes words to the host as it finds them.

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from p2psgd.ipc.answers import AttachAnswer
+from p2psgd.ipc.counters import Counter
 from p2psgd.ipc.publication import pack_copy, unpack_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.trainer.attaching import attach
@@ -140,3 +141,18 @@ def test_a_daemon_that_asks_while_nobody_is_there_gets_the_last_copy(daemon: Dae
     np.testing.assert_array_equal(state.residual, residual)
     with attach(control=daemon.path) as link:
         np.testing.assert_array_equal(link.residual, residual)
+
+
+@pytest.mark.parametrize("rubbish", [2, 3, 2**64 - 1, 2**64 - 2])
+def test_a_trainer_that_writes_rubbish_about_its_copies_spoils_no_more_than_its_residual(
+    daemon: Daemon, rubbish: int
+) -> None:
+    link = attach(ZEROS, control=daemon.path)
+    send(link, 3)
+    link._memory._counters.store(Counter.RESIDUAL_COPY, rubbish)
+    end_without_a_word(link, daemon)
+    with attach(control=daemon.path) as link:
+        assert link.mini_batches == 3
+        assert link.residual_age in (0, 3)
+        np.testing.assert_array_equal(link.weights, daemon.weights())
+        send(link, 1)
