@@ -60,7 +60,9 @@ std::vector<float> numbers(std::size_t count, float spread) {
 
 // One group of up to four ranges, in turn from any of them on.
 void sweep() {
-    const std::size_t weights = 1 + below(below(2) ? 200 : 3 * tile_weights);
+    const std::size_t sizes[] = {1 + below(200), 1 + below(3 * tile_weights),
+                                 (1 + below(2)) * tile_weights - 1 + below(3)};
+    const std::size_t weights = sizes[below(3)];
     const std::vector<float> source = numbers(weights, 0.5f), values = numbers(weights, 0.5f);
     std::vector<unsigned short> halves(weights);
     for (std::size_t i = 0; i < weights; ++i)
