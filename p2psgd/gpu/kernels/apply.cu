@@ -1,5 +1,6 @@
-// Many updates applied to the working copy at once: an amount added or subtracted at every word's index. All weights
-// and amounts are multiples of one quantum, so that the order, which atomics leave open, does not matter.
+// Many updates applied to the working copy at once: an amount added or subtracted at every word's index. All
+// weights and amounts are multiples of one quantum, so that the order, which atomics leave open, does not
+// matter.
 //
 // The hardware's float atomics flush denormals; a quantum of 2^-30 or more has none.
 
@@ -10,8 +11,9 @@ constexpr unsigned thread_words = 4;
 
 }  // namespace
 
-// offsets[0..updates] ascend from 0 to count: update u has words[offsets[u]..offsets[u + 1]). Blocks of `threads`, each
-// thread with `thread_words` words; `vectors`: words is aligned to 16 bytes. An index outside is left out.
+// offsets[0..updates] ascend from 0 to count: update u has words[offsets[u]..offsets[u + 1]). Blocks of
+// `threads`, each thread with `thread_words` words; `vectors`: words is aligned to 16 bytes. An index outside
+// is left out.
 extern "C" __global__ void __launch_bounds__(threads)
     apply_updates(float* weights, unsigned weights_count, const unsigned* __restrict__ words, unsigned count,
                   const unsigned* __restrict__ offsets, const float* __restrict__ amounts, unsigned updates,
@@ -49,6 +51,7 @@ extern "C" __global__ void __launch_bounds__(threads)
             while (begin + i >= end);  // updates without words
             amount = amounts[update];
         }
-        if (mine[i] >> 1 < weights_count) atomicAdd(weights + (mine[i] >> 1), mine[i] & 1u ? -amount : amount);
+        if (mine[i] >> 1 < weights_count)
+            atomicAdd(weights + (mine[i] >> 1), mine[i] & 1u ? -amount : amount);
     }
 }

@@ -17,8 +17,8 @@ __device__ __forceinline__ Word index_hash(Word index, Word key) {
 
 }  // namespace
 
-// weights[0..count) are those of the weights start, start + 1, ...; coordinate = weight * per_quantum, to the nearest
-// integer. Adds to *digest. Any number of blocks of `threads`.
+// weights[0..count) are those of the weights start, start + 1, ...; coordinate = weight * per_quantum, to the
+// nearest integer. Adds to *digest. Any number of blocks of `threads`.
 extern "C" __global__ void __launch_bounds__(threads)
     digest_weights(const float* __restrict__ weights, unsigned count, float per_quantum, Word key, Word start,
                    Word* digest) {

@@ -1,15 +1,16 @@
 // The residual pass on the device: accumulate, threshold, emit, subtract, in one pass over memory.
 //
-// A block takes the next tile by a ticket, so that every tile before it is with a block that runs already. It writes
-// the target at once as if all its words had room, tells the tiles after it how many words it has, and learns from
-// those before it how many come before its own (decoupled look-back [Merrill and Garland 2016]). Then it writes its
-// words where they belong. Should some find no room, the sums of their weights are made anew and put back.
+// A block takes the next tile by a ticket, so that every tile before it is with a block that runs already. It
+// writes the target at once as if all its words had room, tells the tiles after it how many words it has, and
+// learns from those before it how many come before its own (decoupled look-back [Merrill and Garland 2016]).
+// Then it writes its words where they belong. Should some find no room, the sums of their weights are made
+// anew and put back.
 //
 // Compiled by NVRTC without headers, or by nvcc; --fmad=false and no fast-math, for the bits must be those of
 // wire/native/kernels/residual.cpp.
 
-// As p2psgd/gpu/pass_state.py has it. Tiles are counted through all ranges, and begin at weights that are multiples
-// of tile_weights: the first and the last of a range may reach beyond it.
+// As p2psgd/gpu/pass_state.py has it. Tiles are counted through all ranges, and begin at weights that are
+// multiples of tile_weights: the first and the last of a range may reach beyond it.
 struct alignas(16) Range {
     unsigned first_tile;
     unsigned begin, end;  // weights
@@ -21,11 +22,12 @@ struct alignas(16) Range {
 
 namespace {
 
-typedef unsigned long long State;  // of a tile: epoch (31 bits), whether `count` is of all tiles so far (1), count (32)
+// Of a tile: number of the pass (31 bits), whether `count` is of all tiles so far (1 bit), count (32 bits).
+typedef unsigned long long State;
 
 constexpr unsigned threads = 256;
 constexpr unsigned lanes = 32;
-constexpr unsigned blocks_at_once = 4;  // of a multiprocessor, at least: leaves registers for all loads of a thread
+constexpr unsigned blocks_at_once = 4;  // at least, of a multiprocessor: leaves registers for all loads
 constexpr unsigned warps = threads / lanes;
 constexpr unsigned row_weights = 4;  // side by side, of one thread: 16 bytes of float32
 constexpr unsigned rows = 4;         // of one thread, a warp's width apart
@@ -102,8 +104,8 @@ __device__ __forceinline__ unsigned range_of(const Range* table, unsigned ranges
     return low;
 }
 
-// Of a whole warp: words of the group in the tiles from `first` to before `tile`, of which the nearest may yet be
-// under way; 32 tiles at a time, back to one that knows the count of all before it.
+// Of a whole warp: words of the group in the tiles from `first` to before `tile`, of which the nearest may
+// yet be under way; 32 tiles at a time, back to one that knows the count of all before it.
 __device__ unsigned look_back(const volatile State* states, unsigned first, unsigned tile, unsigned epoch) {
     const unsigned lane = threadIdx.x % lanes;
     unsigned before = 0;
@@ -118,7 +120,8 @@ __device__ unsigned look_back(const volatile State* states, unsigned first, unsi
             }
         }
         const unsigned totals = __ballot_sync(whole_warp, (state & is_total) != 0);
-        const unsigned nearest = totals ? static_cast<unsigned>(__ffs(static_cast<int>(totals))) - 1 : lanes - 1;
+        const unsigned nearest =
+            totals ? static_cast<unsigned>(__ffs(static_cast<int>(totals))) - 1 : lanes - 1;
         unsigned count = lane <= nearest ? static_cast<unsigned>(state) : 0;
         for (unsigned distance = lanes / 2; distance; distance /= 2) {
             count += __shfl_down_sync(whole_warp, count, distance);
@@ -209,7 +212,8 @@ struct Pass {
             if (thread == 0) {
                 states[tile] = state | is_total | (before + tile_count);
                 shared.before = before;
-                const unsigned last = range.first_tile + (range.end - 1) / tile_weights - range.begin / tile_weights;
+                const unsigned last =
+                    range.first_tile + (range.end - 1) / tile_weights - range.begin / tile_weights;
                 if (tile == last) totals[shared.range] = before + tile_count;
             }
         }
@@ -220,7 +224,8 @@ struct Pass {
             unsigned place = rank + row_begins[row];
             unsigned row_crossed = crossed >> row * row_weights & 15u;
             for (; row_crossed; row_crossed &= row_crossed - 1, ++place) {
-                const unsigned bit = row * row_weights + static_cast<unsigned>(__ffs(static_cast<int>(row_crossed))) - 1;
+                const unsigned bit =
+                    row * row_weights + static_cast<unsigned>(__ffs(static_cast<int>(row_crossed))) - 1;
                 const unsigned weight = begin + row * lanes * row_weights + bit % row_weights;
                 if (place < range.room) {
                     words[range.words_begin + place] = first + weight << 1 | (negative >> bit & 1u);
@@ -252,7 +257,8 @@ struct Pass {
     __device__ __forceinline__ void sweep_rows(const Range& range, unsigned begin, unsigned tile,
                                                unsigned& crossed, unsigned& negative) const {
         const float4* const source_rows = reinterpret_cast<const float4*>(source + begin);
-        const typename Delta::Row* const delta_rows = reinterpret_cast<const typename Delta::Row*>(delta + begin);
+        const typename Delta::Row* const delta_rows =
+            reinterpret_cast<const typename Delta::Row*>(delta + begin);
         float4* const target_rows = reinterpret_cast<float4*>(target + begin);
         float4 from_source[rows];
         typename Delta::Row from_delta[rows];
@@ -292,8 +298,8 @@ struct Pass {
     }
 
     // Any tile: weights outside of the range are left alone.
-    __device__ __forceinline__ void sweep_singly(const Range& range, unsigned begin, unsigned tile, unsigned& crossed,
-                                              unsigned& negative) const {
+    __device__ __forceinline__ void sweep_singly(const Range& range, unsigned begin, unsigned tile,
+                                                 unsigned& crossed, unsigned& negative) const {
         for (unsigned bit = 0; bit < thread_weights; ++bit) {
             const unsigned weight = begin + bit / row_weights * lanes * row_weights + bit % row_weights;
             if (weight < range.begin || weight >= range.end) continue;
@@ -306,16 +312,18 @@ struct Pass {
 
 }  // namespace
 
-// One block of `threads` for each tile. `results` are not_finite, totals and missed; see Pass and pass_state.py.
-#define RESIDUAL_PASS(name, Delta)                                                                                   \
-    extern "C" __global__ void __launch_bounds__(threads, blocks_at_once)                                            \
-        name(const float* source, const Delta::Bits* delta, float* target, unsigned* words, const Range* table,      \
-             unsigned ranges, unsigned first, unsigned vectors, State* states, unsigned* ticket,                     \
-             unsigned first_ticket, unsigned epoch, State* not_finite, unsigned* totals, unsigned* missed) {         \
-        __shared__ Shared shared;                                                                                    \
-        const Pass<Delta> pass = {source, delta,  target,       words, table,      ranges, first, vectors != 0,      \
-                                  states, ticket, first_ticket, epoch, not_finite, totals, missed};                  \
-        pass.run(shared);                                                                                            \
+// One block of `threads` for each tile. `results` are not_finite, totals and missed; see Pass and
+// pass_state.py.
+#define RESIDUAL_PASS(name, Delta)                                                                         \
+    extern "C" __global__ void __launch_bounds__(threads, blocks_at_once) name(                            \
+        const float* source, const Delta::Bits* delta, float* target, unsigned* words, const Range* table, \
+        unsigned ranges, unsigned first, unsigned vectors, State* states, unsigned* ticket,                \
+        unsigned first_ticket, unsigned epoch, State* not_finite, unsigned* totals, unsigned* missed) {    \
+        __shared__ Shared shared;                                                                          \
+        const Pass<Delta> pass = {source,       delta, target,       words,  table,                        \
+                                  ranges,       first, vectors != 0, states, ticket,                       \
+                                  first_ticket, epoch, not_finite,   totals, missed};                      \
+        pass.run(shared);                                                                                  \
     }
 
 RESIDUAL_PASS(residual_pass_float32, Float32)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from p2psgd.trainer.net import Activation, Net, Shape, initial_weights
-from tests.bench import Figure, checksum
+from tests.bench import Figure, best_seconds, checksum
 from tests.bench.daemon import Rig, random_words
 from tests.bench.residual import DEVIATION, THRESHOLD
 from tests.daemons import all_stopped
@@ -60,6 +60,7 @@ def run(gpu: Backend, *, large: bool) -> list[Figure]:
             gpu.cupy.cuda.Device().synchronize()
             seconds["linked"].append(time.perf_counter() - begin)
         result = checksum(rig.link.weights.get().tobytes())
+        copies = copies_of_residual(gpu, rig.link)
         rig.link.close()
         stranger.close()
     alone, linked = (statistics.median(seconds[name]) * 1e3 for name in ("alone", "linked"))
@@ -69,6 +70,21 @@ def run(gpu: Backend, *, large: bool) -> list[Figure]:
         Figure("gradient of a mini-batch", alone, "ms", f"{weights} weights, {rows} samples"),
         Figure("the same with receive and send", linked, "ms", note),
         Figure("added to a step", 100 * (linked / alone - 1), "%", "target 5"),
+        *copies,
+    ]
+
+
+def copies_of_residual(gpu: Backend, link: Any) -> list[Figure]:
+    """What a copy of it costs that outlives a crash, and what one to page-locked memory would."""
+    residual = link.residual
+    pinned = np.frombuffer(gpu.cupy.cuda.alloc_pinned_memory(residual.nbytes), np.float32, residual.size)
+    copies = {"kept": link._compute.keep_residual, "page-locked": lambda: residual.get(out=pinned)}
+    best = best_seconds(copies, rounds=5)
+    return [
+        Figure(
+            "copy of the residual for the next trainer", best["kept"] * 1e3, "ms", "every 60 s by default"
+        ),
+        Figure("the same to page-locked memory", best["page-locked"] * 1e3, "ms"),
     ]
 
 

@@ -1,5 +1,5 @@
-// The kernels and the native core with the same random input in memory of just its size, under sanitizers: neither
-// touches a byte outside, nothing is undefined, and both give the same bits. Arguments: seed, cases.
+// The kernels and the native core with the same random input in memory of just its size, under sanitizers:
+// neither touches a byte outside, nothing is undefined, and both give the same bits. Arguments: seed, cases.
 #include "cuda_on_host.hpp"
 
 namespace residual {
@@ -20,7 +20,7 @@ namespace digest {
 #include <vector>
 
 #include "launch.hpp"
-#include "select.hpp"
+#include "paths.hpp"
 
 namespace {
 
@@ -60,14 +60,17 @@ std::vector<float> numbers(std::size_t count, float spread) {
 
 // One group of up to four ranges, in turn from any of them on.
 void sweep() {
-    const std::size_t weights = 1 + below(below(2) ? 200 : 3 * tile_weights);
+    const std::size_t sizes[] = {1 + below(200), 1 + below(3 * tile_weights),
+                                 (1 + below(2)) * tile_weights - 1 + below(3)};
+    const std::size_t weights = sizes[below(3)];
     const std::vector<float> source = numbers(weights, 0.5f), values = numbers(weights, 0.5f);
     std::vector<unsigned short> halves(weights);
     for (std::size_t i = 0; i < weights; ++i)
         halves[i] = static_cast<unsigned short>(std::bit_cast<std::uint32_t>(values[i]) >> 16 & 0xBFFF);
     const auto precision = static_cast<p2psgd::Precision>(below(3));
-    const p2psgd::Delta delta{precision == p2psgd::Precision::float32 ? static_cast<const void*>(values.data()) : halves.data(),
-                              precision};
+    const p2psgd::Delta delta{
+        precision == p2psgd::Precision::float32 ? static_cast<const void*>(values.data()) : halves.data(),
+        precision};
     const std::size_t room = below(weights + 1);
     std::vector<std::size_t> cuts{0, weights};
     for (std::size_t more = below(4); more--;) cuts.push_back(below(weights));
@@ -92,9 +95,9 @@ void sweep() {
         const std::size_t size = precision == p2psgd::Precision::float32 ? 4 : 2;
         const p2psgd::Delta part{static_cast<const char*>(delta.values) + size * range.begin, precision};
         p2psgd::Swept swept{};
-        const auto outcome = p2psgd::kernels().residual_pass(
-            source.data() + range.begin, part, expected.data() + range.begin, range.end - range.begin, 1.0f, range.begin,
-            expected_words.data() + found, room - found, &swept);
+        const auto outcome = p2psgd::portable::residual_pass(
+            source.data() + range.begin, part, expected.data() + range.begin, range.end - range.begin, 1.0f,
+            range.begin, expected_words.data() + found, room - found, &swept);
         require(outcome.status == p2psgd::Status::ok, "the core refuses");
         found += swept.count;
         if (swept.missed != range.end - range.begin && expected_missed == 0xFFFFFFFFu)
@@ -107,16 +110,21 @@ void sweep() {
         Adapted<residual::residual_pass_bfloat16>::kernel("bfloat16"),
     };
     const std::size_t row_bytes = precision == p2psgd::Precision::float32 ? 16 : 8;
-    const bool vectors = !((reinterpret_cast<std::uintptr_t>(source.data()) | reinterpret_cast<std::uintptr_t>(target.data())) % 16) &&
+    const bool vectors = !((reinterpret_cast<std::uintptr_t>(source.data()) |
+                            reinterpret_cast<std::uintptr_t>(target.data())) %
+                           16) &&
                          !(reinterpret_cast<std::uintptr_t>(delta.values) % row_bytes);
     std::vector<State> states(tiles), not_finite(1);
     std::vector<unsigned> ticket(1, 5);
-    launch(sweeps[static_cast<int>(precision)], tiles, source.data(), delta.values, target.data(), words.data(), table.data(),
-           static_cast<unsigned>(table.size()), 0u, static_cast<unsigned>(vectors), states.data(), ticket.data(), 5u, 1u,
-           not_finite.data(), totals.data(), missed.data());
+    launch(sweeps[static_cast<int>(precision)], tiles, source.data(), delta.values, target.data(),
+           words.data(), table.data(), static_cast<unsigned>(table.size()), 0u,
+           static_cast<unsigned>(vectors), states.data(), ticket.data(), 5u, 1u, not_finite.data(),
+           totals.data(), missed.data());
     require(std::memcmp(target.data(), expected.data(), 4 * weights) == 0, "the targets differ");
     require(std::min<std::size_t>(totals.back(), room) == found, "the counts differ");
-    require(std::equal(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(found), expected_words.begin()), "the words differ");
+    require(
+        std::equal(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(found), expected_words.begin()),
+        "the words differ");
     require(missed[0] == expected_missed, "another weight is missed");
 }
 
@@ -139,8 +147,8 @@ void apply_some() {
     if (words.empty()) return;
     const bool vectors = reinterpret_cast<std::uintptr_t>(words.data()) % 16 == 0;
     launch(Adapted<apply::apply_updates>::kernel("apply"), (words.size() + 1023) / 1024, values.data(),
-           static_cast<unsigned>(weights), words.data(), static_cast<unsigned>(words.size()), offsets.data(), amounts.data(),
-           static_cast<unsigned>(updates), static_cast<unsigned>(vectors));
+           static_cast<unsigned>(weights), words.data(), static_cast<unsigned>(words.size()), offsets.data(),
+           amounts.data(), static_cast<unsigned>(updates), static_cast<unsigned>(vectors));
     require(values == expected, "the weights differ");
 }
 
@@ -154,9 +162,11 @@ void digest_some() {
     values.shrink_to_fit();
     const std::uint64_t key = chance();
     unsigned long long digest = 0;
-    launch(Adapted<digest::digest_weights>::kernel("digest"), 1 + below(5), values.data(), static_cast<unsigned>(values.size()),
-           0x1p20f, static_cast<unsigned long long>(key), 77ull, &digest);
-    require(digest == p2psgd::kernels().digest_coordinates(coordinates.data(), coordinates.size(), 77, key), "the digests differ");
+    launch(Adapted<digest::digest_weights>::kernel("digest"), 1 + below(5), values.data(),
+           static_cast<unsigned>(values.size()), 0x1p20f, static_cast<unsigned long long>(key), 77ull,
+           &digest);
+    require(digest == p2psgd::portable::digest_coordinates(coordinates.data(), coordinates.size(), 77, key),
+            "the digests differ");
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 // As much of CUDA C++ as the kernels use, on the host: included before an unchanged .cu file.
 //
-// Every thread of a block is a fiber that runs until it must wait: at __syncthreads, for the other lanes at a warp
-// operation, at an atomic operation (where it may be made to) and at __nanosleep, which every loop that waits for
-// another block has to call. Several blocks are under way at a time; whose turn it is, is chosen in order, in reverse
-// or at random. Shared memory begins as garbage. Only one launch runs at a time, on one thread of the host.
+// Every thread of a block is a fiber that runs until it must wait: at __syncthreads, for the other lanes at a
+// warp operation, at an atomic operation (where it may be made to) and at __nanosleep, which every loop that
+// waits for another block has to call. Several blocks are under way at a time; whose turn it is, is chosen in
+// order, in reverse or at random. Shared memory begins as garbage. Only one launch runs at a time, on one
+// thread of the host.
 //
 // What it does not show: how the hardware orders memory operations of different threads between those points.
 #pragma once
@@ -74,7 +75,9 @@ Value shuffled(Operation operation, unsigned mask, Value value, unsigned from, u
 }
 
 // The hardware's float atomics on global memory take denormals for zeros.
-inline float flushed(float value) noexcept { return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value; }
+inline float flushed(float value) noexcept {
+    return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
+}
 
 }  // namespace cuda_on_host
 
@@ -86,7 +89,8 @@ inline void __nanosleep(unsigned) { cuda_on_host::give_way(true); }
 
 template <typename Value>
 Value __shfl_sync(unsigned mask, Value value, int source) {
-    return cuda_on_host::shuffled(cuda_on_host::Operation::shuffle, mask, value, static_cast<unsigned>(source) % 32, 0);
+    return cuda_on_host::shuffled(cuda_on_host::Operation::shuffle, mask, value,
+                                  static_cast<unsigned>(source) % 32, 0);
 }
 template <typename Value>
 Value __shfl_up_sync(unsigned mask, Value value, unsigned distance) {
@@ -99,7 +103,8 @@ Value __shfl_down_sync(unsigned mask, Value value, unsigned distance) {
     return cuda_on_host::shuffled(cuda_on_host::Operation::shuffle_down, mask, value, own + distance, own);
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
-    const std::uint64_t* given = cuda_on_host::exchange(cuda_on_host::Operation::ballot, mask, predicate != 0);
+    const std::uint64_t* given =
+        cuda_on_host::exchange(cuda_on_host::Operation::ballot, mask, predicate != 0);
     unsigned votes = 0;
     for (unsigned lane = 0; lane < 32; ++lane) votes |= static_cast<unsigned>(given[lane]) << lane;
     return votes;

@@ -40,7 +40,7 @@ enum class Wait : unsigned char { nothing, block, warp, others, ended };
 struct Fiber {
     Place place{};  // first: `here` points to it
     Wait wait = Wait::ended;
-    unsigned block = 0;    // its place among the resident ones
+    unsigned block = 0;        // its place among the resident ones
     unsigned collectives = 0;  // warp operations done
     ucontext_t context{};
     std::jmp_buf point;
@@ -50,7 +50,8 @@ struct Fiber {
 };
 
 struct Warp {
-    std::uint64_t given[2][warp_lanes];  // by turns: a lane may be one operation ahead of one that still reads
+    std::uint64_t given[2]
+                       [warp_lanes];  // by turns: a lane may be one operation ahead of one that still reads
     unsigned arrived = 0;
     Operation operation{};
 };
@@ -125,7 +126,8 @@ void resume(Fiber& fiber) {
 void* stack_of(std::size_t number) {
     static std::vector<void*> pool;
     while (pool.size() <= number) {
-        pool.push_back(mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        pool.push_back(
+            mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
         if (pool.back() == MAP_FAILED) std::abort();
     }
     return pool[number];
@@ -169,7 +171,8 @@ unsigned nth(unsigned place, unsigned count) {
     return place;
 }
 
-// Lets the threads of a block run, each until it waits, until none can go on; false if none did more than wait.
+// Lets the threads of a block run, each until it waits, until none can go on; false if none did more than
+// wait.
 bool run_block(Block& block) {
     const unsigned threads = static_cast<unsigned>(block.fibers.size());
     char* const shared = __start_cuda_shared;
@@ -197,7 +200,8 @@ bool run_block(Block& block) {
     } else {
         for (bool again = true; again && !failed;) {
             again = false;
-            for (unsigned place = 0; place < threads; ++place) again |= turn(block.fibers[nth(place, threads)]);
+            for (unsigned place = 0; place < threads; ++place)
+                again |= turn(block.fibers[nth(place, threads)]);
         }
     }
     if (!block.shared.empty()) std::memcpy(block.shared.data(), shared, block.shared.size());

@@ -1,4 +1,5 @@
-// Launching kernels on the host, by name, with an array of pointers to the arguments as cuLaunchKernel takes it.
+// Launching kernels on the host, by name, with an array of pointers to the arguments as cuLaunchKernel takes
+// it.
 #pragma once
 
 #include <cstddef>

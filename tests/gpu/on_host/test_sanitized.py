@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.wire.native_build import ROOT, SANITIZERS, build_programs, why_no_compiler
+from tests.wire.native_build import COMPILER, CORE, ROOT, SANITIZERS, compile_all, why_no_compiler
 
 HERE = Path(__file__).parent
 
@@ -18,10 +18,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if missing := why_no_compiler(folder, SANITIZERS):
         pytest.skip(missing)
     flags = ["-O1", "-g1", *SANITIZERS, f"-I{HERE}", f"-I{ROOT / 'p2psgd' / 'gpu' / 'kernels'}"]
-    flags += ["-fno-strict-aliasing", "-Wno-parentheses", "-Wno-unknown-pragmas"]
-    return build_programs(folder, {"beside_core": [HERE / "beside_core.cpp", HERE / "launch.cpp"]}, flags)[
-        "beside_core"
-    ]
+    flags += ["-fno-strict-aliasing", "-Wno-parentheses", "-Wno-unknown-pragmas", "-DP2PSGD_PATH=portable"]
+    own = [HERE / name for name in ("beside_core.cpp", "launch.cpp")]
+    core = [CORE / "kernels" / name for name in ("residual.cpp", "digest.cpp")]
+    objects = compile_all({folder / f"{source.stem}.o": [*flags, str(source)] for source in own + core})
+    subprocess.run([COMPILER, *flags, *objects, "-o", folder / "beside_core"], check=True)
+    return folder / "beside_core"
 
 
 @pytest.mark.parametrize("seed", [1, 2])
