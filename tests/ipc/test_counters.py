@@ -31,4 +31,5 @@ def test_the_positions_of_the_layout_stay() -> None:
         "ADDING_US": 96,
         "SENDING_US": 104,
         "ROUND": 112,
+        "RESIDUAL_COPY": 120,
     }
