@@ -43,6 +43,10 @@ class Agreement:
             number -= 1
         return number
 
+    def holds(self, life: Origin, number: int) -> bool:
+        """The life is a member of that view."""
+        return life in self._views[number]
+
     def last_joined(self, number: int) -> int:
         """Number of the last view up to this one that admitted a life."""
         while number > 1 and self._views[number].lives.items() <= self._views[number - 1].lives.items():

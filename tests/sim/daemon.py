@@ -141,6 +141,7 @@ class Daemon:
         self.book = world.inspector.open_book(self.replica)
         self.trimming = Trimming(self.replica)
         self.view = self.replica.membership.view
+        self.ready_in: int | None = None  # the number of the view in which it became READY; None if it is not
         self.restored = restored is not None
         check_restored(self.replica, restored)
         self.mesh = Mesh(

@@ -100,6 +100,12 @@ class Inspector:
         if replica.membership.view is not daemon.view:
             daemon.view = replica.membership.view
             self.agreement.taken_over(label(daemon.me), daemon.view)
+            if (daemon.view.member_since(daemon.me) or 0) > (daemon.ready_in or 0):
+                daemon.ready_in = None  # it was out in between, and may be READY again at once
+        if not replica.ready:
+            daemon.ready_in = None
+        elif daemon.ready_in is None:
+            daemon.ready_in = daemon.view.number
         if (applied or delivered) and not replaced:
             self._check_deliveries(daemon, applied, delivered)
             if isinstance(event, UpdateReceived):

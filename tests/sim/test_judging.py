@@ -9,12 +9,15 @@ from typing import Any, cast
 import pytest
 
 from p2psgd.core.effects import Effect, Note, Reload
-from p2psgd.core.frontier import Origin
+from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.log import ENTRY_BYTES, UpdateLog
+from p2psgd.core.view import View
+from tests.sim.agreement import Agreement
 from tests.sim.convergence import _trims
 from tests.sim.judging import Judge
 from tests.sim.outcome import Violation
 from tests.sim.sightings import note_replaced
+from tests.sim.whole import check_all
 
 DONOR, JOINER = Origin(1, 1), Origin(2, 1)
 
@@ -63,6 +66,32 @@ def test_what_replaced_the_weights_is_told_by_what_the_node_says(
 def test_whole_weights_are_not_made_anew() -> None:
     with pytest.raises(Violation, match="nothing had damaged"):
         note_replaced(lambda what: None, [Note("mended", ""), Reload()], flipped=False)
+
+
+@pytest.mark.parametrize(("ready_in", "owed"), [(None, False), (2, True), (3, True), (4, False)])
+def test_a_log_owes_what_it_gave_up_to_none_who_became_ready_in_a_view_without_this_node(
+    ready_in: int | None, *, owed: bool
+) -> None:
+    """View 2 admits the joiner, view 4 takes the donor out, which does not know of it."""
+    agreement = Agreement(founders=2, two_nodes="stall")
+    for number, members in enumerate([(DONOR,), (DONOR, JOINER), (DONOR, JOINER), (JOINER,)], 1):
+        agreement._views[number] = View(number, members)
+    log = UpdateLog(budget_bytes=1000)
+    log.start(DONOR, 1)
+
+    def life(me: Origin, view: int, ready_in: int | None) -> Any:
+        membership = SimpleNamespace(view=agreement._views[view])
+        fields = {"me": me, "log": log, "frontier": Frontier(), "membership": membership, "ready": True}
+        replica = SimpleNamespace(**fields, lattice=SimpleNamespace(digest=0))
+        return SimpleNamespace(me=me, replica=replica, book=SimpleNamespace(flipped=None), ready_in=ready_in)
+
+    donor, joiner = life(DONOR, 2, 1), life(JOINER, 4, ready_in)
+    donor.replica.frontier.advance(DONOR, 1, 0, 1)
+    if owed:
+        with pytest.raises(Violation, match="has given up node 1"):
+            check_all([donor, joiner], {}, agreement, logs=True)
+    else:
+        check_all([donor, joiner], {}, agreement, logs=True)
 
 
 def test_only_what_a_log_has_no_room_for_waits_for_it_to_be_trimmed() -> None:

@@ -26,19 +26,21 @@ UNTIL_STALL_FRAMES: Final = 4  # between two looks at the log a node makes no mo
 
 @dataclass(frozen=True, slots=True)
 class Grave:
-    """What a life has applied, or had when it ended, the number of its view, and whether it was READY."""
+    """What a life has applied, or had when it ended, the number of its view, and of that in which it became
+    READY, None if it is not.
+    """
 
     me: Origin
     rows: Mapping[Origin, int]
     view: int
-    ready: bool
+    ready_in: int | None
 
 
 def bury(daemon: Daemon) -> Grave:
     """A life as it is now."""
     replica = daemon.replica
     rows = {origin: row[0] for origin, row in replica.frontier._rows.items()}
-    return Grave(replica.me, rows, replica.membership.view.number, replica.ready)
+    return Grave(replica.me, rows, replica.membership.view.number, daemon.ready_in)
 
 
 def check_one(daemon: Daemon, ledger: Ledger | None) -> None:
@@ -130,12 +132,16 @@ def check_all(
             since = agreement.member_since(member, view.number)
             if agreement.member_since(daemon.me, view.number) > since:
                 continue  # what this one gave up before it was admitted it gives by snapshot
-            if last is not None and last.ready and last.view >= since:
+            if last is None or last.ready_in is None or last.view < since:
+                continue
+            if last.ready_in <= view.number or agreement.holds(daemon.me, last.ready_in):
                 _check_floors(daemon.replica, member, last.rows)
 
 
 def _check_floors(replica: Replica, member: Origin, rows: Mapping[Origin, int]) -> None:
-    """I5, I10: nobody has given up what a READY member of its view lacks."""
+    """I5, I10: nobody has given up what a READY member of its view lacks, unless that became READY in a later
+    one, which was without this node: there nobody waits for it.
+    """
     floor_of = replica.log.floor
     for origin in replica.frontier:
         floor = floor_of(origin)
