@@ -123,7 +123,8 @@ class Listener:
                     end.bind(address)
                 finally:
                     os.umask(mask)
-                if self._group is not None:
+                # where it is this process's own group, a sandbox may forbid what would change nothing
+                if self._group is not None and os.stat(address).st_gid != self._group:
                     os.chown(address, -1, self._group)
             self._link()
             end.listen(CONNECTIONS_MAX)

@@ -115,3 +115,15 @@ def test_two_daemons_do_not_share_a_socket(start_daemon: StartDaemon, tmp_path: 
     assert not os.path.lexists(tmp_path / "b.sock")
     with ControlClient(daemon.path) as client:
         assert client.request("status")["status"]["node"] == "node-1"
+
+
+def test_where_the_group_is_the_daemons_own_nothing_is_asked_of_a_sandbox(
+    start_daemon: StartDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chown", forbidden)  # as SystemCallFilter=~@privileged does
+    daemon = start_daemon(path=tmp_path / "run.sock", group=os.getegid())
+    with ControlClient(daemon.path) as client:
+        assert client.request("status")["status"]["node"] == "node-1"
