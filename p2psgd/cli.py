@@ -8,6 +8,7 @@ import enum
 import json
 import logging
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, cast
 
@@ -142,6 +143,17 @@ def node(
     trainer: Annotated[
         str | None, typer.Option(help="Command that trains; started, and restarted, by the daemon.")
     ] = None,
+    control: Annotated[
+        Path | None,
+        typer.Option(metavar="SOCKET", help="The control socket (default: control.sock in --state)."),
+    ] = None,
+    control_group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP",
+            help="Group that may attach trainers and control this node, beside this user and root.",
+        ),
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="What people call this node (default: the host's name).")
     ] = None,
@@ -176,6 +188,8 @@ def node(
         peers=peers,
         listen=address,
         state=state or default_state_directory(),
+        control=control,
+        control_group=None if control_group is None else _group_id(control_group),
         name=name,
         trainer=trainer,
         patience_s=patience,
@@ -329,6 +343,16 @@ def _check_patience(patience: float) -> None:
         raise UsageError(f"--patience: {error}") from None
 
 
+def _group_id(name: str) -> int:
+    import grp
+
+    try:
+        return grp.getgrnam(name).gr_gid
+    except (KeyError, ValueError):
+        words = f"--control-group: this machine has no group {name!r:.80}; groupadd --system makes one"
+        raise UsageError(words, ExitCode.CONFIGURATION) from None
+
+
 def _record_limit(record: Path | None, record_bytes: int | None) -> int:
     """--record-bytes or its default; UsageError if it is of no use."""
     from p2psgd.ops.recorder import RECORD_BYTES_MAX, RECORD_BYTES_RANGE
@@ -361,6 +385,9 @@ def main() -> NoReturn:
         code = _complain(str(error), ExitCode.CONFIGURATION)
     except P2psgdError as error:
         code = _complain(str(error), ExitCode.FAILED)
+    except Exception:  # a bug of ours: not to be mixed up with FAILED, which Python's own exit code would be
+        traceback.print_exc()
+        code = ExitCode.INTERNAL
     sys.exit(code)
 
 

@@ -18,6 +18,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.restored import Restored
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import Timing
+from p2psgd.disk_work import DiskWork
 from p2psgd.durable.checkpoint import Checkpoint, is_finite
 from p2psgd.durable.own_file import OwnFile
 from p2psgd.durable.restore import abandon
@@ -65,6 +66,8 @@ class Keeper:
         self._own = OwnFile(
             self._store.folder, opened.spec, on_error=self._own_failed, sync_s=timing.status_s
         )
+        self._disk = DiskWork(timing.gone_s, lambda: self._own.busy_since)
+        self._disk_overdue = False
         self._handed_over: TrainerState | None = None  # by the trainer, not copied yet
         self._trainer = opened.kept  # the last that is known, after `_sequence` own updates
         self._sequence = 0
@@ -94,7 +97,7 @@ class Keeper:
             assert effect is not None
             names = dict(self._host.names())
             try:
-                await asyncio.to_thread(write_votes, self._state, fingerprint, effect.votes, names)
+                await self._disk.do("votes", write_votes, self._state, fingerprint, effect.votes, names)
             except P2psgdError as error:
                 if not self._votes_trouble:
                     self._host.alarm(f"{error}: this node cannot vote on who is a member")
@@ -119,6 +122,7 @@ class Keeper:
         """Begin a checkpoint when it is due, or early when much has come since the last one: the log can then
         let go of it without a power cut of all nodes being able to take it.
         """
+        self._look_at_disk(now)
         if self._stuck:
             self._idle.set()
         if self.abandoning:
@@ -131,6 +135,12 @@ class Keeper:
         if now >= self._due or early:
             self._bytes_kept = bytes_applied
             self.begin(now)
+
+    def _look_at_disk(self, now: float) -> None:
+        words = self._disk.overdue(now)
+        if words and not self._disk_overdue:
+            self._host.alarm(f"{words}: this node goes on, but what it has is in memory alone")
+        self._disk_overdue = bool(words)
 
     def begin(self, now: float) -> None:
         """Begin a checkpoint: with the trainer's state, as soon as it has handed that over."""
@@ -176,7 +186,7 @@ class Keeper:
                 rounds=effect.rounds,
             )
             async with self._store_free:
-                written = await asyncio.to_thread(self._store.write, checkpoint)
+                written = await self._disk.do("a checkpoint", self._store.write, checkpoint)
         except P2psgdError as error:
             self.failures += 1
             self._trouble = str(error)
@@ -200,7 +210,7 @@ class Keeper:
         checkpoint: Checkpoint | None = None
         try:
             async with self._store_free:
-                checkpoint, warnings = await asyncio.to_thread(self._store.latest)
+                checkpoint, warnings = await self._disk.do("a checkpoint", self._store.latest)
         except P2psgdError as error:
             warnings = [str(error)]
         for warning in warnings:
@@ -221,7 +231,8 @@ class Keeper:
         """For the status."""
         number, size = (0, 0) if self.last is None else (self.last.number, self.last.bytes)
         age_s = None if self.last is None else now - self.last_at
-        return CheckpointFigures(number, age_s, size, self.failures, self._trouble)
+        trouble = self._disk.overdue(now) or self._trouble
+        return CheckpointFigures(number, age_s, size, self.failures, trouble)
 
     # -- the end
 

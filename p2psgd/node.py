@@ -29,6 +29,7 @@ from p2psgd.opening import Opened, reopen_run
 from p2psgd.ops import numerals
 from p2psgd.ops.accounts import Accounts
 from p2psgd.ops.journal import Journal
+from p2psgd.ops.systemd import Supervision, sentence_of
 from p2psgd.tasks import raise_failure
 
 TICKS_PER_PATIENCE: Final = 25
@@ -43,6 +44,7 @@ class Node:
 
     def __init__(self, options: NodeOptions) -> None:
         self.options = options
+        self._supervision = Supervision()
         self.identity = claim_identity(options.state, name=options.name)
         self.journal = Journal(options.state)
         self.accounts = Accounts(options.record, record_bytes_max=options.record_bytes_max)
@@ -70,6 +72,7 @@ class Node:
         try:
             await self._begin(loop)
             words, code = await self._stop
+            self._supervision.stopping(words)
             if code is ExitCode.OK:
                 await self._drain()
                 words, code = self._late_failure or (words, code)
@@ -77,6 +80,7 @@ class Node:
             words, code = str(error), error.exit_code
         finally:
             await self._close(f"{words} (exit code {code:d})")
+            self._supervision.ended(words)
         if code is not ExitCode.OK:
             raise UsageError(words, code)
         return code
@@ -91,10 +95,12 @@ class Node:
         words = f"p2psgd {version('p2psgd')} starts as {self.identity.name}, listens on {self.listen}"
         self.journal.events.write("start", f"{words}, peers: {others or 'none'}")
         self._control.server.start(loop)
+        self._supervision.starting(f"starting: looks for a checkpoint in {self.options.state}")
         self._go_on()
         self._control.trainer.start()
         self._spawn(self._tick())
         warn_of_plaintext(self.listen)
+        self._supervision.ready()
 
     def begin_run(self, opened: Opened) -> None:
         """The run is known; P2psgdError if it cannot be begun."""
@@ -120,13 +126,19 @@ class Node:
             self.begin_run(opened)
 
     async def _tick(self) -> None:
-        interval_s = self.options.patience_s / TICKS_PER_PATIENCE
+        """Let all look at the clock, again and again.
+
+        It is also the progress that a watchdog is fed by: the loop has turned, and the replica, the keeper
+        and the regulation have handled what they were told, to its end. Not the disk: see docs/decisions.md.
+        """
+        interval_s = min(self.options.patience_s / TICKS_PER_PATIENCE, self._supervision.interval_s)
         while True:
             due = time.monotonic() + interval_s
             await asyncio.sleep(interval_s)
             self.loop_lag_s = max(time.monotonic() - due, 0.9 * self.loop_lag_s)
             if self.run is not None:
                 self.run.pass_time(self.loop_lag_s)
+            self._supervision.beat(time.monotonic(), lambda: sentence_of(self._control.status()))
 
     # -- the end
 

@@ -50,7 +50,10 @@ class NodeControl:
 
     def __init__(self, node: ControlledNode) -> None:
         self._node = node
-        self.server = ControlServer(self, node.options.state / SOCKET_NAME)
+        usual = node.options.state / SOCKET_NAME
+        self.server = ControlServer(
+            self, node.options.control or usual, also=usual, group=node.options.control_group
+        )
         self.trainer = NodeTrainer(
             node.options,
             self.server,
@@ -195,7 +198,7 @@ class NodeControl:
             started=node.started,
             now=time.monotonic(),
             listen=str(node.listen),
-            control=str(node.options.state.absolute()),
+            control=str(node.options.control_place),
             loop_lag_ms=node.loop_lag_s * 1000,
             congested=run is not None and run.regulation.congested,
             alarms=node.journal.alarms,

@@ -11,11 +11,15 @@ from p2psgd.ops.recorder import RECORD_BYTES_MAX
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """`patience_s` is the one time setting; all others derive from it."""
+    """`patience_s` is the one time setting; all others derive from it. `control`: the control socket, if not
+    in the state directory; `control_group`: id of the group that may use it.
+    """
 
     peers: Path | None
     listen: Address
     state: Path
+    control: Path | None = None
+    control_group: int | None = None
     name: str | None = None
     trainer: str | None = None
     patience_s: float = 5.0
@@ -23,3 +27,8 @@ class NodeOptions:
     store_budget_bytes: int = 1024 * 1024 * 1024
     record: Path | None = None
     record_bytes_max: int = RECORD_BYTES_MAX
+
+    @property
+    def control_place(self) -> Path:
+        """What a trainer's P2PSGD_CONTROL must say."""
+        return (self.control or self.state).absolute()

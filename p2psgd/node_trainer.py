@@ -52,7 +52,7 @@ class NodeTrainer:
 
     def start(self) -> None:
         """Start the command that the node was given; without one, wait for whoever attaches."""
-        place = self._options.state.absolute()
+        place = self._options.control_place
         if self._options.trainer is None:
             log.info("waiting for a trainer: start one with P2PSGD_CONTROL=%s", place)
             return

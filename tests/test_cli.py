@@ -119,3 +119,23 @@ def test_a_word_that_an_option_does_not_know_is_refused_with_those_that_it_knows
     assert run(monkeypatch, "train", "--mode", "foo") == ExitCode.USAGE
     words = "p2psgd: Invalid value for '--mode': 'foo' is not one of 'async', 'ring' (see --help)\n"
     assert capsys.readouterr().err == words
+
+
+def test_a_group_that_this_machine_does_not_have_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--peers", str(tmp_path / "hosts.txt"), "--control-group", "nobody-has-this")
+    assert run(monkeypatch, "node", *options) == 78
+    words = "--control-group: this machine has no group 'nobody-has-this'; groupadd --system makes one"
+    assert words in capsys.readouterr().err
+
+
+def test_a_bug_ends_a_command_with_a_code_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def buggy(_: Path) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(p2psgd.ipc.control_client, "ControlClient", buggy)
+    assert run(monkeypatch, "status") == ExitCode.INTERNAL
+    assert "ZeroDivisionError" in capsys.readouterr().err

@@ -71,7 +71,8 @@ def keeping(folder: Path, work: Callable[[Host], Coroutine[Any, Any, None]]) -> 
 
     async def run() -> Host:
         host = Host(folder, checkpoint())
-        until(lambda: own_paths(folder / "run"), "the thread of the own updates has begun its file")
+        begun = "the thread of the own updates has begun its file, and is not at it any more"
+        until(lambda: own_paths(folder / "run") and host.keeper._own.busy_since is None, begun)
         await work(host)
         await host.keeper.close()
         return host

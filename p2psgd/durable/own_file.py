@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -66,6 +67,7 @@ class OwnFile:
         self._ends: dict[Path, tuple[Origin, int] | None] = {}  # of each file its last update
         self._damaged: set[Path] = set()
         self._path = folder
+        self.busy_since: float | None = None  # monotonic: the disk has had work since then; set by the thread
         self._thread = threading.Thread(target=self._write_on, name="own updates", daemon=True)
         self._thread.start()
 
@@ -102,10 +104,13 @@ class OwnFile:
 
     def _write_on(self) -> None:
         """The thread: until the node closes and the queue is empty."""
+        self.busy_since = time.monotonic()
         self._carry_out(self._start)
         last = False
         while not last:
+            self.busy_since = None
             last = self._closing.wait(self._sync_s)
+            self.busy_since = time.monotonic()
             with self._lock:
                 batch, self._queue = self._queue, []
             for item in batch:
@@ -116,6 +121,7 @@ class OwnFile:
                     self._carry_out(partial(self._begin, item))
             self._carry_out(self._write_waiting)
         self._close_file()
+        self.busy_since = None
 
     def _carry_out(self, work: Callable[[], None]) -> None:
         """After an error there is no file until one can be begun."""

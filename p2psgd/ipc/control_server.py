@@ -49,6 +49,7 @@ from p2psgd.wire.mode import parse_mode
 class ControlServer:
     """The control socket at `path` and the trainer behind it.
 
+    `also` is made a link to it. Users of `group` (an id) may use it; without one this user and root alone.
     `inbox_bytes` and `outbox_bytes` replace the usual sizes of the rings.
     """
 
@@ -57,12 +58,19 @@ class ControlServer:
         host: ControlHost,
         path: Path,
         *,
+        also: Path | None = None,
+        group: int | None = None,
         inbox_bytes: int | None = None,
         outbox_bytes: int | None = None,
     ) -> None:
         self._host = host
         self._listener = Listener(
-            path, on_datagram=self._on_datagram, on_close=self._on_close, on_refused=self._count_refusal
+            path,
+            also=also,
+            group=group,
+            on_datagram=self._on_datagram,
+            on_close=self._on_close,
+            on_refused=self._count_refusal,
         )
         self._seat = TrainerSeat(
             host,

@@ -1,9 +1,9 @@
 """Who may talk to the daemon over its control socket: accepting, counting and closing connections.
 
 AF_UNIX, SOCK_SEQPACKET: one datagram is one request. The socket file has mode 0660 and the other process must
-be of the daemon's user or root. At most 64 connections; each may have one request under way: whoever sends
-the next before it has read the last answer is closed, so nothing piles up in the kernel either. What requests
-mean is control_server.py's.
+be of the daemon's user, of the group that was chosen for it if one was, or root. At most 64 connections; each
+may have one request under way: whoever sends the next before it has read the last answer is closed, so
+nothing piles up in the kernel either. What requests mean is control_server.py's.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ SOCKET_MODE = 0o660
 ACCEPT_PAUSE_S = 1.0  # after running out of file descriptors or memory
 SETTLE_DATAGRAMS_MAX = 1000  # more than the kernel queues on one connection
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+SO_PEERGROUPS = 59  # on x86-64 and ARM; the supplementary groups of who has connected
+GROUPS_BYTES_MAX = 1024  # the most that Python asks for: who is in more than 256 groups counts as in none
 
 
 class Connection:
@@ -39,7 +41,17 @@ class Connection:
     def __init__(self, end: socket.socket) -> None:
         self.end = end
         credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-        self.pid, self.uid, _ = CREDENTIALS.unpack(credentials)
+        self.pid, self.uid, self._gid = CREDENTIALS.unpack(credentials)
+
+    def is_of_group(self, group: int) -> bool:
+        """Whether the other process was of this group (its id) when it connected."""
+        if self._gid == group:
+            return True
+        try:
+            packed = self.end.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, GROUPS_BYTES_MAX)
+        except OSError:
+            return False
+        return (group,) in struct.iter_unpack("I", packed)
 
     def receive(self) -> Datagram:
         """The next datagram; no data: the other side has closed. BlockingIOError if there is none yet."""
@@ -73,6 +85,7 @@ class Connection:
 class Listener:
     """The socket file and all connections through it.
 
+    `also` is a link to it for those who know only that place; `group` (an id): its users are let in as well.
     `on_datagram(connection, datagram)` gets every datagram and closes its descriptors; `on_close(connection)`
     hears of a connection that the other side closed, after which it is gone; `on_refused()` counts those not
     let in.
@@ -82,11 +95,15 @@ class Listener:
         self,
         path: Path,
         *,
+        also: Path | None,
+        group: int | None,
         on_datagram: Callable[[Connection, Datagram], None],
         on_close: Callable[[Connection], None],
         on_refused: Callable[[], None],
     ) -> None:
         self._path = path
+        self._also = also if also != path else None
+        self._group = group
         self._on_datagram = on_datagram
         self._on_close = on_close
         self._on_refused = on_refused
@@ -106,6 +123,10 @@ class Listener:
                     end.bind(address)
                 finally:
                     os.umask(mask)
+                # where it is this process's own group, a sandbox may forbid what would change nothing
+                if self._group is not None and os.stat(address).st_gid != self._group:
+                    os.chown(address, -1, self._group)
+            self._link()
             end.listen(CONNECTIONS_MAX)
         except OSError as error:
             end.close()
@@ -144,14 +165,28 @@ class Listener:
             self._loop.remove_reader(self._end.fileno())
             self._end.close()
             self._end = None
-            with contextlib.suppress(OSError):
-                self._path.unlink()
+            for path in (self._path, self._also):
+                if path is not None:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+
+    def _may_connect(self, connection: Connection) -> bool:
+        if connection.uid in (os.geteuid(), 0):
+            return True
+        return self._group is not None and connection.is_of_group(self._group)
+
+    def _link(self) -> None:
+        if self._also is not None:
+            self._also.unlink(missing_ok=True)
+            self._also.symlink_to(self._path.absolute())
 
     def _remove_stale(self, address: str) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:
             try:
                 probe.connect(address)
             except FileNotFoundError:
+                with contextlib.suppress(FileNotFoundError):  # or a link of an earlier life to nowhere
+                    os.unlink(address)
                 return
             except ConnectionRefusedError:
                 os.unlink(address)
@@ -172,8 +207,9 @@ class Listener:
             return
         connection = Connection(end)
         refusal = ""
-        if connection.uid not in (os.geteuid(), 0):
-            refusal = f"user {connection.uid} may not control a daemon of user {os.geteuid()}"
+        if not self._may_connect(connection):
+            members = "" if self._group is None else f", nor is it of the group {self._group} that may"
+            refusal = f"user {connection.uid} may not control a daemon of user {os.geteuid()}{members}"
         elif len(self._connections) >= CONNECTIONS_MAX:
             refusal = f"{CONNECTIONS_MAX} connections are open already: close one first"
         if refusal:

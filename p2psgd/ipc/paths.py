@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 SOCKET_NAME = "control.sock"
+SERVICE_DIRECTORY = Path("/run/p2psgd")  # systemd makes it for p2psgd.service, and removes it
 ADDRESS_BYTES_MAX = 107  # sizeof(sockaddr_un.sun_path) - 1
 
 
@@ -29,12 +30,23 @@ def default_state_directory(environment: Mapping[str, str] = os.environ) -> Path
 def control_path(control: str | Path | None = None, environment: Mapping[str, str] = os.environ) -> Path:
     """Return the path of a control socket, from that path or from the state directory that holds it.
 
-    Without `control`: $P2PSGD_CONTROL, else the default state directory. The socket need not exist yet.
+    Without `control`: $P2PSGD_CONTROL, else the default state directory, or, if no daemon was started there,
+    that of this machine's service if it runs. The socket need not exist yet.
     """
     chosen = control if control is not None else environment.get("P2PSGD_CONTROL")
+    if not chosen and _service_alone(environment):
+        return SERVICE_DIRECTORY / SOCKET_NAME
     path = Path(chosen) if chosen else default_state_directory(environment)
     names_socket = path.suffix == ".sock" or path.is_socket()
     return path if names_socket and not path.is_dir() else path / SOCKET_NAME
+
+
+def _service_alone(environment: Mapping[str, str]) -> bool:
+    """Nobody has named a node, the service runs, and no other of this user's."""
+    named = environment.get("P2PSGD_STATE") or environment.get("STATE_DIRECTORY")
+    if named or not os.path.isdir(SERVICE_DIRECTORY):
+        return False
+    return not os.path.lexists(default_state_directory(environment) / SOCKET_NAME)
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ class LogFigures:
 @dataclass(frozen=True, slots=True)
 class CheckpointFigures:
     """The last checkpoint on disk: `number` 0 is none yet, and `age_s` None. `trouble`: why the last attempt
-    failed, empty if it did not.
+    failed, or what the disk has been at for too long; empty if all is well.
     """
 
     number: int

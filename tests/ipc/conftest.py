@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -22,10 +23,10 @@ def start_daemon(tmp_path: Path, loop_factory: LoopFactory) -> Iterator[StartDae
     """
     daemons: list[Daemon] = []
 
-    def start(node: int = 1, **sizes: int) -> Daemon:
+    def start(node: int = 1, **options: Any) -> Daemon:
         state = tmp_path / str(node)
         state.mkdir(exist_ok=True)
-        daemons.append(Daemon(state, loop_factory, node, **sizes))
+        daemons.append(Daemon(state, loop_factory, node, **options))
         return daemons[-1]
 
     yield start

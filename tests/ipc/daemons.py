@@ -202,10 +202,18 @@ class NumpyHost:
 class Daemon:
     """A control server that runs in a thread of its own until `stop`, which raises what failed in there."""
 
-    def __init__(self, state: Path, loop_factory: LoopFactory, node: int = 1, **sizes: int) -> None:
-        self.path = state / "control.sock"
+    def __init__(
+        self,
+        state: Path,
+        loop_factory: LoopFactory,
+        node: int = 1,
+        *,
+        path: Path | None = None,
+        **options: Any,
+    ) -> None:
+        self.path = path or state / "control.sock"
         self.host = NumpyHost(node)
-        self.server = ControlServer(self.host, self.path, **sizes)
+        self.server = ControlServer(self.host, self.path, **options)
         self._faults: list[dict[str, Any]] = []
         self.loop = loop_factory()
         self.loop.set_exception_handler(lambda _, context: self._faults.append(context))

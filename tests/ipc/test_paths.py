@@ -4,6 +4,9 @@ import os
 import socket
 from pathlib import Path
 
+import pytest
+
+from p2psgd.ipc import paths
 from p2psgd.ipc.paths import control_path, default_state_directory, socket_address
 
 
@@ -29,6 +32,24 @@ def test_control_names_a_state_directory_or_its_socket(tmp_path: Path) -> None:
     directory = tmp_path / "odd.sock"
     directory.mkdir()
     assert control_path(directory, {}) == directory / "control.sock"
+
+
+def test_the_service_of_the_machine_is_asked_where_nobody_names_a_node_or_runs_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, home = tmp_path / "run", tmp_path / "home"
+    monkeypatch.setattr(paths, "SERVICE_DIRECTORY", service)
+    mine = home / "p2psgd" / "control.sock"
+    settings = {"XDG_STATE_HOME": str(home)}
+    assert control_path(None, settings) == mine
+    service.mkdir()
+    assert control_path(None, settings) == service / "control.sock"
+    assert control_path(tmp_path, settings) == tmp_path / "control.sock"
+    for name in ("P2PSGD_STATE", "P2PSGD_CONTROL", "STATE_DIRECTORY"):
+        assert control_path(None, {**settings, name: str(tmp_path)}) == tmp_path / "control.sock"
+    mine.parent.mkdir(parents=True)
+    mine.touch()
+    assert control_path(None, settings) == mine
 
 
 def test_a_path_that_is_too_long_for_an_address_is_reached_through_its_directory(tmp_path: Path) -> None:

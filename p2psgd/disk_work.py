@@ -1,0 +1,53 @@
+"""Work that a thread does on the disk, and how long the disk has been at it.
+
+A disk may hang: a volume on a network that is gone, a device that answers nothing. The thread then waits in
+the kernel, where no signal reaches it, and all that can be done is to say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
+
+from p2psgd.ops import numerals
+
+_Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
+
+OWN_UPDATES: Final = "this node's own updates"
+
+
+class DiskWork:
+    """What is under way; more than `limit_s` seconds are too long."""
+
+    def __init__(self, limit_s: float, own_busy_since: Callable[[], float | None]) -> None:
+        """`own_busy_since`: when the thread of the own updates began what it is at, monotonic."""
+        self._limit_s = limit_s
+        self._own_busy_since = own_busy_since
+        self._begun: dict[object, tuple[float, str]] = {}
+
+    async def do(
+        self,
+        what: str,
+        work: Callable[_Arguments, _Result],
+        *args: _Arguments.args,
+        **kwargs: _Arguments.kwargs,
+    ) -> _Result:
+        """Do it in a thread; `what` is how people call it."""
+        key = object()
+        self._begun[key] = time.monotonic(), what
+        try:
+            return await asyncio.to_thread(work, *args, **kwargs)
+        finally:
+            del self._begun[key]
+
+    def overdue(self, now: float) -> str:
+        """One sentence on what the disk has been at for too long; empty if there is nothing."""
+        own = self._own_busy_since()
+        begun = [*self._begun.values(), *([] if own is None else [(own, OWN_UPDATES)])]
+        since, what = min(begun, default=(now, ""))
+        if now - since <= self._limit_s:
+            return ""
+        return f"the disk has been at {what} for {numerals.duration(now - since)}"
