@@ -196,13 +196,17 @@ class Membership:
         return f"{what} is being decided, without an answer yet from: {self._name_all(silent)}"
 
     def _explain_held_up(self, wish: View, staying: Set[int]) -> str:
-        out, away = self.view.lives.keys() - wish.lives.keys(), wish.lives.keys() - staying
-        total = len(wish.members)
-        return (
+        out = (self.view.lives.keys() - wish.lives.keys()) | (wish.forbidden - self.view.forbidden)
+        away, total = wish.lives.keys() - staying, len(wish.members)
+        words = (
             f"{self._name_all(out)} cannot be taken out yet: {total - len(away)} of {total} members would be "
-            f"left to decide anything, too few; start {self._name_all(away)} again, or remove "
-            f"{'it' if len(away) == 1 else 'them'} too"
+            f"left to decide anything, too few; start {self._name_all(away)} again"
         )
+        if not self._is_quorum(staying):
+            return words
+        enough = 2 * len(away) - total + 1  # of them out, the others are a majority
+        some = f"{enough} of them" if enough < len(away) else "it" if enough == 1 else "them"
+        return f"{words}, or remove {some} too"
 
     # what to propose, and when
 

@@ -177,10 +177,7 @@ class LocalRun:
         """Where the built-in trainer has not come to its first mini-batch, unasked."""
         if self._plan.recipe is None or self._interruption.requested:
             return []
-        words = "no node has trained a mini-batch"
-        if self._plan.seconds is not None:
-            words += f": the {self._plan.seconds:g} s of --seconds were over before the first; give more"
-        return [words]
+        return ["no node has trained a mini-batch"]
 
     def _look_at_recording(self, recording: Mapping[str, Any] | None) -> Recorded:
         """What the first node has left of the recording; known only once its daemon has stopped."""

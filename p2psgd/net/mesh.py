@@ -283,7 +283,7 @@ class Mesh:
             if theirs.node not in self.links and len(self.links) >= LINKS_MAX:
                 raise PeerError("links", f"this node has {LINKS_MAX} links already")
         except PeerError as error:
-            if error.reason == "run":
+            if error.reason == "run" and theirs.node not in self.links:
                 self.strangers.refused(theirs, str(error), self.now())
             if greeting.dialler is not None:
                 self._note_refusal(greeting.dialler, theirs.node, error.reason, str(error))

@@ -23,10 +23,11 @@ class KeptState:
     taus: tuple[float, ...] = ()
     rate: float | None = None  # the learning rate
     loss: float | None = None  # the running mean
+    kept_at: float | None = None  # Unix time
 
     def as_dict(self) -> dict[str, Any]:
         """For Link.keep()."""
-        known = {"rate": self.rate, "loss": self.loss}
+        known = {"rate": self.rate, "loss": self.loss, "kept_at": self.kept_at}
         return {
             "by": KEPT_BY,
             "mini_batches": self.mini_batches,

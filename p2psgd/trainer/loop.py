@@ -46,8 +46,9 @@ def train(
     by one beside it if an earlier life of this trainer wrote it (trace.py).
     `overlap`: as in Circumstances. SIGTERM and SIGINT end it after the mini-batch in work.
 
-    Raises UsageError (recipe, data or arguments at fault, or the training diverged), TrainerError (the daemon
-    refuses or is gone). BLAS threads are left to the environment.
+    Raises UsageError (recipe, data or arguments at fault, the seconds over before a mini-batch, or the
+    training diverged), TrainerError (the daemon refuses or is gone). BLAS threads are left to the
+    environment.
     """
     began = time.time() if started is None else started
     check_length(steps, seconds)
@@ -92,8 +93,8 @@ def train(
         )
         training = _make_training(recipe, dataset, link, (share, steps, seconds), met)
         training.run()
-        if seconds is not None and not link.mini_batches and not interruption.wanted:
-            print(f"p2psgd train: the {seconds:g} s were over before the first mini-batch", file=sys.stderr)
+        if seconds is not None and not (link.mini_batches or interruption.wanted or link.stopping):
+            raise UsageError(f"the {seconds:g} s of --seconds were over before the first mini-batch: give more")
         link.close(finished=not interruption.wanted)
 
 

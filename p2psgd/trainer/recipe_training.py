@@ -96,7 +96,7 @@ class RecipeTraining(abc.ABC, Generic[PlanType, LinkType]):
         self._recipe, self._dataset, self._plan, self._link = recipe, dataset, plan, link
         self._interrupted, self._clock, self._overlap = met.interrupted, met.clock, met.overlap
         kept = read_kept(link.restored)
-        self._begin: float = met.clock() - max(met.elapsed_s, kept.elapsed_s if kept else 0.0)
+        self._begin: float = met.clock() - self._passed_s(met, kept)
         self._times = StepTimes(link, met.trace)
         self._gradients = Gradients(recipe, dataset, self._times, met.backend)
         self._sending: SparseSending | None = None  # none in a dense ring
@@ -126,6 +126,10 @@ class RecipeTraining(abc.ABC, Generic[PlanType, LinkType]):
     def _epoch(self, number: int, elapsed_s: float) -> float:
         """How far the recipe's schedule is at a mini-batch or round, from 1: 0 to its epochs."""
 
+    def _passed_s(self, met: Circumstances, kept: KeptState | None) -> float:
+        """How much of a run by time was over before this life."""
+        return max(met.elapsed_s, kept.elapsed_s if kept else 0.0)
+
     def _keep(self) -> dict[str, Any]:
         """What a later life goes on from, as of the last mini-batch."""
         sending = self._sending
@@ -136,6 +140,7 @@ class RecipeTraining(abc.ABC, Generic[PlanType, LinkType]):
             taus=tuple(sending.taus) if sending else (),
             rate=sending.rate if sending else None,
             loss=self._progress.loss,
+            kept_at=time.time(),
         ).as_dict()
 
     def _elapsed_s(self) -> float:

@@ -119,8 +119,9 @@ class RingCalls(abc.ABC):
         """Sum ("sum") or average ("mean") an array over all nodes, in a run in ring mode with a dense
         payload: each node calls this with an array of the same shape, and all get the same array: a new one,
         or `out`, contiguous and of that shape, perhaps `array` itself. `copy` False, for a sum of no more
-        numbers than `array()` has room for: as it lies in the daemon's memory, read-only, and gone when this
-        link next gives something.
+        numbers than `array()` has room for: as it lies in the daemon's memory, read-only, and good until this
+        link next gives something or for one patience, whichever ends first: this node may then be out of the
+        ring, and later rounds are written there.
 
         Any float32 array; `name` is what the sentence calls it if shapes differ.
         """

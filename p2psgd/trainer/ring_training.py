@@ -14,8 +14,9 @@ from typing import Protocol
 
 import numpy as np
 
+from p2psgd.trainer.kept_state import KeptState
 from p2psgd.trainer.net import Vector, layer_tensors
-from p2psgd.trainer.recipe_training import LOOK_EVERY_S, RecipeTraining, TrainingLink
+from p2psgd.trainer.recipe_training import LOOK_EVERY_S, Circumstances, RecipeTraining, TrainingLink
 from p2psgd.trainer.round_plan import RoundPlan
 from p2psgd.trainer.schedule import Indices
 from p2psgd.trainer.step_times import Part
@@ -64,6 +65,12 @@ class RingTraining(RecipeTraining[RoundPlan, RingLink]):
             else:
                 self._follow(self._link.round)
         self._progress.ends(None if self._interrupted() else self._test_accuracy())
+
+    def _passed_s(self, met: Circumstances, kept: KeptState | None) -> float:
+        """By the clock of the life before: the wait for the first round is no part of that."""
+        if kept is None or kept.kept_at is None:
+            return super()._passed_s(met, kept)
+        return kept.elapsed_s + max(0.0, time.time() - kept.kept_at)
 
     def _ended(self) -> bool:
         elapsed_s = self._elapsed_s()

@@ -220,3 +220,28 @@ def test_a_person_has_nobody_removed_without_whom_the_others_could_decide_nothin
     assembly.connect(2, 3)
     assembly.settle(0.5)
     assert 1 not in assembly.life(2).view.lives
+
+
+def test_a_node_that_is_no_member_is_named_too_if_it_cannot_be_forbidden_yet() -> None:
+    assembly = founded(3)
+    assembly.cut(1, 3)
+    life = assembly.life(1)
+    life.remove(77, forbid=True)
+    assembly.now += 2 * PATIENCE_S  # node 2 is linked and silent
+    life.pass_time(assembly.now, ready=True, stopping=False)
+    two, three, stranger = (f"{node:016x}" for node in (2, 3, 77))
+    assert life.explain() == (
+        f"{stranger} cannot be taken out yet: 1 of 3 members would be left to decide anything, too few; "
+        f"start {two}, {three} again"  # to remove them takes one of them
+    )
+
+
+def test_no_more_are_advised_to_be_removed_than_it_takes() -> None:
+    assembly = founded(5)
+    for node in (1, 2, 3):
+        assembly.cut(node, 4)
+        assembly.cut(node, 5)
+    assembly.life(1).remove(3, forbid=False)
+    assembly.settle(3 * PATIENCE_S)
+    four, five = (f"{node:016x}" for node in (4, 5))
+    assert assembly.life(1).explain().endswith(f"; start {four}, {five} again, or remove 1 of them too")

@@ -246,8 +246,8 @@ def test_mistakes_are_one_sentence_before_anything_starts(
 
 def test_a_run_whose_time_is_over_before_its_first_mini_batch_fails_with_a_sentence(start: Start) -> None:
     run = start("-n", "1", "--recipe", "digits", "--seconds", "1")  # a lone node waits for a patience, 5 s
-    assert run.ends() == ExitCode.FAILED, run.output
-    assert "no node has trained a mini-batch: the 1 s of --seconds were over before the first" in run.output
+    assert run.ends() == ExitCode.USAGE, run.output
+    assert "the 1 s of --seconds were over before the first mini-batch: give more" in run.output
 
 
 def test_a_state_directory_in_use_is_refused(start: Start) -> None:

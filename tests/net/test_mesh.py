@@ -124,6 +124,25 @@ def test_another_run_is_refused_on_both_sides_and_counted(loop_factory: LoopFact
     run(loop_factory, scenario)
 
 
+def test_a_node_that_is_linked_is_no_stranger_if_another_says_hello_with_its_id(
+    loop_factory: LoopFactory,
+) -> None:
+    async def scenario() -> None:
+        one, two, other = Party(1), Party(2), Party(1, run=b"s" * 32)
+        await two.start()
+        await one.start(two.address)
+        await until(lambda: 1 in two.mesh.links)
+        await other.start(two.address)
+        await until(lambda: two.mesh.dropped["run"] > 0)
+        assert 1 in two.mesh.links
+        assert not list(two.mesh.strangers)
+        assert not two.host.strangers
+        for party in (one, two, other):
+            await party.mesh.close()
+
+    run(loop_factory, scenario)
+
+
 def test_a_node_that_dials_itself_stops_doing_so(loop_factory: LoopFactory) -> None:
     async def scenario() -> None:
         one = Party(1)

@@ -8,6 +8,7 @@ from p2psgd.core.counters import Counters
 from p2psgd.core.frontier import Origin
 from p2psgd.core.view import View
 from p2psgd.ipc.answers import ANSWER_BYTES_MAX
+from p2psgd.net.strangers import STRANGERS_MAX
 from p2psgd.ops.replication import (
     CheckpointFigures,
     LogFigures,
@@ -137,5 +138,6 @@ def test_the_largest_status_fits_into_one_datagram() -> None:
         "frontier": rows,
         "peers": peers,
         "alarms": ["a" * 500] * 20,
+        "strangers": [{"node": name, "id": "f" * 16, "since_s": 1e6, "words": "w" * ERROR_MAX}] * STRANGERS_MAX,
     }
     assert len(msgpack.packb(whole)) < ANSWER_BYTES_MAX - 10_000

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from p2psgd.core import adoption, snapshot_giving, sweeping
 from p2psgd.core.effects import Note
 from p2psgd.core.frontier import Origin
-from p2psgd.core.ring import chunk_frames
+from p2psgd.core.ring import chunk_frames, reduction
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.core.votes import NO_VIEW
 from p2psgd.wire import frames
@@ -230,20 +230,24 @@ def _draw_initial(scenario: Scenario) -> NDArray[np.int32]:
 @contextmanager
 def small_pieces() -> Iterator[None]:
     """Copies take several turns, snapshots several frames, and each update that is applied again a turn of
-    its own, though they are small; and so are the buffers that every link has.
+    its own, though they are small; the CRC-32C of a piece of a ring is remembered though it is small; and so are
+    the buffers that every link has.
     """
     usual = sweeping.SLICE, snapshot_giving.CHUNK_BYTES, frames.BUFFER_BYTES
     bytes_per_turn, segment = adoption.BYTES_PER_TURN, chunk_frames.SEGMENT_NUMBERS
+    checked = reduction.CHECKED_NUMBERS_MIN
     small = SLICE, CHUNK_BYTES, BUFFER_BYTES
     try:
         sweeping.SLICE, snapshot_giving.CHUNK_BYTES, frames.BUFFER_BYTES = small  # type: ignore[misc]
         adoption.BYTES_PER_TURN = 1  # type: ignore[misc]
         chunk_frames.SEGMENT_NUMBERS = SEGMENT_NUMBERS  # type: ignore[misc]
+        reduction.CHECKED_NUMBERS_MIN = 1  # type: ignore[misc]
         yield
     finally:
         sweeping.SLICE, snapshot_giving.CHUNK_BYTES, frames.BUFFER_BYTES = usual  # type: ignore[misc]
         adoption.BYTES_PER_TURN = bytes_per_turn  # type: ignore[misc]
         chunk_frames.SEGMENT_NUMBERS = segment  # type: ignore[misc]
+        reduction.CHECKED_NUMBERS_MIN = checked  # type: ignore[misc]
 
 
 def simulate(scenario: Scenario, *, tracing: bool = False) -> Outcome:

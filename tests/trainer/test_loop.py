@@ -130,10 +130,18 @@ def test_a_node_that_nobody_told_its_share_is_refused(attaching: Attaching) -> N
 
 
 def test_a_run_by_time_that_began_long_ago_is_over(attaching: Attaching) -> None:
+    attaching.mini_batches = 1
     train(RECIPE, seconds=60, started=1.0)
     (link,) = attaching.links
-    assert (link.mini_batches, link.finished) == (0, True)
+    assert (link.mini_batches, link.finished) == (1, True)
     assert np.array_equal(link.weights, link.net.initial)
+
+
+def test_a_run_whose_time_is_over_before_its_first_mini_batch_has_not_finished(attaching: Attaching) -> None:
+    with pytest.raises(UsageError, match="the 60 s of --seconds were over before the first mini-batch"):
+        train(RECIPE, seconds=60, started=1.0)
+    (link,) = attaching.links
+    assert (link.mini_batches, link.finished) == (0, False)
 
 
 def test_a_recipe_in_rounds_is_trained_in_rounds(

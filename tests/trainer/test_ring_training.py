@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -190,6 +191,18 @@ def test_time_counts_from_the_first_round_and_for_a_later_life_from_the_start(
     )
     run_together(net, [part])
     assert net.links[0].mini_batches == trained
+
+
+def test_the_wait_for_the_first_round_is_not_counted_after_a_restart_either(digits: Dataset) -> None:
+    recipe = quick("dense")
+    net = ring(recipe, digits, 1)
+    (link,) = net.links
+    waited: dict[str, Any] = {"seconds": 20.0, "elapsed_s": 25.0, "clock": lambda: float(net.rounds)}
+    training(recipe, digits, link, interrupted=lambda: net.rounds == 5, **waited).run()
+    assert link.make_state is not None
+    link.restored = {**link.make_state(), "kept_at": time.time() - 3}
+    training(recipe, digits, link, **waited).run()
+    assert link.mini_batches == 20 - 3
 
 
 @pytest.mark.parametrize("payload", ["sparse", "dense"])

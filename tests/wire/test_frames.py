@@ -5,14 +5,17 @@ from __future__ import annotations
 import random
 import tracemalloc
 
+import numpy as np
 import pytest
 
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import (
+    AHEAD_BYTES,
     BUFFER_BYTES,
     GREETING_LIMITS,
     PREFIX,
     SMALL_BYTES_MAX,
+    Body,
     FrameReader,
     FrameType,
     link_limits,
@@ -90,6 +93,50 @@ def test_chunks_of_a_ring_are_not_copied_once_one_has_come() -> None:
     tracemalloc.stop()
     assert found is not None
     assert bytes(found[1]) == frame[PREFIX.size :]
+
+
+def write(reader: FrameReader, data: bytes) -> None:
+    """All of it into the buffer that is handed out now."""
+    buffer = reader.get_buffer()
+    buffer[: len(data)] = data
+    reader.received(len(data))
+
+
+def place_of(body: Body) -> int:
+    return np.frombuffer(body, np.uint8).ctypes.data
+
+
+def test_of_a_large_chunk_exactly_the_rest_is_asked_for_and_it_is_not_moved() -> None:
+    reader, frame = opened(), pack_frame(FrameType.RING_CHUNK, bytes(range(256)) * (BUFFER_BYTES // 128))
+    assert len(feed(reader, frame, 10**7)) == 1
+    for head in (PREFIX.size, 1000, AHEAD_BYTES):
+        begun = place_of(reader.get_buffer())
+        write(reader, frame[:head])
+        assert reader.next_frame() is None
+        assert len(reader.get_buffer()) == len(frame) - head
+        assert place_of(reader.get_buffer()) == begun + head
+        write(reader, frame[head:])
+        found = reader.next_frame()
+        assert found is not None
+        assert (bytes(found[1]), place_of(found[1])) == (frame[PREFIX.size :], begun + PREFIX.size)
+        assert reader.next_frame() is None
+
+
+def test_an_update_between_large_chunks_is_not_read_as_one() -> None:
+    reader, chunk = opened(), pack_frame(FrameType.RING_CHUNK, bytes(2 * BUFFER_BYTES))
+    update = pack_frame(FrameType.UPDATE, b"u" * 5000)
+    assert len(feed(reader, chunk, 10**7)) == 1
+    write(reader, chunk[:1000])
+    assert reader.next_frame() is None
+    write(reader, chunk[1000:])
+    assert reader.next_frame() is not None
+    write(reader, update[:100])
+    assert reader.next_frame() is None
+    assert len(reader.get_buffer()) == AHEAD_BYTES
+    assert feed(reader, update[100:] + chunk, 10**7) == [
+        (FrameType.UPDATE, update[PREFIX.size :]),
+        (FrameType.RING_CHUNK, chunk[PREFIX.size :]),
+    ]
 
 
 def test_bytes_received_before_the_link_opened_are_kept() -> None:

@@ -7,8 +7,8 @@ from typing import Final
 
 # What ends an attempt here: another view, a neighbour's link, another member's word, this node's replica
 # that is not complete, or not the same, a share that cannot be, GOODBYE, a later attempt, a frame that was
-# lost.
-ENDINGS: Final = ("view", "link", "told", "unready", "unlike", "refused", "leaving", "later", "stuck")
+# lost, the last round that can be numbered.
+ENDINGS: Final = ("view", "link", "told", "unready", "unlike", "refused", "leaving", "later", "stuck", "last")
 
 
 @dataclass(slots=True)

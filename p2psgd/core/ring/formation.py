@@ -14,7 +14,7 @@ from p2psgd.core.peer import Peer
 from p2psgd.core.ring.order import Told, choose_order, is_chosen
 from p2psgd.core.ring.standing import Standings
 from p2psgd.wire.mode import Mode
-from p2psgd.wire.ring import RingState
+from p2psgd.wire.ring import ROUND_MAX, RingState
 
 MEASURING_PATIENCES: Final = 2  # then the ring is formed by what is known
 NAMED_MAX: Final = 3  # of those who are waited for: a sentence is to be read
@@ -115,6 +115,10 @@ class Formation:
             return f"{self._name(other)} without the same replica yet"
         states[self._parts.me] = mine
         last = max(state.round for state in states.values())
+        if last >= ROUND_MAX:
+            far = [each for each, state in states.items() if state.round == last]
+            again = "stop all nodes and start them again"
+            return f"{self._name(far)} at round {last}, the last there can be: {again}"
         behind = [each for each, state in states.items() if state.round == last - 1 and state.contributed]
         if self._dense and behind:
             return f"{self._name(behind)} without the sums of round {last} yet"

@@ -337,6 +337,8 @@ class Ring:
     def _heed(self, now: float) -> None:
         if self.rounds.wish_to_stop:
             self.stop("refused", now)
+        elif self.done >= ROUND_MAX:
+            self.stop("last", now)
 
     def _leave_if_told(self, now: float) -> None:
         if self.attempt is None or self._view is not self._parts.membership.view:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Final
 
 from p2psgd.core.applying import apply_update
 from p2psgd.core.effects import Alarm, Deliver
@@ -31,6 +32,8 @@ from p2psgd.core.state import State
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.ring import ROUND_MAX, RingUpdateHeader, pack_ring_update, parse_ring_update
+
+EMPTY_ROUNDS_MAX: Final = 1 << 16  # of those restored: built-in trainers take 20 minutes for so many
 
 
 @dataclass(slots=True)
@@ -52,7 +55,7 @@ class SparseRounds:
 
     def __init__(self, parts: Parts, on_complete: OnComplete) -> None:
         self.wish_to_stop = ""  # never: a share fits whatever others give
-        parts.state.rounds = max(parts.state.rounds, _count_rounds(parts.state))
+        parts.state.rounds = _bound_rounds(parts.state)
         self._parts = parts
         self._on_complete = on_complete
         self._attempt: Attempt | None = None
@@ -231,8 +234,11 @@ class SparseRounds:
             parts.out.order(Deliver(part.body))
 
 
-def _count_rounds(state: State) -> int:
-    """At least so many rounds have gone into this replica, as each mini-batch of a node is one round's: of
-    those since the checkpoint that it goes on from, where no node gave to each it is too few.
+def _bound_rounds(state: State) -> int:
+    """How many rounds are complete by what was restored, if that can be: each mini-batch of a node is one
+    round's, so there were at least as many as any node has mini-batches, and at most as many as all have
+    together and those to which nobody gave. A number that a member had wrong is not kept for ever.
     """
-    return min(ROUND_MAX - 1, max(state.frontier.mini_batches().values(), default=0))
+    counts = state.frontier.mini_batches().values()
+    most = min(ROUND_MAX - 1, sum(counts) + EMPTY_ROUNDS_MAX)
+    return min(most, max(state.rounds, max(counts, default=0)))

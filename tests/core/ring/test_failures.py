@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from p2psgd.core.effects import OpenRound
 from p2psgd.core.events import CheckpointDue, TrainerChanged
+from p2psgd.core.ring.sparse_rounds import EMPTY_ROUNDS_MAX
 from p2psgd.wire.frames import FrameType
+from p2psgd.wire.ring import ROUND_MAX
 from tests.core.ring.cluster import RingCluster
 
 
@@ -106,6 +108,35 @@ def test_rounds_to_which_nobody_gave_anything_count_after_a_stop_of_all() -> Non
     cluster.assert_all_at(5)
     cluster.run()
     cluster.assert_all_at(6)
+
+
+def test_a_wrong_number_of_rounds_is_not_kept_after_a_stop_of_all() -> None:
+    cluster = RingCluster(3)
+    cluster.start()
+    cluster.run(3)
+    cluster.replica(1).parts.state.rounds = ROUND_MAX - 2  # wrong bits
+    cluster.ring(1).stop("stuck", cluster.now)
+    cluster.settle()
+    cluster.pass_time(6.0)
+    assert cluster.running() == {0, 1, 2}
+    cluster.run(2)
+    cluster.pass_time(6.0)
+    assert max(cluster.rounds()) == ROUND_MAX
+    assert cluster.running() == set()
+    assert all("the last there can be: stop all nodes" in wait for wait in cluster.waits())
+    assert not cluster.drops
+    for number in range(3):
+        cluster.give(number, CheckpointDue())
+    cluster.settle()
+    for number in range(3):
+        cluster.kill(number)
+        cluster.boot(number, from_disk=True)
+    cluster.link_all()
+    cluster.attach()
+    cluster.pass_time(5.0)
+    cluster.assert_all_at(5 * 3 + EMPTY_ROUNDS_MAX)
+    cluster.run()
+    cluster.assert_all_at(5 * 3 + EMPTY_ROUNDS_MAX + 1)
 
 
 def test_shares_that_come_in_pieces_are_put_together() -> None:

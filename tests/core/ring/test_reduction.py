@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from p2psgd.core.ring import reduction as module
 from p2psgd.core.ring.reduction import CHECKED_NUMBERS_MIN, Piece, Reduction
 from p2psgd.core.ring.stream import Stream
 from p2psgd.errors import PeerError
@@ -88,7 +89,10 @@ def test_a_chunk_begins_as_the_share_and_comes_back_as_the_sum() -> None:
 
 
 @pytest.mark.parametrize("size", [1, CHECKED_NUMBERS_MIN])
-def test_what_is_remembered_of_a_piece_is_no_larger_than_the_piece(size: int) -> None:
+def test_what_is_remembered_of_a_piece_is_no_larger_than_the_piece(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(module, "CHECKED_NUMBERS_MIN", CHECKED_NUMBERS_MIN)
     reduction = make(nodes=2, count=4 * CHECKED_NUMBERS_MIN)
     for start in range(2 * CHECKED_NUMBERS_MIN, 4 * CHECKED_NUMBERS_MIN, size):
         reduction.check(0, start, size, 1, None)
