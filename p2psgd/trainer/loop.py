@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.errors import ExitCode, TrainerError, UsageError
 from p2psgd.trainer.attaching import attach
 from p2psgd.trainer.backend import HOST, Backend
 from p2psgd.trainer.data import Dataset, load_dataset
@@ -90,8 +90,15 @@ def train(
             trace=events,
             overlap=overlap,
         )
-        training = _make_training(recipe, dataset, link, (share, steps, seconds), met)
-        training.run()
+        try:
+            training = _make_training(recipe, dataset, link, (share, steps, seconds), met)
+            training.run()
+        except MemoryError as error:
+            place = backend.name or "this machine"
+            raise TrainerError(
+                f"{place} has not enough memory to train recipe {recipe.name}: {error};"
+                " give a smaller batch, or a smaller net"
+            ) from None
         if seconds is not None and not link.mini_batches and not interruption.wanted:
             print(f"p2psgd train: the {seconds:g} s were over before the first mini-batch", file=sys.stderr)
         link.close(finished=not interruption.wanted)
