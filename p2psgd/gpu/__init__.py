@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import sys
+import threading
 from collections.abc import Mapping
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from p2psgd.errors import ExitCode, TrainerError, UsageError
 from p2psgd.gpu.device import AUTO, available, find_device, first_line, why_not
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["attach", "available", "find_backend"]
 
+CAPABILITY_MIN: Final = 70  # lanes that wait for each other within a warp, as the residual kernel has them
 COPY_S: Final = 60.0  # between copies of the residual
 COPY_VARIABLE: Final = "P2PSGD_RESIDUAL_COPY_S"
 
@@ -37,7 +40,9 @@ def attach(
     and gives numpy arrays. `device`: "cuda:0" and so on, which becomes the current one; "auto" takes the CPU,
     and numpy arrays, where there is none. Every `residual_copy_s` seconds, by default $P2PSGD_RESIDUAL_COPY_S
     or 60, the residual is copied to the daemon's memory: should this process crash, its next life goes on
-    from that.
+    from that. The last copy is made when the link is closed, so use a with block. Where SIGTERM would end
+    this process without a word (called on the main thread, no handler set), it raises SystemExit(143) from
+    now on, which leaves the with block: that is how a daemon stops its trainer.
 
     TrainerError as from `p2psgd.attach`, and if there is no such device.
     """
@@ -47,7 +52,10 @@ def attach(
         backend = find_backend(device, residual_copy_s=residual_copy_s)
     except UsageError as error:
         raise TrainerError(str(error)) from None
-    return attach_anywhere(_on_host(initial, backend.xp), make_compute=backend.make_compute, **options)
+    link = attach_anywhere(_on_host(initial, backend.xp), make_compute=backend.make_compute, **options)
+    if backend.name:
+        _leave_by_sigterm()
+    return link
 
 
 def find_backend(device: str, *, residual_copy_s: float | None = None) -> Backend:
@@ -70,15 +78,33 @@ def find_backend(device: str, *, residual_copy_s: float | None = None) -> Backen
     from p2psgd.gpu.backend import DeviceBackend  # noqa: PLC0415
 
     try:
-        cupy.cuda.Device(index).use()
+        there = cupy.cuda.Device(index)
+        capability = int(there.compute_capability)  # 75 is 7.5
+        if capability < CAPABILITY_MIN:
+            raise RuntimeError(
+                f"its compute capability is {capability / 10:.1f}, and the kernels need"
+                f" {CAPABILITY_MIN / 10:.1f} or more"
+            )
+        there.use()
         cupy.zeros(1).fill(1)  # the first thing that must run there
+        return DeviceBackend(copy_s=copy_s)
     except Exception as error:  # of the driver, the compiler or CuPy
         words = f"cannot be used: {first_line(error)}"
         if device == AUTO:
             _say(f"trains on the CPU: cuda:{index} {words}")
             return HOST
         raise UsageError(f"device {device} {words}; or give device cpu", ExitCode.CONFIGURATION) from None
-    return DeviceBackend(copy_s=copy_s)
+
+
+def _leave_by_sigterm() -> None:
+    """Have the with blocks under way left, and their links closed, unless the script has it otherwise."""
+    on_main = threading.current_thread() is threading.main_thread()
+    if on_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def _say(words: str) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from p2psgd.errors import TrainerError
 from p2psgd.gpu.compute import DeviceCompute
+from p2psgd.gpu.kernels import Kernels
 from p2psgd.gpu.pinned import pinned_empty
 from p2psgd.ipc.answers import AttachAnswer
 from p2psgd.ipc.trainer_memory import TrainerMemory
@@ -24,7 +25,7 @@ FILL_ROWS: Final = 4096  # samples brought there at a time
 
 
 class DeviceBackend:
-    """Of the device that is current; `copy_s`: seconds between copies of the residual."""
+    """Of the device that is current; compiles the kernels. `copy_s`: between copies of the residual."""
 
     xp: ModuleType = cupy
 
@@ -33,11 +34,12 @@ class DeviceBackend:
         model = cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
         self.name = f"cuda:{device.id}, {model}"
         self._copy_s = copy_s
+        self._kernels = Kernels()
 
     def make_compute(self, answer: AttachAnswer, memory: TrainerMemory[Any]) -> DeviceCompute:
         """Weights and residual of a link; TrainerError if there is no room for them."""
         try:
-            return DeviceCompute(answer, memory, copy_s=self._copy_s)
+            return DeviceCompute(answer, memory, self._kernels, copy_s=self._copy_s)
         except MemoryError:
             free, _ = cupy.cuda.Device().mem_info
             raise TrainerError(

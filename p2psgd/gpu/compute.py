@@ -30,11 +30,12 @@ from p2psgd.wire.mode import parse_mode
 class DeviceCompute:
     """A link's, on the device that is current; `copy_s`: seconds between copies of the residual."""
 
-    def __init__(self, answer: AttachAnswer, memory: TrainerMemory[Any], *, copy_s: float) -> None:
+    def __init__(
+        self, answer: AttachAnswer, memory: TrainerMemory[Any], kernels: Kernels, *, copy_s: float
+    ) -> None:
         self._memory = memory
         self._device = int(cupy.cuda.Device().id)
         self._answer = answer
-        kernels = Kernels()
         self._copy = DeviceWorkingCopy(answer, kernels)
         self.weights, self.tensors = self._copy.weights, self._copy.tensors
         self._residual: DeviceResidual | None = None  # none in a dense ring

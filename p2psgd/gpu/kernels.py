@@ -1,7 +1,8 @@
-"""The kernels of kernels/*.cu on the current CUDA device: residual pass, applying updates, digest.
+"""The kernels of kernels/*.cu on the current CUDA device: residual pass, applying updates and the
+mean of a dense round.
 
-Each gives, bit for bit, what its namesake of p2psgd.wire.codec gives. They are compiled by NVRTC when they
-are first used, and kept by CuPy on disk. A method only orders work onto a stream (by default the current one)
+Each gives, bit for bit, what the host gives: p2psgd.wire.codec, or numpy for a dense round. They are compiled
+by NVRTC, and kept by CuPy on disk. A method only orders work onto a stream (by default the current one)
 and returns; what it was given must live, and stay as it is, until that work is done. Arrays are CuPy's:
 one-dimensional, contiguous, aligned to their elements, on this device or where it can reach them (pinned
 host memory).
@@ -19,10 +20,9 @@ import numpy as np
 from p2psgd.gpu.pass_state import PassGroup, PassState
 from p2psgd.wire import codec
 
-COMPILE_OPTIONS: Final = (
-    "--std=c++17",
-    "--fmad=false",
-)  # denormals stay, products and sums are rounded apart
+# Products and sums are rounded apart. CuPy appends -ftz=true whatever is said here: the kernels keep denormals
+# by PTX of their own.
+COMPILE_OPTIONS: Final = ("--std=c++17", "--fmad=false")
 
 _DELTA_KERNELS: Final = {
     "float32": "residual_pass_float32",
@@ -30,18 +30,26 @@ _DELTA_KERNELS: Final = {
     "bfloat16": "residual_pass_bfloat16",
     "uint16": "residual_pass_bfloat16",  # the bits of bfloat16 numbers, where CuPy has no such type
 }
+_FILES: Final = {  # the kernels of each
+    "residual": tuple(dict.fromkeys(_DELTA_KERNELS.values())),
+    "apply": ("apply_updates", "add_scaled"),
+}
 _BLOCK_THREADS: Final = 256
 _APPLY_THREAD_WORDS: Final = 4  # as in kernels/apply.cu
-_DIGEST_BLOCKS_MAX: Final = 1024
 
 
 class Kernels:
-    """Of the device that is current when it is made, and for use while that one is current."""
+    """Of the device that is current when it is made, and for use while that one is current.
+
+    All are compiled when it is made: a compiler that fails is known before anything is trained.
+    """
 
     def __init__(self) -> None:
-        self._modules: dict[str, Any] = {}
         self._kernels: dict[str, Any] = {}
-        self._digest = cupy.zeros(1, np.uint64)
+        for file, names in _FILES.items():
+            code = (files("p2psgd.gpu") / "kernels" / f"{file}.cu").read_text(encoding="utf-8")
+            module = cupy.RawModule(code=code, options=COMPILE_OPTIONS)
+            self._kernels |= {name: module.get_function(name) for name in names}
 
     def make_state(self, weights: int, ranges_max: int) -> PassState:
         """What passes over up to `weights` weights in up to `ranges_max` ranges need, one at a time."""
@@ -125,7 +133,7 @@ class Kernels:
         if count == 0 or updates == 0:
             return
         with cupy.cuda.get_current_stream() if stream is None else stream:
-            self._kernel("apply", "apply_updates")(
+            self._kernels["apply_updates"](
                 (-(-count // (_BLOCK_THREADS * _APPLY_THREAD_WORDS)),),
                 (_BLOCK_THREADS,),
                 (
@@ -140,42 +148,24 @@ class Kernels:
                 ),
             )
 
-    def digest(self, weights: Any, *, quantum: float, key: int, start: int = 0, stream: Any = None) -> int:
-        """codec.digest_coordinates of weights / quantum, rounded to integers; waits for the stream.
-
-        weights float32 (n,), those of the weights start, start + 1, ...; `quantum` a power of two.
+    def add_scaled(self, weights: Any, numbers: Any, factor: float, *, stream: Any = None) -> None:
+        """weights += numbers * factor, both float32 (P,); each product and each sum is rounded to float32,
+        and denormals stay, which CuPy's own arithmetic flushes.
         """
         count = _length(weights, "weights", np.float32)
+        if _length(numbers, "numbers", np.float32) != count:
+            raise ValueError(f"there are {count} weights and {len(numbers)} numbers")
         with cupy.cuda.get_current_stream() if stream is None else stream:
-            self._digest.fill(0)
-            if count:
-                self._kernel("digest", "digest_weights")(
-                    (min(_DIGEST_BLOCKS_MAX, -(-count // _BLOCK_THREADS)),),
-                    (_BLOCK_THREADS,),
-                    (
-                        weights,
-                        np.uint32(count),
-                        np.float32(1 / quantum),
-                        np.uint64(key),
-                        np.uint64(start),
-                        self._digest,
-                    ),
-                )
-            return int(self._digest.get()[0])
+            self._kernels["add_scaled"](
+                (-(-count // _BLOCK_THREADS),),
+                (_BLOCK_THREADS,),
+                (weights, numbers, np.float32(factor), np.uint32(count)),
+            )
 
     def _delta_kernel(self, delta: Any) -> Any:
         name = _DELTA_KERNELS.get(delta.dtype.name)
         if name is None:
             raise TypeError(f"delta must be of {', '.join(codec.DELTA_TYPES)}; it is of {delta.dtype}")
-        return self._kernel("residual", name)
-
-    def _kernel(self, file: str, name: str) -> Any:
-        if name in self._kernels:
-            return self._kernels[name]
-        if file not in self._modules:
-            code = (files("p2psgd.gpu") / "kernels" / f"{file}.cu").read_text(encoding="utf-8")
-            self._modules[file] = cupy.RawModule(code=code, options=COMPILE_OPTIONS)
-        self._kernels[name] = self._modules[file].get_function(name)
         return self._kernels[name]
 
 

@@ -79,6 +79,7 @@ class PassState:
         self._groups: tuple[PassGroup, ...] = ()  # those of the table
         self._first = 0
         self._pending = False
+        self._clean = True  # not from the begin of a pass until its results are read
         self.ranges = 0  # of the table
         self.tiles_used = 0
         self.weights_end = 0
@@ -90,6 +91,7 @@ class PassState:
         """Order the table of a pass onto the device, unless it is there; the launch follows on `stream`."""
         if self._pending:
             raise ValueError("the results of the pass before this one have not been read")
+        self._clean = False
         if self._groups != tuple(groups):
             self._groups = ()
             self._fill_table(groups)
@@ -118,12 +120,23 @@ class PassState:
         stream = cupy.cuda.get_current_stream() if stream is None else stream
         _copy(self.results, self._host_results, self.results.nbytes, stream, to_device=False)
         stream.synchronize()
-        self._pending = False
+        self._pending, self._clean = False, True
         bad = int(self._host_results[0])
         if bad >> 32 == self.epoch:
             place = self._first + self._weight_at(0xFFFFFFFF - (bad & 0xFFFFFFFF))
             raise ValueError(f"at weight {place} the residual and delta add up to NaN or infinity")
         return self._cut(self._host_results[1:].view(np.uint32))
+
+    def make_clean(self) -> None:
+        """After a pass that was interrupted: wait until the device has done with it, and forget it."""
+        if self._clean:
+            return
+        cupy.cuda.Device().synchronize()
+        for array in (self.tiles, self.ticket, self.results):
+            array.fill(0)
+        self._groups = ()
+        self.epoch = self.first_ticket = 0
+        self._pending, self._clean = False, True
 
     def _cut(self, found: NDArray[np.uint32]) -> PassResult:
         """`found`: totals of the group up to the end of each range, then the weight missed by each group."""

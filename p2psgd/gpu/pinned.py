@@ -71,9 +71,11 @@ class Registered:
 
 @cache
 def _note(reason: str) -> None:
+    limited = "cudaErrorMemoryAllocation" in reason
+    advice = "; raise `ulimit -l`, or LimitMEMLOCK of the service" if limited else ""
     print(
-        f"p2psgd: memory of the host cannot be page-locked ({reason}): copies to and from the GPU are slower;"
-        " raise `ulimit -l`, or LimitMEMLOCK of the service",
+        f"p2psgd: memory of the host cannot be page-locked ({reason}): copies to and from the GPU are"
+        f" slower{advice}",
         file=sys.stderr,
         flush=True,
     )

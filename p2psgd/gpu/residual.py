@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import cupy
@@ -43,8 +42,7 @@ class DeviceResidual:
         self._kernels = kernels
         self._copy_s, self._clock = copy_s, clock
         self._halves = [cupy.empty(answer.weights, np.float32) for _ in range(2)]  # each aligned
-        self._make_state = partial(kernels.make_state, answer.weights, ranges_max)
-        self._state: Any = None
+        self._state = kernels.make_state(answer.weights, ranges_max)
         # Where both sides see them the kernel writes words to the host as it finds them.
         self._words, self._device_words = pinned_words(room) or (
             np.empty(room, np.uint32),
@@ -69,15 +67,10 @@ class DeviceResidual:
         """
         groups = [PassGroup(chain.threshold, chain.ranges, chain.room) for chain in chains]
         target = self._halves[half_after(self._memory.mini_batches + 1)]
-        state, self._state = self._state or self._make_state(), None
-        self._kernels.residual_pass(self.current, delta, target, self._device_words, state, groups)
+        self._state.make_clean()
+        self._kernels.residual_pass(self.current, delta, target, self._device_words, self._state, groups)
         meanwhile()
-        try:
-            result = state.read()
-        except ValueError:
-            self._state = state
-            raise
-        self._state = state  # an interruption before this leaves one behind whose results nobody has read
+        result = self._state.read()
         found = []
         begin = 0
         for chain, counts, missed in zip(chains, result.counts, result.missed, strict=True):

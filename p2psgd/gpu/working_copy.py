@@ -122,8 +122,7 @@ class DeviceWorkingCopy:
         """Apply a dense round; the sums may change afterwards."""
         self._numbers.set(sums[: self.weights.size])
         cupy.cuda.get_current_stream().synchronize()
-        self._numbers *= factor
-        self.weights += self._numbers
+        self._kernels.add_scaled(self.weights, self._numbers, float(factor))
 
     def _apply(self, batch: Batch, stage: Stage) -> None:
         current, stream = cupy.cuda.get_current_stream(), self._stream

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.errors import ExitCode, TrainerError, UsageError
 from p2psgd.trainer.attaching import attach
 from p2psgd.trainer.backend import HOST, Backend
 from p2psgd.trainer.data import Dataset, load_dataset
@@ -91,8 +91,15 @@ def train(
             trace=events,
             overlap=overlap,
         )
-        training = _make_training(recipe, dataset, link, (share, steps, seconds), met)
-        training.run()
+        try:
+            training = _make_training(recipe, dataset, link, (share, steps, seconds), met)
+            training.run()
+        except MemoryError as error:
+            place = backend.name or "this machine"
+            raise TrainerError(
+                f"{place} has not enough memory to train recipe {recipe.name}: {error};"
+                " give a smaller batch, or a smaller net"
+            ) from None
         if seconds is not None and not (link.mini_batches or interruption.wanted or link.stopping):
             raise UsageError(f"the {seconds:g} s of --seconds were over before the first mini-batch: give more")
         link.close(finished=not interruption.wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -26,6 +27,14 @@ def host_gpu(host_compiler: None) -> Iterator[Backend]:
     """For what is about the host alone."""
     with backends.stand_in() as backend:
         yield backend
+
+
+@pytest.fixture(autouse=True)
+def handler_of_sigterm() -> Iterator[None]:
+    """p2psgd.gpu.attach may set one; this process is to have its own again."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="session")

@@ -143,3 +143,24 @@ def test_other_arrays_are_refused(gpu: Backend) -> None:
     )
     refused("weights must be one-dimensional and contiguous", weights[::2], words, offsets, amounts)
     refused("weights must be one-dimensional", weights.reshape(2, 2), words, offsets, amounts)
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+@pytest.mark.parametrize("weights", [1, 255, 256, 257, 20_011])
+def test_a_scaled_sum_is_added_as_on_the_host_and_denormals_stay(
+    gpu: Backend, weights: int, order: str
+) -> None:
+    draw = np.random.default_rng(weights)
+    values, numbers = (
+        (draw.normal(size=weights) * 2.0 ** draw.integers(-148, 100, weights)).astype(np.float32)
+        for _ in range(2)
+    )
+    numbers[::3] = -values[::3]
+    factor = np.float32(1 / 3)
+    memory = gpu.cupy.asarray(np.concatenate([values, np.full(3, 77, np.float32)]))
+    with schedule(order, weights):
+        gpu.load("kernels").Kernels().add_scaled(memory[:-3], gpu.cupy.asarray(numbers), factor)
+    assert (
+        memory.get().tobytes()
+        == np.concatenate([values + numbers * factor, np.full(3, 77)]).astype(np.float32).tobytes()
+    )

@@ -12,11 +12,17 @@ from typing import Any
 
 import pytest
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.errors import ExitCode, TrainerError, UsageError
 from p2psgd.gpu.device import find_device
 from p2psgd.trainer.backend import HOST
+from p2psgd.trainer.loop import train
+from p2psgd.trainer.recipe import load_recipe
 from tests.daemons import P2PSGD
 from tests.gpu.backends import STAND_IN, Backend
+from tests.gpu.links import loop_factory, start_daemon
+from tests.ipc.daemons import StartDaemon
+
+__all__ = ["loop_factory", "start_daemon"]  # fixtures
 
 
 @pytest.fixture
@@ -125,6 +131,50 @@ def test_a_device_that_fails_at_once_is_a_sentence_and_auto_does_without(
         find_backend("cuda:0")
     assert find_backend("auto") is HOST
     assert "trains on the CPU: cuda:0 cannot be used: cudaErrorMemoryAll" in capsys.readouterr().err
+
+
+def test_a_device_too_old_for_the_kernels_is_a_sentence_and_auto_does_without(
+    host_gpu: Backend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(host_gpu.cupy.cuda.Device, "compute_capability", "61")
+    with pytest.raises(
+        UsageError,
+        match=r"device cuda:0 cannot be used: its compute capability is 6\.1, and the kernels need 7\.0 or",
+    ):
+        find_backend("cuda:0")
+    assert find_backend("auto") is HOST
+    assert "trains on the CPU: cuda:0 cannot be used: its compute capability" in capsys.readouterr().err
+    for word in ("70", "100", "120"):
+        monkeypatch.setattr(host_gpu.cupy.cuda.Device, "compute_capability", word)
+        assert find_backend("cuda:0").name.startswith("cuda:0, ")
+
+
+def test_kernels_that_do_not_compile_are_told_before_anything_starts(
+    host_gpu: Backend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("NVRTC_ERROR_BUILTIN_OPERATION_FAILURE")
+
+    monkeypatch.setattr(host_gpu.cupy.RawModule, "get_function", fail)
+    with pytest.raises(UsageError, match="device cuda:0 cannot be used: NVRTC_ERROR_BUILTIN"):
+        find_backend("cuda:0")
+    assert find_backend("auto") is HOST
+    assert "cannot be used: NVRTC_ERROR" in capsys.readouterr().err
+
+
+def test_what_a_training_has_no_memory_for_is_one_sentence(
+    host_gpu: Backend, monkeypatch: pytest.MonkeyPatch, start_daemon: StartDaemon
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("Out of memory allocating 9 bytes")
+
+    backend = find_backend("cuda:0")
+    monkeypatch.setattr(type(backend), "feed", fail)
+    monkeypatch.setenv("P2PSGD_CONTROL", str(start_daemon().path))
+    with pytest.raises(
+        TrainerError, match=r"cuda:0, .* has not enough memory to train recipe digits: Out of memory alloc"
+    ):
+        train(load_recipe("digits"), (0, 1), 5, backend=backend)
 
 
 @pytest.mark.parametrize("command", [("train",), ("local", "-n", "2")])

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +16,7 @@ from numpy.typing import NDArray
 
 from p2psgd.errors import TrainerError
 from p2psgd.trainer.attaching import attach
-from tests.gpu.backends import Backend
+from tests.gpu.backends import STAND_IN, Backend
 from tests.gpu.links import WEIGHTS, Attach, attach_gpu, die, initial, loop_factory, start_daemon
 from tests.ipc.daemons import StartDaemon
 from tests.ipc.doomed_trainer import delta_of
@@ -127,6 +132,119 @@ def test_a_send_that_was_interrupted_has_changed_nothing_and_the_next_one_is_rig
             here.send(delta_of(number + 1, WEIGHTS), 8)
         np.testing.assert_array_equal(here.residual, residual)
         np.testing.assert_array_equal(here.weights, link.weights.get())
+
+
+@pytest.mark.parametrize("at", ["table", "launch", "meanwhile"])
+def test_memory_of_a_pass_that_was_interrupted_anywhere_is_kept_and_serves_the_next(
+    start_daemon: StartDaemon,
+    gpu: Backend,
+    attach_gpu: Attach,
+    monkeypatch: pytest.MonkeyPatch,
+    at: str,
+) -> None:
+    """The device may still be reading it: it must not go back to where others get theirs from."""
+    daemons = [start_daemon(1), start_daemon(2)]
+    link = attach_gpu(initial(), control=daemons[0].path)
+    send(gpu, link, 2)
+    residual = link._compute._residual
+    state = residual._state
+    place: Any = {
+        "table": (gpu.load("pass_state"), "_copy"),
+        "launch": (gpu.load("pass_state").PassState, "launched"),
+        "meanwhile": (link, "_receive_early"),
+    }[at]
+    whole = getattr(*place)
+
+    def interrupt(*arguments: Any, **named: Any) -> None:
+        whole(*arguments, **named)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if at == "table":
+            state._groups = ()
+        patch.setattr(*place, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            send(gpu, link)
+    assert residual._state is state
+    assert link.mini_batches == 2
+    send(gpu, link, 2)
+    assert residual._state is state
+    with attach(initial(), control=daemons[1].path) as here:
+        for number in range(4):
+            here.send(delta_of(number + 1, WEIGHTS), 8)
+        np.testing.assert_array_equal(here.residual, link.residual.get())
+        np.testing.assert_array_equal(here.weights, link.weights.get())
+
+
+SCRIPT = """
+import signal, sys, time
+import cupy
+import numpy as np
+import p2psgd.gpu
+
+with p2psgd.gpu.attach(np.zeros(1000, np.float32), device="cuda:0") as link:
+    for _ in range(5):
+        link.send(cupy.asarray(np.full(1000, 1e-6, np.float32)), step=1000)
+    np.save(sys.argv[1], link.residual.get())
+    print("trained", flush=True)
+    signal.pause()
+"""
+
+
+@pytest.mark.usefixtures("host_compiler")
+def test_a_script_that_its_daemon_ends_by_sigterm_leaves_its_residual(
+    start_daemon: StartDaemon, tmp_path: Path
+) -> None:
+    daemon = start_daemon()
+    kept = tmp_path / "residual.npy"
+    places = [str(STAND_IN), str(Path(__file__).parents[2])]
+    environment = {**os.environ, "P2PSGD_CONTROL": str(daemon.path), "PYTHONPATH": os.pathsep.join(places)}
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, kept], env=environment, stdout=subprocess.PIPE, text=True
+    ) as script:
+        assert script.stdout is not None
+        assert script.stdout.readline() == "trained\n"
+        script.send_signal(signal.SIGTERM)
+        assert script.wait(60) == 128 + signal.SIGTERM
+    daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
+    with attach(control=daemon.path) as here:
+        assert (here.mini_batches, here.residual_age) == (5, 0)
+        assert here.residual.any()
+        np.testing.assert_array_equal(here.residual, np.load(kept))
+
+
+def test_a_script_that_handles_sigterm_itself_goes_on_doing_so(
+    start_daemon: StartDaemon, gpu: Backend, attach_gpu: Attach
+) -> None:
+    def handle(*_: object) -> None: ...
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        attach_gpu(initial(), control=start_daemon().path)
+        assert signal.getsignal(signal.SIGTERM) is handle
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_the_advice_to_raise_a_limit_is_for_memory_alone(
+    host_gpu: Backend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pinned, runtime = host_gpu.load("pinned"), host_gpu.cupy.cuda.runtime
+    for reason, advised in (
+        ("cudaErrorMemoryAllocation: out of memory", True),
+        ("cudaErrorNotSupported: operation not supported", False),
+    ):
+
+        def refuse(*_: object, reason: str = reason) -> None:
+            raise runtime.CUDARuntimeError(reason)
+
+        pinned._note.cache_clear()
+        monkeypatch.setattr(runtime, "hostRegister", refuse)
+        pinned.Registered(np.zeros(4, np.float32)).close()
+        said = capsys.readouterr().err
+        assert reason in said
+        assert ("ulimit -l" in said) == advised
+    pinned._note.cache_clear()
 
 
 def test_the_time_between_copies_comes_from_the_environment_or_the_call(

@@ -58,6 +58,16 @@ def test_a_share_given_whole_or_tensor_by_tensor_ends_in_the_same_weights(
         np.testing.assert_array_equal(there.weights.get(), here.weights)
 
 
+def test_denormal_weights_and_means_stay(gpu: Backend, pair: tuple[Any, Any]) -> None:
+    """CuPy's own arithmetic would make zeros of them."""
+    there, here = pair
+    small = np.tile(np.array([1e-39, -3e-39, 2e-38, 1e-20], np.float32), WEIGHTS)[:WEIGHTS]
+    for turn in range(2):
+        both(lambda link, node: link.send([gpu.cupy.asarray(small), small][node]), pair)
+        both(lambda link, _: link.receive(), pair)
+        np.testing.assert_array_equal(there.weights.get(), here.weights, f"turn {turn}")
+
+
 def test_a_share_that_is_not_finite_is_refused_with_its_place(gpu: Backend, pair: tuple[Any, Any]) -> None:
     there, _ = pair
     there.receive()

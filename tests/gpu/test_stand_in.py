@@ -125,6 +125,18 @@ def test_a_machine_may_be_without_a_device_or_without_pinned_memory(
         cuda.runtime.getDeviceCount()
 
 
+def test_cupys_own_arithmetic_flushes_denormals(host_gpu: Backend) -> None:
+    """And nothing else does."""
+    cupy = host_gpu.cupy
+    small = cupy.asarray(np.array([1e-39, 1e-20, -1e-39, 2e-38], np.float32))
+    assert (small + small).get().tolist() == [0, np.float32(2e-20), 0, np.float32(4e-38)]
+    assert cupy.multiply(small, np.float32(0.25)).get().tolist() == [0, np.float32(2.5e-21), 0, 0]
+    assert np.count_nonzero(small.get()) == 4
+    small *= np.float32(1)
+    assert np.count_nonzero(small.get()) == 2
+    assert np.float32(1e-39) + np.float32(1e-39) > 0
+
+
 def test_bits_that_would_not_be_the_hosts_are_refused(host_gpu: Backend) -> None:
     module = host_gpu.cupy.RawModule(code="", options=("--std=c++17", "--use_fast_math"))
     with pytest.raises(ValueError, match="the bits are not those of the host"):

@@ -2,12 +2,33 @@
 // weights and amounts are multiples of one quantum, so that the order, which atomics leave open, does not
 // matter.
 //
-// The hardware's float atomics flush denormals; a quantum of 2^-30 or more has none.
+// The hardware's float atomics flush denormals; a quantum of 2^-30 or more has none. The weights of a dense
+// ring may be any: theirs is arithmetic that keeps denormals although CuPy always adds -ftz=true.
 
 namespace {
 
 constexpr unsigned threads = 256;
 constexpr unsigned thread_words = 4;
+
+// Rounded to nearest, denormals kept whatever the compiler is told: PTX without .ftz.
+__device__ __forceinline__ float add(float a, float b) {
+#ifdef CUDA_ON_HOST
+    return cuda_on_host::add(a, b);
+#else
+    float sum;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(sum) : "f"(a), "f"(b));
+    return sum;
+#endif
+}
+__device__ __forceinline__ float multiply(float a, float b) {
+#ifdef CUDA_ON_HOST
+    return cuda_on_host::multiply(a, b);
+#else
+    float product;
+    asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
+    return product;
+#endif
+}
 
 }  // namespace
 
@@ -54,4 +75,11 @@ extern "C" __global__ void __launch_bounds__(threads)
         if (mine[i] >> 1 < weights_count)
             atomicAdd(weights + (mine[i] >> 1), mine[i] & 1u ? -amount : amount);
     }
+}
+
+// weights += numbers * factor, both of `count`, each product and each sum rounded. Blocks of `threads`.
+extern "C" __global__ void __launch_bounds__(threads)
+    add_scaled(float* __restrict__ weights, const float* __restrict__ numbers, float factor, unsigned count) {
+    const unsigned i = blockIdx.x * threads + threadIdx.x;
+    if (i < count) weights[i] = add(weights[i], multiply(numbers[i], factor));
 }

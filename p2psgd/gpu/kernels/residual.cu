@@ -7,7 +7,8 @@
 // anew and put back.
 //
 // Compiled by NVRTC without headers, or by nvcc; --fmad=false and no fast-math, for the bits must be those of
-// wire/native/kernels/residual.cpp.
+// wire/native/kernels/residual.cpp. CuPy always adds -ftz=true, which makes plain float arithmetic flush
+// denormals: float32 numbers are added by `add` alone, widened and compared as integers.
 
 // As p2psgd/gpu/pass_state.py has it. Tiles are counted through all ranges, and begin at weights that are
 // multiples of tile_weights: the first and the last of a range may reach beyond it.
@@ -46,6 +47,17 @@ struct Shared {
     unsigned before;         // words of the group in earlier tiles
 };
 
+// Rounded to nearest, denormals kept whatever the compiler is told: PTX without .ftz.
+__device__ __forceinline__ float add(float a, float b) {
+#ifdef CUDA_ON_HOST
+    return cuda_on_host::add(a, b);
+#else
+    float sum;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(sum) : "f"(a), "f"(b));
+    return sum;
+#endif
+}
+
 __device__ __forceinline__ unsigned magnitude(float value) { return __float_as_uint(value) & 0x7FFFFFFFu; }
 
 struct Float32 {
@@ -60,15 +72,22 @@ struct Float32 {
     }
 };
 
-// IEEE 754 binary16: its exponent and fraction, moved to those of a float32, are 2^112 times too small.
+// IEEE 754 binary16: 10 bits of fraction, an exponent that is 112 less than a float32's.
 struct Float16 {
     typedef unsigned short Bits;
     typedef uint2 Row;
     static __device__ __forceinline__ float widen(unsigned bits) {
-        const unsigned size = (bits & 0x7FFFu) << 13;
-        const float scaled = __uint_as_float(size) * 5192296858534827628530496329220096.0f;
-        const unsigned unending = size >= 0x7C00u << 13 ? infinity_bits : 0;
-        return __uint_as_float(__float_as_uint(scaled) | unending | (bits & 0x8000u) << 16);
+        const unsigned sign = (bits & 0x8000u) << 16;
+        unsigned size = (bits & 0x7FFFu) << 13;
+        if (size >= 0x7C00u << 13) {
+            size |= infinity_bits;
+        } else if (size >= 0x0400u << 13) {
+            size += 112u << 23;
+        } else if (size) {  // a denormal: its highest bit, of weight 2^(-24 + place), is not written in a float32
+            const unsigned place = 31 - static_cast<unsigned>(__clz(static_cast<int>(size >> 13)));
+            size = (103 + place) << 23 | (size << (10 - place) & 0x007FFFFFu);
+        }
+        return __uint_as_float(sign | size);
     }
     static __device__ __forceinline__ void widen_row(Row row, float* wide) {
         wide[0] = widen(row.x & 0xFFFFu);
@@ -152,7 +171,7 @@ struct Pass {
     unsigned* missed;   // of each group: its first weight without room
 
     __device__ __forceinline__ float sum(unsigned weight) const {
-        return source[weight] + Delta::widen(delta[weight]);
+        return add(source[weight], Delta::widen(delta[weight]));
     }
 
     __device__ __forceinline__ void run(Shared& shared) const {
@@ -244,8 +263,8 @@ struct Pass {
         const unsigned sign = __float_as_uint(sum) >> 31;
         crossed |= static_cast<unsigned>(crosses) << bit;
         negative |= sign << bit;
-        const float signed_threshold = __uint_as_float(__float_as_uint(threshold) | sign << 31);
-        return crosses ? sum - signed_threshold : sum;
+        const float opposite = __uint_as_float(__float_as_uint(threshold) | (sign ^ 1) << 31);
+        return crosses ? add(sum, opposite) : sum;
     }
 
     __device__ __forceinline__ void note_not_finite(unsigned tile, unsigned weight) const {
@@ -272,10 +291,10 @@ struct Pass {
         for (unsigned row = 0; row < rows; ++row) {
             float sums[row_weights];
             Delta::widen_row(from_delta[row], sums);
-            sums[0] = from_source[row].x + sums[0];
-            sums[1] = from_source[row].y + sums[1];
-            sums[2] = from_source[row].z + sums[2];
-            sums[3] = from_source[row].w + sums[3];
+            sums[0] = add(from_source[row].x, sums[0]);
+            sums[1] = add(from_source[row].y, sums[1]);
+            sums[2] = add(from_source[row].z, sums[2]);
+            sums[3] = add(from_source[row].w, sums[3]);
 #pragma unroll
             for (unsigned i = 0; i < row_weights; ++i) {
                 largest = max(largest, magnitude(sums[i]));

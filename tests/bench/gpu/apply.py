@@ -46,12 +46,9 @@ def run(gpu: Backend, *, large: bool) -> list[Figure]:
     ]
     own = clock.microseconds(lambda: kernels.apply(copy, words, offsets, amounts))
     other = clock.microseconds(with_cupy)
-    values = cupy.asarray(expected)
-    digest = clock.microseconds(lambda: kernels.digest(values, quantum=QUANTUM, key=1))
     note = f"target {TARGET_US:.0f}; {len(words)} indices; {checksum(expected.tobytes())}"
     return [
         Figure(f"{UPDATES} updates at once", own, "us", note),
         Figure("of it an index", own * 1e3 / len(words), "ns"),
         Figure("time of CuPy to the kernel", other / own, "times", "one update after the other"),
-        Figure("digest of all weights", digest, "us", "with the wait for it"),
     ]

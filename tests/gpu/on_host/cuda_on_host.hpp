@@ -6,6 +6,9 @@
 // order, in reverse or at random. Shared memory begins as garbage. Only one launch runs at a time, on one
 // thread of the host.
 //
+// Denormals are flushed (where the host's processor can: x86), as in all kernels that CuPy compiles, but for
+// what a kernel adds and multiplies by PTX that does not flush, here by cuda_on_host::add and multiply.
+//
 // What it does not show: how the hardware orders memory operations of different threads between those points.
 #pragma once
 
@@ -15,7 +18,11 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
 
+#define CUDA_ON_HOST
 #define __global__
 #define __device__
 #define __forceinline__ inline
@@ -72,6 +79,37 @@ Value shuffled(Operation operation, unsigned mask, Value value, unsigned from, u
     bits = given[from < 32 ? from : own];
     std::memcpy(&value, &bits, sizeof value);
     return value;
+}
+
+// While it lives, denormals are taken for zeros or kept.
+class Denormals {
+public:
+#if defined(__SSE__)
+    explicit Denormals(bool flushed) noexcept : before(_mm_getcsr()) {
+        _mm_setcsr(flushed ? before | flush_bits : before & ~flush_bits);
+    }
+    ~Denormals() { _mm_setcsr(before); }
+
+private:
+    static constexpr unsigned flush_bits = 0x8040;  // of results, of operands
+    unsigned before;
+#else
+    explicit Denormals(bool) noexcept {}
+#endif
+};
+
+// add.rn.f32 and mul.rn.f32. Volatile: the compiler knows nothing of modes of the processor.
+inline float add(float a, float b) noexcept {
+    const volatile float left = a, right = b;
+    const Denormals kept(false);
+    const volatile float sum = left + right;
+    return sum;
+}
+inline float multiply(float a, float b) noexcept {
+    const volatile float left = a, right = b;
+    const Denormals kept(false);
+    const volatile float product = left * right;
+    return product;
 }
 
 // The hardware's float atomics on global memory take denormals for zeros.

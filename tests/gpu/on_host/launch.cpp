@@ -316,6 +316,7 @@ const char* run(const Kernel& kernel, unsigned grid, unsigned block, void** argu
     running = &kernel;
     running_arguments = arguments;
     launch = {{block, 1, 1}, {grid, 1, 1}};
+    const Denormals flushed(true);
     run_all(grid, block);
     return failure.empty() ? nullptr : failure.c_str();
 }

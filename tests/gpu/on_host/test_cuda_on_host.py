@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,12 @@ EXTERN by_block(unsigned* done) {
 }
 EXTERN add_each(float* cells, float value) {
     if (threadIdx.x < 3) atomicAdd(cells + threadIdx.x, value);
+}
+EXTERN plain_and_exact(float* out, float a, float b) {
+    out[0] = a + b;
+    out[1] = a * b;
+    out[2] = cuda_on_host::add(a, b);
+    out[3] = cuda_on_host::multiply(a, b);
 }
 """.replace("EXTERN", 'extern "C" __global__ void')
 ORDERS = ["forward", "reverse", "random"]
@@ -178,6 +185,19 @@ def test_float_atomics_flush_denormals_as_the_hardware_does(host_gpu: Backend) -
     cells = host_gpu.cupy.asarray(np.array([2.0**-127, 2.0**-126, 1.0], np.float32))
     launch(host_gpu, "add_each", cells, np.float32(-(2.0**-128)))
     assert cells.get().tolist() == [0.0, 2.0**-126, 1.0]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors are not made to flush")
+def test_arithmetic_flushes_denormals_as_cupy_compiles_it_but_for_what_keeps_them(host_gpu: Backend) -> None:
+    for a, b in ((2.0**-140, 2.0**-140), (2.0**-126, -(2.0**-127)), (2.0**-100, 2.0**-40), (3.0, 0.3)):
+        out = host_gpu.cupy.zeros(4, np.float32)
+        launch(host_gpu, "plain_and_exact", out, np.float32(a), np.float32(b))
+        exact = [np.float32(a) + np.float32(b), np.float32(a) * np.float32(b)]
+        assert out.get()[2:].tolist() == exact
+        tiny = np.finfo(np.float32).tiny
+        flushed = [0 if abs(one) < tiny else one for one in (np.float32(a), np.float32(b))]
+        plain = [flushed[0] + flushed[1], flushed[0] * flushed[1]]
+        assert out.get()[:2].tolist() == [0 if abs(one) < tiny else one for one in plain]
 
 
 def test_arguments_of_another_kind_or_size_are_refused(host_gpu: Backend) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cupy import cuda
-from cupy._array import as_host, ndarray, wrap
+from cupy._array import as_host, compute, ndarray, wrap
 from cupy._kernel import RawModule
 from cupy._stream import get_current_stream
 
@@ -39,10 +39,8 @@ def __getattr__(name: str) -> Any:
 
     def on_device(*arguments: Any, **named: Any) -> Any:
         get_current_stream().flush()
-        with np.errstate(all="ignore"):  # a device never warns
-            result = function(
-                *map(as_host, arguments), **{key: as_host(value) for key, value in named.items()}
-            )
+        host = {key: as_host(value) for key, value in named.items()}
+        result = compute(function, name, map(as_host, arguments), host)
         out = named.get("out")
         return out if out is not None else wrap(result)
 

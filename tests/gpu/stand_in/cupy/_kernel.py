@@ -1,4 +1,7 @@
-"""RawModule: the source is compiled for the host, and a launch is ordered onto the current stream."""
+"""RawModule: the source is compiled for the host, and a launch is ordered onto the current stream.
+
+Whatever the options, CuPy appends -ftz=true to them: the kernels here flush denormals too.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ class RawModule:
         backend: str = "nvrtc",
         name_expressions: Any = None,
     ) -> None:
-        self.code, self.options, self.backend = code, options, backend
+        self.code, self.options, self.backend = code, (*options, "-ftz=true"), backend
         self._library: Any = None
 
     def compile(self, log_stream: Any = None) -> None:
