@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 from rich.console import Console
@@ -20,6 +20,9 @@ from p2psgd.cli_checkpoint import app as checkpoint
 from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, RecordingError, TrainerError, UsageError
 from p2psgd.ops.figures import printable
 from p2psgd.ops.printing import print_text
+
+if TYPE_CHECKING:
+    from p2psgd.discovery.hosts import Address
 
 # What Typer raises for a command line it does not understand; it exports only this subclass of it.
 CommandLineError = cast(type[Exception], typer.BadParameter.__base__)
@@ -116,6 +119,14 @@ TraceOption = Annotated[
         "(ui.perfetto.dev)."
     ),
 ]
+HttpOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS:PORT",
+        help="Show the node here, of `local` the first: page, /status.json, /metrics, /livez, /readyz "
+        "(default: nowhere).",
+    ),
+]
 RecordOption = Annotated[
     Path | None,
     typer.Option(help="Write every update applied to this new file, for `p2psgd recording`."),
@@ -137,6 +148,13 @@ def node(
     name: Annotated[
         str | None, typer.Option(help="What people call this node (default: the host's name).")
     ] = None,
+    http: HttpOption = None,
+    http_exposed: Annotated[
+        bool,
+        typer.Option(
+            "--http-exposed", help="Let --http be an address that others reach: they can read all of it."
+        ),
+    ] = False,
     patience: PatienceOption = 5.0,
     log_budget: Annotated[
         int,
@@ -170,6 +188,8 @@ def node(
         state=state or default_state_directory(),
         name=name,
         trainer=trainer,
+        http=parse_http(http),
+        http_exposed=http_exposed,
         patience_s=patience,
         log_budget_bytes=log_budget * 1024 * 1024,
         store_budget_bytes=log_disk_budget * 1024 * 1024,
@@ -231,6 +251,7 @@ def local(
     trainer: Annotated[
         str | None, typer.Option(help="Your own training command instead of the built-in trainer.")
     ] = None,
+    http: HttpOption = None,
     patience: PatienceOption = 5.0,
     record: RecordOption = None,
     record_bytes: RecordBytesOption = None,
@@ -261,6 +282,7 @@ def local(
         told=Told(mode, payload, order),
         trace=trace,
         overlap=overlap,
+        http=parse_http(http),
     )
     raise typer.Exit(run_local(plan, Console()))
 
@@ -299,6 +321,18 @@ def parse_share(text: str) -> tuple[int, int]:
             f"--share {text!r:.40} is not i/n with 0 <= i < n, such as 0/4 for the first of four"
         )
     return int(index), int(count)
+
+
+def parse_http(text: str | None) -> Address | None:
+    """--http; UsageError if it is no address with a port."""
+    from p2psgd.discovery.hosts import parse_address
+
+    if text is None:
+        return None
+    try:
+        return parse_address(text, port_default=None)
+    except ValueError as error:
+        raise UsageError(f"--http: {error}; give 127.0.0.1:9400", ExitCode.CONFIGURATION) from None
 
 
 def _exclusive(steps: int | None, seconds: float | None) -> None:
