@@ -25,6 +25,7 @@ FLAGS: Final = (
     "--disable-quic",
     "--disable-dev-shm-usage",
     "--no-first-run",
+    "--hide-scrollbars",  # of which a screenshot of a whole page leaves a gap
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",

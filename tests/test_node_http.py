@@ -33,6 +33,10 @@ def get(port: int, path: str, *, method: str = "GET", host: str | None = None) -
         return answer.status, answer.read().decode()
 
 
+def _further(daemon: Daemon, count: int) -> bool:
+    return mini_batches(daemon) > count + 20
+
+
 class Shown:
     """Two nodes that train together, the first of which shows itself."""
 
@@ -51,8 +55,7 @@ class Shown:
         """Meanwhile both train on, their link stays, and afterwards a question is answered."""
         before, began = [mini_batches(daemon) for daemon in self.daemons], time.monotonic()
         yield
-        for daemon, count in zip(self.daemons, before, strict=True):
-            until(lambda daemon=daemon, count=count: mini_batches(daemon) > count + 20, "training goes on")
+        until(lambda: all(map(_further, self.daemons, before)), "training goes on")
         (peer,) = self.status()["peers"]
         assert (peer["state"], peer["since_s"] > time.monotonic() - began) == ("connected", True)
         assert self.daemons[0].process.poll() is None
@@ -89,12 +92,8 @@ def test_metrics_are_read_by_prometheus_own_parser_and_count(shown: Shown) -> No
     first = values()
     assert first["p2psgd_ready"] == 1
     assert first["process_resident_memory_bytes"] > 10e6
-    for name in (
-        "p2psgd_mini_batches_total",
-        "p2psgd_updates_applied_total",
-        "p2psgd_network_sent_bytes_total",
-    ):
-        until(lambda name=name: values()[name] > first[name], f"{name} grows")
+    names = ("p2psgd_mini_batches_total", "p2psgd_updates_applied_total", "p2psgd_network_sent_bytes_total")
+    until(lambda: all(values()[name] > first[name] for name in names), "they grow")
 
 
 def test_a_node_that_trains_is_live_and_ready(shown: Shown) -> None:

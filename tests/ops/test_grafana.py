@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from p2psgd.ops.metrics import Metrics
 from tests.ops.compressions import description
 from tests.ops.statuses import ring, split, status, trainer
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"
-REPLICATION = {
+REPLICATION: dict[str, Any] = {
     "ready": True,
     "view": {"number": 1, "members_total": 4, "waits": ""},
     "checkpoint": {"age_s": 1.0, "bytes": 1, "failures": 0},

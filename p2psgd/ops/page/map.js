@@ -32,7 +32,7 @@ function roster(status) {
     const since = duration(peer.since_s);
     if (peer.state === "connected") {
       row.kind = member && member.ready ? "ready" : "joining";
-      row.words = lagWords(peer.lag);
+      row.words = status.ring ? "linked" : lagWords(peer.lag);
       if (!member && view.number > 0) [row.kind, row.words] = ["stopped", "not a member"];
     } else if (peer.state === "suspect") {
       [row.kind, row.words, row.linked] = ["late", `silent for ${since}`, true];

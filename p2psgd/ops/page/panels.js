@@ -146,7 +146,7 @@ function showDense(status) {
   const recent = smaller(status, status.compression.recent);
   show("dense", [
     ...bar(`gradients of ${plural(total.mini_batches, "mini-batch").replace("batchs", "batches")} as float32`, dense, "all"),
-    ...bar("sent to each peer instead, headers included", sent, "sent"),
+    ...bar(`sent ${status.ring ? "around the ring" : "to each peer"} instead, headers included`, sent, "sent"),
     element("span", { class: "big" }, times(smaller(status, total))),
     element("span", { class: "muted" }, ` smaller; of late ${times(recent)}`),
   ]);
