@@ -178,6 +178,8 @@ def node(
     except ValueError as error:
         raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
     _check_patience(patience)
+    if http_exposed and http is None:
+        raise UsageError("--http-exposed is for the address of --http: give both or neither")
     limit = _record_limit(record, record_bytes)
     if name is not None and not 1 <= len(name) <= 64:
         raise UsageError(f"--name {name!r:.80} must have 1 to 64 characters")

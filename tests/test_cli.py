@@ -119,3 +119,10 @@ def test_a_word_that_an_option_does_not_know_is_refused_with_those_that_it_knows
     assert run(monkeypatch, "train", "--mode", "foo") == ExitCode.USAGE
     words = "p2psgd: Invalid value for '--mode': 'foo' is not one of 'async', 'ring' (see --help)\n"
     assert capsys.readouterr().err == words
+
+
+def test_exposed_without_an_address_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "node", "--peers", "hosts.txt", "--http-exposed") == ExitCode.USAGE
+    assert "--http-exposed is for the address of --http: give both or neither" in capsys.readouterr().err
