@@ -72,6 +72,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv --without-pip $(VENV)
 
 $(VENV)/.ready: $(NATIVE) | $(BIN)/python
+	@echo "building the native core: a minute or so"
 	$(PIP) install --quiet --editable .
 	touch $@
 

@@ -4,13 +4,12 @@ code.
 
 from __future__ import annotations
 
-import enum
 import json
 import logging
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 from rich.console import Console
@@ -18,9 +17,27 @@ from rich.console import Console
 import p2psgd
 from p2psgd.cli_asking import StateOption, digest, events, export, remove, status
 from p2psgd.cli_checkpoint import app as checkpoint
+from p2psgd.cli_options import (
+    DeviceOption,
+    HttpOption,
+    ModeOption,
+    OrderOption,
+    OverlapOption,
+    PatienceOption,
+    PayloadOption,
+    RecipeOption,
+    RecordBytesOption,
+    RecordOption,
+    SecondsOption,
+    StepsOption,
+    TraceOption,
+)
 from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, RecordingError, TrainerError, UsageError
 from p2psgd.ops.figures import printable
 from p2psgd.ops.printing import print_text
+
+if TYPE_CHECKING:
+    from p2psgd.discovery.hosts import Address
 
 # What Typer raises for a command line it does not understand; it exports only this subclass of it.
 CommandLineError = cast(type[Exception], typer.BadParameter.__base__)
@@ -42,97 +59,6 @@ def common(version: Annotated[bool, typer.Option("--version", help="Print the ve
     if version:
         print_text(f"p2psgd {p2psgd.__version__}")
         raise typer.Exit
-
-
-class ModeWord(enum.StrEnum):
-    """--mode"""
-
-    ASYNC = "async"
-    RING = "ring"
-
-
-class PayloadWord(enum.StrEnum):
-    """--payload"""
-
-    SPARSE = "sparse"
-    DENSE = "dense"
-    DENSE_FLOAT16 = "dense-float16"
-
-
-class OrderWord(enum.StrEnum):
-    """--order"""
-
-    ID = "id"
-    MEASURED = "measured"
-
-
-PatienceOption = Annotated[
-    float,
-    typer.Option(
-        metavar="SECONDS",
-        help="Silence after which a peer is suspect, 0.2 to 600; all other times follow from it.",
-    ),
-]
-RecipeOption = Annotated[str, typer.Option(help="Built-in recipe (speech, digits) or a TOML file.")]
-StepsOption = Annotated[
-    int | None,
-    typer.Option(min=1, help="Mini-batches of each node, or rounds of a ring; default: as the recipe says."),
-]
-SecondsOption = Annotated[
-    float | None,
-    typer.Option(
-        min=1.0,
-        help="Train for so long instead, counted from the start of the run, in a ring from its first round. "
-        "Every node goes by its own clock, so that such a run, other than a ring's with --steps or epochs, "
-        "is never the same twice.",
-    ),
-]
-ModeOption = Annotated[
-    ModeWord | None,
-    typer.Option(
-        help="async: nobody waits; ring: in rounds, all in step (default: as the recipe says, else async)."
-    ),
-]
-PayloadOption = Annotated[
-    PayloadWord | None,
-    typer.Option(
-        help="What goes around the ring: coded updates, or whole gradients as float32 or float16 "
-        "(default: sparse)."
-    ),
-]
-OrderOption = Annotated[
-    OrderWord | None, typer.Option(help="The ring's order: by node id, or as measured (default: id).")
-]
-OverlapOption = Annotated[
-    bool,
-    typer.Option(
-        "--overlap/--no-overlap",
-        help="In a dense ring: add up layers that are whole while others are computed.",
-    ),
-]
-TraceOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="Write what the trainer, of `local` the first node's, does when here, for Perfetto "
-        "(ui.perfetto.dev)."
-    ),
-]
-DeviceOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DEVICE",
-        help="auto, cpu, cuda or cuda:N; auto is a CUDA device if there is one (default: as the recipe says, "
-        "else auto).",
-    ),
-]
-RecordOption = Annotated[
-    Path | None,
-    typer.Option(help="Write every update applied to this new file, for `p2psgd recording`."),
-]
-RecordBytesOption = Annotated[
-    int | None,
-    typer.Option(help="Limit of that file in bytes; there it ends, the run goes on (default: 4 GiB)."),
-]
 
 
 @app.command()
@@ -157,6 +83,13 @@ def node(
     name: Annotated[
         str | None, typer.Option(help="What people call this node (default: the host's name).")
     ] = None,
+    http: HttpOption = None,
+    http_exposed: Annotated[
+        bool,
+        typer.Option(
+            "--http-exposed", help="Let --http be an address that others reach: they can read all of it."
+        ),
+    ] = False,
     patience: PatienceOption = 5.0,
     log_budget: Annotated[
         int,
@@ -180,6 +113,8 @@ def node(
     except ValueError as error:
         raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
     _check_patience(patience)
+    if http_exposed and http is None:
+        raise UsageError("--http-exposed is for the address of --http: give both or neither")
     limit = _record_limit(record, record_bytes)
     if name is not None and not 1 <= len(name) <= 64:
         raise UsageError(f"--name {name!r:.80} must have 1 to 64 characters")
@@ -192,6 +127,8 @@ def node(
         control_group=None if control_group is None else _group_id(control_group),
         name=name,
         trainer=trainer,
+        http=parse_http(http),
+        http_exposed=http_exposed,
         patience_s=patience,
         log_budget_bytes=log_budget * 1024 * 1024,
         store_budget_bytes=log_disk_budget * 1024 * 1024,
@@ -257,6 +194,7 @@ def local(
     trainer: Annotated[
         str | None, typer.Option(help="Your own training command instead of the built-in trainer.")
     ] = None,
+    http: HttpOption = None,
     patience: PatienceOption = 5.0,
     record: RecordOption = None,
     record_bytes: RecordBytesOption = None,
@@ -289,6 +227,7 @@ def local(
         trace=trace,
         overlap=overlap,
         device=device,
+        http=parse_http(http),
     )
     raise typer.Exit(run_local(plan, Console()))
 
@@ -327,6 +266,18 @@ def parse_share(text: str) -> tuple[int, int]:
             f"--share {text!r:.40} is not i/n with 0 <= i < n, such as 0/4 for the first of four"
         )
     return int(index), int(count)
+
+
+def parse_http(text: str | None) -> Address | None:
+    """--http; UsageError if it is no address with a port."""
+    from p2psgd.discovery.hosts import parse_address
+
+    if text is None:
+        return None
+    try:
+        return parse_address(text, port_default=None)
+    except ValueError as error:
+        raise UsageError(f"--http: {error}; give 127.0.0.1:9400", ExitCode.CONFIGURATION) from None
 
 
 def _exclusive(steps: int | None, seconds: float | None) -> None:

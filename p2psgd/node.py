@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Coroutine
 from importlib.metadata import version
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from p2psgd.core.events import NodeStopping
 from p2psgd.discovery.hosts import Hosts, find_hosts
@@ -31,6 +31,9 @@ from p2psgd.ops.accounts import Accounts
 from p2psgd.ops.journal import Journal
 from p2psgd.ops.systemd import Supervision, sentence_of
 from p2psgd.tasks import raise_failure
+
+if TYPE_CHECKING:
+    from p2psgd.node_http import NodeHttp
 
 TICKS_PER_PATIENCE: Final = 25
 NAMED_MAX: Final = 8  # peers, in one sentence
@@ -58,6 +61,7 @@ class Node:
         self._listening: socket.socket | None = None
         self._stop: asyncio.Future[tuple[str, ExitCode]] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._http: NodeHttp | None = None
 
     async def serve(self) -> ExitCode:
         """Run until a signal, a fault that only a person can mend, or the end of what this replica can
@@ -96,11 +100,26 @@ class Node:
         self.journal.events.write("start", f"{words}, peers: {others or 'none'}")
         self._control.server.start(loop)
         self._supervision.starting(f"starting: looks for a checkpoint in {self.options.state}")
+        await self._serve_http()
         self._go_on()
         self._control.trainer.start()
         self._spawn(self._tick())
         warn_of_plaintext(self.listen)
         self._supervision.ready()
+
+    async def _serve_http(self) -> None:
+        """If asked to; what it takes is imported only then."""
+        if self.options.http is None:
+            return
+        from p2psgd.node_http import NodeHttp
+
+        control = self._control
+        self._http = NodeHttp(control.status, control.compression, self.journal.events)
+        await self._http.start(self.options.http, exposed=self.options.http_exposed)
+
+    def http_status(self) -> dict[str, Any] | None:
+        """Where this node shows itself, and how often it has; None: nowhere."""
+        return None if self._http is None else self._http.status()
 
     def begin_run(self, opened: Opened) -> None:
         """The run is known; P2psgdError if it cannot be begun."""
@@ -204,6 +223,8 @@ class Node:
     async def _close(self, words: str) -> None:
         await self._control.trainer.close()
         self._control.server.close()
+        if self._http is not None:
+            await self._http.close()
         if self.run is not None:
             self.run.refusals.close()
         for task in self._tasks:

@@ -43,6 +43,7 @@ class ControlledNode(Protocol):
 
     def begin_run(self, opened: Opened) -> None: ...
     def fail(self, words: str, code: ExitCode) -> None: ...
+    def http_status(self) -> dict[str, Any] | None: ...
 
 
 class NodeControl:
@@ -207,6 +208,7 @@ class NodeControl:
             accounts=node.accounts.status(),
             replication=None if run is None else run.observe(),
             events=node.journal.events.status(),
+            http=node.http_status(),
         )
         replica, mesh = (None, None) if run is None else (run.replica, run.mesh)
         return describe_node(node.identity, vitals, replica, mesh)

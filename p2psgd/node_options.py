@@ -22,6 +22,8 @@ class NodeOptions:
     control_group: int | None = None
     name: str | None = None
     trainer: str | None = None
+    http: Address | None = None
+    http_exposed: bool = False
     patience_s: float = 5.0
     log_budget_bytes: int = 256 * 1024 * 1024
     store_budget_bytes: int = 1024 * 1024 * 1024

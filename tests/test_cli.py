@@ -139,3 +139,10 @@ def test_a_bug_ends_a_command_with_a_code_of_its_own(
     monkeypatch.setattr(p2psgd.ipc.control_client, "ControlClient", buggy)
     assert run(monkeypatch, "status") == ExitCode.INTERNAL
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_exposed_without_an_address_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "node", "--peers", "hosts.txt", "--http-exposed") == ExitCode.USAGE
+    assert "--http-exposed is for the address of --http: give both or neither" in capsys.readouterr().err

@@ -17,6 +17,7 @@ README = Path(__file__).parent.parent / "README.md"
 RING = README.parent / "docs" / "ring.md"
 GPU = README.parent / "docs" / "gpu.md"
 UNITS = README.parent / "systemd" / "README.md"
+WATCHING = README.parent / "docs" / "watching.md"
 
 
 @pytest.mark.timeout(180)
@@ -59,7 +60,7 @@ def test_the_scripts_for_rounds_train_on_two_nodes(
     assert (result["replicas_identical"], result["rounds"]) == (True, rounds)
 
 
-@pytest.mark.parametrize("page", [README, RING, GPU, UNITS])
+@pytest.mark.parametrize("page", [README, RING, GPU, UNITS, WATCHING])
 def test_every_file_it_names_is_there(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target

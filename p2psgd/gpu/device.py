@@ -67,7 +67,8 @@ def _parse(word: str) -> int | None:
 def _trouble() -> str | None:
     """Why no CUDA device can be used, with what to do about it; None if one can."""
     if importlib.util.find_spec("cupy") is None:
-        return f"CuPy is not installed: {INSTALL}"
+        driver = "" if DRIVER.exists() else "no NVIDIA driver is found here, and "
+        return f"{driver}CuPy is not installed: {INSTALL}"
     try:
         count = _count()
     except ImportError as error:

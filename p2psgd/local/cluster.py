@@ -109,7 +109,7 @@ class Cluster:
             command = [sys.executable, "-m", "p2psgd", "node", "--peers", str(hosts)]
             command += ["--listen", f"{LOOPBACK}:{port}", "--state", str(directory), "--name", name]
             command += ["--patience", f"{self._plan.patience_s:g}", *self._plan.record_options(index)]
-            command += ["--trainer", self._plan.trainer_command(index)]
+            command += [*self._plan.http_options(index), "--trainer", self._plan.trainer_command(index)]
             environment = self._environment() | {MARK: mark_of(self._run, name)}
             with (directory / LOG_NAME).open("ab") as log:
                 log.truncate(0)

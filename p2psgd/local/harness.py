@@ -85,6 +85,8 @@ class LocalRun:
         except OSError as error:
             raise UsageError(f"the nodes cannot be started: {error}", ExitCode.TEMPORARY) from error
         with self._display:
+            if self._plan.http is not None:
+                self._display.say(f"http://{self._plan.http} shows {self._plan.names[0]}")
             if self._plan.recipe is not None and self._plan.recipe.unused:
                 self._display.say(self._plan.recipe.unused)
             self._train()

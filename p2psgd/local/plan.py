@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from p2psgd.discovery.hosts import Address
 from p2psgd.errors import UsageError
 from p2psgd.gpu.device import AUTO, find_device
 from p2psgd.ops.recorder import RECORD_BYTES_MAX
@@ -48,6 +49,7 @@ class Plan:
     trace: Path | None = None
     overlap: bool = True
     device: str | None = None
+    http: Address | None = None
 
     @property
     def names(self) -> list[str]:
@@ -63,6 +65,10 @@ class Plan:
         if self.record is None or index:
             return []
         return ["--record", str(self.record), "--record-bytes", str(self.record_bytes)]
+
+    def http_options(self, index: int) -> list[str]:
+        """The first node shows itself."""
+        return [] if self.http is None or index else ["--http", str(self.http)]
 
     def trainer_command(self, index: int) -> str:
         """The command that a node's daemon starts and restarts, as one line with a shell's quoting."""
@@ -98,6 +104,7 @@ def make_plan(
     trace: Path | None = None,
     overlap: bool = True,
     device: str | None = None,
+    http: Address | None = None,
 ) -> Plan:
     """Plan `nodes` daemons with trainers on this machine, and check everything that can be checked without
     starting a process; raises UsageError.
@@ -106,7 +113,8 @@ def make_plan(
     recipe says. `trainer`: a command that attaches by itself, in the place of the built-in trainer. `record`:
     a new file for every update of the run, of at most `record_bytes`. `told`: what counts in the place of the
     recipe's [run]. `trace`: a file for what the first node's trainer did when. `overlap`: whether a dense
-    ring adds up layers while others are computed. `state`: a directory for the nodes' state and logs, kept;
+    ring adds up layers while others are computed.
+    `http`: where the first node shows itself. `state`: a directory for the nodes' state and logs, kept;
     None: a temporary one, made here, kept only when something went wrong.
     """
     _check_amounts(nodes, steps, seconds, trainer)
@@ -151,6 +159,7 @@ def make_plan(
         trace=None if trace is None else trace.absolute(),
         overlap=overlap,
         device=device,
+        http=http,
     )
 
 

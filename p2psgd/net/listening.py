@@ -21,9 +21,9 @@ BACKLOG: Final = 128
 log = logging.getLogger("p2psgd.net")
 
 
-async def bind(listen: Address) -> tuple[socket.socket, Address]:
-    """A listening socket on which nobody accepts yet, and its numeric address; UsageError if it cannot be
-    had.
+async def bind(listen: Address, *, option: str = "--listen") -> tuple[socket.socket, Address]:
+    """A listening socket on which nobody accepts yet, and its numeric address; UsageError, which names the
+    `option`, if it cannot be had.
     """
     loop = asyncio.get_running_loop()
     bound: socket.socket | None = None
@@ -39,7 +39,7 @@ async def bind(listen: Address) -> tuple[socket.socket, Address]:
             bound.close()
         words = (error.strerror or str(error)).lower()
         if error.errno == errno.EADDRINUSE:
-            words += "; is another node running here? --listen takes another address or port"
+            words += f"; is another node running here? {option} takes another address or port"
         raise UsageError(f"cannot listen on {listen}: {words}", ExitCode.CONFIGURATION) from None
     name = bound.getsockname()
     return bound, Address(str(name[0]), int(name[1]))

@@ -39,6 +39,7 @@ class Vitals:
     accounts: dict[str, Any]  # "compression" and "recording"
     replication: Replication | None = None  # None before the run is known
     events: dict[str, Any] = field(default_factory=dict)  # EventLog.status()
+    http: dict[str, Any] | None = None  # NodeHttp.status(); None: it shows itself nowhere
 
 
 def describe_node(
@@ -59,6 +60,7 @@ def describe_node(
         "waits": _waits(vitals, peers),
         "listen": vitals.listen,
         "plaintext": True,
+        "http": vitals.http,
         **_describe_replica(replica),
         **({} if vitals.replication is None else describe_replication(vitals.replication)),
         "ring": ring,

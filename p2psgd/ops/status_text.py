@@ -35,6 +35,7 @@ def render_status(status: Status) -> str:
         *(line for note in node.notes for line in _line("note", note)),
         *_line("run", _run(status)),
         *_line("listens", _listens(status)),
+        *_line("shown at", _shown(status)),
         *_line("trainer", _trainer(status, node)),
         *_line("steps", _steps(status)),
         *(line for label, text in ring_lines(status) for line in _line(label, text)),
@@ -80,6 +81,11 @@ def _listens(status: Status) -> str:
         return ""
     plaintext = "; plaintext: whoever reaches this port can read and join" if status.get("plaintext") else ""
     return f"{printable(status['listen'])}{plaintext}"
+
+
+def _shown(status: Status) -> str:
+    address = section(status, "http").get("address")
+    return f"http://{printable(address)}" if address else ""
 
 
 def _trainer(status: Status, node: NodeFigures) -> str:

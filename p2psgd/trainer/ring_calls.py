@@ -7,6 +7,7 @@ All of them are calls between two rounds, or inside one that was opened for this
 from __future__ import annotations
 
 import abc
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -101,11 +102,19 @@ class RingCalls(abc.ABC):
             dense.refuse_to_wait()
         return self._follow() if self._waiting.until_open() else 0
 
-    def array(self, *shape: int) -> NDArray[np.float32]:
-        """In a dense ring: memory of this shape for what `allreduce` is to sum, which it then need not copy;
-        always the same, as long as the link.
+    @property
+    def contributors(self) -> int:
+        """How many nodes had a share in the last round that is complete: as many have put into the result of
+        the last `allreduce`. Fewer than there are nodes while some have no trainer.
         """
-        return self._dense_rounds("array").array(shape)
+        return self._memory.contributors
+
+    def array(self, *shape: int | tuple[int, ...]) -> NDArray[np.float32]:
+        """In a dense ring: memory of this shape, `array(4, 3)` or `array((4, 3))`, for what `allreduce` is to
+        sum, which it then need not copy; always the same, as long as the link.
+        """
+        sizes = (each if isinstance(each, tuple) else (each,) for each in shape)
+        return self._dense_rounds("array").array(tuple(itertools.chain.from_iterable(sizes)))
 
     def allreduce(
         self,
@@ -116,8 +125,9 @@ class RingCalls(abc.ABC):
         out: NDArray[np.float32] | None = None,
         copy: bool = True,
     ) -> NDArray[np.float32]:
-        """Sum ("sum") or average ("mean") an array over all nodes, in a run in ring mode with a dense
-        payload: each node calls this with an array of the same shape, and all get the same array: a new one,
+        """Sum ("sum") or average ("mean") an array over all nodes that give one, in a run in ring mode with a
+        dense payload: each node calls this with an array of the same shape, and all get the same array,
+        of `contributors` nodes: a new one,
         or `out`, contiguous and of that shape, perhaps `array` itself. `copy` False, for a sum of no more
         numbers than `array()` has room for: as it lies in the daemon's memory, read-only, and good until this
         link next gives something or for one patience, whichever ends first: this node may then be out of the

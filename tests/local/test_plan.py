@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from p2psgd.discovery.hosts import Address
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.local.plan import Plan, make_plan
 from p2psgd.trainer.recipe import RECIPES, Told
@@ -24,6 +25,12 @@ def plan(tmp_path: Path, nodes: int = 2, **changes: Any) -> Plan:
         "trainer": None,
     }
     return make_plan(nodes, **values | changes)
+
+
+def test_the_first_node_alone_shows_itself(tmp_path: Path) -> None:
+    shown = plan(tmp_path, 3, http=Address("127.0.0.1", 9400))
+    assert [shown.http_options(index) for index in range(3)] == [["--http", "127.0.0.1:9400"], [], []]
+    assert plan(tmp_path).http_options(0) == []
 
 
 def test_the_built_in_trainer_gets_its_share(tmp_path: Path) -> None:

@@ -138,6 +138,7 @@ def test_the_largest_status_fits_into_one_datagram() -> None:
         "frontier": rows,
         "peers": peers,
         "alarms": ["a" * 500] * 20,
-        "strangers": [{"node": name, "id": "f" * 16, "since_s": 1e6, "words": "w" * ERROR_MAX}] * STRANGERS_MAX,
+        "strangers": [{"node": name, "id": "f" * 16, "since_s": 1e6, "words": "w" * ERROR_MAX}]
+        * STRANGERS_MAX,
     }
     assert len(msgpack.packb(whole)) < ANSWER_BYTES_MAX - 10_000

@@ -102,3 +102,8 @@ def test_nodes_of_other_runs_are_named_with_what_differs() -> None:
     strangers = [{"node": "bert", "id": "ff", "since_s": 65.0, "words": "bert in mode async, anna in a ring"}]
     text = render_status(status(strangers=strangers))
     assert line(text, "refused") == "refused     1 min 5 s ago: bert in mode async, anna in a ring"
+
+
+def test_where_a_node_shows_itself_is_told() -> None:
+    text = render_status(status(http={"address": "127.0.0.1:9400", "answered": {}, "cut": {}}))
+    assert line(text, "shown at") == "shown at    http://127.0.0.1:9400"

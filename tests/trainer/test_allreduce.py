@@ -48,9 +48,11 @@ def test_an_array_in_the_links_memory_is_summed_where_it_is(pair: tuple[DenseRin
 
     def reduce(link: Link, _: int) -> None:
         array = link.array(2, 3)
+        assert link.array((2, 3)).ctypes.data == array.ctypes.data
         array[:] = [[1, 2, 3], [4, 5, 6]]
         assert link.allreduce(array, "sum").tolist() == [[2, 4, 6], [8, 10, 12]]
         assert link.allreduce(array[1], "sum").tolist() == [8, 10, 12]
+        assert link.contributors == 2
         array[:] = 3
         assert link.allreduce(array, out=array) is array
         assert (array == 3).all()

@@ -1,0 +1,108 @@
+"""Options that several commands have, and the words that they take."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class ModeWord(enum.StrEnum):
+    """--mode"""
+
+    ASYNC = "async"
+    RING = "ring"
+
+
+class PayloadWord(enum.StrEnum):
+    """--payload"""
+
+    SPARSE = "sparse"
+    DENSE = "dense"
+    DENSE_FLOAT16 = "dense-float16"
+
+
+class OrderWord(enum.StrEnum):
+    """--order"""
+
+    ID = "id"
+    MEASURED = "measured"
+
+
+PatienceOption = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        help="Silence after which a peer is suspect, 0.2 to 600; all other times follow from it.",
+    ),
+]
+RecipeOption = Annotated[str, typer.Option(help="Built-in recipe (speech, digits) or a TOML file.")]
+StepsOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Mini-batches of each node, or rounds of a ring; default: as the recipe says."),
+]
+SecondsOption = Annotated[
+    float | None,
+    typer.Option(
+        min=1.0,
+        help="Train for so long instead, counted from the start of the run, in a ring from its first round. "
+        "Every node goes by its own clock, so that such a run, other than a ring's with --steps or epochs, "
+        "is never the same twice.",
+    ),
+]
+ModeOption = Annotated[
+    ModeWord | None,
+    typer.Option(
+        help="async: nobody waits; ring: in rounds, all in step (default: as the recipe says, else async)."
+    ),
+]
+PayloadOption = Annotated[
+    PayloadWord | None,
+    typer.Option(
+        help="What goes around the ring: coded updates, or whole gradients as float32 or float16 "
+        "(default: sparse)."
+    ),
+]
+OrderOption = Annotated[
+    OrderWord | None, typer.Option(help="The ring's order: by node id, or as measured (default: id).")
+]
+OverlapOption = Annotated[
+    bool,
+    typer.Option(
+        "--overlap/--no-overlap",
+        help="In a dense ring: add up layers that are whole while others are computed.",
+    ),
+]
+TraceOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write what the trainer, of `local` the first node's, does when here, for Perfetto "
+        "(ui.perfetto.dev)."
+    ),
+]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICE",
+        help="auto, cpu, cuda or cuda:N; auto is a CUDA device if there is one (default: as the recipe says, "
+        "else auto).",
+    ),
+]
+HttpOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS:PORT",
+        help="Show the node here, of `local` the first: page, /status.json, /metrics, /livez, /readyz "
+        "(default: nowhere).",
+    ),
+]
+RecordOption = Annotated[
+    Path | None,
+    typer.Option(help="Write every update applied to this new file, for `p2psgd recording`."),
+]
+RecordBytesOption = Annotated[
+    int | None,
+    typer.Option(help="Limit of that file in bytes; there it ends, the run goes on (default: 4 GiB)."),
+]
