@@ -20,8 +20,8 @@ import numpy as np
 from p2psgd.gpu.pass_state import PassGroup, PassState
 from p2psgd.wire import codec
 
-# Products and sums are rounded apart. CuPy appends -ftz=true whatever is said here: the kernels keep denormals
-# by PTX of their own.
+# Products and sums are rounded apart. CuPy appends -ftz=true whatever is said here: the kernels keep
+# denormals by PTX of their own.
 COMPILE_OPTIONS: Final = ("--std=c++17", "--fmad=false")
 
 _DELTA_KERNELS: Final = {

@@ -135,8 +135,8 @@ class TrainerPort:
         return None if self.mode.dense else self._parts[layout.RESIDUAL_PARTS - 1]
 
     def age_after(self, mini_batches: int) -> int:
-        """Mini-batches that the attached trainer's residual after so many was behind: as it came, until it has
-        published.
+        """How many mini-batches behind the attached trainer's residual after `mini_batches` was: as many as
+        when it came, until it has published.
         """
         return self.residual_age if mini_batches == self._mini_batches else 0
 

@@ -183,12 +183,13 @@ def test_memory_of_a_pass_that_was_interrupted_anywhere_is_kept_and_serves_the_n
     send(gpu, link, 2)
     residual = link._compute._residual
     state = residual._state
-    place: Any = {
+    places: dict[str, tuple[Any, str]] = {
         "table": (gpu.load("pass_state"), "_copy"),
         "launch": (gpu.load("pass_state").PassState, "launched"),
         "meanwhile": (link, "_receive_early"),
-    }[at]
-    whole = getattr(*place)
+    }
+    owner, name = places[at]
+    whole = getattr(owner, name)
 
     def interrupt(*arguments: Any, **named: Any) -> None:
         whole(*arguments, **named)
@@ -197,7 +198,7 @@ def test_memory_of_a_pass_that_was_interrupted_anywhere_is_kept_and_serves_the_n
     with monkeypatch.context() as patch:
         if at == "table":
             state._groups = ()
-        patch.setattr(*place, interrupt)
+        patch.setattr(owner, name, interrupt)
         with pytest.raises(KeyboardInterrupt):
             send(gpu, link)
     assert residual._state is state
