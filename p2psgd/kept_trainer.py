@@ -19,7 +19,8 @@ def pack_trainer(state: TrainerState, weights: int, sequence: int) -> KeptState:
     """A copy for a checkpoint; `sequence` own updates are contained in it."""
     residual = np.zeros(weights, np.float32) if state.residual is None else state.residual.copy()
     arrays = {} if state.script is None else {SCRIPT: np.concatenate(pack_state(state.script))}
-    return KeptState(sequence, residual, arrays, json.dumps({"mini_batches": state.mini_batches}))
+    text = json.dumps({"mini_batches": state.mini_batches, "residual_age": state.residual_age})
+    return KeptState(sequence, residual, arrays, text)
 
 
 def unpack_trainer(kept: KeptState | None) -> TrainerState | None:
@@ -27,11 +28,12 @@ def unpack_trainer(kept: KeptState | None) -> TrainerState | None:
     if kept is None:
         return None
     try:
-        mini_batches = json.loads(kept.text)["mini_batches"]
-        if type(mini_batches) is not int or mini_batches < 0:
+        counts = json.loads(kept.text)
+        mini_batches, age = counts["mini_batches"], counts.get("residual_age", 0)
+        if any(type(count) is not int or count < 0 for count in (mini_batches, age)):
             raise ValueError("its count of mini-batches is none")
         script = kept.arrays.get(SCRIPT)
         state = None if script is None else unpack_state(np.asarray(script))
     except (ValueError, LookupError, TypeError, TrainerError) as error:
         raise CheckpointError(f"the trainer's state in the checkpoint cannot be used: {error}") from None
-    return TrainerState(kept.residual, state, mini_batches)
+    return TrainerState(kept.residual, state, mini_batches, age)

@@ -60,12 +60,14 @@ class TrainerState:
     """What a node's trainer goes on from: the state after `mini_batches`, between two of them.
 
     `residual` is float32 (P,), read-only, and stays as it is until the next state is asked for (None: zeros);
-    `script` is what the script keeps of its own, its arrays read-only (None: nothing).
+    `script` is what the script keeps of its own, its arrays read-only (None: nothing). The residual is that
+    of `residual_age` mini-batches before, where a trainer that kept it elsewhere has crashed.
     """
 
     residual: NDArray[np.float32] | None
     script: ScriptState | None
     mini_batches: int
+    residual_age: int = 0
 
 
 class ControlHost(Protocol):

@@ -33,7 +33,8 @@ class TrainerPort:
     """Segments, deliver and take for the trainers of one run of `weights` weights.
 
     `inbox_bytes` and `outbox_bytes` are powers of two that hold at least one of the longest entries; None:
-    the usual size. The first trainer goes on after `mini_batches` with `residual`, float32 (P,), or zeros.
+    the usual size. The first trainer goes on after `mini_batches` with `residual`, float32 (P,), or zeros,
+    which is `residual_age` mini-batches behind.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class TrainerPort:
         outbox_bytes: int | None = None,
         residual: NDArray[np.float32] | None = None,
         mini_batches: int = 0,
+        residual_age: int = 0,
     ) -> None:
         self.weights = weights
         self.mode = mode
@@ -58,7 +60,7 @@ class TrainerPort:
         self._mini_batches = mini_batches
         self._stopping = False
         self._lent = False
-        self.residual_age = 0  # mini-batches that the residual is behind, as of the last trainer's end
+        self.residual_age = residual_age  # mini-batches that it is behind, as of the last trainer's end
         self._make_residual(residual)
 
     @property
@@ -132,6 +134,12 @@ class TrainerPort:
         """
         return None if self.mode.dense else self._parts[layout.RESIDUAL_PARTS - 1]
 
+    def age_after(self, mini_batches: int) -> int:
+        """How many mini-batches behind the attached trainer's residual after `mini_batches` was: as many as
+        when it came, until it has published.
+        """
+        return self.residual_age if mini_batches == self._mini_batches else 0
+
     def reload(self) -> int:
         """The attached trainer is about to get the replica as it is now: where it reads its inbox on."""
         assert self.attachment is not None
@@ -147,10 +155,11 @@ class TrainerPort:
     def detach(self, *, finished: bool) -> None:
         """The trainer is gone, and what it had published was taken: keep its count and drop its memory."""
         assert self.attachment is not None
-        self._mini_batches = self.attachment.progress()
+        progress = self.attachment.progress()
         copied = self.attachment.residual_copy()
-        at, self._half = copied or (self._mini_batches, half_after(self._mini_batches))
-        self.residual_age = max(0, self._mini_batches - at)
+        at, self._half = copied or (progress, half_after(progress))
+        self.residual_age = max(0, progress - at) + self.age_after(at)
+        self._mini_batches = progress
         if finished:
             self._stopping = False
         self.attachment.close()

@@ -112,6 +112,7 @@ class TrainerSeat:
                 outbox_bytes=self._outbox_bytes,
                 residual=self._restored.residual,
                 mini_batches=self._restored.mini_batches,
+                residual_age=self._restored.residual_age,
             )
             self._restored = TrainerState(None, None, 0)
             if self._stopping:
@@ -230,7 +231,12 @@ class TrainerSeat:
         self._state_wanted = False
         attachment.accept_state()
         self._host.trainer_state(
-            TrainerState(self.port.kept_residual, self.script.state, request.mini_batches)
+            TrainerState(
+                self.port.kept_residual,
+                self.script.state,
+                request.mini_batches,
+                self.port.age_after(request.mini_batches),
+            )
         )
         return True
 
@@ -286,7 +292,7 @@ class TrainerSeat:
         state = self._restored
         if self.port is not None:
             residual, mini_batches = self.port.lend_residual(), self.port.mini_batches
-            state = TrainerState(residual, self.script.state, mini_batches)
+            state = TrainerState(residual, self.script.state, mini_batches, self.port.residual_age)
         self._host.trainer_state(state)
 
     def _watch(self, pid: int) -> None:

@@ -27,6 +27,14 @@ STEPS: list[int | Mapping[str, int]] = [
 ]
 
 
+@pytest.fixture(autouse=True, params=["late", "eager"])
+def streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the link's own stream works: a wait for an event that is left out shows in one or the other."""
+    if request.param == "eager" and request.node.get_closest_marker("gpu"):
+        pytest.skip("a device has a schedule of its own")
+    monkeypatch.setenv("CUDA_ON_HOST_STREAMS", request.param)
+
+
 def check_equal(there: Any, here: Any) -> None:
     np.testing.assert_array_equal(there.weights.get(), here.weights)
     np.testing.assert_array_equal(there.residual.get(), here.residual)
@@ -107,6 +115,25 @@ def test_work_on_the_trainers_stream_sees_the_weights_before_or_after_a_receive_
         link.receive()
         change = link.weights - before
         np.testing.assert_array_equal(change.get(), np.full(WEIGHTS, QUANTUM, np.float32), f"turn {turn}")
+
+
+def test_work_ordered_before_a_receive_and_not_yet_done_sees_the_weights_of_before(
+    start_daemon: StartDaemon, gpu: Backend, attach_gpu: Attach
+) -> None:
+    daemon = start_daemon()
+    link = attach_gpu(initial(), control=daemon.path)
+    runtime, current = gpu.cupy.cuda.runtime, gpu.cupy.cuda.get_current_stream()
+    words = make_words(np.arange(WEIGHTS), np.zeros(WEIGHTS, bool))
+    for _ in range(4):
+        expected = link.weights.get()
+        daemon.peer_update(make_update(words, WEIGHTS))
+        seen = gpu.cupy.zeros(WEIGHTS, np.float32)
+        runtime.memcpyAsync(
+            seen.data.ptr, link.weights.data.ptr, seen.nbytes, runtime.memcpyDeviceToDevice, current.ptr
+        )
+        assert link.receive() == 1
+        np.testing.assert_array_equal(seen.get(), expected)
+        np.testing.assert_array_equal(link.weights.get(), expected + np.float32(QUANTUM))
 
 
 def test_what_came_from_peers_is_applied_while_a_send_waits_for_the_device_and_counted_by_receive(

@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from p2psgd.errors import TrainerError
+from p2psgd.kept_trainer import pack_trainer, unpack_trainer
 from p2psgd.trainer.attaching import attach
 from tests.gpu.backends import STAND_IN, Backend
 from tests.gpu.links import WEIGHTS, Attach, attach_gpu, die, initial, loop_factory, start_daemon
@@ -86,6 +87,40 @@ def test_without_a_copy_since_it_attached_it_is_what_it_began_with(
     assert not link.residual.get().any()
 
 
+def test_its_age_stays_until_a_trainer_publishes_and_goes_into_checkpoints(
+    start_daemon: StartDaemon, gpu: Backend, attach_gpu: Attach
+) -> None:
+    daemon = start_daemon(1)
+    link = attach_gpu(initial(), control=daemon.path)
+    send(gpu, link, 3)
+    die(link, daemon)
+    for _ in range(2):
+        with attach(control=daemon.path) as here:
+            assert (here.mini_batches, here.residual_age) == (3, 3)
+            daemon.call(daemon.server.request_state)
+            here.receive()
+    daemon.call(daemon.server.request_state)
+    assert [state.residual_age for state in daemon.host.states] == [3, 3, 3]
+    link = attach_gpu(control=daemon.path)
+    send(gpu, link)
+    die(link, daemon)
+    link = attach_gpu(control=daemon.path)
+    assert link.residual_age == 4
+
+    state = unpack_trainer(pack_trainer(daemon.host.states[-1], WEIGHTS, 3))
+    assert state is not None
+    other = start_daemon(2)
+    other.call(other.server.restore, state)
+    with attach(initial(), control=other.path) as here:
+        assert (here.mini_batches, here.residual_age) == (3, 3)
+        here.send(delta_of(1, WEIGHTS), 8)
+        other.call(other.server.request_state)
+        here.receive()
+    assert other.host.states[-1].residual_age == 0
+    with attach(control=other.path) as here:
+        assert here.residual_age == 0
+
+
 def test_the_daemon_gets_the_residual_of_the_moment_when_it_asks(
     start_daemon: StartDaemon, gpu: Backend, attach_gpu: Attach
 ) -> None:
@@ -148,12 +183,13 @@ def test_memory_of_a_pass_that_was_interrupted_anywhere_is_kept_and_serves_the_n
     send(gpu, link, 2)
     residual = link._compute._residual
     state = residual._state
-    place: Any = {
+    places: dict[str, tuple[Any, str]] = {
         "table": (gpu.load("pass_state"), "_copy"),
         "launch": (gpu.load("pass_state").PassState, "launched"),
         "meanwhile": (link, "_receive_early"),
-    }[at]
-    whole = getattr(*place)
+    }
+    owner, name = places[at]
+    whole = getattr(owner, name)
 
     def interrupt(*arguments: Any, **named: Any) -> None:
         whole(*arguments, **named)
@@ -162,7 +198,7 @@ def test_memory_of_a_pass_that_was_interrupted_anywhere_is_kept_and_serves_the_n
     with monkeypatch.context() as patch:
         if at == "table":
             state._groups = ()
-        patch.setattr(*place, interrupt)
+        patch.setattr(owner, name, interrupt)
         with pytest.raises(KeyboardInterrupt):
             send(gpu, link)
     assert residual._state is state

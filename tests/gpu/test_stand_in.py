@@ -74,6 +74,23 @@ def test_another_stream_works_as_late_as_it_may(host_gpu: Backend) -> None:
     assert array.get().tolist() == [7, 7]
 
 
+def test_it_works_at_once_if_that_is_asked_for_and_waits_for_events_all_the_same(
+    host_gpu: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_ON_HOST_STREAMS", "eager")
+    cupy = host_gpu.cupy
+    array = cupy.zeros(2, np.float32)
+    five, seven = (cupy.asarray(np.full(2, value, np.float32)) for value in (5, 7))
+    current, stream = cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
+    kind = cupy.cuda.runtime.memcpyDeviceToDevice
+    for waits, expected in ((False, 5), (True, 7)):
+        cupy.cuda.runtime.memcpyAsync(array.data.ptr, five.data.ptr, 8, kind, current.ptr)
+        if waits:
+            stream.wait_event(current.record())
+        cupy.cuda.runtime.memcpyAsync(array.data.ptr, seven.data.ptr, 8, kind, stream.ptr)
+        assert array.get().tolist() == [expected, expected]
+
+
 def test_an_event_that_is_waited_for_orders_two_streams(host_gpu: Backend) -> None:
     cupy = host_gpu.cupy
     array = cupy.zeros(2, np.float32)

@@ -195,8 +195,8 @@ def test_arithmetic_flushes_denormals_as_cupy_compiles_it_but_for_what_keeps_the
         exact = [np.float32(a) + np.float32(b), np.float32(a) * np.float32(b)]
         assert out.get()[2:].tolist() == exact
         tiny = np.finfo(np.float32).tiny
-        flushed = [0 if abs(one) < tiny else one for one in (np.float32(a), np.float32(b))]
-        plain = [flushed[0] + flushed[1], flushed[0] * flushed[1]]
+        flushed = [float(np.float32(0 if abs(one) < tiny else one)) for one in (a, b)]
+        plain = [np.float32(flushed[0] + flushed[1]), np.float32(flushed[0] * flushed[1])]
         assert out.get()[:2].tolist() == [0 if abs(one) < tiny else one for one in plain]
 
 

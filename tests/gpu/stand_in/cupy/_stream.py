@@ -1,7 +1,10 @@
-"""Streams and events. What a stream was given is done, in its order, when somebody waits for it."""
+"""Streams and events. What a stream was given is done, in its order, when somebody waits for it; or, with
+CUDA_ON_HOST_STREAMS=eager and on any stream but the default one, at once.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -31,6 +34,8 @@ class Stream:
     def order(self, work: Callable[[], None]) -> None:
         self._waiting.append(work)
         self._ordered += 1
+        if self.ptr and os.environ.get("CUDA_ON_HOST_STREAMS") == "eager":
+            self.flush()
 
     def flush(self, up_to: int | None = None) -> None:
         """Do what was ordered before, or up to a place."""
