@@ -9,7 +9,13 @@ from p2psgd.trainer.plan import UNENDING
 
 def test_all_of_it_comes_back_from_the_daemon() -> None:
     kept = KeptState(
-        mini_batches=7, elapsed_s=1.5, gentle_batches=UNENDING, taus=(0.25, 0.5), rate=0.1, loss=None, kept_at=2e9
+        mini_batches=7,
+        elapsed_s=1.5,
+        gentle_batches=UNENDING,
+        taus=(0.25, 0.5),
+        rate=0.1,
+        loss=None,
+        kept_at=2e9,
     )
     assert read_kept(unpack_state(np.concatenate(pack_state(kept.as_dict())))) == kept
 
