@@ -101,9 +101,8 @@ def train(
                 " give a smaller batch, or a smaller net"
             ) from None
         if seconds is not None and not (link.mini_batches or interruption.wanted or link.stopping):
-            raise UsageError(
-                f"the {seconds:g} s of --seconds were over before the first mini-batch: give more"
-            )
+            words = f"the {seconds:g} s of --seconds were over before the first mini-batch"
+            raise UsageError(f"{words}: give more")
         link.close(finished=not interruption.wanted)
 
 

@@ -61,7 +61,8 @@ def test_words_name_devices(host_gpu: Backend, monkeypatch: pytest.MonkeyPatch) 
 def test_where_cupy_is_not_installed_a_sentence_says_what_to_install(without_cupy: None) -> None:
     assert find_device("cpu") is None
     with pytest.raises(
-        UsageError, match=r"device cuda:0: .*CuPy is not installed: pip install 'p2psgd\[gpu\]', or .*; or give"
+        UsageError,
+        match=r"device cuda:0: .*CuPy is not installed: pip install 'p2psgd\[gpu\]', or .*; or give",
     ) as refusal:
         find_device("cuda:0")
     assert refusal.value.exit_code is ExitCode.CONFIGURATION

@@ -134,11 +134,11 @@ def test_the_largest_status_fits_into_one_datagram() -> None:
         peer(name, address="[" + "f" * 40 + "]:65535", error="e" * ERROR_MAX, lag=most, bytes_sent=most)
         for _ in range(ROWS_MAX)
     ]
+    stranger = {"node": name, "id": "f" * 16, "since_s": 1e6, "words": "w" * ERROR_MAX}
     whole = status(**describe_replication(state)) | {
         "frontier": rows,
         "peers": peers,
         "alarms": ["a" * 500] * 20,
-        "strangers": [{"node": name, "id": "f" * 16, "since_s": 1e6, "words": "w" * ERROR_MAX}]
-        * STRANGERS_MAX,
+        "strangers": [stranger] * STRANGERS_MAX,
     }
     assert len(msgpack.packb(whole)) < ANSWER_BYTES_MAX - 10_000

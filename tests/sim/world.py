@@ -230,8 +230,8 @@ def _draw_initial(scenario: Scenario) -> NDArray[np.int32]:
 @contextmanager
 def small_pieces() -> Iterator[None]:
     """Copies take several turns, snapshots several frames, and each update that is applied again a turn of
-    its own, though they are small; the CRC-32C of a piece of a ring is remembered though it is small; and so
-    are the buffers that every link has.
+    its own, though they are small; the CRC-32C of each piece of a dense ring is remembered. The buffers of
+    links are small too.
     """
     usual = sweeping.SLICE, snapshot_giving.CHUNK_BYTES, frames.BUFFER_BYTES
     bytes_per_turn, segment = adoption.BYTES_PER_TURN, chunk_frames.SEGMENT_NUMBERS

@@ -122,6 +122,29 @@ def test_of_a_large_chunk_exactly_the_rest_is_asked_for_and_it_is_not_moved() ->
         assert reader.next_frame() is None
 
 
+def test_a_chunk_that_has_room_where_it_begins_is_not_moved() -> None:
+    reader, chunk = opened(), pack_frame(FrameType.RING_CHUNK, bytes(100_000 - PREFIX.size))
+    assert len(feed(reader, pack_frame(FrameType.RING_CHUNK, bytes(2 * BUFFER_BYTES)), 10**7)) == 1
+    begun = place_of(reader.get_buffer())
+    update = pack_frame(FrameType.UPDATE, bytes(60_000 - PREFIX.size))  # read piece by piece
+    data = memoryview(5 * update + chunk)  # the chunk begins in the second half of the buffer
+    places = []
+    while data:
+        count = min(len(reader.get_buffer()), len(data))
+        write(reader, bytes(data[:count]))
+        data = data[count:]
+        while (found := reader.next_frame()) is not None:
+            places.append(place_of(found[1]))
+    assert places[-1] == begun + 300_000 + PREFIX.size
+
+
+def test_after_a_chunk_that_is_larger_than_the_buffer_no_more_is_read_ahead_than_usual() -> None:
+    reader = opened()
+    for size in (2 * BUFFER_BYTES, 3 * BUFFER_BYTES):
+        assert len(feed(reader, pack_frame(FrameType.RING_CHUNK, bytes(size)), 10**7)) == 1
+        assert len(reader.get_buffer()) == AHEAD_BYTES
+
+
 def test_an_update_between_large_chunks_is_not_read_as_one() -> None:
     reader, chunk = opened(), pack_frame(FrameType.RING_CHUNK, bytes(2 * BUFFER_BYTES))
     update = pack_frame(FrameType.UPDATE, b"u" * 5000)
