@@ -192,12 +192,18 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             reduction,
             "Reduction._add",
-            "check = codec.add_numbers(came, self._shares[start:end], sums)",
-            "check = codec.add_numbers(came, self._shares[start:end] * 2, sums)",
+            "self._shares[start:end], sums)",
+            "2 * self._shares[start:end], sums)",
+        ),
+        Edit(
+            reduction,
+            "Reduction.take",
+            "self._shares[start:end], self._sums",
+            "2 * self._shares[start:end], self._sums",
         ),
     ),
     "owner-keeps-what-float16-cannot-hold": (
-        Edit(reduction, "Reduction._add", "if self._half:", "if False:"),
+        Edit(reduction, "Reduction._has_added", "if self._half:", "if False:"),
     ),
     "mismatch-not-refused": (Edit(dense_rounds, D + "_fits", "if own == other:", "if True:"),),
     "half-a-share-of-a-trainer-that-left": (
