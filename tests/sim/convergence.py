@@ -94,7 +94,6 @@ class Convergence:
         liveness = Liveness(world, self._core, work)
         took = self._wait(liveness.behind, beyond_s=liveness.limit_s)
         world.training = False
-        liveness.check_end()
         return took
 
     def is_lost(self, place: int) -> bool:

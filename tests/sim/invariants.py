@@ -55,7 +55,7 @@ class Inspector:
         if scenario.ring is not None:
             dense = DenseLedger(initial, scenario.ring) if scenario.ring.mode.dense else None
             self.ledger = dense or self.ledger
-            self.rules = RingRules(world, self.agreement, dense)
+            self.rules = RingRules(world, self.agreement, self.ledger)
         self.judge = Judge(world)
         self.events = 0
         self._world = world

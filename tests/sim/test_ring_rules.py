@@ -12,6 +12,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.view import View
 from tests.sim.agreement import Agreement
 from tests.sim.outcome import Violation
+from tests.sim.ring.liveness import ROUNDS, Liveness
 from tests.sim.ring.openings import Openings
 from tests.sim.ring.rules import RingRules, _Course
 from tests.sim.ring.standing import AttemptId, Standing
@@ -77,3 +78,46 @@ def test_a_share_that_is_in_the_replica_does_not_matter_to_a_later_round_of_that
     basis = Basis()
     basis.openings.forget(HEAD)
     basis.complete(digest=8)
+
+
+class Giver:
+    """A node that was out of the ring with round 20 done, 3 of its 5 updates in its replica."""
+
+    def __init__(self) -> None:
+        self.standing, self.applied = SimpleNamespace(done=20), 3
+        replica = SimpleNamespace(
+            frontier=SimpleNamespace(sequence=lambda _: self.applied),
+            lattice=SimpleNamespace(digest=0),
+            waiting_for=str,
+        )
+        trainer = SimpleNamespace(recover=lambda: None, wanted=True)
+        self.daemon: Any = SimpleNamespace(
+            me=JOINER, replica=replica, standing=lambda: self.standing, ring_trainer=trainer
+        )
+        self.ledger: Any = SimpleNamespace(entries={JOINER: [object()] * 5})
+
+
+def test_a_round_that_a_node_completes_has_all_that_it_has_given() -> None:
+    giver, world = Giver(), SimpleNamespace(living=list, see=lambda what, times=1: None)
+    rules = RingRules(cast(Any, world), cast(Any, None), giver.ledger)
+    of = AttemptId(1, 1)
+    rules._courses[of] = _Course((HEAD, JOINER), 31)
+    giver.applied = 5
+    rules._complete(giver.daemon, of, 31)
+    giver.applied = 4
+    with pytest.raises(Violation, match="has given 5 updates to rounds, and completes round 32 with 4"):
+        rules._complete(giver.daemon, of, 32)
+
+
+def test_who_joins_an_attempt_is_waited_for_until_what_it_had_given_is_in_a_round() -> None:
+    giver, other = Giver(), Giver()
+    other.daemon.me, other.standing.done = HEAD, 20 + ROUNDS
+    inspector = SimpleNamespace(ledger=giver.ledger)
+    world: Any = SimpleNamespace(scenario=SimpleNamespace(faults=()), inspector=inspector)
+    liveness = Liveness(world, lambda: [other.daemon, giver.daemon], cast(Any, None))
+    liveness._from = 20
+    assert "has completed round 20 of 20 + 10" in str(liveness.behind())
+    giver.standing.done = 20 + ROUNDS  # by RING_BEGIN: the rounds that were completed without it
+    assert "has 3 of the 5 updates that it had given" in str(liveness.behind())
+    giver.applied = 5
+    assert liveness.behind() is None

@@ -13,7 +13,7 @@ from p2psgd.core.effects import Effect, OpenRound, RefuseShare
 from p2psgd.core.events import BucketShared, Event, RoundShared, TimePassed, TrainerChanged
 from p2psgd.core.frontier import Origin
 from tests.sim.agreement import Agreement
-from tests.sim.ledger import label
+from tests.sim.ledger import Ledger, label
 from tests.sim.outcome import Violation
 from tests.sim.ring.dense_ledger import DenseBook, DenseLedger, Sums
 from tests.sim.ring.held import check_held
@@ -51,11 +51,12 @@ class _Course:
 class RingRules:
     """Of one run."""
 
-    def __init__(self, world: World, agreement: Agreement, dense: DenseLedger | None) -> None:
+    def __init__(self, world: World, agreement: Agreement, ledger: Ledger | DenseLedger) -> None:
         self.sightings = RingSightings(world)
         self._world = world
         self._agreement = agreement
-        self._dense = dense
+        self._ledger = ledger
+        self._dense = ledger if isinstance(ledger, DenseLedger) else None
         self._courses: dict[AttemptId, _Course] = {}
         self._before: dict[Origin, Standing] = {}
         self._last_sums: dict[Origin, tuple[int, Sums]] = {}  # by life: its last round, what that came to
@@ -176,10 +177,20 @@ class RingRules:
             if done not in course.sums:
                 course.sums[done] = self._dense.sum_up(course.order)
             self._take_sums(daemon, done, course.sums[done])
+        else:
+            self._check_given(daemon, done)
         if first:
             self.sightings.completed(daemon, of, course.order, done)
             self._check_begun_with(of, course, done)
         self._check_digest(daemon, of, course, done)
+
+    def _check_given(self, daemon: Daemon, done: int) -> None:
+        """R5: what its trainer gave goes into the first round that the node is in, whichever that was for."""
+        given = len(self._ledger.entries.get(daemon.me, ()))
+        has = daemon.replica.frontier.sequence(daemon.me)
+        if has < given:
+            words = f"{label(daemon.me)} has given {given} updates to rounds, and completes round {done}"
+            raise Violation("R5", f"{words} with {has} of them")
 
     def _check_begun_with(self, of: AttemptId, course: _Course, done: int) -> None:
         digest = course.digests.get(done - 1)
