@@ -30,7 +30,7 @@ def begin(first: int, *, other_done: int, other_view: int) -> None:
     """The head begins, in view 1, an attempt with that round."""
     head, other = daemon(HEAD, view=1, done=first - 1), daemon(OTHER, view=other_view, done=other_done)
     world = SimpleNamespace(living=lambda: [head, other], see=lambda what, times=1: None)
-    rules = RingRules(cast(Any, world), cast(Any, None), None)
+    rules = RingRules(cast(Any, world), cast(Any, None), cast(Any, None))
     rules._check_members(head, _Course((HEAD, OTHER), first))
 
 
