@@ -46,7 +46,7 @@ def attach(
 
     TrainerError as from `p2psgd.attach`, and if there is no such device.
     """
-    from p2psgd.trainer.attaching import attach as attach_anywhere  # noqa: PLC0415
+    from p2psgd.trainer.attaching import attach as attach_anywhere
 
     try:
         backend = find_backend(device, residual_copy_s=residual_copy_s)
@@ -64,7 +64,7 @@ def find_backend(device: str, *, residual_copy_s: float | None = None) -> Backen
     Where "auto" comes out as the CPU and a GPU seems to be there, standard error says why. UsageError if
     there is no such device.
     """
-    from p2psgd.trainer.backend import HOST  # noqa: PLC0415
+    from p2psgd.trainer.backend import HOST
 
     copy_s = _copy_s(residual_copy_s)
     index = find_device(device)
@@ -73,9 +73,9 @@ def find_backend(device: str, *, residual_copy_s: float | None = None) -> Backen
         if reason:
             _say(reason)
         return HOST
-    import cupy  # noqa: PLC0415
+    import cupy
 
-    from p2psgd.gpu.backend import DeviceBackend  # noqa: PLC0415
+    from p2psgd.gpu.backend import DeviceBackend
 
     try:
         there = cupy.cuda.Device(index)

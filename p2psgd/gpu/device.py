@@ -79,7 +79,7 @@ def _trouble() -> str | None:
 
 
 def _count() -> int:
-    import cupy  # noqa: PLC0415
+    import cupy
 
     return int(cupy.cuda.runtime.getDeviceCount())
 

@@ -13,6 +13,7 @@ from p2psgd.durable.restore import FOLDER
 from p2psgd.durable.store import CheckpointStore, Entry
 from p2psgd.errors import CheckpointError, UsageError
 from p2psgd.ops import numerals
+from p2psgd.ops.applied import count_applied, is_ring, unit_of
 from p2psgd.ops.figures import printable
 
 
@@ -54,7 +55,8 @@ def read_whole(store: CheckpointStore, number: int | None) -> Checkpoint:
 
 def render_list(entries: Sequence[Entry]) -> str:
     """A line for each, newest last."""
-    rows = [("number", "written", "updates", "size", "")]
+    units = {unit_of(entry.meta.rows) for entry in entries if entry.meta}
+    rows = [("number", "written", "rounds" if units == {"round"} else "updates", "size", "")]
     for entry in entries:
         meta = entry.meta
         rows.append(
@@ -138,6 +140,7 @@ def render_entry(entry: Entry) -> str:
             f"{numerals.counted(row.mini_batch, 'mini-batch', 'mini-batches')}, "
             f"digest {row.digest:016x}"
             for row in meta.rows
+            if not is_ring(row)  # nobody's own
         ),
         f"updates kept for peers: {numerals.size(meta.tail_bytes)}",
         _trainer_line(meta),
@@ -156,13 +159,13 @@ def _trainer_line(meta: CheckpointMeta) -> str:
     return f"trainer: residual after own update {trainer.sequence:,}; keeps {arrays or 'nothing'}{words}"
 
 
-def _updates(meta: CheckpointMeta) -> int:
-    """Of all origins; in a dense ring, which has no updates, rounds."""
-    return sum(row.mini_batch if meta.spec.dense else row.sequence for row in meta.rows)
-
-
 def _applied(meta: CheckpointMeta) -> str:
-    return numerals.counted(_updates(meta), "round" if meta.spec.dense else "update")
+    return numerals.counted(_updates(meta), unit_of(meta.rows))
+
+
+def _updates(meta: CheckpointMeta) -> int:
+    """Of all origins; in a dense ring, which has none, rounds."""
+    return sum(map(count_applied, meta.rows))
 
 
 def _time(meta: CheckpointMeta) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from p2psgd.core.frontier import Origin
 from p2psgd.ipc.control_client import ControlClient
 from p2psgd.ops import numerals
+from p2psgd.ops.applied import count_applied, unit_of
 from p2psgd.ops.figures import Status, number, printable, section, whole
 from p2psgd.wire.messages import FrontierRow
 
@@ -85,7 +86,8 @@ def describe_digest(
         "founders": founders,
         "ready": ready,
         "waits": waits,
-        "updates": sum(row.sequence for row in rows),
+        "updates": sum(map(count_applied, rows)),  # or so many rounds, if that is the `unit`
+        "unit": unit_of(rows),
         "scrub": asdict(scrub),
         "peers": compared[:PEERS_MAX],
         "peers_total": len(compared),
@@ -125,14 +127,22 @@ def _compare(rows: Sequence[FrontierRow], peer: PeerReplica) -> dict[str, Any]:
         "ahead": ahead,  # and the other way round, by its last word
         "verdict": verdict,
         "differs_at": [
-            {"id": f"{row.node:016x}", "incarnation": row.incarnation, "sequence": row.sequence}
+            {
+                "id": f"{row.node:016x}",
+                "incarnation": row.incarnation,
+                "sequence": row.sequence,
+                "count": count_applied(row),
+            }
             for row in differing[:1]
         ],
     }
 
 
 def _excess(row: FrontierRow, other: FrontierRow | None) -> int:
-    return max(0, row.sequence - (0 if other is None else other.sequence))
+    """By how much a row is ahead: at least by 1 if it is at all, as the same round may be of a later view."""
+    if other is None:
+        return count_applied(row)
+    return max(row.sequence > other.sequence, count_applied(row) - count_applied(other))
 
 
 def scrub_and_report(client: ControlClient, *, patiences: float = SCRUB_PATIENCES) -> dict[str, Any]:
@@ -182,11 +192,12 @@ def _who(report: Status, verdict: str, total: int) -> str:
 def render_digest(report: Status) -> str:
     """The answer as lines of text."""
     ready = "ready" if report.get("ready") else f"not ready: {printable(report.get('waits') or '?')}"
+    unit = printable(report.get("unit") or "update")
     lines = [
         f"{printable(report.get('node', '?'))}: digest {printable(report.get('digest', '?'))} after "
-        f"{numerals.counted(whole(report, 'updates'), 'update')}, view {whole(report, 'view')}, {ready}",
+        f"{numerals.counted(whole(report, 'updates'), unit)}, view {whole(report, 'view')}, {ready}",
         f"scrub     {_scrub(section(report, 'scrub'))}",
-        *(f"peer      {_peer(peer)}" for peer in report.get("peers") or ()),
+        *(f"peer      {_peer(peer, unit)}" for peer in report.get("peers") or ()),
     ]
     unlisted = whole(report, "peers_total") - len(report.get("peers") or ())
     lines += [f"peers     {unlisted} more are not listed"] if unlisted > 0 else []
@@ -205,7 +216,7 @@ def _scrub(scrub: Status) -> str:
     return f"{words} ({numerals.duration(number(scrub, 'age_s'))} ago)"
 
 
-def _peer(peer: Status) -> str:
+def _peer(peer: Status, unit: str) -> str:
     facts = [
         "linked" if peer.get("linked") else "not linked, by its last word",
         "ready" if peer.get("ready") else "not ready",
@@ -214,12 +225,12 @@ def _peer(peer: Status) -> str:
     if peer.get("verdict") == UNKNOWN and not peer.get("linked"):
         return f"{printable(peer.get('node', '?'))}: not compared, since it is not linked: ask it there"
     lacks, ahead = whole(peer, "lacks"), whole(peer, "ahead")
-    facts += [f"lacks {numerals.counted(lacks, 'update')} of ours"] if lacks else []
-    facts += [f"has {numerals.counted(ahead, 'update')} that we lack"] if ahead else []
-    return f"{printable(peer.get('node', '?'))}: {_verdict(peer)} ({', '.join(facts)})"
+    facts += [f"lacks {numerals.counted(lacks, unit)} of ours"] if lacks else []
+    facts += [f"has {numerals.counted(ahead, unit)} that we lack"] if ahead else []
+    return f"{printable(peer.get('node', '?'))}: {_verdict(peer, unit)} ({', '.join(facts)})"
 
 
-def _verdict(peer: Status) -> str:
+def _verdict(peer: Status, unit: str) -> str:
     match peer.get("verdict"):
         case "identical":
             return "identical"
@@ -227,6 +238,8 @@ def _verdict(peer: Status) -> str:
             return "equal where both have applied the same"
         case "differs":
             at: Status = next(iter(peer.get("differs_at") or ()), {})
+            if unit != "update":
+                return f"DIFFERS at {unit} {whole(at, 'count')}"
             return (
                 f"DIFFERS at update {whole(at, 'sequence')} of {printable(at.get('id', '?'))}"
                 f"/{whole(at, 'incarnation')}"

@@ -151,3 +151,38 @@ def test_what_an_earlier_scrub_found_does_not_count() -> None:
     told = scrub_and_report(SlowScrub(10**9), patiences=0.0)  # type: ignore[arg-type] # the one call it makes
     assert find_fault(told) == "no scrub of the memory has finished"
     assert "none has finished since it was asked for" in render_digest(told)
+
+
+def ring_row(view: int, number: int, digest: int = 7) -> FrontierRow:
+    return FrontierRow(0, 0, view << 32 | number, digest, mini_batch=number)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "verdict", "words"),
+    [
+        (ring_row(2, 1402), "identical", "node-2: identical (linked"),
+        (ring_row(2, 1400), "agrees", "lacks 2 rounds of ours"),
+        (ring_row(3, 1403), "agrees", "has 1 round that we lack"),
+        (ring_row(1, 1402), "agrees", "lacks 1 round of ours"),  # of an earlier view
+        (ring_row(2, 1402, digest=8), "differs", "DIFFERS at round 1402 ("),
+    ],
+)
+def test_of_a_dense_ring_rounds_are_counted(theirs: FrontierRow, verdict: str, words: str) -> None:
+    answer = describe_digest(
+        node=1,
+        name="node-1",
+        digest=0xABC,
+        patience_s=5.0,
+        view=2,
+        founders=2,
+        ready=True,
+        waits="",
+        rows=[ring_row(2, 1402)],
+        scrub=CLEAN,
+        peers=[peer([theirs])],
+    )
+    assert answer["peers"][0]["verdict"] == verdict
+    text = render_digest(answer)
+    assert "after 1,402 rounds, view 2" in text
+    assert words in text
+    assert "update" not in text
