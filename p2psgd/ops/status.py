@@ -158,9 +158,9 @@ def _describe_peers(replica: Replica | None, mesh: Mesh, vitals: Vitals) -> list
         if dialler.node not in mesh.news and not dialler.ourselves:
             rows.append(
                 {
-                    "node": str(dialler.address),
+                    "node": dialler.called,
                     "id": None,
-                    "address": str(dialler.address),
+                    "address": dialler.called,
                     "state": "dialling",
                     "lag": None,
                     "since_s": round(vitals.now - dialler.since, 1),

@@ -217,7 +217,9 @@ def cases() -> list[Case]:
 
 
 def body_of(fields: Fields) -> bytes:
-    plain = {key: value.packed() if isinstance(value, Rows | Places) else value for key, value in fields.items()}
+    plain = {
+        key: value.packed() if isinstance(value, Rows | Places) else value for key, value in fields.items()
+    }
     packed: bytes = msgpack.packb(plain)
     return packed
 
