@@ -66,8 +66,8 @@ def node(
     peers: Annotated[
         Path | None,
         typer.Option(
-            help="File with one host[:port] a line; may name this node too. One that can be reached is enough. "
-            "Read again on SIGHUP."
+            help="File with one host[:port] a line; may name this node too. One that can be reached is "
+            "enough. Read again on SIGHUP."
         ),
     ] = None,
     zeroconf: Annotated[

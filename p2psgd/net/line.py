@@ -38,6 +38,7 @@ class Line:
         """`count`: of hosts other than this node that it stands for, if known; see `is_own` for `own`."""
         self.address = address
         self.called = str(address)
+        self.host: Host = ()
         self.words = ""
         self.since = now()
         self.node: int | None = None
