@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,35 @@ def test_two_nodes_that_cannot_reach_each_other_say_who_brings_them_each_others_
         ).stdout
         assert "not reached directly (no answer within 10 s" in words
         assert "its updates come through host-0" in words
+
+
+@pytest.mark.root
+@pytest.mark.timeout(300)
+def test_fault_30_what_a_stranger_announces_is_named_skipped_or_refused(tmp_path: Path) -> None:
+    with Lan(3, rate="100mbit") as lan, all_stopped([]) as daemons:
+        daemons.append(start(tmp_path, lan, 0, 2, "--zeroconf"))
+        run = until(daemons[0].run, "the run is known")
+        stranger = [sys.executable, "-m", "tests.net.announcer", lan.addresses[2], run["fingerprint"]]
+        with subprocess.Popen([*lan.within(2), *stranger], stdout=subprocess.PIPE) as announcing:
+            try:
+                assert announcing.stdout is not None
+                assert announcing.stdout.readline() == b"done\n"
+
+                def dropped() -> dict[str, int]:
+                    counted: dict[str, int] = (daemons[0].status() or {}).get("dropped", {})
+                    return counted
+
+                until(lambda: "announcement of another run" in dropped(), "another run is counted")
+                until(lambda: "announcement that is no node's" in dropped(), "nonsense is counted")
+                daemons.append(start(tmp_path, lan, 1, 2, "--zeroconf"))
+                all_linked(daemons)
+                assert len(all_finished_alike(daemons)) == 2
+            finally:
+                announcing.kill()
+        said = [line for line in daemons[0].words().splitlines() if "announces another run" in line]
+        assert 1 <= len(said) <= 16
+        assert "abababababababab" in daemons[0].words()
+        rows = {row["id"]: row for row in (daemons[0].status() or {})["peers"]}
+        assert "00000000000000aa" not in rows
+        assert rows["00000000000000bb"]["state"] == "dialling"
+        assert [daemon.stop() for daemon in daemons] == [0, 0]
