@@ -135,7 +135,7 @@ class LocalNetwork:
         if not plain_ip(self._listen.host).is_unspecified:
             return [self._listen.host]
         found = [
-            plain_ip(each.ip if each.is_IPv4 else each.ip[0])
+            plain_ip(each.ip if isinstance(each.ip, str) else each.ip[0])
             for adapter in ifaddr.get_adapters()
             for each in adapter.ips
             if each.is_IPv4 or ":" in self._listen.host
