@@ -51,7 +51,7 @@ class MemberRow(NamedTuple):
 
 
 class ConfirmedRow(NamedTuple):
-    """A life that the sender hears itself. `view`: the latest view that it has told, if it is a member and the
+    """A life that the sender hears itself. `view`: the latest that it has told, if it is a member and the
     sender's frontier is at or above all its floors; else 0, and `least` does not hold for it.
     """
 
