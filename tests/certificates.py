@@ -44,10 +44,15 @@ class Certificates:
         return self.credentials(name, node=node).client_context
 
 
-def careless(directory: Path | None) -> ssl.SSLContext:
-    """A client that accepts every server and shows whatever certificate is there; None: none."""
+def careless(directory: Path | None, *, ca: Path | None = None) -> ssl.SSLContext:
+    """A client that shows whatever certificate is there, None: none, and accepts every server, or those of a
+    CA.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE if ca is None else ssl.CERT_REQUIRED
+    if ca is not None:
+        context.load_verify_locations(ca)
     if directory is not None:
         context.load_cert_chain(directory / "node.pem", directory / "node.key")
     return context
