@@ -67,7 +67,31 @@ def common(version: Annotated[bool, typer.Option("--version", help="Print the ve
 
 @app.command()
 def node(
-    peers: Annotated[Path, typer.Option(help="File with one host[:port] a line; may name this node too.")],
+    peers: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with one host[:port] a line; may name this node too. One that can be reached is "
+            "enough. Read again on SIGHUP."
+        ),
+    ] = None,
+    zeroconf: Annotated[
+        bool, typer.Option("--zeroconf", help="Find nodes of this run on the local network as well (mDNS).")
+    ] = False,
+    founders: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1024,
+            help="How many nodes begin the run; the same on all of them (default: as many as --peers names).",
+        ),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS[:PORT]",
+            help="Where others can dial this node, if not at the address that they see, as behind NAT.",
+        ),
+    ] = None,
     listen: Annotated[str, typer.Option(help="Address and port to accept peers on.")] = "0.0.0.0:7315",
     state: StateOption = None,
     trainer: Annotated[
@@ -118,6 +142,8 @@ def node(
         address = parse_address(listen, port_default=None)
     except ValueError as error:
         raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
+    if peers is None and not zeroconf:
+        raise UsageError("how does this node find others? give --peers FILE, --zeroconf, or both")
     _check_patience(patience)
     if http_exposed and http is None:
         raise UsageError("--http-exposed is for the address of --http: give both or neither")
@@ -129,6 +155,9 @@ def node(
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     options = NodeOptions(
         peers=peers,
+        zeroconf=zeroconf,
+        founders=founders,
+        advertise=_parse_advertised(advertise, address.port),
         listen=address,
         state=state or default_state_directory(),
         control=control,
@@ -146,6 +175,22 @@ def node(
         record_bytes_max=limit,
     )
     raise typer.Exit(run_node(options))
+
+
+def _parse_advertised(text: str | None, port: int) -> Address | None:
+    from p2psgd.discovery.hosts import PORT_DEFAULT, parse_address
+    from p2psgd.discovery.naming import is_numeric
+
+    if text is None:
+        return None
+    try:
+        address = parse_address(text, port_default=port or PORT_DEFAULT)
+    except ValueError as error:
+        raise UsageError(f"--advertise: {error}", ExitCode.CONFIGURATION) from None
+    if not is_numeric(address) or address.host in ("0.0.0.0", "::"):
+        words = f"--advertise: {address.host} is not the IP address of one machine"
+        raise UsageError(words, ExitCode.CONFIGURATION)
+    return address
 
 
 @app.command()

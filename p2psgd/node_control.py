@@ -130,7 +130,8 @@ class NodeControl:
 
     def share(self) -> tuple[int, int] | None:
         hosts = self._node.hosts
-        return hosts.share if hosts.peers else (0, 1)
+        alone = not hosts.peers and self._node.options.founders_of(0) == 1
+        return (0, 1) if alone else hosts.share if hosts.peers else None
 
     def own_updates(self, updates: list[OwnUpdate]) -> None:
         run = self._known_run()

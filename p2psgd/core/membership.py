@@ -186,8 +186,9 @@ class Membership:
         if self.me.node in view.forbidden:
             return f"this node was removed for good by view {view.number} and is not admitted again"
         if view.number == 0 and wish is None:
-            here, needed = len(self._here), self.founders // 2 + 1
-            return f"the run is not founded: {here} of {self.founders} nodes are here, it takes {needed}"
+            founders = self._founders()
+            here, needed = len(self._here), founders // 2 + 1
+            return f"the run is not founded: {here} of {founders} nodes are here, it takes {needed}"
         if wish is None:
             if self.me in view or self.stopping:
                 return "" if self._held_up is None else self._explain_held_up(*self._held_up)
@@ -283,6 +284,12 @@ class Membership:
             return None
         return self.view.replace(dict(sorted(nodes.items())[:MEMBERS_MAX]), set(), set())
 
+    def _founders(self) -> int:
+        """How many nodes found the run, as far as this one can tell: more may be here than it was told of,
+        and two majorities of those have a node in common.
+        """
+        return max(self.founders, len(self._here))
+
     def _following(self, now: float) -> dict[int, int]:
         """The lives that were heard within a patience, hear this node and know this view, and this one. Who
         is dead, paused or deaf and still linked must not be counted on to decide.
@@ -307,7 +314,7 @@ class Membership:
 
     def _is_quorum(self, nodes: Set[int]) -> bool:
         if self.view.number == 0:
-            return len(nodes) >= self.founders // 2 + 1
+            return len(nodes) >= self._founders() // 2 + 1
         return self.view.quorum(nodes, self._two_nodes)
 
     # news of views

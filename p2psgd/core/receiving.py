@@ -67,6 +67,7 @@ class Receiver:
         frame = pack_frame(FrameType.UPDATE, bytes(body))
         apply_update(parts, origin, header, words, frame)
         self._lacked_bytes = 0
+        parts.carriers[origin.node] = peer.origin
         if origin == peer.origin:
             peer.brought = now
         if origin == parts.me:  # the round that it was given to was completed elsewhere
