@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from p2psgd.configuration.command import take_file, take_preset
+from p2psgd.configuration.presets import Preset
+
 
 class ModeWord(enum.StrEnum):
     """--mode"""
@@ -31,6 +34,18 @@ class OrderWord(enum.StrEnum):
     MEASURED = "measured"
 
 
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", is_eager=True, callback=take_file, help="TOML file with options."),
+]
+PresetOption = Annotated[
+    Preset | None,
+    typer.Option(
+        is_eager=True,
+        callback=take_preset,
+        help="What to start from: local (one machine), lan (as the defaults), wan (over the Internet).",
+    ),
+]
 PatienceOption = Annotated[
     float,
     typer.Option(
