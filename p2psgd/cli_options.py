@@ -62,9 +62,8 @@ SecondsOption = Annotated[
     float | None,
     typer.Option(
         min=1.0,
-        help="Train for so long instead, counted from the start of the run, in a ring from its first round. "
-        "Every node goes by its own clock, so that such a run, other than a ring's with --steps or epochs, "
-        "is never the same twice.",
+        help="Train for this many seconds instead, counted from the start of the run, or of a ring's first "
+        "round. Each node stops by its own clock, so no two such runs are the same.",
     ),
 ]
 ModeOption = Annotated[
