@@ -1,8 +1,7 @@
 """The mesh: a listener, a dialler for each address, and at most one link to each peer.
 
 Turns connections into links (greeting, duplicates, deadlines, caps) and says so to its host; what travels
-on a link is the host's business. Every refusal is counted by its reason. A dead link is dialled again for
-as long as the node lives.
+on a link is the host's business. Every refusal is counted by its reason. A dead link is dialled again.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Final, Protocol
 from p2psgd.core.frontier import Origin
 from p2psgd.discovery.hosts import Address
 from p2psgd.errors import PeerError
+from p2psgd.net.complaints import Complaints
 from p2psgd.net.connection import Connection
 from p2psgd.net.dialler import Dialler, describe_failure
 from p2psgd.net.dialling import Dialling
@@ -99,6 +99,7 @@ class Mesh:
     dialling: Dialling = field(init=False)
     dropped: collections.Counter[str] = field(default_factory=collections.Counter)
     strangers: Strangers = field(init=False)
+    _complaints: Complaints = field(default_factory=Complaints)
     _greetings: dict[Connection, _Greeting] = field(default_factory=dict)
     _by_connection: dict[Connection, Link] = field(default_factory=dict)
     _server: asyncio.Server | None = None
@@ -233,7 +234,7 @@ class Mesh:
 
     def peer_failed(self, connection: Connection, error: PeerError) -> None:
         self._count(error.reason)
-        log.warning("dropped %s: %s: %s", self._describe(connection), error.reason, ascii(str(error))[1:-1])
+        self._complaints.dropped(self._describe(connection), error, self.now())
         greeting = self._greetings.get(connection)
         if greeting is not None and greeting.dialler is not None:
             greeting.dialler.words = str(error)
