@@ -78,7 +78,7 @@ class Node:
             words, code = await self._stop
             self._supervision.stopping(words)
             if code is ExitCode.OK:
-                await self._drain()
+                await self._drain(words)
                 words, code = self._late_failure or (words, code)
         except UsageError as error:
             words, code = str(error), error.exit_code
@@ -193,7 +193,7 @@ class Node:
         if error is not None and ("task" in context or not isinstance(error, OSError)):
             self.fail(f"internal error, please report it with the log: {error!r}", ExitCode.INTERNAL)
 
-    async def _drain(self) -> None:
+    async def _drain(self, why: str) -> None:
         """Stop the trainer, send what it made, wait until every linked peer has acknowledged it."""
         words = "stopping: waiting until peers have acknowledged this node's updates, for %.0f s at most"
         log.info(words, DRAIN_TIMEOUT_S)
@@ -206,7 +206,7 @@ class Node:
         run.trainer_changed(active=False)
         await end_round(run.replica)
         lost = await deliver_rest(run.replica, run.mesh, run.stopped_nodes)
-        run.handle(NodeStopping())
+        run.handle(NodeStopping(why))
         without = await run.keeper.finish(DRAIN_TIMEOUT_S)
         troubles = []
         if lost and self.hosts.peers:
