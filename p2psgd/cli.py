@@ -5,9 +5,7 @@ code.
 from __future__ import annotations
 
 import json
-import logging
 import sys
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
@@ -20,6 +18,7 @@ from p2psgd.cli_checkpoint import app as checkpoint
 from p2psgd.cli_options import (
     DeviceOption,
     HttpOption,
+    LogFormatOption,
     ModeOption,
     OrderOption,
     OverlapOption,
@@ -33,7 +32,7 @@ from p2psgd.cli_options import (
     TraceOption,
 )
 from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, RecordingError, TrainerError, UsageError
-from p2psgd.ops.figures import printable
+from p2psgd.ops.logs import LogFormat, begin_log, say_bug, say_last
 from p2psgd.ops.printing import print_text
 
 if TYPE_CHECKING:
@@ -101,8 +100,10 @@ def node(
     ] = 1024,
     record: RecordOption = None,
     record_bytes: RecordBytesOption = None,
+    log_format: LogFormatOption = LogFormat.AUTO,
 ) -> None:
     """Run one node's daemon until SIGTERM or Ctrl+C."""
+    begin_log(log_format)
     from p2psgd.discovery.hosts import parse_address
     from p2psgd.ipc.paths import default_state_directory
     from p2psgd.node import run_node
@@ -118,7 +119,6 @@ def node(
     limit = _record_limit(record, record_bytes)
     if name is not None and not 1 <= len(name) <= 64:
         raise UsageError(f"--name {name!r:.80} must have 1 to 64 characters")
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     options = NodeOptions(
         peers=peers,
         listen=address,
@@ -337,12 +337,12 @@ def main() -> NoReturn:
     except P2psgdError as error:
         code = _complain(str(error), ExitCode.FAILED)
     except Exception:  # a bug of ours: not to be mixed up with FAILED, which Python's own exit code would be
-        traceback.print_exc()
+        say_bug()
         code = ExitCode.INTERNAL
     sys.exit(code)
 
 
 def _complain(words: str, code: ExitCode) -> ExitCode:
     sys.stdout.flush()
-    sys.stderr.write(f"p2psgd: {printable(words)}\n")  # parts of it may have been written by peers
+    say_last(words)
     return code

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from p2psgd.ops.logs import LogFormat
+
 
 class ModeWord(enum.StrEnum):
     """--mode"""
@@ -88,6 +90,13 @@ DeviceOption = Annotated[
         metavar="DEVICE",
         help="auto, cpu, cuda or cuda:N; auto is a CUDA device if there is one (default: as the recipe says, "
         "else auto).",
+    ),
+]
+LogFormatOption = Annotated[
+    LogFormat,
+    typer.Option(
+        help="The log on standard error: text, a JSON object a line, or auto: text on a terminal and in the "
+        "journal, JSON elsewhere."
     ),
 ]
 HttpOption = Annotated[

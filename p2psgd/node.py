@@ -29,6 +29,7 @@ from p2psgd.opening import Opened, reopen_run
 from p2psgd.ops import numerals
 from p2psgd.ops.accounts import Accounts
 from p2psgd.ops.journal import Journal
+from p2psgd.ops.logs import settle_log
 from p2psgd.ops.systemd import Supervision, sentence_of
 from p2psgd.tasks import raise_failure
 
@@ -87,6 +88,7 @@ class Node:
             self._supervision.ended(words)
         if code is not ExitCode.OK:
             raise UsageError(words, code)
+        log.info("%s", words, extra={"fields": {"kind": "stop"}})
         return code
 
     async def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -97,7 +99,7 @@ class Node:
         more = [f"{len(peers) - NAMED_MAX} more"] if len(peers) > NAMED_MAX else []
         others = numerals.listed([*peers[:NAMED_MAX], *more])
         words = f"p2psgd {version('p2psgd')} starts as {self.identity.name}, listens on {self.listen}"
-        self.journal.events.write("start", f"{words}, peers: {others or 'none'}")
+        self.journal.note("start", f"{words}, peers: {others or 'none'}")
         self._control.server.start(loop)
         self._supervision.starting(f"starting: looks for a checkpoint in {self.options.state}")
         await self._serve_http()
@@ -157,6 +159,7 @@ class Node:
             self.loop_lag_s = max(time.monotonic() - due, 0.9 * self.loop_lag_s)
             if self.run is not None:
                 self.run.pass_time(self.loop_lag_s)
+            settle_log()
             self._supervision.beat(time.monotonic(), lambda: sentence_of(self._control.status()))
 
     # -- the end
