@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 import p2psgd
-from p2psgd.cli_asking import StateOption, digest, events, export, remove, status
+from p2psgd.cli_asking import StateOption, digest, events, export, remove, status, top
 from p2psgd.cli_checkpoint import app as checkpoint
 from p2psgd.cli_options import (
     DeviceOption,
@@ -232,7 +232,7 @@ def local(
     raise typer.Exit(run_local(plan, Console()))
 
 
-for asking in (status, events, digest, remove, export):
+for asking in (status, top, events, digest, remove, export):
     app.command()(asking)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Protocol, cast
 
 from p2psgd.errors import PeerError
+from p2psgd.net.round_trip import round_trip_ms
 from p2psgd.wire.frames import Body, FrameReader, FrameType
 
 HIGH_WATER_BYTES = 1024 * 1024
@@ -81,6 +82,11 @@ class Connection(asyncio.BufferedProtocol):
         self._owner.connection_lost(self, self.close_words or _describe_end(exc))
 
     # -- the owner's side
+
+    @property
+    def round_trip_ms(self) -> float | None:
+        """Of the way to the peer and back, as the kernel measures it; None if it does not know."""
+        return round_trip_ms(self._transport)
 
     def open(self, limits: Mapping[FrameType, int]) -> None:
         """The peer is linked: from now on these types and lengths are allowed."""

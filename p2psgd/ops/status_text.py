@@ -191,5 +191,6 @@ def _peer(peer: PeerFigures, *, dense: bool) -> str:
         facts.append(f"lacks {numerals.counted(peer.lag, 'update')} of ours")
     if peer.bytes_sent or peer.bytes_received:
         facts.append(f"{numerals.size(peer.bytes_sent)} sent, {numerals.size(peer.bytes_received)} received")
+    facts += [f"round trip {numerals.milliseconds(peer.round_trip_ms)}"] if peer.round_trip_ms else []
     facts += [peer.error] if peer.error else []
     return ", ".join(facts)

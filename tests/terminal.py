@@ -1,0 +1,97 @@
+"""A command on a terminal of its own, which a test reads and types on."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+from types import TracebackType
+from typing import Any, Self
+
+_SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-_])")
+
+
+class Terminal:
+    """Starts `command` with its input and output on a terminal; `text` is all that it has written."""
+
+    def __init__(self, command: list[str], *, columns: int = 80, rows: int = 24, **environment: str) -> None:
+        self._above, self._below = pty.openpty()
+        self.text = ""
+        self.resize(columns, rows)
+        self.modes = self._modes()
+        self.process = subprocess.Popen(
+            command,
+            stdin=self._below,
+            stdout=self._below,
+            stderr=self._below,
+            env={**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", **environment},
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 (one system call)
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        self.process.wait(30)
+        os.close(self._above)
+        os.close(self._below)
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._above, keys)
+
+    def resize(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self._above, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def until(self, words: str, *, timeout_s: float = 60.0) -> None:
+        """Wait until something new with these words is written."""
+        end, start = time.monotonic() + timeout_s, len(self.text)
+        while words not in plain(self.text[start:]):
+            assert time.monotonic() < end, f"{words!r} is not within {plain(self.text[-3000:])}"
+            self._read(0.2)
+
+    def wait(self) -> int:
+        """For its end; the exit code."""
+        end = time.monotonic() + 30
+        while (code := self.process.poll()) is None:
+            assert time.monotonic() < end
+            self._read(0.1)
+        while self._read(0.1):
+            pass
+        return code
+
+    def is_restored(self) -> bool:
+        """The terminal is as it was: its modes, the screen that was there before, the cursor."""
+        shown = self.text.rfind("\x1b[?25h") > self.text.rfind("\x1b[?25l")
+        left = self.text.rfind("\x1b[?1049l") > self.text.rfind("\x1b[?1049h")
+        return self._modes() == self.modes and shown and left
+
+    def frame(self) -> list[str]:
+        """The lines of the last whole picture."""
+        *_, last, _ = self.text.split("\x1b[H")
+        return plain(last).replace("\r", "").split("\n")
+
+    def _modes(self) -> list[Any]:
+        return termios.tcgetattr(self._below)
+
+    def _read(self, timeout_s: float) -> bool:
+        if not select.select([self._above], [], [], timeout_s)[0]:
+            return False
+        with contextlib.suppress(OSError):
+            self.text += os.read(self._above, 65536).decode(errors="replace")
+        return True
+
+
+def plain(text: str) -> str:
+    """Without what moves cursors and paints."""
+    return _SEQUENCE.sub("", text)
