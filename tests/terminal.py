@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 from types import TracebackType
 from typing import Any, Self
 
 _SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-_])")
+
+
+# The terminal belongs to this process, which stays: when its owner ends, the kernel drops what was not read.
+_OWNER = """
+import os, signal, subprocess, sys
+signal.signal(signal.SIGINT, lambda *_: None)
+told = int(sys.argv[1])
+process = subprocess.Popen(sys.argv[2:])
+os.write(told, b"%d\\n" % process.pid)
+os.write(told, b"%d\\n" % process.wait())
+signal.pause()
+"""
 
 
 class Terminal:
@@ -26,15 +39,20 @@ class Terminal:
         self.text = ""
         self.resize(columns, rows)
         self.modes = self._modes()
-        self.process = subprocess.Popen(
-            command,
+        told, telling = os.pipe()
+        self._owner = subprocess.Popen(
+            [sys.executable, "-c", _OWNER, str(telling), *command],
             stdin=self._below,
             stdout=self._below,
             stderr=self._below,
             env={**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", **environment},
+            pass_fds=[telling],
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 (one system call)
         )
+        os.close(telling)
+        self._told = os.fdopen(told)
+        self.pid = int(self._told.readline())
 
     def __enter__(self) -> Self:
         return self
@@ -42,8 +60,9 @@ class Terminal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.process.kill()
-        self.process.wait(30)
+        os.killpg(self._owner.pid, signal.SIGKILL)
+        self._owner.wait(30)
+        self._told.close()
         os.close(self._above)
         os.close(self._below)
 
@@ -63,12 +82,12 @@ class Terminal:
     def wait(self) -> int:
         """For its end; the exit code."""
         end = time.monotonic() + 30
-        while (code := self.process.poll()) is None:
+        while not select.select([self._told], [], [], 0)[0]:
             assert time.monotonic() < end
             self._read(0.1)
         while self._read(0.1):
             pass
-        return code
+        return int(self._told.readline())
 
     def is_restored(self) -> bool:
         """The terminal is as it was: its modes, the screen that was there before, the cursor."""
@@ -87,8 +106,7 @@ class Terminal:
     def _read(self, timeout_s: float) -> bool:
         if not select.select([self._above], [], [], timeout_s)[0]:
             return False
-        with contextlib.suppress(OSError):
-            self.text += os.read(self._above, 65536).decode(errors="replace")
+        self.text += os.read(self._above, 65536).decode(errors="replace")
         return True
 
 

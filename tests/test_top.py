@@ -98,7 +98,7 @@ def test_the_terminal_is_restored_however_it_ends(pair: Pair, end: bytes | signa
         if isinstance(end, bytes):
             terminal.type(end)
         else:
-            terminal.process.send_signal(end)
+            os.kill(terminal.pid, end)
         assert terminal.wait() == code
         assert terminal.is_restored()
         assert "Traceback" not in terminal.text

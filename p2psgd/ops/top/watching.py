@@ -32,7 +32,7 @@ class Watching:
         self._console = console
         self._every_s = every_s
         self._recent = Recent()
-        self._heard = Heard()
+        self._heard = self._asker.heard
 
     def once(self) -> None:
         """One picture, after a second status, as rates need two. P2psgdError if the node cannot be asked."""
