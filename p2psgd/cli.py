@@ -5,10 +5,8 @@ code.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sys
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -16,7 +14,7 @@ import typer
 from rich.console import Console
 
 import p2psgd
-from p2psgd.cli_asking import StateOption, digest, events, export, remove, status
+from p2psgd.cli_asking import StateOption, digest, events, export, remove, status, top
 from p2psgd.cli_ca import app as ca
 from p2psgd.cli_checkpoint import app as checkpoint
 from p2psgd.cli_config import app as config
@@ -24,6 +22,7 @@ from p2psgd.cli_options import (
     ConfigOption,
     DeviceOption,
     HttpOption,
+    LogFormatOption,
     ModeOption,
     OrderOption,
     OverlapOption,
@@ -47,7 +46,7 @@ from p2psgd.configuration.command import (
     words_of,
 )
 from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, RecordingError, TrainerError, UsageError
-from p2psgd.ops.figures import printable
+from p2psgd.ops.logs import LogFormat, begin_log, say_bug, say_last
 from p2psgd.ops.printing import print_text
 
 if TYPE_CHECKING:
@@ -145,6 +144,7 @@ def node(
     ] = 1024,
     record: RecordOption = None,
     record_bytes: RecordBytesOption = None,
+    log_format: LogFormatOption = LogFormat.AUTO,
     config: ConfigOption = None,
     preset: PresetOption = None,
 ) -> None:
@@ -153,6 +153,7 @@ def node(
     Each option may also stand in the file of --config, as log_budget = 512, or in the environment, as
     P2PSGD_LOG_BUDGET=512 (all but --control); the command line is the strongest, then the environment.
     """
+    begin_log(log_format)
     from p2psgd.discovery.hosts import parse_address
     from p2psgd.ipc.paths import default_state_directory
     from p2psgd.node import run_node
@@ -172,7 +173,6 @@ def node(
     limit = _record_limit(record, record_bytes)
     if name is not None and not 1 <= len(name) <= 64:
         raise UsageError(f"--name {name!r:.80} must have 1 to 64 characters")
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     options = NodeOptions(
         peers=peers,
         zeroconf=zeroconf,
@@ -314,7 +314,7 @@ def local(
     raise typer.Exit(run_local(plan, Console()))
 
 
-for asking in (status, events, digest, remove, export):
+for asking in (status, top, events, digest, remove, export):
     app.command()(asking)
 
 
@@ -417,12 +417,12 @@ def main() -> NoReturn:
     except P2psgdError as error:
         code = _complain(str(error), ExitCode.FAILED)
     except Exception:  # a bug of ours: not to be mixed up with FAILED, which Python's own exit code would be
-        traceback.print_exc()
+        say_bug()
         code = ExitCode.INTERNAL
     sys.exit(code)
 
 
 def _complain(words: str, code: ExitCode) -> ExitCode:
     sys.stdout.flush()
-    sys.stderr.write(f"p2psgd: {printable(words)}\n")  # parts of it may have been written by peers
+    say_last(words)
     return code

@@ -10,6 +10,7 @@ import typer
 
 from p2psgd.configuration.command import take_file, take_preset
 from p2psgd.configuration.presets import Preset
+from p2psgd.ops.logs import LogFormat
 
 
 class ModeWord(enum.StrEnum):
@@ -116,6 +117,13 @@ PlaintextOption = Annotated[
     typer.Option(
         "--insecure-plaintext",
         help="Let others reach a node without --tls: whoever can reads and alters the run. For closed labs.",
+    ),
+]
+LogFormatOption = Annotated[
+    LogFormat,
+    typer.Option(
+        help="The log on standard error: text, a JSON object a line, or auto: text on a terminal and in the "
+        "journal, JSON elsewhere."
     ),
 ]
 HttpOption = Annotated[

@@ -33,6 +33,7 @@ from p2psgd.opening import Opened, reopen_run
 from p2psgd.ops import numerals
 from p2psgd.ops.accounts import Accounts
 from p2psgd.ops.journal import Journal
+from p2psgd.ops.logs import settle_log
 from p2psgd.ops.systemd import Supervision, sentence_of
 from p2psgd.tasks import raise_failure
 
@@ -86,7 +87,7 @@ class Node:
             words, code = await self._stop
             self._supervision.stopping(words)
             if code is ExitCode.OK:
-                await self._drain()
+                await self._drain(words)
                 words, code = self._late_failure or (words, code)
         except UsageError as error:
             words, code = str(error), error.exit_code
@@ -95,6 +96,7 @@ class Node:
             self._supervision.ended(words)
         if code is not ExitCode.OK:
             raise UsageError(words, code)
+        log.info("%s", words, extra={"fields": {"kind": "stop"}})
         return code
 
     async def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -108,7 +110,7 @@ class Node:
         others = numerals.listed([*peers[:NAMED_MAX], *more])
         where = f"{self.listen}{self.tls.words}"
         words = f"p2psgd {version('p2psgd')} starts as {self.identity.name}, listens on {where}"
-        self.journal.events.write("start", f"{words}, peers: {others or 'none'}")
+        self.journal.note("start", f"{words}, peers: {others or 'none'}")
         self._control.server.start(loop)
         self._supervision.starting(f"starting: looks for a checkpoint in {self.options.state}")
         await self._serve_http()
@@ -181,6 +183,7 @@ class Node:
             if self.run is not None:
                 self.run.pass_time(self.loop_lag_s)
             self.tls.look_at_expiry(self.journal)
+            settle_log()
             self._supervision.beat(time.monotonic(), lambda: sentence_of(self._control.status()))
 
     # -- SIGHUP
@@ -252,7 +255,7 @@ class Node:
         if error is not None and ("task" in context or not isinstance(error, OSError)):
             self.fail(f"internal error, please report it with the log: {error!r}", ExitCode.INTERNAL)
 
-    async def _drain(self) -> None:
+    async def _drain(self, why: str) -> None:
         """Stop the trainer, send what it made, wait until every linked peer has acknowledged it."""
         words = "stopping: waiting until peers have acknowledged this node's updates, for %.0f s at most"
         log.info(words, DRAIN_TIMEOUT_S)
@@ -265,7 +268,7 @@ class Node:
         run.trainer_changed(active=False)
         await end_round(run.replica)
         lost = await deliver_rest(run.replica, run.mesh, run.stopped_nodes)
-        run.handle(NodeStopping())
+        run.handle(NodeStopping(why))
         without = await run.keeper.finish(DRAIN_TIMEOUT_S)
         troubles = []
         if lost and self.hosts.peers:

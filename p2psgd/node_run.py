@@ -270,7 +270,8 @@ class NodeRun:
         self.handle(LinkOpened(peer, name))
         self.probing.link_opened(peer)
         self.peers.link_opened(peer)
-        self._journal.events.write("link", f"linked with {name}", peer.node)  # whose name is known now
+        address = self.mesh.news[peer.node].address
+        self.note("link", f"linked with {name} at {address}", peer.node)  # whose name is known now
 
     def link_replaced(self, peer: Origin, name: str) -> None:
         self.handle(LinkOpened(peer, name))
@@ -278,7 +279,7 @@ class NodeRun:
         self.peers.link_opened(peer)
 
     def link_closed(self, peer: Origin, words: str) -> None:
-        self._journal.events.write("lost", f"lost the link: {words}", peer.node)
+        self.note("lost", f"lost the link to {self.replica.name_of(peer)}: {words}", peer.node)
         self.probing.link_closed(peer)
         self.peers.link_closed(peer)
         self.handle(LinkClosed(peer))

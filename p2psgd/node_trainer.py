@@ -19,6 +19,8 @@ from p2psgd.supervisor import STOP_TIMEOUT_S, Supervisor
 WAITING: Final = "waiting for a trainer"
 DRAINING: Final = "draining"
 
+ABOUT_IT: Final = {"fields": {"kind": "trainer"}}  # in the log
+
 log = logging.getLogger("p2psgd.node")
 
 
@@ -117,7 +119,7 @@ class NodeTrainer:
     def attached(self, pid: int) -> None:
         """It has attached."""
         self._came = True
-        log.info("trainer %d attached", pid)
+        log.info("trainer %d attached", pid, extra=ABOUT_IT)
         self._events.write("trainer", f"trainer {pid} attached")
         if self._state != DRAINING:
             self._state = "training"
@@ -125,7 +127,7 @@ class NodeTrainer:
     def left(self, *, finished: bool, words: str) -> None:
         """It has left; `words` say why, if there is anything to say."""
         why = words or ("done" if finished else "gone")
-        log.info("trainer left: %s", ascii(why)[1:-1])
+        log.info("trainer left: %s", why, extra=ABOUT_IT)
         self._events.write("trainer", f"the trainer left: {why}")
         if self._state != DRAINING:
             self._state = "serving" if finished else WAITING

@@ -179,4 +179,4 @@ async def _pass_on(stream: asyncio.StreamReader, lines: collections.deque[str]) 
         text = line.decode("utf-8", "replace").rstrip()
         if text:
             lines.append(text)
-            log.info("%s", ascii(text)[1:-1])
+            log.info("%s", text, extra={"unlimited": True})

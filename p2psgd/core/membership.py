@@ -172,12 +172,15 @@ class Membership:
         """A person wants a node out of the view, with `forbid` for good; kept until a view shows it."""
         self._wishes.remove(node, forbid=forbid, view=self.view)
 
-    def pass_time(self, now: float, *, ready: bool, stopping: bool) -> None:
-        """`ready`: this node is READY; `stopping`: it said GOODBYE and only votes from now on."""
-        self._ready, self.stopping = ready, stopping
+    def stop(self, why: str = "") -> None:
+        """This node says GOODBYE, `why` for people, and only votes from now on."""
+        self.stopping = True
+        self._wishes.leave(self.me.node, why)
+
+    def pass_time(self, now: float, *, ready: bool) -> None:
+        """`ready`: this node is READY."""
+        self._ready = ready
         self._wishes.pass_time(now)
-        if stopping:
-            self._wishes.leaving.add(self.me.node)
         self._consider(now)
 
     def explain(self) -> str:

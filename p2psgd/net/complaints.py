@@ -35,4 +35,5 @@ class Complaints:
         if len(self._said) > KEPT_MAX:
             self._said.popitem(last=False)
         more = f" ({held_back} more since it was said last)" if held_back else ""
-        log.warning("dropped %s: %s: %s%s", who, error.reason, ascii(str(error))[1:-1], more)
+        about = {"fields": {"kind": "dropped", "reason": error.reason, "address": who}}
+        log.warning("dropped %s: %s: %s%s", who, error.reason, error, more, extra=about)

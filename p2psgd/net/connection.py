@@ -17,6 +17,7 @@ from typing import Protocol, cast
 from p2psgd.discovery.address import Address
 from p2psgd.errors import PeerError
 from p2psgd.net.first_bytes import FIRST_BYTES, is_tls
+from p2psgd.net.round_trip import round_trip_ms
 from p2psgd.tls.names import CertifiedPeer
 from p2psgd.tls.session import Session
 from p2psgd.wire.addresses import plain_ip
@@ -177,6 +178,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(data)
 
     # -- the owner's side
+
+    @property
+    def round_trip_ms(self) -> float | None:
+        """Of the way to the peer and back, as the kernel measures it; None if it does not know."""
+        return round_trip_ms(self._transport)
 
     def open(self, limits: Mapping[FrameType, int]) -> None:
         """The peer is linked: from now on these types and lengths are allowed."""

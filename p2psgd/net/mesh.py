@@ -352,7 +352,6 @@ class Mesh:
         if again:
             self.host.link_replaced(peer, theirs.name)
         else:
-            log.info("linked with %s at %s", ascii(theirs.name)[1:-1], news.address)
             self.host.link_opened(peer, theirs.name)
         greeting.over.set_result(None)
 
@@ -361,7 +360,7 @@ class Mesh:
         if dialler is not None:
             self._note_refusal(dialler, message.node, message.code, message.words)
         elif message.code != "duplicate":
-            log.warning("%s closed the link: %s", self._describe(connection), ascii(message.words)[1:-1])
+            log.warning("%s closed the link: %s", self._describe(connection), message.words)
             self._count(f"rejected by peer: {message.code}"[:40])
         connection.close(message.words)
         self._forget(connection, message.words)
@@ -397,7 +396,6 @@ class Mesh:
             if self.links.get(link.peer.node) is link:
                 del self.links[link.peer.node]
             if not replaced:
-                log.info("lost the link to %s: %s", ascii(link.name)[1:-1], ascii(words)[1:-1])
                 self.host.link_closed(link.peer, words)
             if not link.closed.done():
                 link.closed.set_result(None)
@@ -412,7 +410,7 @@ class Mesh:
 
     def _describe(self, connection: Connection) -> str:
         link = self._by_connection.get(connection)
-        return connection.address if link is None else f"{ascii(link.name)[1:-1]} ({connection.address})"
+        return connection.address if link is None else f"{link.name} ({connection.address})"
 
     def _count(self, reason: str) -> None:
         if reason in self.dropped or len(self.dropped) < REASONS_MAX:

@@ -158,6 +158,7 @@ def _describe_peers(replica: Replica | None, mesh: Mesh, vitals: Vitals) -> list
                 "bytes_sent": news.bytes_sent + (0 if connection is None else connection.bytes_sent),
                 "bytes_received": news.bytes_received
                 + (0 if connection is None else connection.bytes_received),
+                "round_trip_ms": None if connection is None else connection.round_trip_ms,
                 "error": news.words[:ERROR_MAX],
                 "through": members[node].through if link is None and node in members else "",
             }

@@ -11,7 +11,7 @@ MIB = 1024  # KiB
 
 
 def line(level: str, words: str) -> str:
-    return f"2026-01-02 03:04:05,678 {level} {words}"
+    return f"2026-01-02 03:04:05Z {'' if level == 'INFO' else level + ' '}{words}"
 
 
 def memories(*own_kib: int, every_s: float = 30.0, log_bytes: int = 0, descriptors: int = 30) -> list[Memory]:
