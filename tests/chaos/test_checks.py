@@ -4,6 +4,7 @@ import signal
 
 import pytest
 
+from p2psgd.trainer.comparing import DIFFERS
 from tests.chaos.checks import fault_of_ending, faults_in_log, forgotten, growth
 from tests.chaos.nodes import Memory
 
@@ -47,6 +48,9 @@ def test_an_alarm_is_explained_only_by_its_fault() -> None:
     alarm = line("ERROR", "the checkpoint cannot be written: No space left on device")
     assert faults_in_log([alarm], {"disk full", "link cut"}) == []
     assert faults_in_log([alarm], {"link cut"}) == [alarm]
+    wrong = line("INFO", f"p2psgd: {DIFFERS}")
+    assert faults_in_log([wrong], {"bit flipped in memory"}) == []
+    assert faults_in_log([wrong], {"link cut"}) == [wrong]
     bug = line("ERROR", "internal error, please report it: OSError('No space left on device')")
     assert faults_in_log([bug], {"disk full"}) == [bug]
 
