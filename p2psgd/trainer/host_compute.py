@@ -24,7 +24,8 @@ from p2psgd.trainer.sweep import Chain, Found, Group, Words, words_max
 from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode
 
-PIECE_WEIGHTS = 1 << 18  # of a dense round or a digest at a time: 1 MiB, so that it stays in the cache
+ADDED_NUMBERS = 1 << 18  # of a dense round at a time: 1 MiB, so that the product stays in the cache
+DIGEST_WEIGHTS = 1 << 16  # of a digest at a time, for which there are five arrays of as many
 NO_COORDINATE = -(2**31)
 
 
@@ -57,8 +58,8 @@ class HostCompute:
     def digest(self, key: int) -> int:
         """Of the weights' coordinates; about 5 ns each."""
         total = 0
-        for begin in range(0, self._weights.size, PIECE_WEIGHTS):
-            piece = self._weights[begin : begin + PIECE_WEIGHTS]
+        for begin in range(0, self._weights.size, DIGEST_WEIGHTS):
+            piece = self._weights[begin : begin + DIGEST_WEIGHTS]
             coordinates = piece.view(np.int32) if self._dense else coordinates_of(piece, self._quantum)
             total += codec.digest_coordinates(coordinates, key, begin)
         return total % 2**64
@@ -104,8 +105,8 @@ class HostCompute:
     def add(self, sums: NDArray[np.float32], factor: np.float32) -> None:
         """Apply a dense round."""
         with np.errstate(all="ignore"):  # overflow is told by the next loss
-            for begin in range(0, self._weights.size, PIECE_WEIGHTS):
-                piece = self._weights[begin : begin + PIECE_WEIGHTS]
+            for begin in range(0, self._weights.size, ADDED_NUMBERS):
+                piece = self._weights[begin : begin + ADDED_NUMBERS]
                 piece += sums[begin : begin + piece.size] * factor
 
     def place_shares(self, shares: Mapping[str, NDArray[np.float32]]) -> Mapping[str, NDArray[np.float32]]:
@@ -133,9 +134,13 @@ class HostCompute:
 def coordinates_of(weights: NDArray[np.float32], quantum: float) -> NDArray[np.int32]:
     """weights / quantum, (n,) both; NO_COORDINATE for what is no multiple of it, bit for bit."""
     with np.errstate(all="ignore"):  # whatever a changed bit has made
-        coordinates: NDArray[np.int32] = np.rint(weights / np.float32(quantum)).astype(np.int32)
-    exact = (coordinates * quantum).astype(np.float32)
-    coordinates[exact.view(np.uint32) != weights.view(np.uint32)] = NO_COORDINATE
+        nearest = np.rint(weights * np.float32(1 / quantum))
+        coordinates: NDArray[np.int32] = nearest.astype(np.int32)
+    exact = coordinates.astype(np.float32)
+    exact *= np.float32(quantum)
+    wrong = exact.view(np.uint32) != weights.view(np.uint32)
+    if wrong.any():
+        coordinates[wrong] = NO_COORDINATE
     return coordinates
 
 
