@@ -297,7 +297,7 @@ class Node:
         if self._listening is not None:
             self._listening.close()
         if self.run is not None:
-            await self.run.keeper.close()
+            await self.run.keeper.close(DRAIN_TIMEOUT_S)
         await self.accounts.close()
         self.journal.events.write("stop", words)
         self.journal.events.close()

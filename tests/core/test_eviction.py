@@ -199,7 +199,7 @@ def test_who_is_deaf_is_neither_counted_on_nor_has_its_way() -> None:
     assembly = founded(4)
     life = assembly.life(1)
     life.hear_status(Origin(3, 1), view=1, ready=True, unwanted={4}, hears=False, now=assembly.now)
-    life.pass_time(assembly.now, ready=True, stopping=False)
+    life.pass_time(assembly.now, ready=True)
     assert life.explain() == ""
     assembly.now += 2 * PATIENCE_S
     life.hear_status(Origin(3, 1), view=1, ready=True, unwanted=(), hears=False, now=assembly.now)
