@@ -16,6 +16,7 @@ from rich.console import Console
 
 import p2psgd
 from p2psgd.cli_asking import StateOption, digest, events, export, remove, status
+from p2psgd.cli_ca import app as ca
 from p2psgd.cli_checkpoint import app as checkpoint
 from p2psgd.cli_options import (
     DeviceOption,
@@ -51,6 +52,7 @@ app = typer.Typer(
 bench = typer.Typer(help="Measure this machine.", rich_markup_mode=None)
 app.add_typer(bench, name="bench")
 app.add_typer(checkpoint, name="checkpoint")
+app.add_typer(ca, name="ca")
 
 
 @app.callback(invoke_without_command=True)
