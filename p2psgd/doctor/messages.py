@@ -1,59 +1,46 @@
-"""What doctors say to each other, after a greeting that a daemon understands as well. Pure.
+"""What doctors say to each other, after a greeting that a node understands as well. Pure.
 
-The one that dials sends HELLO with DOCTOR as its mode. A daemon answers REJECT with the code DOCTOR, whose
-words say which run it trains; a doctor answers WELCOME. From there on frames of their own types follow, whose
-numbers no daemon knows. Bodies are MessagePack maps with exactly the keys listed here, strictly typed both
-ways, but for BULK, whose bytes mean nothing.
+The one that dials sends HELLO with DOCTOR as its mode. A node answers REJECT with the code DOCTOR, whose words say
+which run it trains; a doctor answers WELCOME. From there on DOCTOR frames follow: one byte for what it is, and
+a MessagePack map with exactly the keys listed here, strictly typed both ways, but for BULK, whose bytes mean
+nothing.
 """
 
 from __future__ import annotations
 
 import enum
-import math
-from collections.abc import Mapping
 from typing import Annotated, Final
 
 import msgpack
 from pydantic import Field, ValidationError
 
 from p2psgd.errors import PeerError
-from p2psgd.net.greeting import DOCTOR
-from p2psgd.wire.frames import PREFIX, SMALL_BYTES_MAX, FrameType
+from p2psgd.wire.frames import DOCTOR_BYTES_MAX, SMALL_BYTES_MAX, Body, FrameType, pack_frame
 from p2psgd.wire.maps import unpack_flat_map
 from p2psgd.wire.messages import Message
 
-__all__ = ["DOCTOR", "BULK_BYTES_MAX", "GREETING_SIZES", "MESSAGE_SIZES", "Kind"]
-
-BULK_BYTES_MAX: Final = 64 * 1024
-VERSION_MAX: Final = 40
+BULK_BYTES: Final = DOCTOR_BYTES_MAX - 1  # of each BULK
 
 
 class Kind(enum.IntEnum):
-    """Frame types of doctors; the wire protocol's are below 128."""
+    """The first byte of a DOCTOR frame."""
 
-    FACTS = 128
-    ECHO = 129
-    ECHOED = 130
-    DIALLED = 131
-    TURN = 132
-    TAKEN = 133
-    BULK = 134
-    BULK_END = 135
-    COUNTED = 136
-    DONE = 137
+    FACTS = 1
+    ECHO = 2
+    ECHOED = 3
+    DIALLED = 4
+    TURN = 5
+    TAKEN = 6
+    BULK = 7
+    BULK_END = 8
+    COUNTED = 9
+    YOURS = 10
+    OVER = 11
+    DONE = 12
 
 
-GREETING_SIZES: Final[Mapping[int, int]] = dict.fromkeys(
-    (FrameType.HELLO, FrameType.WELCOME, FrameType.REJECT), SMALL_BYTES_MAX
-)
-MESSAGE_SIZES: Final[Mapping[int, int]] = {
-    **dict.fromkeys(Kind, SMALL_BYTES_MAX),
-    Kind.BULK: BULK_BYTES_MAX,
-}
-
-Version = Annotated[str, Field(strict=True, max_length=VERSION_MAX)]
+Version = Annotated[str, Field(strict=True, max_length=40)]
 Nanoseconds = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
-Number = Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)]
 Count = Annotated[int, Field(strict=True, ge=0, le=2**40)]
 Flag = Annotated[bool, Field(strict=True)]
 
@@ -74,13 +61,10 @@ class Facts(Message):
 class Echo(Message):
     """Asks for the time."""
 
-    number: Number
-
 
 class Echoed(Message):
     """The answer to ECHO: nanoseconds since 1970 of the sender's clock."""
 
-    number: Number
     clock_ns: Nanoseconds
 
 
@@ -103,21 +87,29 @@ class Taken(Message):
 
 
 class BulkEnd(Message):
-    """No more BULK comes."""
+    """So many BULK for now: how much has come?"""
 
 
 class Counted(Message):
-    """What has come as BULK: bytes, and the microseconds from the first to the last of them."""
+    """The answer to BULK_END: bytes after the first BULK, and the microseconds from that to the last."""
 
     received: Count
     took_us: Count
+
+
+class Yours(Message):
+    """The one that asked for the turn has sent enough: now the other one."""
+
+
+class Over(Message):
+    """The other one has, too: the turn is over."""
 
 
 class Done(Message):
     """The sender has learned all it wants to know of the receiver."""
 
 
-MODELS: Final[dict[int, type[Message]]] = {
+_MODELS: Final[dict[int, type[Message]]] = {
     Kind.FACTS: Facts,
     Kind.ECHO: Echo,
     Kind.ECHOED: Echoed,
@@ -126,29 +118,31 @@ MODELS: Final[dict[int, type[Message]]] = {
     Kind.TAKEN: Taken,
     Kind.BULK_END: BulkEnd,
     Kind.COUNTED: Counted,
+    Kind.YOURS: Yours,
+    Kind.OVER: Over,
     Kind.DONE: Done,
 }
-_KINDS: Final = {model: kind for kind, model in MODELS.items()}
+_KINDS: Final = {model: kind for kind, model in _MODELS.items()}
+_PATTERN: Final = bytes(131 * number * number % 251 for number in range(BULK_BYTES))
+BULK: Final = pack_frame(FrameType.DOCTOR, bytes([Kind.BULK]) + _PATTERN)
 
 
 def pack(message: Message) -> bytes:
-    """The whole frame of a doctor's message."""
+    """The whole frame of a message."""
     body: bytes = msgpack.packb(vars(message))
-    return PREFIX.pack(len(body), _KINDS[type(message)]) + body
+    return pack_frame(FrameType.DOCTOR, bytes([_KINDS[type(message)]]) + body)
 
 
-def pack_bulk(size: int) -> bytes:
-    """A BULK frame of so many bytes, of which none repeats soon: a link may compress."""
-    assert 0 < size <= BULK_BYTES_MAX, size
-    pattern = bytes(131 * number * number % 251 for number in range(8191))
-    return PREFIX.pack(size, Kind.BULK) + (pattern * math.ceil(size / len(pattern)))[:size]
-
-
-def parse(kind: int, body: bytes) -> Message:
-    """The message of a frame other than BULK; PeerError if it is not exactly that."""
-    model = MODELS[kind]
+def parse(body: Body) -> Message | None:
+    """The message in a DOCTOR frame's body, None of a BULK; PeerError if it is not exactly that."""
+    kind = body[0]
+    if kind == Kind.BULK:
+        return None
+    model = _MODELS.get(kind)
+    if model is None or len(body) > SMALL_BYTES_MAX:
+        raise PeerError("message", f"a message of kind {kind} and {len(body)} bytes is not known")
     try:
-        return model.model_validate(unpack_flat_map(body, keys_max=max(1, len(model.model_fields))))
+        return model.model_validate(unpack_flat_map(bytes(body[1:]), keys_max=max(1, len(model.model_fields))))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])

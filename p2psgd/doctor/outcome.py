@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import errno
 import socket
-import ssl
 from typing import Final
 
 from p2psgd.errors import PeerError
@@ -20,7 +19,8 @@ class Outcome(enum.StrEnum):
     ITSELF = "itself"  # it is this doctor
     REFUSED = "refused"  # nothing listens there
     SILENT = "silent"  # no answer at all
-    UNREACHABLE = "unreachable"  # the network says that there is no way
+    AWAY = "away"  # the network finds no such machine
+    UNREACHABLE = "unreachable"  # this machine knows no way there
     UNRESOLVED = "unresolved"  # a name that is none
     TLS = "tls"  # one side does not accept the other's certificate, or speaks no TLS
     STRANGE = "strange"  # something answers that is neither doctor nor daemon of this version
@@ -28,7 +28,7 @@ class Outcome(enum.StrEnum):
 
 REACHED: Final = frozenset({Outcome.DOCTOR, Outcome.NODE, Outcome.ITSELF})
 _NO_WAY: Final = frozenset(
-    {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EACCES, errno.EPERM, errno.EADDRNOTAVAIL}
+    {errno.ENETUNREACH, errno.ENETDOWN, errno.EACCES, errno.EPERM, errno.EADDRNOTAVAIL}
 )
 
 
@@ -45,16 +45,14 @@ def judge_failure(error: BaseException, timeout_s: float) -> tuple[Outcome, str]
             return Outcome.UNRESOLVED, f"the name does not resolve: {(error.strerror or 'unknown').lower()}"
         case UnicodeError():
             return Outcome.UNRESOLVED, "the name is none that DNS knows"
-        case ssl.SSLCertVerificationError():
-            return Outcome.TLS, f"its certificate is not accepted here: {error.verify_message.lower()}"
-        case ssl.SSLError():
-            return Outcome.TLS, f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
-        case PeerError(reason="tls"):
+        case PeerError(reason="no greeting"):
+            return Outcome.SILENT, f"it takes connections but says nothing: {error}"
+        case PeerError() if "TLS" in error.reason or "certificate" in error.reason or "CA" in error.reason:
             return Outcome.TLS, str(error)
-        case PeerError(reason="protocol"):
-            return Outcome.STRANGE, str(error)
         case PeerError():
-            return Outcome.STRANGE, f"what answers there is no p2psgd of this version: {error}"
+            return Outcome.STRANGE, str(error)
+        case OSError(errno=errno.EHOSTUNREACH):
+            return Outcome.AWAY, "no such machine answers (no route to host)"
         case OSError() if error.errno in _NO_WAY:
             return Outcome.UNREACHABLE, (error.strerror or "unreachable").lower()
         case _:

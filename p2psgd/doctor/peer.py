@@ -8,7 +8,6 @@ from p2psgd.discovery.hosts import Address
 from p2psgd.doctor.messages import Dialled
 from p2psgd.doctor.outcome import REACHED, Outcome
 from p2psgd.doctor.session import Clock, Session
-from p2psgd.errors import PeerError
 
 FAILURES_ENOUGH = 2  # dials of a machine that is known to run a doctor: the way there is closed
 
@@ -23,23 +22,39 @@ class Peer:
     hosts: tuple[str, ...] = ()
     node: int | None = None  # that answers there
     name: str = ""
+    other_run: bool = False  # the node there trains another run than the one asked for
+    heard_node: bool = False  # the node there has dialled this doctor
     sessions: list[Session] = field(default_factory=list)
-    heard_daemon: bool = False  # it has dialled this doctor
     over: bool = False  # no more dials
     _failures: int = 0  # since its doctor is known to run
 
     def __str__(self) -> str:
-        return str(self.address)
+        return f"{self.address} ({self.name})" if self.name else str(self.address)
 
     def failed(self, outcome: Outcome, words: str) -> None:
         """A dial led nowhere."""
         self.outcome, self.words = outcome, words[:200]
         self._failures += self.present
 
+    def answered(self, session: Session) -> None:
+        """A dial led to a doctor."""
+        self.outcome, self.words = Outcome.DOCTOR, ""
+        self.meet(session)
+
+    def meet(self, session: Session) -> None:
+        """Its doctor is there, on this session."""
+        self.node, self.name = session.theirs.node, session.theirs.name
+        self.sessions = [each for each in self.sessions if each.theirs.node == self.node] + [session]
+
     @property
     def present(self) -> bool:
-        """A doctor runs there, as a session shows."""
-        return any(not session.closed and session.facts is not None for session in self.sessions)
+        """A doctor runs there now."""
+        return any(not session.closed for session in self.sessions)
+
+    @property
+    def settled(self) -> bool:
+        """More dials would tell nothing new."""
+        return self.over or self.outcome in REACHED or self._failures >= FAILURES_ENOUGH
 
     @property
     def dialled(self) -> Dialled:
@@ -48,14 +63,9 @@ class Peer:
         return Dialled(reached=reached, final=self.settled, words="" if reached else self.words)
 
     @property
-    def settled(self) -> bool:
-        """More dials would tell nothing new."""
-        return self.over or self.outcome in REACHED or self._failures >= FAILURES_ENOUGH
-
-    @property
     def reaches_us(self) -> bool | None:
         """Its dials come here; None: not known."""
-        if self.heard_daemon or any(not each.dialled for each in self.sessions):
+        if self.heard_node or any(not each.dialled for each in self.sessions):
             return True
         said = [each.their_dial for each in self.sessions if each.their_dial is not None]
         if any(each.reached for each in said):
@@ -87,26 +97,21 @@ class Peer:
     @property
     def measured(self) -> bool:
         """Or it will not be any more."""
-        both = self.sent_rate is not None and self.received_rate is not None
-        return both or any(each.given_up or each.done_there for each in self.sessions)
+        return any(each.measured or each.given_up or each.done_there for each in self.sessions)
 
     @property
     def satisfied(self) -> bool:
         """Nothing more is to be learned of it."""
         if self.outcome in (Outcome.NODE, Outcome.ITSELF):
             return True
-        if not self.settled or not self.sessions:
-            return self.over and not self.present
-        open_ones = [each for each in self.sessions if not each.closed]
-        clocks = all(each.clock_tried for each in open_ones)
+        if not self.settled:
+            return False
+        if not self.present:
+            return self.over or any(each.done_there for each in self.sessions)
+        clocks = all(each.clock_tried for each in self.sessions if not each.closed)
         return self.reaches_us is not None and clocks and self.measured
 
     @property
     def released(self) -> bool:
         """Its doctor needs no more of this one."""
         return all(each.done_there or each.closed for each in self.sessions)
-
-    def check_node(self, node: int) -> None:
-        """PeerError if another node answers there than before."""
-        if self.present and self.node is not None and self.node != node:
-            raise PeerError("identity", f"two nodes answer at {self.address}")

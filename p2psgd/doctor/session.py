@@ -14,8 +14,9 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from p2psgd.doctor.bulk import BYTES_MAX, Counter, rate, send_bulk
+from p2psgd.doctor.bulk import BYTES_MAX, Bursts, Counter, rate
 from p2psgd.doctor.messages import (
+    BULK,
     BulkEnd,
     Counted,
     Dialled,
@@ -23,31 +24,33 @@ from p2psgd.doctor.messages import (
     Echo,
     Echoed,
     Facts,
-    Kind,
+    Over,
     Taken,
     Turn,
+    Yours,
     pack,
     parse,
 )
-from p2psgd.doctor.stream import Stream
 from p2psgd.errors import PeerError
+from p2psgd.net.connection import Connection
+from p2psgd.wire.frames import Body
 from p2psgd.wire.messages import Hello, Message
 
 ECHOES: Final = 8
 ANSWER_TIMEOUT_S: Final = 10.0  # what was asked for a while ago does not come any more
-BULK_TIMEOUT_S: Final = 20.0  # a second of bytes, and what waits on a slow way
-MESSAGES_MAX: Final = 4096  # of one session, but for BULK; a session of two doctors has fewer than 200
+TURN_TIMEOUT_S: Final = 30.0  # a slow link takes longer for a burst than it should
+MESSAGES_MAX: Final = 2000  # of one session, but for BULK; two doctors need fewer than 200
 TURNS_MAX: Final = 3  # that one session is granted
 
 
 class SessionHost(Protocol):
     """The doctor that a session belongs to."""
 
+    bulk_s: float
+
     def news(self, session: Session) -> None: ...  # something is known that was not
-    def grant(self, session: Session) -> bool: ...  # the other one may measure now
+    def grant(self, session: Session) -> bool: ...  # may the other one measure now?
     def turn_over(self, session: Session) -> None: ...
-    @property
-    def bulk_s(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,115 +62,147 @@ class Clock:
 
 
 class Session:
-    """One connection to another doctor; `theirs` is its greeting. `dialled`: by this side."""
+    """A connection to another doctor; `theirs` is its greeting. `dialled`: by this side."""
 
-    def __init__(self, stream: Stream, theirs: Hello, ours: Facts, *, dialled: bool, host: SessionHost) -> None:
-        self.theirs, self.dialled, self.stream = theirs, dialled, stream
+    def __init__(self, connection: Connection, theirs: Hello, ours: Facts, host: SessionHost) -> None:
+        self.theirs, self.dialled, self.address = theirs, connection.dialled, connection.address
         self.facts: Facts | None = None
         self.clock: Clock | None = None
         self.clock_tried = False
         self.their_dial: Dialled | None = None
         self.sent_rate: float | None = None  # bytes a second, as counted there
         self.received_rate: float | None = None
-        self.given_up = False  # measuring: it was tried as often as it is worth
+        self.measured = False
+        self.given_up = False  # it was tried as often as it is worth
         self.done_there = False
-        self.closed = False
-        self._ours, self._host = ours, host
+        self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._connection, self._ours, self._host = connection, ours, host
         self._said: Message | None = None  # DIALLED or DONE, whichever was last
         self._messages = self._turns = 0
+        self._measuring = False  # it is this side that has asked for the turn
+        self._counter: Counter | None = None  # while bytes may come
         self._bytes_left = 0
-        self._counter: Counter | None = None
-        self._measuring = False  # this side has the turn
         self._asked: dict[type[Message], asyncio.Future[Message]] = {}
+        self._drained = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def run(self) -> str:
-        """Until either side ends it; returns why, in a few words."""
-        self.stream.open()
-        self.stream.write(pack(self._ours))
+    @property
+    def closed(self) -> bool:
+        return self.over.done()
+
+    def begin(self) -> None:
+        """Both have greeted."""
+        self._send(self._ours)
         self._spawn(self._compare_clocks())
-        words = "closed by the other side"
-        try:
-            while (frame := await self.stream.read()) is not None:
-                self._receive(*frame)
-        except PeerError as error:
-            words = f"dropped: {error}"
-        except OSError as error:
-            words = (error.strerror or str(error) or "connection lost").lower()
-        finally:
-            self.closed = True
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            for future in self._asked.values():
-                future.cancel()  # whoever waits has a limit of time, too
-            self._host.turn_over(self)
-            self._host.news(self)
-            await self.stream.close()
-        return words
+
+    def end(self, words: str) -> None:
+        """The connection is gone, or goes."""
+        if self.closed:
+            return
+        self.over.set_result(words)
+        for task in self._tasks:
+            task.cancel()
+        for answer in self._asked.values():
+            answer.cancel()
+        self._drained.set()
+        self._host.turn_over(self)
+        self._host.news(self)
 
     def say(self, message: Dialled | Done) -> None:
         """Unless it was said last."""
-        if message != self._said and not self.closed:
+        if message != self._said:
             self._said = message
-            self.stream.write(pack(message))
+            self._send(message)
 
-    async def measure(self) -> bool:
-        """Both ways, one after the other; False if the other is busy. OSError or TimeoutError if it fails."""
-        taken = await self._ask(Turn(), Taken, ANSWER_TIMEOUT_S)
-        if not (isinstance(taken, Taken) and taken.granted):
-            return False
-        self._measuring = True
-        counted, ended = self._expect(Counted), self._expect(BulkEnd)
-        try:
-            self._begin_counting()
-            async with asyncio.timeout(BULK_TIMEOUT_S):
-                await send_bulk(self.stream, seconds=self._host.bulk_s)
-            await self._wait(counted, BULK_TIMEOUT_S)
-            await self._wait(ended, BULK_TIMEOUT_S)
-        finally:
-            self._measuring = False
-            counted.cancel()
-            ended.cancel()
-        return True
+    def drained(self) -> None:
+        """There is room for more to send."""
+        self._drained.set()
 
-    def _receive(self, kind: int, body: bytes) -> None:
-        if kind == Kind.BULK:
+    def receive(self, body: Body) -> None:
+        """A DOCTOR frame; PeerError if it may not come."""
+        message = parse(body)
+        if message is None:
             self._take_bulk(len(body))
             return
         self._messages += 1
         if self._messages > MESSAGES_MAX:
             raise PeerError("messages", f"more than {MESSAGES_MAX} messages")
-        message = parse(kind, body)
         if self.facts is None and not isinstance(message, Facts):
-            raise PeerError("frame order", f"{Kind(kind).name} came before FACTS")
-        match message:
-            case Facts() if self.facts is None:
-                self.facts = message
-            case Echo():
-                self.stream.write(pack(Echoed(number=message.number, clock_ns=time.time_ns())))
-            case Dialled():
-                self.their_dial = message
-            case Turn():
-                self._grant()
-            case BulkEnd():
-                self._bulk_ended()
-            case Counted():
-                self.sent_rate = rate(message.received, message.took_us)
-                if not self._measuring:
-                    self._host.turn_over(self)
-            case Done():
-                self.done_there = True
-            case Echoed() | Taken():
-                pass
-            case _:
-                raise PeerError("frame order", f"{Kind(kind).name} came twice")
+            raise PeerError("frame order", f"{type(message).__name__} came before Facts")
+        self._take(message)
         waiting = self._asked.pop(type(message), None)
         if waiting is not None and not waiting.done():
             waiting.set_result(message)
         self._host.news(self)
 
+    def _take(self, message: Message) -> None:
+        match message:
+            case Facts() if self.facts is None:
+                self.facts = message
+            case Echo():
+                self._send(Echoed(clock_ns=time.time_ns()))
+            case Dialled():
+                self.their_dial = message
+            case Turn():
+                self._grant()
+            case BulkEnd():
+                self._burst_ended()
+            case Counted():
+                self.sent_rate = rate(message.received, message.took_us) or self.sent_rate
+            case Yours() if self._counter is not None and not self._measuring:
+                self._counter = None
+                self._spawn(self._send_back())
+            case Over():
+                self._counter = None
+            case Done():
+                self.done_there = True
+            case Echoed() | Taken():
+                pass
+            case _:
+                raise PeerError("frame order", f"{type(message).__name__} may not come now")
+
     # -- what the link carries
+
+    async def measure(self) -> bool:
+        """Both ways, one after the other; False if the other is busy. TimeoutError if it takes too long, or
+        the connection is gone.
+        """
+        taken = await self._ask(Turn(), Taken, ANSWER_TIMEOUT_S)
+        if not (isinstance(taken, Taken) and taken.granted):
+            return False
+        self._measuring = True
+        try:
+            async with asyncio.timeout(TURN_TIMEOUT_S):
+                await self._send_bursts()
+                self._begin_counting()
+                await self._ask(Yours(), Over, TURN_TIMEOUT_S)
+        finally:
+            self._measuring = False
+        self.measured = True
+        return True
+
+    async def _send_bursts(self) -> None:
+        bursts = Bursts(self._host.bulk_s)
+        going = True
+        while going:
+            began = time.monotonic()
+            for _ in range(bursts.frames):
+                if not self._connection.writable:
+                    self._drained.clear()
+                    self._connection.report_drained()
+                    await self._drained.wait()
+                self._connection.send(BULK)
+            await self._ask(BulkEnd(), Counted, TURN_TIMEOUT_S)
+            going = bursts.goes_on(time.monotonic() - began)
+
+    async def _send_back(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TURN_TIMEOUT_S):
+                await self._send_bursts()
+        self.measured = True
+        self._send(Over())
+        self._host.turn_over(self)
+        self._host.news(self)
 
     def _grant(self) -> None:
         granted = self._turns < TURNS_MAX and self._host.grant(self)
@@ -175,7 +210,11 @@ class Session:
             self._turns += 1
             self._begin_counting()
             self._spawn(self._end_turn_at_last())
-        self.stream.write(pack(Taken(granted=granted)))
+        self._send(Taken(granted=granted))
+
+    async def _end_turn_at_last(self) -> None:
+        await asyncio.sleep(2 * TURN_TIMEOUT_S)
+        self._host.turn_over(self)
 
     def _begin_counting(self) -> None:
         self._counter, self._bytes_left = Counter(), BYTES_MAX
@@ -186,59 +225,44 @@ class Session:
         self._bytes_left -= size
         self._counter.take(size, time.monotonic())
 
-    def _bulk_ended(self) -> None:
-        counter, self._counter = self._counter, None
-        if counter is None:
+    def _burst_ended(self) -> None:
+        if self._counter is None:
             raise PeerError("frame order", "BULK_END came where no BULK was to come")
-        self.received_rate = rate(counter.received, counter.took_us)
-        self.stream.write(pack(Counted(received=counter.received, took_us=counter.took_us)))
-        if not self._measuring:
-            self._spawn(self._send_back())
-
-    async def _send_back(self) -> None:
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(BULK_TIMEOUT_S):
-                await send_bulk(self.stream, seconds=self._host.bulk_s)
-
-    async def _end_turn_at_last(self) -> None:
-        await asyncio.sleep(2 * BULK_TIMEOUT_S)
-        self._host.turn_over(self)
+        counter, self._counter = self._counter, Counter()
+        self.received_rate = rate(counter.received, counter.took_us) or self.received_rate
+        self._send(Counted(received=counter.received, took_us=counter.took_us))
 
     # -- the clocks
 
     async def _compare_clocks(self) -> None:
         """The best of several round trips: whatever comes between only adds time."""
         best: Clock | None = None
-        with contextlib.suppress(OSError, TimeoutError):
-            for number in range(ECHOES):
+        with contextlib.suppress(TimeoutError):
+            for _ in range(ECHOES):
                 began_ns, began = time.time_ns(), time.monotonic()
-                answer = await self._ask(Echo(number=number), Echoed, ANSWER_TIMEOUT_S)
-                assert isinstance(answer, Echoed)
+                answer = await self._ask(Echo(), Echoed, ANSWER_TIMEOUT_S)
                 took_s = time.monotonic() - began
-                if answer.number == number and (best is None or took_s < best.round_trip_s):
-                    ahead_ns = answer.clock_ns - began_ns
-                    best = Clock(took_s, ahead_ns / 1e9 - took_s / 2)
+                assert isinstance(answer, Echoed)
+                if best is None or took_s < best.round_trip_s:
+                    best = Clock(took_s, (answer.clock_ns - began_ns) / 1e9 - took_s / 2)
         self.clock, self.clock_tried = best, True
         self._host.news(self)
 
     # -- questions
 
     async def _ask(self, question: Message, kind: type[Message], timeout_s: float) -> Message:
-        answer = self._expect(kind)
-        self.stream.write(pack(question))
-        return await self._wait(answer, timeout_s)
-
-    def _expect(self, kind: type[Message]) -> asyncio.Future[Message]:
-        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._asked[kind] = future
-        return future
-
-    async def _wait(self, answer: asyncio.Future[Message], timeout_s: float) -> Message:
-        """TimeoutError if it does not come in time, or not any more."""
-        await asyncio.wait([answer], timeout=timeout_s)
+        """The next message of that kind; TimeoutError if it does not come in time, or not any more."""
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._asked[kind] = answer
+        self._send(question)
+        if not self.closed:
+            await asyncio.wait([answer], timeout=timeout_s)
         if not answer.done() or answer.cancelled():
             raise TimeoutError
         return answer.result()
+
+    def _send(self, message: Message) -> None:
+        self._connection.send(pack(message))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from p2psgd.doctor.finding import Finding, note, problem
-from p2psgd.doctor.messages import DOCTOR, Facts
-from p2psgd.net.greeting import RUN_UNKNOWN, describe_difference
+from p2psgd.doctor.messages import Facts
+from p2psgd.net.greeting import DOCTOR, RUN_UNKNOWN, describe_difference
 from p2psgd.wire.messages import Hello
 
 CHECK: Final = "run"

@@ -24,7 +24,7 @@ def describe_links(peers: Sequence[Peer]) -> list[Finding]:
         sent, received, clock = peer.sent_rate, peer.received_rate, peer.clock
         if clock is None:
             continue
-        words = f"{name_of(peer)}: round trip {milliseconds(clock.round_trip_s)}"
+        words = f"{peer}: round trip {milliseconds(clock.round_trip_s)}"
         if sent is None or received is None:
             found.append(note(CHECK, f"{words}; what it carries was not measured, the machines were busy"))
             continue
@@ -47,11 +47,6 @@ def predict(weights: int, peers: Sequence[Peer], *, half: bool = False) -> Findi
     round_s = 2 * (nodes - 1) / nodes * (2 if half else 4) * weights / slowest
     words = f"at {bits(slowest)}, the least measured, {weights:,} weights take {seconds(snapshot_s)} as a snapshot"
     return note(CHECK, f"{words}, and {seconds(round_s)} for a dense ring's round of {nodes} nodes")
-
-
-def name_of(peer: Peer) -> str:
-    """By its line and, if known, its own name."""
-    return f"{peer} ({peer.name})" if peer.name else str(peer)
 
 
 def bits(bytes_per_s: float) -> str:
