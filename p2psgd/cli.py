@@ -26,11 +26,13 @@ from p2psgd.cli_options import (
     OverlapOption,
     PatienceOption,
     PayloadOption,
+    PlaintextOption,
     RecipeOption,
     RecordBytesOption,
     RecordOption,
     SecondsOption,
     StepsOption,
+    TlsOption,
     TraceOption,
 )
 from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, RecordingError, TrainerError, UsageError
@@ -85,6 +87,8 @@ def node(
     name: Annotated[
         str | None, typer.Option(help="What people call this node (default: the host's name).")
     ] = None,
+    tls: TlsOption = None,
+    insecure_plaintext: PlaintextOption = False,
     http: HttpOption = None,
     http_exposed: Annotated[
         bool,
@@ -117,6 +121,8 @@ def node(
     _check_patience(patience)
     if http_exposed and http is None:
         raise UsageError("--http-exposed is for the address of --http: give both or neither")
+    if tls is not None and insecure_plaintext:
+        raise UsageError("--tls and --insecure-plaintext exclude each other: give one of them")
     limit = _record_limit(record, record_bytes)
     if name is not None and not 1 <= len(name) <= 64:
         raise UsageError(f"--name {name!r:.80} must have 1 to 64 characters")
@@ -128,6 +134,8 @@ def node(
         control=control,
         control_group=None if control_group is None else _group_id(control_group),
         name=name,
+        tls=tls,
+        insecure_plaintext=insecure_plaintext,
         trainer=trainer,
         http=parse_http(http),
         http_exposed=http_exposed,

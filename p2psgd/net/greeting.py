@@ -13,6 +13,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.node_id import parse_node_id
 from p2psgd.core.run_spec import RunSpec, name_run
 from p2psgd.errors import PeerError
+from p2psgd.tls.names import CertifiedPeer
 from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
 
 DOCTOR: Final = "doctor"  # the mode of a HELLO that only asks, and the code of the REJECT that answers it
@@ -75,6 +76,14 @@ def answer_doctor(ours: Hello, theirs: Hello) -> PeerError:
         return PeerError(DOCTOR_OF_ANOTHER_RUN, describe_difference(ours, asked))
     run = name_run(ours.run, ours.label, ours.mode)
     return PeerError(DOCTOR, f"{ours.name} runs there, run {run} of {ours.weights:,} weights")
+def check_certificate(certified: CertifiedPeer, theirs: Hello) -> None:
+    """PeerError if the peer's certificate names another node than its greeting."""
+    if (certified.node, certified.name) != (theirs.node, theirs.name):
+        raise PeerError(
+            "another node's certificate",
+            f"{theirs.name}, id {theirs.node:016x}, came with the certificate of {certified.name}, id "
+            f"{certified.node:016x}: give every node its own, from `p2psgd ca issue`",
+        )
 
 
 def describe_difference(ours: Hello, theirs: Hello) -> str:

@@ -10,7 +10,6 @@ Keys are ECDSA on P-256. Every directory appears whole or not at all, and nothin
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import secrets
 import shutil
@@ -56,7 +55,7 @@ class Authority:
         key_path = directory / CA_KEY_FILE
         if not key_path.exists():
             raise UsageError(
-                f"{directory} holds no CA: `p2psgd ca init {directory}` makes one, --ca names another directory",
+                f"{directory} holds no CA: `p2psgd ca init {directory}` makes one, --ca names another",
                 ExitCode.CONFIGURATION,
             )
         check_key_file(key_path)

@@ -5,8 +5,8 @@ certificate holds and HELLO repeats: a run has one private CA, and addresses cha
 checked, which is right only because the id is: whoever uses these contexts compares `peer_of` with HELLO. No
 option turns either check off.
 
-A session ticket would let a peer come back without being verified: the server gives none. The standard library is
-enough for all of this; making certificates is `authority`'s.
+A session ticket would let a peer come back without being verified: the server gives none. The standard
+library is enough for all of this; making certificates is `authority`'s.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class VerifyCode(enum.IntEnum):
 
     NOT_YET_VALID = 9
     EXPIRED = 10
+    WRONG_PURPOSE = 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Credentials:
         if loaded.own.node != self._loaded.own.node:
             raise UsageError(
                 f"{self.directory} now holds the certificate of another node ({loaded.own.name}, id "
-                f"{loaded.own.node:016x}): this one is {self._loaded.own.node:016x} until it is started again",
+                f"{loaded.own.node:016x}), and this one stays {self._loaded.own.node:016x}",
                 ExitCode.CONFIGURATION,
             )
         self._loaded = loaded
@@ -74,6 +75,10 @@ class Credentials:
     def client_context(self) -> ssl.SSLContext:
         """For the next connection that this node dials."""
         return self._loaded.client_context
+
+    def context(self, *, dialled: bool) -> ssl.SSLContext:
+        """For the next connection, ours or a peer's."""
+        return self.client_context if dialled else self.server_context
 
     @property
     def node(self) -> int:
@@ -196,8 +201,8 @@ def _own_fault(path: Path, error: ssl.SSLCertVerificationError) -> str:
             return f"the certificate in {path} is not valid yet: set this machine's clock"
         case _:
             return (
-                f"{path} was not issued by the CA in {path.with_name(CA_FILE)} ({error.verify_message}): take "
-                "both from the same `p2psgd ca issue`"
+                f"{path} was not issued by the CA in {path.with_name(CA_FILE)} ({error.verify_message}): "
+                "take both from the same `p2psgd ca issue`"
             )
 
 

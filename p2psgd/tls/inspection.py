@@ -32,7 +32,7 @@ class Finding:
 
 
 def inspect_directory(directory: Path) -> list[Finding]:
-    """Of a node's TLS directory, or of a CA's if it has a CA's key; the findings in the order of the files."""
+    """Of a node's TLS directory, or of a CA's if it has a CA's key; in the order of the files."""
     if (directory / CA_KEY_FILE).exists():
         return list(_inspect_authority(directory))
     return list(_inspect_node(directory))

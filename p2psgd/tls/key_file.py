@@ -31,8 +31,8 @@ def write_key(path: Path, data: bytes) -> None:
 def check_key_file(path: Path) -> None:
     """UsageError unless it is a file of this user or of root that others cannot touch.
 
-    PostgreSQL's rule: the group may read a file of root's (systemd gives credentials to a service by an access
-    control list, which shows as the group's bits); of a file of one's own only the owner may.
+    PostgreSQL's rule: the group may read a file of root's (systemd gives credentials to a service by an
+    access control list, which shows as the group's bits); of a file of one's own only the owner may.
     """
     try:
         found = path.stat()
@@ -44,7 +44,7 @@ def check_key_file(path: Path) -> None:
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid not in (0, os.geteuid()):
         raise UsageError(
-            f"{path} belongs to user {found.st_uid}, who can read this node's key: `chown {os.geteuid()} {path}`",
+            f"{path} belongs to user {found.st_uid}, who can read it: `chown {os.geteuid()} {path}`",
             ExitCode.PERMISSION,
         )
     if mode & (0o037 if found.st_uid == 0 else 0o077):
