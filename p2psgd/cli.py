@@ -18,6 +18,7 @@ import p2psgd
 from p2psgd.cli_asking import StateOption, digest, events, export, remove, status
 from p2psgd.cli_ca import app as ca
 from p2psgd.cli_checkpoint import app as checkpoint
+from p2psgd.cli_doctor import doctor
 from p2psgd.cli_options import (
     DeviceOption,
     HttpOption,
@@ -242,7 +243,7 @@ def local(
     raise typer.Exit(run_local(plan, Console()))
 
 
-for asking in (status, events, digest, remove, export):
+for asking in (status, events, digest, remove, export, doctor):
     app.command()(asking)
 
 

@@ -76,6 +76,8 @@ def answer_doctor(ours: Hello, theirs: Hello) -> PeerError:
         return PeerError(DOCTOR_OF_ANOTHER_RUN, describe_difference(ours, asked))
     run = name_run(ours.run, ours.label, ours.mode)
     return PeerError(DOCTOR, f"{ours.name} runs there, run {run} of {ours.weights:,} weights")
+
+
 def check_certificate(certified: CertifiedPeer, theirs: Hello) -> None:
     """PeerError if the peer's certificate names another node than its greeting."""
     if (certified.node, certified.name) != (theirs.node, theirs.name):
