@@ -23,7 +23,9 @@ def doctor(
     tls: TlsOption = None,
     insecure_plaintext: PlaintextOption = False,
     state: StateOption = None,
-    weights: Annotated[int | None, typer.Option(min=1, max=2**31, help="How many weights the net has.")] = None,
+    weights: Annotated[
+        int | None, typer.Option(min=1, max=2**31, help="How many weights the net has.")
+    ] = None,
     recipe: Annotated[
         str | None, typer.Option(help="What is to be trained: compared with the others, and its size.")
     ] = None,

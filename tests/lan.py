@@ -63,6 +63,13 @@ class Lan:
             wrong = ("lladdr", NOWHERE, "nud", "permanent")
             command("ip", "-n", self.hosts[source], "neigh", "replace", *neighbour, *wrong)
 
+    def close_port(self, number: int, port: int) -> None:
+        """Drop what comes to a TCP port of a host, as its firewall would; its own connections go on."""
+        tc = ("tc", "-n", self.hosts[number])
+        command(*tc, "qdisc", "add", "dev", "eth0", "clsact")
+        match = ("u32", "match", "ip", "protocol", "6", "0xff", "match", "ip", "dport", str(port), "0xffff")
+        command(*tc, "filter", "add", "dev", "eth0", "ingress", "protocol", "ip", *match, "action", "drop")
+
     def set_rate(self, number: int, rate: str) -> None:
         """What a host's cable carries from now on, each way, such as "1mbit"."""
         shape = ("root", "tbf", "rate", rate, "burst", self._burst, "latency", "50ms")

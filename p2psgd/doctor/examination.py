@@ -1,5 +1,5 @@
-"""All checks of one machine, in the order in which a person reads them: what can be seen here, then what it takes
-others to see.
+"""All checks of one machine, in the order in which a person reads them: what can be seen here, then what
+it takes others to see.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from p2psgd.discovery.hosts import Address, Hosts, read_hosts, split_own
 from p2psgd.doctor.checks.agreement import compare
@@ -35,9 +35,7 @@ from p2psgd.doctor.peer import Peer
 from p2psgd.errors import UsageError
 from p2psgd.net.listening import bind, check_exposure
 from p2psgd.ops import numerals
-
-if TYPE_CHECKING:
-    from p2psgd.tls.credentials import Credentials
+from p2psgd.tls.credentials import Credentials
 
 RESOLVING_S: Final = 5.0
 Show = Callable[[Finding], None]
@@ -125,7 +123,9 @@ class Examination:
             return False
         return True
 
-    def _meeting(self, addresses: tuple[Address, ...], hosts: Hosts, credentials: Credentials | None) -> Meeting:
+    def _meeting(
+        self, addresses: tuple[Address, ...], hosts: Hosts, credentials: Credentials | None
+    ) -> Meeting:
         node, name = secrets.randbits(64), socket.gethostname()[:64] or "node"
         if credentials is not None:
             node, name = credentials.node, credentials.name
@@ -137,7 +137,8 @@ class Examination:
         self, meeting: Meeting, listening: socket.socket | None, listen: Address, *, daemon_here: bool
     ) -> None:
         peers, wait_s = meeting.peers, self.options.wait_s
-        words = f"meets {numerals.counted(len(peers), 'peer')}, for {wait_s:g} s at most: run it on all of them now"
+        listed = f"meets {numerals.counted(len(peers), 'peer')}"
+        words = f"{listed}, for {wait_s:g} s at most: run it on all of them now"
         sys.stderr.write(f"p2psgd doctor: {words}\n")
         sys.stderr.flush()
         await meeting.hold(listening, wait_s=wait_s)

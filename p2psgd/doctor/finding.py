@@ -19,8 +19,8 @@ class Grade(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report. `mend`: the command or line that mends a problem. `passing`: it may mend itself,
-    as a machine does that has not come yet.
+    """One line of the report. `mend`: the command or line that mends a problem. `passing`: it may mend
+    itself, as a machine does that has not come yet.
     """
 
     check: str
@@ -46,7 +46,7 @@ def problem(check: str, words: str, mend: str, *, passing: bool = False) -> Find
 
 
 def exit_code(findings: Iterable[Finding]) -> ExitCode:
-    """CONFIGURATION if a person must mend something, TEMPORARY if others have only not been reached, else OK."""
+    """CONFIGURATION if a person must mend something, TEMPORARY if others were only not reached, else OK."""
     problems = [each for each in findings if each.grade is Grade.PROBLEM]
     if not problems:
         return ExitCode.OK

@@ -13,7 +13,7 @@ import random
 import socket
 from collections import Counter
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -28,10 +28,8 @@ from p2psgd.doctor.session import Session
 from p2psgd.errors import PeerError
 from p2psgd.net.connection import Connection
 from p2psgd.net.greeting import DOCTOR, DOCTOR_OF_ANOTHER_RUN
+from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.messages import Hello, Reject
-
-if TYPE_CHECKING:
-    from p2psgd.tls.credentials import Credentials
 
 DIAL_TIMEOUT_S: Final = 4.0  # longer than the 3 s after which a LAN tells that a machine is off
 DIALS_MAX: Final = 64  # at once
@@ -169,7 +167,9 @@ class Meeting:
                 peer.meet(session)
                 return
         self._note_visitor(session.address, f"the doctor of {session.theirs.name}")
-        session.say(Dialled(reached=False, final=True, words="this machine is not in the list of hosts there"))
+        session.say(
+            Dialled(reached=False, final=True, words="this machine is not in the list of hosts there")
+        )
         session.say(Done())
 
     def _note_visitor(self, address: str, words: str) -> None:
@@ -188,7 +188,7 @@ class Meeting:
             if session is not None:
                 words = await session.over
                 if not any(each.done_there for each in peer.sessions):
-                    peer.failed(Outcome.STRANGE, f"its doctor ended before it was done: {words}")
+                    peer.failed(Outcome.LEFT, f"its doctor ended before it was done: {words}")
             if not peer.settled:
                 await asyncio.sleep(PAUSE_S * random.uniform(0.5, 1.0))
 

@@ -1,9 +1,9 @@
 """What doctors say to each other, after a greeting that a node understands as well. Pure.
 
-The one that dials sends HELLO with DOCTOR as its mode. A node answers REJECT with the code DOCTOR, whose words say
-which run it trains; a doctor answers WELCOME. From there on DOCTOR frames follow: one byte for what it is, and
-a MessagePack map with exactly the keys listed here, strictly typed both ways, but for BULK, whose bytes mean
-nothing.
+The one that dials sends HELLO with DOCTOR as its mode. A node answers REJECT with the code DOCTOR, whose
+words say which run it trains; a doctor answers WELCOME. From there on DOCTOR frames follow: one byte for what
+it is, and a MessagePack map with exactly the keys listed here, strictly typed both ways, but for BULK, whose
+bytes mean nothing.
 """
 
 from __future__ import annotations
@@ -142,7 +142,9 @@ def parse(body: Body) -> Message | None:
     if model is None or len(body) > SMALL_BYTES_MAX:
         raise PeerError("message", f"a message of kind {kind} and {len(body)} bytes is not known")
     try:
-        return model.model_validate(unpack_flat_map(bytes(body[1:]), keys_max=max(1, len(model.model_fields))))
+        return model.model_validate(
+            unpack_flat_map(bytes(body[1:]), keys_max=max(1, len(model.model_fields)))
+        )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -24,9 +24,14 @@ class Outcome(enum.StrEnum):
     UNRESOLVED = "unresolved"  # a name that is none
     TLS = "tls"  # one side does not accept the other's certificate, or speaks no TLS
     STRANGE = "strange"  # something answers that is neither doctor nor daemon of this version
+    LEFT = "left"  # a doctor was there, and ended too early
 
 
 REACHED: Final = frozenset({Outcome.DOCTOR, Outcome.NODE, Outcome.ITSELF})
+# Tell more than that nothing answers later, since the doctor there has ended.
+TELLING: Final = frozenset({Outcome.TLS, Outcome.STRANGE, Outcome.LEFT})
+MUTE: Final = frozenset({Outcome.REFUSED, Outcome.SILENT, Outcome.AWAY})
+_OF_TLS: Final = ("TLS", "handshake", "certificate", "CA")  # in the reasons of p2psgd.tls and p2psgd.net
 _NO_WAY: Final = frozenset(
     {errno.ENETUNREACH, errno.ENETDOWN, errno.EACCES, errno.EPERM, errno.EADDRNOTAVAIL}
 )
@@ -34,27 +39,28 @@ _NO_WAY: Final = frozenset(
 
 def judge_failure(error: BaseException, timeout_s: float) -> tuple[Outcome, str]:
     """Outcome and a few words for what a dial raised."""
+    words = (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
     match error:
+        case TimeoutError() if error.errno is None:
+            found = Outcome.SILENT, f"no answer within {timeout_s:g} s"
         case TimeoutError():
-            if getattr(error, "errno", None) == errno.ETIMEDOUT:
-                return Outcome.SILENT, "no answer"
-            return Outcome.SILENT, f"no answer within {timeout_s:g} s"
+            found = Outcome.SILENT, "no answer"
         case ConnectionRefusedError():
-            return Outcome.REFUSED, "connection refused"
+            found = Outcome.REFUSED, "connection refused"
         case socket.gaierror():
-            return Outcome.UNRESOLVED, f"the name does not resolve: {(error.strerror or 'unknown').lower()}"
+            found = Outcome.UNRESOLVED, f"the name does not resolve: {words}"
         case UnicodeError():
-            return Outcome.UNRESOLVED, "the name is none that DNS knows"
+            found = Outcome.UNRESOLVED, "the name is none that DNS knows"
         case PeerError(reason="no greeting"):
-            return Outcome.SILENT, f"it takes connections but says nothing: {error}"
-        case PeerError() if "TLS" in error.reason or "certificate" in error.reason or "CA" in error.reason:
-            return Outcome.TLS, str(error)
+            found = Outcome.STRANGE, "something listens there, but says nothing"
+        case PeerError() if any(word in error.reason for word in _OF_TLS):
+            found = Outcome.TLS, str(error)
         case PeerError():
-            return Outcome.STRANGE, str(error)
+            found = Outcome.STRANGE, str(error)
         case OSError(errno=errno.EHOSTUNREACH):
-            return Outcome.AWAY, "no such machine answers (no route to host)"
+            found = Outcome.AWAY, "no such machine answers (no route to host)"
         case OSError() if error.errno in _NO_WAY:
-            return Outcome.UNREACHABLE, (error.strerror or "unreachable").lower()
+            found = Outcome.UNREACHABLE, words
         case _:
-            words = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            return Outcome.STRANGE, f"the connection failed: {words.lower()}"
+            found = Outcome.STRANGE, f"the connection failed: {words}"
+    return found

@@ -7,31 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import logging
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Final, Protocol
 
 from p2psgd.doctor.session import Session
 from p2psgd.errors import PeerError
 from p2psgd.net.connection import Connection
 from p2psgd.net.greeting import DOCTOR, check_certificate
 from p2psgd.net.listening import BACKLOG
+from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import DOCTOR_LIMITS, Body, FrameType
 from p2psgd.wire.messages import (
     PROTOCOL_VERSION,
     WORDS_MAX,
     Hello,
-    Message,
     Reject,
     Welcome,
     pack_message,
     parse_message,
 )
-
-if TYPE_CHECKING:
-    from p2psgd.tls.credentials import Credentials
 
 GREETING_TIMEOUT_S: Final = 10.0
 GREETINGS_MAX: Final = 32  # inbound connections that have not said HELLO yet
@@ -154,11 +150,10 @@ class Reception:
     # -- greetings
 
     def _connection(self, *, dialled: bool) -> Connection:
-        more: dict[str, Any] = {}
+        tls = None
         if self._credentials is not None:
-            mine = self._credentials
-            more["tls"] = mine.client_context if dialled else mine.server_context
-        return Connection(self, dialled=dialled, user_timeout_s=USER_TIMEOUT_S, **more)
+            tls = self._credentials.client_context if dialled else self._credentials.server_context
+        return Connection(self, dialled=dialled, user_timeout_s=USER_TIMEOUT_S, tls=tls)
 
     def _greeted(self, connection: Connection, theirs: Hello) -> None:
         """HELLO has come."""
@@ -166,7 +161,9 @@ class Reception:
         if theirs.node == self._hello.node and _of_doctor(theirs):
             raise PeerError("self", "this is the doctor itself")
         if theirs.protocol != PROTOCOL_VERSION:
-            words = f"protocol {theirs.protocol} there, {PROTOCOL_VERSION} here: install the same p2psgd on both"
+            words = (
+                f"protocol {theirs.protocol} there, {PROTOCOL_VERSION} here: install the same p2psgd on both"
+            )
             # a node that is told so by all would end
             raise PeerError("protocol" if _of_doctor(theirs) else DOCTOR, words)
         if not _of_doctor(theirs):
@@ -185,9 +182,8 @@ class Reception:
         self._settle(connection, session)
 
     def _check(self, connection: Connection, theirs: Hello) -> None:
-        certified = getattr(connection, "certified", None)
-        if certified is not None:
-            check_certificate(certified, theirs)
+        if connection.certified is not None:
+            check_certificate(connection.certified, theirs)
 
     def _reject(self, connection: Connection, code: str, words: str) -> None:
         connection.send(pack_message(Reject(node=self._hello.node, code=code, words=words[:WORDS_MAX])))

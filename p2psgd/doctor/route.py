@@ -1,4 +1,4 @@
-"""Which way the kernel sends packets to an address: asked over rtnetlink [RFC 3549], as `ip route get` does."""
+"""Which way the kernel sends packets to an address: asked over rtnetlink [RFC 3549], as `ip route get`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 _MESSAGE: Final = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
-_ROUTE: Final = struct.Struct("=BBBBBBBBI")  # rtmsg; the second byte is the length of the destination's prefix
+_ROUTE: Final = struct.Struct(
+    "=BBBBBBBBI"
+)  # rtmsg; the second byte is the length of the destination's prefix
 _ATTRIBUTE: Final = struct.Struct("=HH")
 _GET_ROUTE, _NEW_ROUTE, _ERROR, _REQUEST = 26, 24, 2, 1
 _TO, _INTERFACE, _GATEWAY, _SOURCE = 1, 4, 5, 7
@@ -20,8 +22,8 @@ ANSWER_BYTES_MAX: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`prefix_bits` of the destination are what the route is for: 0 is the default route. `gateway` is empty if the
-    address is on the link itself; `local`: it is this machine's own.
+    """`prefix_bits` of the destination are what the route is for: 0 is the default route. `gateway` is empty
+    if the address is on the link itself; `local`: it is this machine's own.
     """
 
     interface: str
@@ -50,7 +52,9 @@ def find_route(host: str) -> Route:
     return Route(
         interface=_name(index),
         source=_source(host, family) if source is None else socket.inet_ntop(family, source),
-        gateway=socket.inet_ntop(family, chosen.attributes[_GATEWAY]) if _GATEWAY in chosen.attributes else "",
+        gateway=socket.inet_ntop(family, chosen.attributes[_GATEWAY])
+        if _GATEWAY in chosen.attributes
+        else "",
         prefix_bits=table.prefix_bits,
         local=chosen.kind == _LOCAL,
     )

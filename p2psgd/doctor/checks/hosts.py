@@ -20,12 +20,16 @@ def check_hosts(path: Path, addresses: Sequence[Address], hosts: Hosts, listen: 
     lines = numerals.counted(len(addresses), "line")
     if hosts.share is not None:
         own, count = hosts.share
-        words = f"{path}: {lines}, {own_line(addresses, hosts)} is this machine: share {own}/{count} of the data"
+        words = (
+            f"{path}: {lines}, {own_line(addresses, hosts)} is this machine: share {own}/{count} of the data"
+        )
         return ok(CHECK, words)
     if hosts.near_misses:
         near = hosts.near_misses[0]
         words = f"{path} names this machine as {near}, but the node is to listen on port {listen.port}"
-        return problem(CHECK, words, f"--listen {listen.host}:{near.port}, or port {listen.port} in that line")
+        return problem(
+            CHECK, words, f"--listen {listen.host}:{near.port}, or port {listen.port} in that line"
+        )
     words = f"{path}: {lines}, none of them is this machine: its trainer will not know its share of the data"
     return note(CHECK, words, "add this machine's line on all machines, or give its trainer --share i/n")
 

@@ -35,13 +35,18 @@ def describe_taken(listen: Address, words: str, status: Mapping[str, Any] | None
     owner = owner_of(listen.port)
     if owner is not None:
         words = f"port {listen.port} is taken by {owner}"
-        return problem(CHECK, words, f"end that, or another port: --listen {listen.host}:PORT and in the list of hosts")
+        return problem(
+            CHECK, words, f"end that, or another port: --listen {listen.host}:PORT and in the list of hosts"
+        )
     return problem(CHECK, words, f"sudo ss -ltnp 'sport = :{listen.port}' tells what listens there")
 
 
 def daemon_status(state: Path | None) -> dict[str, Any] | None:
     """Of the daemon that commands on this machine ask; None without one that answers."""
-    with contextlib.suppress(P2psgdError, OSError), ControlClient(control_path(state), timeout_s=STATUS_TIMEOUT_S) as client:
+    with (
+        contextlib.suppress(P2psgdError, OSError),
+        ControlClient(control_path(state), timeout_s=STATUS_TIMEOUT_S) as client,
+    ):
         answer: dict[str, Any] = client.request("status")["status"]
         return answer
     return None

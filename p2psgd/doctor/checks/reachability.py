@@ -15,7 +15,7 @@ START: Final = "start it there: p2psgd doctor with the same options, or p2psgd n
 
 
 def check_peer(peer: Peer, listen: Address, *, daemon_here: bool) -> list[Finding]:
-    """Both ways between this machine and one line of the list. `daemon_here`: a node has this machine's port."""
+    """Both ways between this machine and one line; `daemon_here`: a node has this machine's port."""
     match peer.outcome:
         case Outcome.ITSELF:
             return [note(CHECK, f"{peer} leads to this machine itself")]
@@ -23,6 +23,8 @@ def check_peer(peer: Peer, listen: Address, *, daemon_here: bool) -> list[Findin
             return _check_node(peer, daemon_here=daemon_here)
         case Outcome.DOCTOR:
             return [_check_way_back(peer, listen)]
+        case Outcome.LEFT:
+            return [problem(CHECK, f"{peer}: {peer.words}", START, passing=True)]
         case _ if peer.present or peer.sessions or peer.heard_node:
             return [_check_way_there(peer)]
         case _:
@@ -38,7 +40,11 @@ def check_twins(peers: Sequence[Peer]) -> list[Finding]:
             continue
         if peer.node in first:
             words = f"{first[peer.node].address} and {peer.address} are one node"
-            found.append(problem(CHECK, words, "leave one of the two lines in the list of hosts, or give each its node"))
+            found.append(
+                problem(
+                    CHECK, words, "leave one of the two lines in the list of hosts, or give each its node"
+                )
+            )
         first.setdefault(peer.node, peer)
     return found
 
@@ -98,7 +104,9 @@ def _not_come(peer: Peer) -> Finding:
             words = f"{peer}: {peer.words}: the machine is off, or has another address"
             return problem(CHECK, words, "switch it on; there: ip address", passing=True)
         case Outcome.UNTRIED:
-            return problem(CHECK, f"{peer} was not tried in this time", "a longer --wait SECONDS", passing=True)
+            return problem(
+                CHECK, f"{peer} was not tried in this time", "a longer --wait SECONDS", passing=True
+            )
         case _:
             return problem(CHECK, f"{peer}: {peer.words}", _mend_of(peer))
 

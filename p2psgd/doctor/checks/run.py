@@ -24,7 +24,7 @@ def compare_hosts(name: str, ours: Facts, theirs: Facts) -> Finding | None:
     """None if the lists are the same."""
     if ours.hosts == theirs.hosts:
         return None
-    words = f"{name} has another list of hosts, or in another order: shares of the data go by a node's place in it"
+    words = f"{name} has another list of hosts, or another order: shares of the data go by the place in it"
     return note("hosts", words, "copy the same file to all machines, or give each trainer its --share i/n")
 
 

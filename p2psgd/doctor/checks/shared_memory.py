@@ -1,4 +1,4 @@
-"""Shared memory of daemon and trainer: memfds, which need no /dev/shm, however small a container makes that."""
+"""Shared memory of daemon and trainer: memfds, which need no /dev/shm, however small that is."""
 
 from __future__ import annotations
 
@@ -25,5 +25,7 @@ def check_shared_memory() -> Finding:
             os.close(descriptor)
     except (OSError, TrainerError) as error:
         words = f"memfds do not work here: {getattr(error, 'strerror', None) or error}"
-        return problem(CHECK, words, "Linux 3.17 or newer; in a container, a seccomp profile that allows memfd_create")
+        return problem(
+            CHECK, words, "Linux 3.17 or newer; in a container, a seccomp profile that allows memfd_create"
+        )
     return ok(CHECK, "works without names; /dev/shm is not needed, whatever its size")

@@ -31,7 +31,9 @@ def describe_links(peers: Sequence[Peer]) -> list[Finding]:
         words += f", {bits(sent)} there, {bits(received)} back"
         if min(sent, received) < SLOW * usual:
             words += f"; others carry {bits(usual)}"
-            found.append(note(CHECK, words, "look at its cable or port (ethtool eth0), and at what else uses it"))
+            found.append(
+                note(CHECK, words, "look at its cable or port (ethtool eth0), and at what else uses it")
+            )
         else:
             found.append(ok(CHECK, words))
     return found
@@ -45,7 +47,8 @@ def predict(weights: int, peers: Sequence[Peer], *, half: bool = False) -> Findi
     slowest, nodes = min(rates), len(peers) + 1
     snapshot_s = 4 * weights / slowest
     round_s = 2 * (nodes - 1) / nodes * (2 if half else 4) * weights / slowest
-    words = f"at {bits(slowest)}, the least measured, {weights:,} weights take {seconds(snapshot_s)} as a snapshot"
+    sizes = f"{weights:,} weights take {seconds(snapshot_s)} as a snapshot"
+    words = f"at {bits(slowest)}, the least measured, {sizes}"
     return note(CHECK, f"{words}, and {seconds(round_s)} for a dense ring's round of {nodes} nodes")
 
 
@@ -53,12 +56,16 @@ def bits(bytes_per_s: float) -> str:
     """A rate as networks are sold."""
     for unit, scale in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
         if 8 * bytes_per_s >= scale:
-            return f"{8 * bytes_per_s / scale:.3g} {unit}" if 8 * bytes_per_s < 999.5 * scale else (
-                f"{8 * bytes_per_s / scale:,.0f} {unit}"
+            return (
+                f"{8 * bytes_per_s / scale:.3g} {unit}"
+                if 8 * bytes_per_s < 999.5 * scale
+                else (f"{8 * bytes_per_s / scale:,.0f} {unit}")
             )
     return f"{8 * bytes_per_s:.0f} bit/s"
 
 
 def seconds(value: float) -> str:
     """As short as it makes sense."""
-    return numerals.duration(value) if value >= 10 else f"{value:.2g} s" if value >= 1 else milliseconds(value)
+    return (
+        numerals.duration(value) if value >= 10 else f"{value:.2g} s" if value >= 1 else milliseconds(value)
+    )

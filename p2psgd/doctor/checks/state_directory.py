@@ -18,7 +18,9 @@ LOG_BYTES: Final = 1024 * 1024 * 1024  # --log-disk-budget, unless it is told ot
 SCRIPT: Final = "what a script keeps (link.keep) comes on top"
 
 
-def check_state_directory(state: Path, weights: int | None, *, free_bytes: int | None = None) -> list[Finding]:
+def check_state_directory(
+    state: Path, weights: int | None, *, free_bytes: int | None = None
+) -> list[Finding]:
     """`free_bytes`: of its disk, by default as it is."""
     place = state.absolute()
     while not os.path.lexists(place) and place != place.parent:

@@ -30,7 +30,9 @@ def compare_versions(name: str, ours: Facts, theirs: Facts) -> Finding | None:
     """None if nothing differs that could matter."""
     if theirs.version != ours.version:
         words = f"p2psgd {theirs.version} on {name}, {ours.version} here"
-        return problem(CHECK, words, f"install the same on both: pip install p2psgd=={max(theirs.version, ours.version)}")
+        return problem(
+            CHECK, words, f"install the same on both: pip install p2psgd=={max(theirs.version, ours.version)}"
+        )
     if (theirs.python, theirs.numpy) != (ours.python, ours.numpy):
         words = f"{name} has Python {theirs.python} and numpy {theirs.numpy}: no matter for p2psgd"
         return note(CHECK, f"{words}; a script of your own may care")
