@@ -65,10 +65,11 @@ class Lan:
 
     def close_port(self, number: int, port: int) -> None:
         """Drop what comes to a TCP port of a host, as its firewall would; its own connections go on."""
-        tc = ("tc", "-n", self.hosts[number])
-        command(*tc, "qdisc", "add", "dev", "eth0", "clsact")
-        match = ("u32", "match", "ip", "protocol", "6", "0xff", "match", "ip", "dport", str(port), "0xffff")
-        command(*tc, "filter", "add", "dev", "eth0", "ingress", "protocol", "ip", *match, "action", "drop")
+        rule = ("ip", "-n", self.hosts[number], "rule")
+        coming = ("iif", "eth0", "ipproto", "tcp", "dport", str(port))
+        command(*rule, "add", "pref", "1", *coming, "blackhole")
+        command(*rule, "add", "pref", "2", "lookup", "local")
+        command(*rule, "delete", "pref", "0")  # which would come before
 
     def set_rate(self, number: int, rate: str) -> None:
         """What a host's cable carries from now on, each way, such as "1mbit"."""

@@ -111,7 +111,9 @@ class Meeting:
         for peer in self.peers:
             for session in peer.sessions:
                 if session.facts is not None:
-                    session.say(Done() if peer.satisfied else peer.dialled)
+                    session.say(peer.dialled)
+                    if peer.satisfied:
+                        session.say(Done())
 
     # -- ReceptionHost
 

@@ -77,7 +77,7 @@ class Session:
         self.done_there = False
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._connection, self._ours, self._host = connection, ours, host
-        self._said: Message | None = None  # DIALLED or DONE, whichever was last
+        self._said: dict[type[Message], Message] = {}  # DIALLED and DONE, as they were last
         self._messages = self._turns = 0
         self._measuring = False  # it is this side that has asked for the turn
         self._counter: Counter | None = None  # while bytes may come
@@ -109,9 +109,9 @@ class Session:
         self._host.news(self)
 
     def say(self, message: Dialled | Done) -> None:
-        """Unless it was said last."""
-        if message != self._said:
-            self._said = message
+        """Unless it is known there."""
+        if message != self._said.get(type(message)):
+            self._said[type(message)] = message
             self._send(message)
 
     def drained(self) -> None:
