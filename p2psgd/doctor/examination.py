@@ -28,7 +28,7 @@ from p2psgd.doctor.checks.shared_memory import check_shared_memory
 from p2psgd.doctor.checks.speeds import describe_links, predict
 from p2psgd.doctor.checks.state_directory import check_state_directory
 from p2psgd.doctor.checks.versions import describe_own
-from p2psgd.doctor.finding import Finding, note, ok, problem
+from p2psgd.doctor.finding import Finding, Grade, note, ok, problem
 from p2psgd.doctor.intended import Intended
 from p2psgd.doctor.meeting import Meeting
 from p2psgd.doctor.peer import Peer
@@ -110,7 +110,7 @@ class Examination:
             status = await asyncio.to_thread(daemon_status, self.options.state)
             finding = describe_taken(wanted, str(error), status)
             self._add(finding)
-            return None, wanted, not finding.mend
+            return None, wanted, finding.grade is Grade.NOTE
         self._add(describe_free(listen, encrypted=encrypted))
         return listening, listen, False
 

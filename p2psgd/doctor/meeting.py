@@ -272,4 +272,4 @@ def digest_of(addresses: Sequence[Address]) -> bytes:
 
 def _host_of(address: str) -> str:
     """Of a connection's address."""
-    return address.rpartition(":")[0].strip("[]")
+    return address.rpartition(":")[0].strip("[]").removeprefix("::ffff:")

@@ -24,13 +24,14 @@ class Outcome(enum.StrEnum):
     UNRESOLVED = "unresolved"  # a name that is none
     TLS = "tls"  # one side does not accept the other's certificate, or speaks no TLS
     STRANGE = "strange"  # something answers that is neither doctor nor daemon of this version
+    MUTE = "mute"  # something takes connections and says nothing: a node without a trainer yet does so
     LEFT = "left"  # a doctor was there, and ended too early
 
 
 REACHED: Final = frozenset({Outcome.DOCTOR, Outcome.NODE, Outcome.ITSELF})
 # Tell more than that nothing answers later, since the doctor there has ended.
-TELLING: Final = frozenset({Outcome.TLS, Outcome.STRANGE, Outcome.LEFT})
-MUTE: Final = frozenset({Outcome.REFUSED, Outcome.SILENT, Outcome.AWAY})
+TELLING: Final = frozenset({Outcome.TLS, Outcome.STRANGE, Outcome.MUTE, Outcome.LEFT})
+UNANSWERED: Final = frozenset({Outcome.REFUSED, Outcome.SILENT, Outcome.AWAY})
 _OF_TLS: Final = ("TLS", "handshake", "certificate", "CA")  # in the reasons of p2psgd.tls and p2psgd.net
 _NO_WAY: Final = frozenset(
     {errno.ENETUNREACH, errno.ENETDOWN, errno.EACCES, errno.EPERM, errno.EADDRNOTAVAIL}
@@ -52,7 +53,7 @@ def judge_failure(error: BaseException, timeout_s: float) -> tuple[Outcome, str]
         case UnicodeError():
             found = Outcome.UNRESOLVED, "the name is none that DNS knows"
         case PeerError(reason="no greeting"):
-            found = Outcome.STRANGE, "something listens there, but says nothing"
+            found = Outcome.MUTE, "something listens there, but says nothing"
         case PeerError() if any(word in error.reason for word in _OF_TLS):
             found = Outcome.TLS, str(error)
         case PeerError():

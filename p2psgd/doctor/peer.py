@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from p2psgd.discovery.hosts import Address
 from p2psgd.doctor.messages import Dialled
-from p2psgd.doctor.outcome import MUTE, REACHED, TELLING, Outcome
+from p2psgd.doctor.outcome import REACHED, TELLING, UNANSWERED, Outcome
 from p2psgd.doctor.session import Clock, Session
 
 FAILURES_ENOUGH = 2  # dials of a machine that is known to run a doctor: the way there is closed
@@ -33,9 +33,9 @@ class Peer:
 
     def failed(self, outcome: Outcome, words: str) -> None:
         """A dial led nowhere."""
-        if not (outcome in MUTE and self.outcome in TELLING):
+        if not (outcome in UNANSWERED and self.outcome in TELLING):
             self.outcome, self.words = outcome, words[:200]
-        self._failures += self.present and outcome in MUTE  # others may pass: a flood at its port, say
+        self._failures += self.present and outcome in UNANSWERED  # others may pass: a flood at its port, say
 
     def answered(self, session: Session) -> None:
         """A dial led to a doctor."""

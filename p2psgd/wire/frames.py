@@ -44,7 +44,7 @@ class FrameType(enum.IntEnum):
     RING_BUCKET = 21
     RING_CHUNK = 22
     PROBE = 23
-    DOCTOR = 24  # between two of `p2psgd doctor`; no node takes it
+    DOCTOR = 25  # between two of `p2psgd doctor`; no node takes it
 
 
 _TYPES: Final = {int(frame_type): frame_type for frame_type in FrameType}

@@ -177,6 +177,7 @@ def test_the_route_to_this_machine_is_told() -> None:
         (Outcome.SILENT, True),
         (Outcome.AWAY, True),
         (Outcome.LEFT, True),
+        (Outcome.MUTE, True),
         (Outcome.UNTRIED, True),
         (Outcome.UNREACHABLE, False),
         (Outcome.UNRESOLVED, False),

@@ -192,6 +192,20 @@ def test_a_node_that_dials_a_doctor_goes_on_and_links_once_the_node_is_there(tmp
         until(lambda: anna.linked() == {"berta"}, "they are linked", timeout_s=100)
 
 
+def test_a_node_that_waits_for_its_trainer_is_told_from_one_that_is_not_there(tmp_path: Path) -> None:
+    lines = addresses(2)
+    hosts = write_hosts(tmp_path / "hosts.txt", *lines)
+    anna = Daemon(tmp_path / "anna", "--peers", str(hosts), "--listen", lines[0])
+    with all_stopped([anna]):
+        until(anna.status, "it answers", timeout_s=100)
+        doctor = Doctor(hosts, tmp_path / "b", "--listen", lines[1], "--wait", "12")
+        with running(doctor):
+            report = doctor.report()
+    assert report.code == 75
+    (problem,) = report.problems
+    assert "says nothing: a node that waits for its trainer does so -> there: p2psgd status" in problem
+
+
 def test_a_port_that_another_program_has_is_told_with_its_name(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -6,17 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2psgd.doctor import messages
+
 from p2psgd.doctor.bulk import BYTES_MAX, Bursts, Counter, rate, seconds_each
 from p2psgd.doctor.messages import BULK, BULK_BYTES, Counted, Done, Facts, Kind, pack, parse
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import PREFIX, FrameType, link_limits
+from p2psgd.wire.messages import Message
 
 FACTS = Facts(version="1", python="3", numpy="2", port=7315, line="10.0.0.1:7315", hosts=bytes(32))
 
 
 @pytest.mark.parametrize("message", [FACTS, Counted(received=5, took_us=6), Done()])
-def test_a_message_comes_out_as_it_went_in(message: messages.Message) -> None:
+def test_a_message_comes_out_as_it_went_in(message: Message) -> None:
     frame = pack(message)
     assert PREFIX.unpack_from(frame) == (len(frame) - PREFIX.size, FrameType.DOCTOR)
     assert parse(frame[PREFIX.size :]) == message

@@ -27,7 +27,6 @@ DENSE_EACH: Final = 16
 TRAINER_EACH: Final = 12
 PROCESSES_BYTES: Final = 128 * 1024 * 1024  # the code and data of two Python processes with numpy
 LOG_BYTES: Final = 256 * 1024 * 1024  # --log-budget, unless it is told otherwise
-SCRIPT: Final = "the script's data and activations come on top"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def check_memory(weights: int | None, mode: Mode, available: Available | None) -
         return problem(
             CHECK, words, "end what else runs here, take a machine with more memory, or a smaller net"
         )
-    return ok(CHECK, f"{words}; {SCRIPT}")
+    return ok(CHECK, f"{words}; a script's data come on top")
 
 
 def find_available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Available | None:

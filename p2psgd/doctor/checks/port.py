@@ -13,6 +13,7 @@ from p2psgd.doctor.finding import Finding, note, ok, problem
 from p2psgd.errors import P2psgdError
 from p2psgd.ipc.control_client import ControlClient
 from p2psgd.ipc.paths import control_path
+from p2psgd.ops import numerals
 
 CHECK: Final = "port"
 STATUS_TIMEOUT_S: Final = 3.0
@@ -30,14 +31,16 @@ def describe_taken(listen: Address, words: str, status: Mapping[str, Any] | None
     if status is not None and str(status.get("listen", "")).endswith(f":{listen.port}"):
         name, state = (str(status.get(key) or "?") for key in ("node", "state"))
         waits = str(status.get("waits") or "")
+        peers = [peer for peer in status.get("peers") or () if isinstance(peer, dict)]
+        linked = sum(peer.get("state") == "connected" for peer in peers)
         tail = f"; it waits: {waits}" if waits else ""
-        return note(CHECK, f"the node {name} of this machine runs already on {listen} ({state}{tail})")
+        words = f"the node {name} of this machine runs already on {listen}: {state}, linked with {linked} of "
+        return note(CHECK, f"{words}{numerals.counted(len(peers), 'peer')}{tail}")
     owner = owner_of(listen.port)
     if owner is not None:
         words = f"port {listen.port} is taken by {owner}"
-        return problem(
-            CHECK, words, f"end that, or another port: --listen {listen.host}:PORT and in the list of hosts"
-        )
+        mend = f"a node? sudo p2psgd status; else end it, or take another port: --listen {listen.host}:PORT"
+        return problem(CHECK, words, mend)
     return problem(CHECK, words, f"sudo ss -ltnp 'sport = :{listen.port}' tells what listens there")
 
 

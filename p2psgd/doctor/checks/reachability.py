@@ -103,6 +103,10 @@ def _not_come(peer: Peer) -> Finding:
         case Outcome.AWAY:
             words = f"{peer}: {peer.words}: the machine is off, or has another address"
             return problem(CHECK, words, "switch it on; there: ip address", passing=True)
+        case Outcome.MUTE:
+            words = f"{peer}: {peer.words}: a node that waits for its trainer does so"
+            mend = f"there: p2psgd status; if it is no node: sudo ss -ltnp 'sport = :{peer.address.port}'"
+            return problem(CHECK, words, mend, passing=True)
         case Outcome.UNTRIED:
             return problem(
                 CHECK, f"{peer} was not tried in this time", "a longer --wait SECONDS", passing=True

@@ -15,7 +15,6 @@ CHECK: Final = "state"
 CHECKPOINTS: Final = 3  # two are kept while the next is written
 CHECKPOINT_EACH: Final = 8  # bytes a weight: coordinates and residual
 LOG_BYTES: Final = 1024 * 1024 * 1024  # --log-disk-budget, unless it is told otherwise
-SCRIPT: Final = "what a script keeps (link.keep) comes on top"
 
 
 def check_state_directory(
@@ -54,12 +53,12 @@ def _check_room(place: Path, state: Path, weights: int | None, free_bytes: int |
         free_bytes = disk.f_bavail * disk.f_frsize
     words = f"{state} can be written to, {numerals.size(free_bytes)} are free on its disk"
     if weights is None:
-        least, what = LOG_BYTES, "the log takes"
+        least, what = LOG_BYTES, "the log"
     else:
-        least, what = bytes_needed(weights), f"checkpoints of {weights:,} weights and the log take"
+        least, what = bytes_needed(weights), f"checkpoints of {weights:,} weights and the log"
     if free_bytes >= least:
-        return ok(CHECK, f"{words}; {what} up to {numerals.size(least)}, {SCRIPT}")
-    words = f"{words}, but {what} up to {numerals.size(least)}"
+        return ok(CHECK, f"{words}; up to {numerals.size(least)} are for {what}")
+    words = f"{words}, but up to {numerals.size(least)} are for {what}"
     mend = "another disk with --state DIR, or a smaller --log-disk-budget MIB (0: no log on disk)"
     if weights is None or free_bytes >= CHECKPOINTS * CHECKPOINT_EACH * weights:
         return note(CHECK, words, mend)
