@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,11 +30,10 @@ def init(
     ] = None,
 ) -> None:
     """Make the certificate authority of one run. Its key stays here: who has it can make nodes."""
-    import secrets
-
     from p2psgd.tls.authority import create_authority
 
-    made = create_authority(directory, run if run is not None else f"run-{secrets.token_hex(4)}")
+    called = f"run-{secrets.token_hex(4)}" if run is None else run
+    made = create_authority(directory, called, now=datetime.now(UTC))
     print_text(
         f"the CA of run {made.run} is in {directory}; keep {directory / 'ca.key'} on this machine alone"
     )
@@ -62,7 +63,7 @@ def issue(
         raise UsageError("a node is named twice: every node has its own certificate")
     authority = _open(ca)
     for name in nodes:
-        made = authority.issue(name, days=days, node=chosen, renew=renew)
+        made = authority.issue(name, now=datetime.now(UTC), days=days, node=chosen, renew=renew)
         print_text(f"{made.name}: id {made.node:016x}, until {made.expires:%Y-%m-%d}, in {made.directory}")
     print_text(f"next: p2psgd ca bundle{_ca_option(ca)} {nodes[0]}, or copy the directory, with its modes")
 

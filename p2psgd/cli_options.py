@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from p2psgd.configuration.command import take_file, take_preset
+from p2psgd.configuration.presets import Preset
+
 
 class ModeWord(enum.StrEnum):
     """--mode"""
@@ -31,6 +34,18 @@ class OrderWord(enum.StrEnum):
     MEASURED = "measured"
 
 
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", is_eager=True, callback=take_file, help="TOML file with options."),
+]
+PresetOption = Annotated[
+    Preset | None,
+    typer.Option(
+        is_eager=True,
+        callback=take_preset,
+        help="What to start from: local (one machine), lan (as the defaults), wan (over the Internet).",
+    ),
+]
 PatienceOption = Annotated[
     float,
     typer.Option(
@@ -47,9 +62,8 @@ SecondsOption = Annotated[
     float | None,
     typer.Option(
         min=1.0,
-        help="Train for so long instead, counted from the start of the run, in a ring from its first round. "
-        "Every node goes by its own clock, so that such a run, other than a ring's with --steps or epochs, "
-        "is never the same twice.",
+        help="Train for this many seconds instead, counted from the start of the run, or of a ring's first "
+        "round. Each node stops by its own clock, so no two such runs are the same.",
     ),
 ]
 ModeOption = Annotated[

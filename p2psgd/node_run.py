@@ -44,6 +44,7 @@ from p2psgd.core.events import (
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.timing import Timing
+from p2psgd.discovery.address import Address
 from p2psgd.durable.atomic import words_of
 from p2psgd.errors import ExitCode, UsageError, exit_code_of
 from p2psgd.identity import Identity
@@ -54,6 +55,7 @@ from p2psgd.net.mesh import Mesh
 from p2psgd.net.probing import Probing
 from p2psgd.net.refusals import Refusals
 from p2psgd.node_options import NodeOptions
+from p2psgd.node_peers import NodePeers
 from p2psgd.node_regulation import Regulation
 from p2psgd.node_rounds import NodeRounds
 from p2psgd.opening import Opened
@@ -79,15 +81,19 @@ class NodeRun:
         *,
         options: NodeOptions,
         identity: Identity,
-        founders: int,
+        others: int,
+        listen: Address,
         journal: Journal,
         accounts: Accounts,
         control: ControlServer,
         credentials: Credentials | None,
         fail: Callable[[str, ExitCode], None],
     ) -> None:
-        """UsageError if the state directory cannot be written to."""
+        """`others`: nodes beside this one that its list names. UsageError if the state directory cannot be
+        written to.
+        """
         self.stopped_nodes: set[int] = set()
+        self._options = options
         self._journal = journal
         self._accounts = accounts
         self._control = control
@@ -104,7 +110,7 @@ class NodeRun:
             coordinates=opened.coordinates,
             now=time.monotonic(),
             timing=timing,
-            founders=founders,
+            founders=options.founders_of(others),
             votes=opened.votes,
             restored=opened.restored,
             log_budget_bytes=options.log_budget_bytes,
@@ -119,6 +125,7 @@ class NodeRun:
         self.mesh = Mesh(self, greeting, options.patience_s, time.monotonic, credentials)
         measured = self.rounds.mode.order == "measured"
         self.probing = Probing(self.mesh, self.handle, timing=timing, now=time.monotonic, wanted=measured)
+        self.peers = NodePeers(self.replica, self.mesh, options=options, listen=listen, journal=journal)
         self.refusals = Refusals(options.patience_s, linked_now=lambda: bool(self.mesh.links), fail=fail)
         accounts.begin(spec, me, mini_batches=0 if opened.trainer is None else opened.trainer.mini_batches)
         log.info(
@@ -137,9 +144,9 @@ class NodeRun:
             log_capacity=self.replica.log.capacity,
         )
         self.regulation.look_at_links()
+        self.peers.pass_time()
         self.probing.pass_time(idle=self.replica.ring is not None and not self.replica.ring.running)
-        others = sum(not dialler.ourselves for dialler in self.mesh.diallers)
-        self.replica.membership.founders = 1 + others
+        self.replica.membership.founders = self._options.founders_of(self.mesh.dialling.others)
         self.regulation.regulate()
 
     # -- the replica's orders
@@ -262,15 +269,18 @@ class NodeRun:
         self.stopped_nodes.discard(peer.node)
         self.handle(LinkOpened(peer, name))
         self.probing.link_opened(peer)
+        self.peers.link_opened(peer)
         self._journal.events.write("link", f"linked with {name}", peer.node)  # whose name is known now
 
     def link_replaced(self, peer: Origin, name: str) -> None:
         self.handle(LinkOpened(peer, name))
         self.probing.link_opened(peer)
+        self.peers.link_opened(peer)
 
     def link_closed(self, peer: Origin, words: str) -> None:
         self._journal.events.write("lost", f"lost the link: {words}", peer.node)
         self.probing.link_closed(peer)
+        self.peers.link_closed(peer)
         self.handle(LinkClosed(peer))
         self.regulation.regulate()
 
@@ -282,6 +292,8 @@ class NodeRun:
         if event is None:
             if frame_type is FrameType.PROBE:
                 self.probing.hear(peer, body)
+            elif frame_type is FrameType.PEERS:
+                self.peers.hear(peer, body)
             return
         self.handle(event)
         if frame_type is FrameType.STATUS:

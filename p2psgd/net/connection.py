@@ -14,10 +14,12 @@ import ssl
 from collections.abc import Mapping
 from typing import Protocol, cast
 
+from p2psgd.discovery.address import Address
 from p2psgd.errors import PeerError
 from p2psgd.net.first_bytes import FIRST_BYTES, is_tls
 from p2psgd.tls.names import CertifiedPeer
 from p2psgd.tls.session import Session
+from p2psgd.wire.addresses import plain_ip
 from p2psgd.wire.frames import Body, FrameReader, FrameType
 
 HIGH_WATER_BYTES = 1024 * 1024
@@ -46,7 +48,8 @@ class Connection(asyncio.BufferedProtocol):
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.dialled = dialled
-        self.address = ""
+        self.address = "?"  # for people
+        self.remote: Address | None = None
         self.bytes_received = 0
         self.bytes_sent = 0
         self.writable = True
@@ -69,8 +72,10 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=LOW_WATER_BYTES)
-        name = transport.get_extra_info("peername") or ("?", 0)
-        self.address = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+        name = transport.get_extra_info("peername")
+        if name:
+            self.remote = Address(str(plain_ip(name[0])), name[1])
+            self.address = str(self.remote)
         set_socket_options(transport.get_extra_info("socket"), user_timeout_s=self._user_timeout_s)
         self._owner.connection_made(self)
         if self._context is not None and self.dialled and not self.closing:

@@ -32,6 +32,8 @@ async def bind(listen: Address, *, option: str = "--listen") -> tuple[socket.soc
         bound = socket.socket(info[0], socket.SOCK_STREAM)
         bound.setblocking(False)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if info[0] == socket.AF_INET6 and ipaddress.ip_address(info[4][0]).is_unspecified:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # [::] is for both, on every system
         bound.bind(info[4])
         bound.listen(BACKLOG)
     except OSError as error:

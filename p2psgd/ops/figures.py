@@ -57,6 +57,7 @@ class PeerFigures:
     bytes_sent: int
     bytes_received: int
     error: str
+    through: str = ""  # who passes on its updates while it is not linked
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,7 @@ def _peer(peer: Status) -> PeerFigures:
         bytes_sent=whole(peer, "bytes_sent"),
         bytes_received=whole(peer, "bytes_received"),
         error=printable(peer.get("error") or ""),
+        through=printable(peer.get("through") or ""),
     )
 
 

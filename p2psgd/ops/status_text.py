@@ -202,5 +202,9 @@ def _peer(peer: PeerFigures, *, dense: bool) -> str:
         facts.append(f"lacks {numerals.counted(peer.lag, 'update')} of ours")
     if peer.bytes_sent or peer.bytes_received:
         facts.append(f"{numerals.size(peer.bytes_sent)} sent, {numerals.size(peer.bytes_received)} received")
-    facts += [peer.error] if peer.error else []
+    if peer.through:
+        reason = f" ({peer.error})" if peer.error else ""
+        facts.append(f"not reached directly{reason}, its updates come through {peer.through}")
+    elif peer.error:
+        facts.append(peer.error)
     return ", ".join(facts)

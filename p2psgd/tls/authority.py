@@ -15,7 +15,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -78,9 +78,16 @@ class Authority:
         return common_name(self.certificate)
 
     def issue(
-        self, name: str, *, days: int = NODE_DAYS, node: int | None = None, renew: bool = False
+        self,
+        name: str,
+        *,
+        now: datetime,
+        days: int = NODE_DAYS,
+        node: int | None = None,
+        renew: bool = False,
     ) -> Issued:
-        """Make key and certificate for a node; `node` is its id, by default the one it had or a new one.
+        """Make key and certificate for a node, valid from `now` (UTC) on; `node` is its id, by default the
+        one it had or a new one.
 
         UsageError if the name is no good, the id is another node's, or the node has been issued a certificate
         before and `renew` is not given.
@@ -100,7 +107,7 @@ class Authority:
         for other, id_ in known.items():
             if id_ == chosen and other != name:
                 raise UsageError(f"{chosen:016x} is the id of {other}: every node has its own")
-        return self._make(name, chosen, days)
+        return self._make(name, chosen, now.replace(microsecond=0), days)
 
     def directory_of(self, name: str) -> Path:
         """Where the files of a node are; UsageError if it has none."""
@@ -120,9 +127,8 @@ class Authority:
             found[path.stem] = node
         return found
 
-    def _make(self, name: str, node: int, days: int) -> Issued:
+    def _make(self, name: str, node: int, now: datetime, days: int) -> Issued:
         key = ec.generate_private_key(ec.SECP256R1())
-        now = datetime.now(UTC).replace(microsecond=0)
         expires = min(now + timedelta(days=days), self.certificate.not_valid_after_utc)
         if expires <= now:
             raise UsageError(f"the CA in {self.directory} has expired: make another", ExitCode.CONFIGURATION)
@@ -156,13 +162,14 @@ class Authority:
         return Issued(name, node, expires, place)
 
 
-def create_authority(directory: Path, run: str) -> Authority:
-    """Make a CA for the run that people call so; UsageError if the directory holds something already."""
+def create_authority(directory: Path, run: str, *, now: datetime) -> Authority:
+    """Make a CA, valid from `now` (UTC) on, for the run that people call so; UsageError if the directory
+    holds something already.
+    """
     if not 1 <= len(run) <= 64 or not run.isprintable():
         raise UsageError("--run: give 1 to 64 printable characters")
     key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.now(UTC).replace(microsecond=0)
-    subject = _named(run)
+    now, subject = now.replace(microsecond=0), _named(run)
     certificate = (
         _builder(subject, subject, key.public_key(), now, now + timedelta(days=CA_DAYS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

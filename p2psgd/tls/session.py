@@ -86,10 +86,13 @@ class Session:
             raise refusal(error) from None
 
     def encrypt(self, data: bytes | memoryview) -> None:
-        """`take` has it then, and the memory is free again."""
+        """`take` has it then, and the memory is free again; nothing is sent on a session that has failed."""
         rest = memoryview(data).cast("B")
-        while rest and not self.failed:
-            rest = rest[self._object.write(rest) :]
+        try:
+            while rest and not self.failed:
+                rest = rest[self._object.write(rest) :]
+        except ssl.SSLError:  # the peer, which hears nothing more, ends the link
+            self.failed = True
 
     def take(self) -> bytes:
         """What is to be sent to the peer."""
