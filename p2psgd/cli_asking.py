@@ -5,7 +5,9 @@ replicas equal. `p2psgd.cli` makes commands of them.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,6 +54,39 @@ def status(
         print_text(json.dumps(answer, indent=2))
     else:
         print_text(render_compression(answer["compression"] or {}) if compression else render_status(answer))
+
+
+def top(
+    state: StateOption = None,
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Ask where --http shows a node instead: http://127.0.0.1:9400."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one picture, after two questions.")] = False,
+    interval: Annotated[
+        float, typer.Option(min=0.2, max=60.0, help="Seconds from each question to the next.")
+    ] = 1.0,
+) -> None:
+    """Watch a node of this machine, and what it knows of the others, until q or Ctrl+C."""
+    from rich.console import Console
+
+    from p2psgd.ipc.paths import control_path
+    from p2psgd.ops.top.asking import ControlSource, HttpSource
+    from p2psgd.ops.top.watching import Watching
+
+    if url is not None and state is not None:
+        raise UsageError("--url and --state both say which node to ask: give one of them")
+    source = ControlSource(control_path(state)) if url is None else HttpSource(url)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # names may have letters that a terminal lacks
+    console = Console()
+    watching = Watching(source, console, every_s=interval)
+    if once:
+        watching.once()
+    elif console.is_terminal:
+        watching.screen()
+    else:
+        watching.lines()
 
 
 def events(

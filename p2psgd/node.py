@@ -24,14 +24,16 @@ from p2psgd.discovery.hosts import Hosts, describe_change, find_hosts
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.identity import claim_identity
 from p2psgd.net.drain import DRAIN_TIMEOUT_S, deliver_rest, end_round, leave
-from p2psgd.net.listening import bind, warn_of_plaintext
+from p2psgd.net.listening import bind, check_exposure
 from p2psgd.node_control import NodeControl
 from p2psgd.node_options import NodeOptions
 from p2psgd.node_run import NodeRun
+from p2psgd.node_tls import NodeTls
 from p2psgd.opening import Opened, reopen_run
 from p2psgd.ops import numerals
 from p2psgd.ops.accounts import Accounts
 from p2psgd.ops.journal import Journal
+from p2psgd.ops.logs import settle_log
 from p2psgd.ops.systemd import Supervision, sentence_of
 from p2psgd.tasks import raise_failure
 
@@ -51,7 +53,8 @@ class Node:
     def __init__(self, options: NodeOptions) -> None:
         self.options = options
         self._supervision = Supervision()
-        self.identity = claim_identity(options.state, name=options.name)
+        self.tls = NodeTls(options)
+        self.identity = claim_identity(options.state, name=self.tls.name, node=self.tls.node)
         self.journal = Journal(options.state)
         self.accounts = Accounts(options.record, record_bytes_max=options.record_bytes_max)
         self.hosts = Hosts((), None)
@@ -84,7 +87,7 @@ class Node:
             words, code = await self._stop
             self._supervision.stopping(words)
             if code is ExitCode.OK:
-                await self._drain()
+                await self._drain(words)
                 words, code = self._late_failure or (words, code)
         except UsageError as error:
             words, code = str(error), error.exit_code
@@ -93,24 +96,27 @@ class Node:
             self._supervision.ended(words)
         if code is not ExitCode.OK:
             raise UsageError(words, code)
+        log.info("%s", words, extra={"fields": {"kind": "stop"}})
         return code
 
     async def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._listening, self.listen = await bind(self.options.listen)
+        insecure = self.options.insecure_plaintext
+        check_exposure(self.listen, encrypted=self.tls.credentials is not None, insecure=insecure)
         if self.options.peers is not None:
             self.hosts = await self._find_hosts(self.options.peers)
         peers = [str(address) for address in self.hosts.peers]
         more = [f"{len(peers) - NAMED_MAX} more"] if len(peers) > NAMED_MAX else []
         others = numerals.listed([*peers[:NAMED_MAX], *more])
-        words = f"p2psgd {version('p2psgd')} starts as {self.identity.name}, listens on {self.listen}"
-        self.journal.events.write("start", f"{words}, peers: {others or 'none'}")
+        where = f"{self.listen}{self.tls.words}"
+        words = f"p2psgd {version('p2psgd')} starts as {self.identity.name}, listens on {where}"
+        self.journal.note("start", f"{words}, peers: {others or 'none'}")
         self._control.server.start(loop)
         self._supervision.starting(f"starting: looks for a checkpoint in {self.options.state}")
         await self._serve_http()
         self._go_on()
         self._control.trainer.start()
         self._spawn(self._tick())
-        warn_of_plaintext(self.listen)
         self._supervision.ready()
 
     async def _find_hosts(self, path: Path) -> Hosts:
@@ -145,6 +151,7 @@ class Node:
             journal=self.journal,
             accounts=self.accounts,
             control=self._control.server,
+            credentials=self.tls.credentials,
             fail=self.fail,
         )
         self.run.regulation.draining = self._stop.done()
@@ -175,12 +182,15 @@ class Node:
             self.loop_lag_s = max(time.monotonic() - due, 0.9 * self.loop_lag_s)
             if self.run is not None:
                 self.run.pass_time(self.loop_lag_s)
+            self.tls.look_at_expiry(self.journal)
+            settle_log()
             self._supervision.beat(time.monotonic(), lambda: sentence_of(self._control.status()))
 
     # -- SIGHUP
 
     def _reload(self) -> None:
         """Read again what may change while this node runs."""
+        self.tls.reload(self.journal)
         self._reload_again = True
         if not self._reloading and self.options.peers is not None:
             self._reloading = True
@@ -245,7 +255,7 @@ class Node:
         if error is not None and ("task" in context or not isinstance(error, OSError)):
             self.fail(f"internal error, please report it with the log: {error!r}", ExitCode.INTERNAL)
 
-    async def _drain(self) -> None:
+    async def _drain(self, why: str) -> None:
         """Stop the trainer, send what it made, wait until every linked peer has acknowledged it."""
         words = "stopping: waiting until peers have acknowledged this node's updates, for %.0f s at most"
         log.info(words, DRAIN_TIMEOUT_S)
@@ -258,7 +268,7 @@ class Node:
         run.trainer_changed(active=False)
         await end_round(run.replica)
         lost = await deliver_rest(run.replica, run.mesh, run.stopped_nodes)
-        run.handle(NodeStopping())
+        run.handle(NodeStopping(why))
         without = await run.keeper.finish(DRAIN_TIMEOUT_S)
         troubles = []
         if lost and (self.hosts.peers or len(run.replica.membership.view.members) > 1):
@@ -287,7 +297,7 @@ class Node:
         if self._listening is not None:
             self._listening.close()
         if self.run is not None:
-            await self.run.keeper.close()
+            await self.run.keeper.close(DRAIN_TIMEOUT_S)
         await self.accounts.close()
         self.journal.events.write("stop", words)
         self.journal.events.close()

@@ -12,8 +12,9 @@ from p2psgd.ops.recorder import RECORD_BYTES_MAX
 @dataclass(frozen=True)
 class NodeOptions:
     """`patience_s` is the one time setting; all others derive from it. `control`: the control socket, if not
-    in the state directory; `control_group`: id of the group that may use it. `founders`: how many nodes
-    found the run, if not those of the list; `advertise`: where others are told to dial this node.
+    in the state directory; `control_group`: id of the group that may use it. `tls`: the TLS directory;
+    without one a node listens on loopback only, unless `insecure_plaintext`. `founders`: how many nodes found
+    the run, if not those of the list; `advertise`: where others are told to dial this node.
     """
 
     peers: Path | None
@@ -22,6 +23,8 @@ class NodeOptions:
     control: Path | None = None
     control_group: int | None = None
     name: str | None = None
+    tls: Path | None = None
+    insecure_plaintext: bool = False
     founders: int | None = None
     advertise: Address | None = None
     zeroconf: bool = False

@@ -64,6 +64,7 @@ from p2psgd.ops.frame_store import FrameFile
 from p2psgd.ops.journal import Journal
 from p2psgd.ops.observe import observe_replication
 from p2psgd.ops.replication import Replication
+from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import Body, FrameType
 
 log = logging.getLogger("p2psgd.node")
@@ -85,6 +86,7 @@ class NodeRun:
         journal: Journal,
         accounts: Accounts,
         control: ControlServer,
+        credentials: Credentials | None,
         fail: Callable[[str, ExitCode], None],
     ) -> None:
         """`others`: nodes beside this one that its list names. UsageError if the state directory cannot be
@@ -120,7 +122,7 @@ class NodeRun:
         journal.events.names = self.replica.parts.names.get
         self.regulation = Regulation(self.replica, control, journal.events)
         greeting = make_greeting(spec, me, identity.name)
-        self.mesh = Mesh(self, greeting, options.patience_s, time.monotonic)
+        self.mesh = Mesh(self, greeting, options.patience_s, time.monotonic, credentials)
         measured = self.rounds.mode.order == "measured"
         self.probing = Probing(self.mesh, self.handle, timing=timing, now=time.monotonic, wanted=measured)
         self.peers = NodePeers(self.replica, self.mesh, options=options, listen=listen, journal=journal)
@@ -268,7 +270,8 @@ class NodeRun:
         self.handle(LinkOpened(peer, name))
         self.probing.link_opened(peer)
         self.peers.link_opened(peer)
-        self._journal.events.write("link", f"linked with {name}", peer.node)  # whose name is known now
+        address = self.mesh.news[peer.node].address
+        self.note("link", f"linked with {name} at {address}", peer.node)  # whose name is known now
 
     def link_replaced(self, peer: Origin, name: str) -> None:
         self.handle(LinkOpened(peer, name))
@@ -276,7 +279,7 @@ class NodeRun:
         self.peers.link_opened(peer)
 
     def link_closed(self, peer: Origin, words: str) -> None:
-        self._journal.events.write("lost", f"lost the link: {words}", peer.node)
+        self.note("lost", f"lost the link to {self.replica.name_of(peer)}: {words}", peer.node)
         self.probing.link_closed(peer)
         self.peers.link_closed(peer)
         self.handle(LinkClosed(peer))

@@ -19,6 +19,8 @@ from p2psgd.supervisor import STOP_TIMEOUT_S, Supervisor
 WAITING: Final = "waiting for a trainer"
 DRAINING: Final = "draining"
 
+ABOUT_IT: Final = {"fields": {"kind": "trainer"}}  # in the log
+
 log = logging.getLogger("p2psgd.node")
 
 
@@ -59,7 +61,6 @@ class NodeTrainer:
         self._supervisor = Supervisor(
             self._options.trainer,
             environment={"P2PSGD_CONTROL": str(place)},
-            patience_s=self._options.patience_s,
             progress=lambda: int(self._control.trainer_status()["mini_batches"]),
             ended=self._on_end,
             failed=self._fail,
@@ -117,7 +118,7 @@ class NodeTrainer:
     def attached(self, pid: int) -> None:
         """It has attached."""
         self._came = True
-        log.info("trainer %d attached", pid)
+        log.info("trainer %d attached", pid, extra=ABOUT_IT)
         self._events.write("trainer", f"trainer {pid} attached")
         if self._state != DRAINING:
             self._state = "training"
@@ -125,7 +126,7 @@ class NodeTrainer:
     def left(self, *, finished: bool, words: str) -> None:
         """It has left; `words` say why, if there is anything to say."""
         why = words or ("done" if finished else "gone")
-        log.info("trainer left: %s", ascii(why)[1:-1])
+        log.info("trainer left: %s", why, extra=ABOUT_IT)
         self._events.write("trainer", f"the trainer left: {why}")
         if self._state != DRAINING:
             self._state = "serving" if finished else WAITING
@@ -139,4 +140,5 @@ class NodeTrainer:
             "finished": figures["finished"] or self._ended,
             "restarts": 0 if supervisor is None else supervisor.restarts,
             "crash": "" if supervisor is None else supervisor.words,
+            "restart_in_s": 0.0 if supervisor is None else supervisor.restart_in_s,
         }

@@ -26,7 +26,7 @@ def trainer(recipe: str = "digits", *options: str) -> str:
 
 class Daemon:
     """One `p2psgd node` process and what can be asked of it. Its output goes to `log`, by default beside the
-    state directory.
+    state directory, as text unless the options say otherwise.
     """
 
     def __init__(
@@ -41,7 +41,9 @@ class Daemon:
         state.parent.mkdir(parents=True, exist_ok=True)
         self.state = state
         self.log = log or state.with_suffix(".log")
-        command = [*(within or []), *program, "node", "--state", str(state), "--name", state.name, *options]
+        form = [] if "--log-format" in options else ["--log-format", "text"]
+        names = ["--state", str(state), "--name", state.name]
+        command = [*(within or []), *program, "node", *names, *form, *options]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 command,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,14 +23,17 @@ class Watched:
 
     def __init__(self, code: str, *, progress: Callable[[], int] = lambda: 0) -> None:
         self.failures: list[tuple[str, ExitCode]] = []
+        self.ended = False
         self.supervisor = Supervisor(
             f'{sys.executable} -c "{code}"',
             environment={"MARK": "set"},
-            patience_s=0.2,
             progress=progress,
-            ended=lambda: None,
+            ended=self._end,
             failed=lambda words, code: self.failures.append((words, code)),
         )
+
+    def _end(self) -> None:
+        self.ended = True
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
@@ -57,8 +62,10 @@ def test_a_bug_in_the_supervisor_is_not_kept_until_it_stops(loop_factory: LoopFa
 
 
 def test_a_crashed_trainer_is_started_again_until_it_is_done(
-    loop_factory: LoopFactory, tmp_path: Path
+    loop_factory: LoopFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_S", 0.001)
+
     async def scenario() -> None:
         path = tmp_path / "lives"
         code = (
@@ -94,6 +101,74 @@ def test_a_trainer_that_only_crashes_is_given_up_with_its_last_words(
     run(loop_factory, scenario)
 
 
+KILLS_ITSELF = "import os; os.kill(os.getpid(), 9)"
+
+
+def test_a_trainer_that_crashes_again_and_again_is_started_ever_later_but_not_later_than_that(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if each life gets somewhere, which is no reason to give it up."""
+    count = itertools.count()
+    waits: list[float] = []
+
+    async def note(_: Supervisor, delay_s: float, wait: Any = Supervisor._wait) -> None:
+        waits.append(delay_s)
+        await wait(_, delay_s / 1000)
+
+    monkeypatch.setattr(Supervisor, "_wait", note)
+
+    async def scenario() -> None:
+        watched = Watched(KILLS_ITSELF, progress=lambda: next(count))
+        watched.supervisor.start()
+        await watched.until(lambda: watched.supervisor.restarts > CRASHES_MAX)
+        await watched.supervisor.stop()
+        assert not watched.failures
+
+    run(loop_factory, scenario)
+    assert waits[:9] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_a_trainer_that_had_run_for_a_while_is_started_again_soon(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(supervisor_module, "STEADY_S", 0.0)
+    monkeypatch.setattr(supervisor_module, "DELAY_MAX_S", 100.0)
+
+    async def scenario() -> None:
+        count = itertools.count()
+        watched = Watched(KILLS_ITSELF, progress=lambda: next(count))
+        watched.supervisor.start()
+        await watched.until(lambda: watched.supervisor.restarts == 20)  # doubled each time it would take days
+        await watched.supervisor.stop()
+
+    run(loop_factory, scenario)
+
+
+@pytest.mark.parametrize("end", ["finish", "stop"])
+def test_nobody_waits_for_a_crashed_trainer_that_is_not_to_be_started_again(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_S", 10_000.0)
+
+    async def scenario() -> None:
+        watched = Watched(KILLS_ITSELF)
+        watched.supervisor.start()
+        assert watched.supervisor.restart_in_s == 0
+        await watched.until(lambda: watched.supervisor.restart_in_s > 0)
+        assert "killed by signal 9" in watched.supervisor.words
+        if end == "stop":
+            await watched.supervisor.stop()
+        else:
+            watched.supervisor.finish()
+        assert watched.supervisor._task is not None
+        await watched.supervisor._task
+        assert watched.supervisor.restart_in_s == 0
+        assert watched.ended == (end == "finish")
+
+    run(loop_factory, scenario)
+
+
 def test_the_last_words_of_a_killed_trainer_are_not_told_as_its_reason(loop_factory: LoopFactory) -> None:
     async def scenario() -> None:
         watched = Watched("import os; print('training', flush=True); os.kill(os.getpid(), 9)")
@@ -116,13 +191,37 @@ def test_what_a_person_must_mend_is_passed_on_at_once(loop_factory: LoopFactory)
     run(loop_factory, scenario)
 
 
+def test_a_script_for_a_device_that_is_not_there_is_not_tried_again(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        watched = Watched("import p2psgd.gpu; p2psgd.gpu.attach([1.0], device='cuda:999')")
+        watched.supervisor.start()
+        await watched.until(lambda: bool(watched.failures))
+        ((words, code),) = watched.failures
+        assert (words.partition(":999")[0], code) == ("device cuda", ExitCode.CONFIGURATION)
+        assert watched.supervisor.restarts == 0
+
+    run(loop_factory, scenario)
+
+
+def test_a_script_that_lacks_a_package_is_not_tried_again(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        watched = Watched("import Nobody_has_this")
+        watched.supervisor.start()
+        await watched.until(lambda: bool(watched.failures))
+        words = "the trainer cannot run: no module named 'Nobody_has_this'; "
+        advice = "install it where the trainer's Python finds it"
+        assert watched.failures == [(words + advice, ExitCode.CONFIGURATION)]
+        assert watched.supervisor.restarts == 0
+
+    run(loop_factory, scenario)
+
+
 def test_a_command_that_does_not_exist_is_named(loop_factory: LoopFactory) -> None:
     async def scenario() -> None:
         failures: list[str] = []
         supervisor = Supervisor(
             "no-such-command --now",
             environment={},
-            patience_s=1,
             progress=lambda: 0,
             ended=lambda: None,
             failed=lambda words, code: failures.append(words),
@@ -171,7 +270,6 @@ def test_a_command_line_that_is_none_is_refused(command: str, words: str) -> Non
         Supervisor(
             command,
             environment={},
-            patience_s=1,
             progress=lambda: 0,
             ended=lambda: None,
             failed=lambda *_: None,

@@ -281,7 +281,9 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class NodeStopping:
-    """This node is about to close its links for good."""
+    """This node is about to close its links for good; `why`, in its own log, for people."""
+
+    why: str = ""
 
 
 SnapshotEvent = SnapshotAsked | SnapshotBegun | SnapshotChunkReceived | SnapshotTailReceived | SnapshotEnded

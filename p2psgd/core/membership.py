@@ -36,6 +36,7 @@ class _Told:
     view: int
     ready: bool
     unwanted: Collection[int]
+    hears: bool
     at: float
 
 
@@ -109,14 +110,21 @@ class Membership:
         self._consensus.forget(peer)
 
     def hear_status(
-        self, peer: Origin, *, view: int, ready: bool, unwanted: Collection[int], now: float
+        self,
+        peer: Origin,
+        *,
+        view: int,
+        ready: bool,
+        unwanted: Collection[int],
+        now: float,
+        hears: bool = True,
     ) -> None:
         """A linked peer, of the same founding if it knows one, told which view it knows and whom it wishes to
-        evict.
+        evict, and whether it `hears` this node.
         """
         if self._links.get(peer.node) != peer:
             return
-        self._told[peer.node] = _Told(view, ready, unwanted, now)
+        self._told[peer.node] = _Told(view, ready, unwanted, hears, now)
         self._here[peer.node] = peer.incarnation
         if view < self.view.number:
             self._effects.append(Send(peer, pack_message(self.view.news())))
@@ -164,12 +172,15 @@ class Membership:
         """A person wants a node out of the view, with `forbid` for good; kept until a view shows it."""
         self._wishes.remove(node, forbid=forbid, view=self.view)
 
-    def pass_time(self, now: float, *, ready: bool, stopping: bool) -> None:
-        """`ready`: this node is READY; `stopping`: it said GOODBYE and only votes from now on."""
-        self._ready, self.stopping = ready, stopping
+    def stop(self, why: str = "") -> None:
+        """This node says GOODBYE, `why` for people, and only votes from now on."""
+        self.stopping = True
+        self._wishes.leave(self.me.node, why)
+
+    def pass_time(self, now: float, *, ready: bool) -> None:
+        """`ready`: this node is READY."""
+        self._ready = ready
         self._wishes.pass_time(now)
-        if stopping:
-            self._wishes.leaving.add(self.me.node)
         self._consider(now)
 
     def explain(self) -> str:
@@ -258,12 +269,13 @@ class Membership:
 
     def _to_evict(self, now: float) -> set[int]:
         """Whom this node, if READY, and the READY members linked to it wish to evict: each of them may be
-        linked to fewer than it takes to decide. Of two that wish each other out, one has its way.
+        linked to fewer than it takes to decide. Of two that wish each other out, one has its way. Who does
+        not hear this node may well miss others that are there.
         """
         evict = set(self.unwanted) if self._ready else set()
         for node, told in sorted(self._told.items()):
             current = told.view == self.view.number and now - told.at <= self._timing.patience_s
-            if current and told.ready and self._links[node] in self.view and node not in evict:
+            if told.hears and current and told.ready and self._links[node] in self.view and node not in evict:
                 evict.update(told.unwanted)
         return evict - {self.me.node}
 
@@ -282,13 +294,13 @@ class Membership:
         return max(self.founders, len(self._here))
 
     def _following(self, now: float) -> dict[int, int]:
-        """The lives that were heard within a patience and know this view, so that they hear what is told, and
-        this one. Who is dead, paused or deaf and still linked must not be counted on to decide.
+        """The lives that were heard within a patience, hear this node and know this view, and this one. Who
+        is dead, paused or deaf and still linked must not be counted on to decide.
         """
         return {self.me.node: self.me.incarnation} | {
             node: self._links[node].incarnation
             for node, told in self._told.items()
-            if told.view >= self.view.number and now - told.at <= self._timing.patience_s
+            if told.hears and told.view >= self.view.number and now - told.at <= self._timing.patience_s
         }
 
     def _rank(self) -> int:

@@ -132,7 +132,6 @@ class Replica:
         self._upkeep = Upkeep(parts, now)
         self._checkpoints = Checkpoints(parts)
         self._following = Following(parts, self.statuses, self._upkeep, self.snapshots.taking)
-        self._stopping = False
         self.ring: Ring | None = None
         if mode.ring:
             taking = self.snapshots.taking
@@ -206,7 +205,7 @@ class Replica:
             case RemovalAsked():
                 self.membership.remove(event.node, forbid=event.forbid)
             case NodeStopping():
-                self._say_goodbye(now)
+                self._say_goodbye(event.why, now)
             case _:
                 self._hear(event, now)
         self._look_around(now)
@@ -317,9 +316,9 @@ class Replica:
         for peer in self.peers.values():
             self.parts.feeder.push(peer, now)
 
-    def _say_goodbye(self, now: float) -> None:
+    def _say_goodbye(self, why: str, now: float) -> None:
         """The last acknowledgement, so that no peer waits for it, and the farewell."""
-        self._stopping = True
+        self.membership.stop(why)
         if self.ring is not None:
             self.ring.leave(now)
         self.statuses.send_to_all(now, always=True)
@@ -367,7 +366,7 @@ class Replica:
         if self.ring is not None:
             self.ring.pass_time(now)
         self._upkeep.look(now)
-        self.membership.pass_time(now, ready=self.ready, stopping=self._stopping)
+        self.membership.pass_time(now, ready=self.ready)
         self._quarantine.pass_time(now)
         self._checkpoints.try_begin()
         self.snapshots.pass_time(now, full=self._receiver.lacks_room())

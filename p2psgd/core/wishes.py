@@ -35,9 +35,14 @@ class Wishes:
     def __init__(self, timing: Timing) -> None:
         self.leaving: set[int] = set()  # said GOODBYE
         self.unwanted: dict[int, str] = {}  # members to evict, and why; it is said of the life in the view
+        self._stopping: dict[int, str] = {}  # this node itself once it said so, and why
         self._removals: dict[int, bool] = {}  # nodes a person wants out, and whether for good
         self._evictions: dict[int, _Eviction] = {}
         self._timing = timing
+
+    def leave(self, me: int, why: str) -> None:
+        """This node itself says GOODBYE, and wishes nothing any more; `why` for people, or empty."""
+        self._stopping = {me: f": {why}" if why else ""}
 
     def remove(self, node: int, *, forbid: bool, view: View) -> None:
         """A person wants a node out; kept until a view shows it."""
@@ -132,6 +137,8 @@ class Wishes:
             return Note("removed", f"{name} was removed for good by view {view.number}", node)
         if node in self._removals:
             return Note("removed", f"{name} was removed by view {view.number}", node)
+        if node in self._stopping:
+            return Note("left", f"this node left with view {view.number}{self._stopping[node]}", node)
         if node in self.leaving:
             return Note("left", f"{name} left with view {view.number}", node)
         past = self._evictions.get(node)

@@ -33,7 +33,7 @@ async def deliver_rest(replica: Replica, mesh: Mesh, stopped_nodes: Set[int]) ->
         await asyncio.sleep(DRAIN_POLL_S)
     for peer in replica.peers.values():
         if lag := replica.lag(peer):
-            log.warning("%s has not acknowledged %d updates", ascii(peer.name)[1:-1], lag)
+            log.warning("%s has not acknowledged %d updates", peer.name, lag)
     return replica.sequence - replica.parts.tally.acknowledged
 
 

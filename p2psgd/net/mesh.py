@@ -1,8 +1,7 @@
 """The mesh: a listener, a dialler for each address, and at most one link to each peer.
 
 Turns connections into links (greeting, duplicates, deadlines, caps) and says so to its host; what travels
-on a link is the host's business. Every refusal is counted by its reason. A dead link is dialled again for
-as long as the node lives.
+on a link is the host's business. Every refusal is counted by its reason. A dead link is dialled again.
 """
 
 from __future__ import annotations
@@ -18,14 +17,16 @@ from typing import Final
 from p2psgd.core.frontier import Origin
 from p2psgd.discovery.hosts import Address
 from p2psgd.errors import PeerError
+from p2psgd.net.complaints import Complaints
 from p2psgd.net.connection import Connection
 from p2psgd.net.dialler import Dialler, describe_failure
 from p2psgd.net.dialling import Dialling
-from p2psgd.net.greeting import check_greeting, newer_stays
+from p2psgd.net.greeting import check_certificate, check_greeting, newer_stays
 from p2psgd.net.line import Line
 from p2psgd.net.listening import BACKLOG
 from p2psgd.net.mesh_host import MeshHost
 from p2psgd.net.strangers import Strangers
+from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import Body, FrameType, link_limits
 from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
 
@@ -75,17 +76,19 @@ class PeerNews:
 
 @dataclass
 class Mesh:
-    """All of one node's connections; `start` when the run is known."""
+    """All of one node's connections; `start` when the run is known. In plaintext without `credentials`."""
 
     host: MeshHost
     greeting: Hello
     patience_s: float
     now: Callable[[], float]
+    credentials: Credentials | None = None
     links: dict[int, Link] = field(default_factory=dict)
     news: dict[int, PeerNews] = field(default_factory=dict)
     dialling: Dialling = field(init=False)
     dropped: collections.Counter[str] = field(default_factory=collections.Counter)
     strangers: Strangers = field(init=False)
+    _complaints: Complaints = field(default_factory=Complaints)
     _greetings: dict[Connection, _Greeting] = field(default_factory=dict)
     _by_connection: dict[Connection, Link] = field(default_factory=dict)
     _server: asyncio.Server | None = None
@@ -218,7 +221,7 @@ class Mesh:
 
     def peer_failed(self, connection: Connection, error: PeerError) -> None:
         self._count(error.reason)
-        log.warning("dropped %s: %s: %s", self._describe(connection), error.reason, ascii(str(error))[1:-1])
+        self._complaints.dropped(self._describe(connection), error, self.now())
         greeting = self._greetings.get(connection)
         if greeting is not None and greeting.dialler is not None:
             greeting.dialler.words = str(error)
@@ -239,7 +242,8 @@ class Mesh:
     # -- greetings
 
     def _connection(self, *, dialled: bool) -> Connection:
-        return Connection(self, dialled=dialled, user_timeout_s=4 * self.patience_s)
+        tls = None if self.credentials is None else self.credentials.context(dialled=dialled)
+        return Connection(self, dialled=dialled, user_timeout_s=4 * self.patience_s, tls=tls)
 
     def _await_greeting(self, connection: Connection, *, dialler: Dialler | None) -> _Greeting:
         loop = asyncio.get_running_loop()
@@ -249,8 +253,9 @@ class Mesh:
         return greeting
 
     def _greeting_overdue(self, connection: Connection) -> None:
-        words = f"no greeting within {GREETING_TIMEOUT_S:.0f} s"
-        self._count("no greeting")
+        what = "handshake" if connection.shaking_hands else "greeting"
+        words = f"no {what} within {GREETING_TIMEOUT_S:.0f} s"
+        self._count(f"no {what}")
         connection.abort(words)
         self._forget(connection, words)
 
@@ -276,6 +281,8 @@ class Mesh:
     def _greeted(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
         news = self.news.get(theirs.node)
         try:
+            if connection.certified is not None:
+                check_certificate(connection.certified, theirs)
             check_greeting(self.greeting, theirs, 0 if news is None else news.incarnation)
             if theirs.node not in self.links and len(self.links) >= LINKS_MAX:
                 raise PeerError("links", f"this node has {LINKS_MAX} links already")
@@ -332,7 +339,6 @@ class Mesh:
         if again:
             self.host.link_replaced(peer, theirs.name)
         else:
-            log.info("linked with %s at %s", ascii(theirs.name)[1:-1], news.address)
             self.host.link_opened(peer, theirs.name)
         greeting.over.set_result(None)
 
@@ -341,7 +347,7 @@ class Mesh:
         if dialler is not None:
             self._note_refusal(dialler, message.node, message.code, message.words)
         elif message.code != "duplicate":
-            log.warning("%s closed the link: %s", self._describe(connection), ascii(message.words)[1:-1])
+            log.warning("%s closed the link: %s", self._describe(connection), message.words)
             self._count(f"rejected by peer: {message.code}"[:40])
         connection.close(message.words)
         self._forget(connection, message.words)
@@ -377,7 +383,6 @@ class Mesh:
             if self.links.get(link.peer.node) is link:
                 del self.links[link.peer.node]
             if not replaced:
-                log.info("lost the link to %s: %s", ascii(link.name)[1:-1], ascii(words)[1:-1])
                 self.host.link_closed(link.peer, words)
             if not link.closed.done():
                 link.closed.set_result(None)
@@ -392,7 +397,7 @@ class Mesh:
 
     def _describe(self, connection: Connection) -> str:
         link = self._by_connection.get(connection)
-        return connection.address if link is None else f"{ascii(link.name)[1:-1]} ({connection.address})"
+        return connection.address if link is None else f"{link.name} ({connection.address})"
 
     def _count(self, reason: str) -> None:
         if reason in self.dropped or len(self.dropped) < REASONS_MAX:

@@ -24,7 +24,7 @@ KINDS: Final = frozenset(
     {"start", "stop", "trainer", "stall", "alarm", "checkpoint", "restored"}
     | {"link", "view", "admitted", "left", "evicted", "removed", "ready", "unready"}
     | {"snapshot given", "snapshot taken", "quarantine", "mended", "lost", "abandoned"}
-    | {"result given", "given up", "refused"}
+    | {"result given", "given up", "refused", "certificate"}
 )
 
 Figure = int | float | str | bool
@@ -59,14 +59,18 @@ class EventLog:
             "kind": kind,
             "words": words[:WORDS_MAX],
         }
-        if node is not None:
-            event |= {"node": self.names(node) or f"{node:016x}", "id": f"{node:016x}"}
-        event |= figures
+        event |= self.about(node) | figures
         self.latest.append(event)
         try:
             self._append(json.dumps(event).encode() + b"\n")
         except OSError as error:
             self._fail(error)
+
+    def about(self, node: int | None) -> dict[str, str]:
+        """The peer that something is about; nothing if it is about none."""
+        if node is None:
+            return {}
+        return {"node": self.names(node) or f"{node:016x}", "id": f"{node:016x}"}
 
     def status(self) -> dict[str, Any]:
         """The status in short: how many events there were, and whether all of them are in the file."""

@@ -56,6 +56,7 @@ class PeerFigures:
     since_s: float | None
     bytes_sent: int
     bytes_received: int
+    round_trip_ms: float | None
     error: str
     through: str = ""  # who passes on its updates while it is not linked
 
@@ -169,6 +170,7 @@ def _peer(peer: Status) -> PeerFigures:
         since_s=number(peer, "since_s"),
         bytes_sent=whole(peer, "bytes_sent"),
         bytes_received=whole(peer, "bytes_received"),
+        round_trip_ms=number(peer, "round_trip_ms"),
         error=printable(peer.get("error") or ""),
         through=printable(peer.get("through") or ""),
     )

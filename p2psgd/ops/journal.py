@@ -22,11 +22,11 @@ class Journal:
 
     def alarm(self, words: str) -> None:
         """Something that a person should look at."""
-        log.error("%s", ascii(words)[1:-1])
+        log.error("%s", words, extra={"fields": {"kind": "alarm"}})
         self.alarms = [*self.alarms, words][-ALARMS_MAX:]
         self.events.write("alarm", words)
 
     def note(self, kind: str, words: str, node: int | None = None) -> None:
         """Something has become different, with `node`: for that peer."""
-        log.info("%s", ascii(words)[1:-1])
+        log.info("%s", words, extra={"fields": {"kind": kind, **self.events.about(node)}})
         self.events.write(kind, words, node)

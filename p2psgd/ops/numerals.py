@@ -54,6 +54,13 @@ def duration(seconds: float | None) -> str:
     return f"{whole_s // 86_400} d {whole_s % 86_400 // 3_600} h"
 
 
+def milliseconds(value: float | None) -> str:
+    """Return a time with two digits that matter: 0.12 ms, 4.5 ms, 120 ms."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.0f} ms" if value >= 9.95 else f"{value:#.2g} ms"
+
+
 def size(byte_count: float | None) -> str:
     """Return a number of bytes in decimal units, as network links are measured: 812 B, 4.1 kB, 1.2 MB."""
     if byte_count is None:

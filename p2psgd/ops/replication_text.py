@@ -127,26 +127,31 @@ def _scrub(scrub: Status, counters: Status) -> Iterator[tuple[str, str]]:
 
 def _snapshots(status: Status) -> Iterator[tuple[str, str]]:
     for snapshot in status.get("snapshots") or ():
-        done, total = whole(snapshot, "done_bytes"), whole(snapshot, "total_bytes")
-        way = "giving to" if snapshot.get("giving") else "taking from"
-        rate = numerals.size(number(snapshot, "bytes_per_s"))
-        yield (
-            "snapshot",
-            f"{way} {printable(snapshot['node'])}: {numerals.size(done)} of {numerals.size(total)}, {rate}/s",
-        )
+        yield "snapshot", snapshot_words(snapshot)
     counters = section(status, "counters")
     given, taken = whole(counters, "snapshots_given"), whole(counters, "snapshots_taken")
     if given or taken:
         yield "snapshots", f"{given} given, {taken} taken"
 
 
+def snapshot_words(snapshot: Status) -> str:
+    """On its way, from or to whom, and how far."""
+    done, total = (numerals.size(whole(snapshot, key)) for key in ("done_bytes", "total_bytes"))
+    way = "giving to" if snapshot.get("giving") else "taking from"
+    rate = numerals.size(number(snapshot, "bytes_per_s"))
+    return f"{way} {printable(snapshot['node'])}: {done} of {total}, {rate}/s"
+
+
 def _slow_links(status: Status) -> Iterator[tuple[str, str]]:
     for link in status.get("slow_links") or ():
-        available, needed = (numerals.size(number(link, key)) for key in ("available", "needed"))
-        words = (
-            f"{printable(link['node'])} takes {available}/s of updates, all nodes make {needed}/s: it falls"
-        )
-        yield "slow link", f"{words} behind, and has to leave the run when the log is full"
+        yield "slow link", f"{printable(link['node'])} {slow_link_words(link)}"
+
+
+def slow_link_words(link: Status) -> str:
+    """What is wrong with a peer that takes less than is made, after its name."""
+    available, needed = (numerals.size(number(link, key)) for key in ("available", "needed"))
+    words = f"takes {available}/s of updates, all nodes make {needed}/s: it falls behind"
+    return f"{words}, and has to leave the run when the log is full"
 
 
 def _counters(counters: Status) -> Iterator[tuple[str, str]]:

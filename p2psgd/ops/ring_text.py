@@ -31,7 +31,7 @@ def ring_lines(status: Status) -> Iterator[tuple[str, str]]:
     yield "ring", ", ".join(facts)
     if order := _order(ring):
         yield "ring", f"{order}, by {_ORDERS.get(str(ring.get('order_by')), 'id')}"
-    if wait := _wait(ring):
+    if wait := wait_words(ring):
         yield "ring", wait
 
 
@@ -50,13 +50,17 @@ def ring_words(statuses: Sequence[Status]) -> str:
     foremost = max((ring for _, ring in told), key=lambda ring: whole(ring, "round"))
     words = [f"round {numerals.grouped(whole(foremost, 'round'))}"]
     words += [f"ring {order}"] if (order := _order(foremost)) else []
-    waits = [(number(ring, "since_s") or 0.0, f"{node}: {_wait(ring)}") for node, ring in told if _wait(ring)]
+    waits = [
+        (number(ring, "since_s") or 0.0, f"{node}: {wait}")
+        for node, ring in told
+        if (wait := wait_words(ring))
+    ]
     if waits and any(ring.get("active") for _, ring in told):
         words.append(max(waits)[1])
     return "; ".join(words)
 
 
-def _wait(ring: Status) -> str:
+def wait_words(ring: Status) -> str:
     """Who is waited for and since when; empty while it is no news."""
     long = (number(ring, "since_s") or 0.0) >= WAIT_SAID_S
     return printable(ring["waiting_for"]) if ring.get("waiting_for") and long else ""

@@ -5,6 +5,7 @@ Keys are for machines and stay; `waits` and `error` are sentences for people.
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -40,6 +41,8 @@ class Vitals:
     replication: Replication | None = None  # None before the run is known
     events: dict[str, Any] = field(default_factory=dict)  # EventLog.status()
     http: dict[str, Any] | None = None  # NodeHttp.status(); None: it shows itself nowhere
+    tls: dict[str, Any] | None = None  # NodeTls.status(); None: its links are plaintext
+    insecure_plaintext: bool = False  # --insecure-plaintext was given
 
 
 def describe_node(
@@ -59,7 +62,9 @@ def describe_node(
         "state": "waiting for the ring" if waits else vitals.state,
         "waits": _waits(vitals, peers),
         "listen": vitals.listen,
-        "plaintext": True,
+        "plaintext": vitals.tls is None,
+        "insecure_plaintext": vitals.insecure_plaintext,
+        "tls": vitals.tls,
         "http": vitals.http,
         **_describe_replica(replica),
         **({} if vitals.replication is None else describe_replication(vitals.replication)),
@@ -154,6 +159,7 @@ def _describe_peers(replica: Replica | None, mesh: Mesh, vitals: Vitals) -> list
                 "bytes_sent": news.bytes_sent + (0 if connection is None else connection.bytes_sent),
                 "bytes_received": news.bytes_received
                 + (0 if connection is None else connection.bytes_received),
+                "round_trip_ms": None if connection is None else connection.round_trip_ms,
                 "error": news.words[:ERROR_MAX],
                 "through": members[node].through if link is None and node in members else "",
             }
@@ -177,7 +183,9 @@ def _describe_strangers(mesh: Mesh, now: float) -> list[dict[str, Any]]:
 def _waits(vitals: Vitals, peers: list[dict[str, Any]]) -> str:
     """One sentence on what this node waits for, whom and since when; empty if it does not."""
     if vitals.state == "waiting for a trainer" and vitals.trainer["supervised"]:
-        return "the trainer is starting" + (f"; {crash}" if (crash := vitals.trainer["crash"]) else "")
+        crash, in_s = vitals.trainer["crash"], vitals.trainer["restart_in_s"]
+        begins = f"the trainer is started again in {math.ceil(in_s)} s" if in_s else "the trainer is starting"
+        return begins + (f"; {crash}" if crash else "")
     if vitals.state == "waiting for a trainer":
         return f"no trainer is attached; start one with P2PSGD_CONTROL={vitals.control}"
     if vitals.state == "draining":

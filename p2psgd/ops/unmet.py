@@ -50,6 +50,7 @@ def _row(
         "since_s": round(since_s, 1),
         "bytes_sent": 0,
         "bytes_received": 0,
+        "round_trip_ms": None,
         "error": words[:ERROR_MAX],
         "through": "" if member is None else member.through,
     }

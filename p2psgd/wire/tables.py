@@ -51,8 +51,8 @@ class MemberRow(NamedTuple):
 
 
 class ConfirmedRow(NamedTuple):
-    """A member whom the sender hears itself, the latest view it has told, and that the sender's frontier is
-    at or above all its floors.
+    """A life that the sender hears itself. `view`: the latest that it has told, if it is a member and the
+    sender's frontier is at or above all its floors; else 0, and `least` does not hold for it.
     """
 
     node: int

@@ -129,7 +129,9 @@ class Assembly:
         self.now += TICK_S
         for node in self.up():
             machine = self.nodes[node]
-            self.life(node).pass_time(self.now, ready=machine.ready, stopping=machine.stopping)
+            if machine.stopping:
+                self.life(node).stop()
+            self.life(node).pass_time(self.now, ready=machine.ready)
             self.collect(node)
             if statuses:
                 for peer in self.up():

@@ -191,8 +191,22 @@ def test_who_is_linked_and_silent_is_not_counted_on() -> None:
     assert "cannot be taken out yet" in life.explain()  # 1 and 2 alone could decide nothing if 2 is dead
     life.hear_status(Origin(2, 1), view=1, ready=True, unwanted=(), now=assembly.now)
     assembly.now += PATIENCE_S
-    life.pass_time(assembly.now, ready=True, stopping=False)
+    life.pass_time(assembly.now, ready=True)
     assert life.explain().startswith("view 2 with 0000000000000001, 0000000000000002 is ")
+
+
+def test_who_is_deaf_is_neither_counted_on_nor_has_its_way() -> None:
+    assembly = founded(4)
+    life = assembly.life(1)
+    life.hear_status(Origin(3, 1), view=1, ready=True, unwanted={4}, hears=False, now=assembly.now)
+    life.pass_time(assembly.now, ready=True)
+    assert life.explain() == ""
+    assembly.now += 2 * PATIENCE_S
+    life.hear_status(Origin(3, 1), view=1, ready=True, unwanted=(), hears=False, now=assembly.now)
+    life.wish_eviction(4, "it is slow", assembly.now)
+    assert "cannot be taken out yet" in life.explain()  # 1 and 3 would decide, but 3 cannot vote
+    life.hear_status(Origin(3, 1), view=1, ready=True, unwanted=(), hears=True, now=assembly.now)
+    assert life.explain().startswith("view 2 with ")
 
 
 def test_a_wish_of_long_ago_is_not_acted_on() -> None:
@@ -202,7 +216,7 @@ def test_a_wish_of_long_ago_is_not_acted_on() -> None:
     life, patience_s = assembly.life(1), PATIENCE_S
     life.hear_status(Origin(2, 1), view=1, ready=True, unwanted={4}, now=assembly.now)
     life.hear_status(Origin(3, 1), view=1, ready=True, unwanted=(), now=assembly.now + patience_s)
-    life.pass_time(assembly.now + 1.01 * patience_s, ready=False, stopping=False)
+    life.pass_time(assembly.now + 1.01 * patience_s, ready=False)
     assert life.explain() == ""
 
 
@@ -228,7 +242,7 @@ def test_a_node_that_is_no_member_is_named_too_if_it_cannot_be_forbidden_yet() -
     life = assembly.life(1)
     life.remove(77, forbid=True)
     assembly.now += 2 * PATIENCE_S  # node 2 is linked and silent
-    life.pass_time(assembly.now, ready=True, stopping=False)
+    life.pass_time(assembly.now, ready=True)
     two, three, stranger = (f"{node:016x}" for node in (2, 3, 77))
     assert life.explain() == (
         f"{stranger} cannot be taken out yet: 1 of 3 members would be left to decide anything, too few; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p2psgd.core.events import NodeStopping, RemovalAsked
+from p2psgd.core.events import NodeStopping, RemovalAsked, TimePassed
 from tests.core.cluster import Cluster
 
 Clusters = Callable[..., Cluster]
@@ -32,6 +32,20 @@ def test_goodbye_starts_a_view_without_the_one_that_leaves(clusters: Clusters) -
     assert back.ready
     assert cluster.views() == [3, 3, 3]
     cluster.assert_converged()
+
+
+def test_who_stops_knows_why_it_is_out_however_soon_the_others_decide(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.found()
+    leaving = cluster.replica(2)
+    cluster.give(2, NodeStopping("stopped by SIGTERM"))
+    for _ in range(20):  # the clock of the one that leaves stands still
+        cluster.settle()
+        for number in (0, 1):
+            cluster.give(number, TimePassed())
+    assert (2, "this node left with view 2: stopped by SIGTERM") in cluster.noted("left")
+    assert not cluster.noted("evicted")
+    assert leaving.parts.counters.evictions_seen == 0
 
 
 def test_the_last_one_may_leave_at_once(clusters: Clusters) -> None:

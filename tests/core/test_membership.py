@@ -103,7 +103,7 @@ def test_who_hears_of_a_later_view_waits_for_its_news() -> None:
     life = assembly.life(1)
     life.hear_status(Origin(2, 1), view=2, ready=True, unwanted=(), now=assembly.now)
     life.remove(3, forbid=True)
-    life.pass_time(assembly.now + PATIENCE_S, ready=True, stopping=False)
+    life.pass_time(assembly.now + PATIENCE_S, ready=True)
     assert life.take_effects() == []
 
 
@@ -142,5 +142,5 @@ def test_names_are_told_where_they_are_known() -> None:
         now=0.0,
         names={1: "ada", 2: "bob"},
     )
-    life.pass_time(0.0, ready=False, stopping=False)
+    life.pass_time(0.0, ready=False)
     assert life.explain() == "view 2 with ada, bob waits for a majority of view 1: bob not linked"
