@@ -110,7 +110,7 @@ def test_nodes_find_each_other_by_ipv6_and_by_both_kinds_at_once(tmp_path: Path,
     hosts.write_text("".join(f"{kind}:{port}\n" for kind, port in zip(kinds, ports, strict=True)))
     with all_stopped([]) as daemons:
         for name, port in zip("abc", ports, strict=True):
-            options = ("--peers", str(hosts), "--listen", f"{listen}:{port}")
+            options = ("--peers", str(hosts), "--listen", f"{listen}:{port}", "--insecure-plaintext")
             daemons.append(Daemon(tmp_path / name, *options, *TRAINING))
         for daemon in daemons:
             others = {other.state.name for other in daemons if other is not daemon}

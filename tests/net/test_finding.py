@@ -31,7 +31,8 @@ def start(
     training = trainer("digits", "--steps", str(STEPS), "--share", f"{number}/{shares}")
     return Daemon(
         tmp_path / f"host-{number}",
-        *("--listen", "0.0.0.0:7315", "--patience", "2", "--trainer", training, *options),
+        *("--listen", "0.0.0.0:7315", "--patience", "2", "--trainer", training),
+        *(options if "--tls" in options else ("--insecure-plaintext", *options)),
         within=lan.within(number),
         environment=environment,
     )
