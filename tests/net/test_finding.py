@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import Certificates
 from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, trainer, until
 from tests.lan import Lan
 
@@ -86,15 +87,16 @@ def test_two_nodes_find_each_other_by_the_local_network_alone(tmp_path: Path, lo
 @pytest.mark.root
 @pytest.mark.timeout(300)
 def test_two_nodes_find_each_other_by_one_address_that_both_know_and_without_it_later(tmp_path: Path) -> None:
-    hosts = tmp_path / "hosts.txt"
+    hosts, certificates = tmp_path / "hosts.txt", Certificates(tmp_path)
+    options = [("--peers", str(hosts), *certificates.options(f"host-{number}")) for number in range(3)]
     with Lan(3, rate="100mbit") as lan, all_stopped([]) as daemons:
         hosts.write_text(f"{lan.addresses[0]}\n")
-        daemons += [start(tmp_path, lan, number, 3, "--peers", str(hosts)) for number in range(3)]
+        daemons += [start(tmp_path, lan, number, 3, *options[number]) for number in range(3)]
         all_linked(daemons)
         assert len(all_finished_alike(daemons)) == 3
         daemons[2].kill()
         daemons[0].kill()
-        again = start(tmp_path, lan, 2, 3, "--peers", str(hosts))  # the address that it is given is gone
+        again = start(tmp_path, lan, 2, 3, *options[2])  # the address that it is given is gone
         daemons[2] = again
         until(lambda: "host-1" in again.linked(), "the node that was told of is found without it")
 
