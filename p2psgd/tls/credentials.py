@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from p2psgd.errors import ExitCode, PeerError, UsageError, exit_code_of
-from p2psgd.tls.key_file import check_key_file
+from p2psgd.tls.key_file import check_key_file, missing
 from p2psgd.tls.names import CA_FILE, CERTIFICATE_FILE, KEY_FILE, CertifiedPeer, node_of
 
 
@@ -139,10 +139,10 @@ def _check_readable(path: Path) -> None:
     try:
         with path.open("rb"):
             pass
+    except FileNotFoundError:
+        raise missing(path) from None
     except OSError as error:
         words = f"cannot read {path}: {(error.strerror or str(error)).lower()}"
-        if isinstance(error, FileNotFoundError):
-            words += "; `p2psgd ca issue` makes such a directory"
         raise UsageError(words, exit_code_of(error)) from None
 
 
