@@ -17,6 +17,7 @@ from rich.console import Console
 
 import p2psgd
 from p2psgd.cli_asking import StateOption, digest, events, export, remove, status
+from p2psgd.cli_ca import app as ca
 from p2psgd.cli_checkpoint import app as checkpoint
 from p2psgd.cli_config import app as config
 from p2psgd.cli_options import (
@@ -28,12 +29,14 @@ from p2psgd.cli_options import (
     OverlapOption,
     PatienceOption,
     PayloadOption,
+    PlaintextOption,
     PresetOption,
     RecipeOption,
     RecordBytesOption,
     RecordOption,
     SecondsOption,
     StepsOption,
+    TlsOption,
     TraceOption,
 )
 from p2psgd.configuration.command import (
@@ -59,6 +62,7 @@ app = typer.Typer(
 bench = typer.Typer(help="Measure this machine.", rich_markup_mode=None)
 app.add_typer(bench, name="bench")
 app.add_typer(checkpoint, name="checkpoint")
+app.add_typer(ca, name="ca")
 app.add_typer(config, name="config")
 
 
@@ -97,6 +101,8 @@ def node(
     name: Annotated[
         str | None, typer.Option(help="What people call this node (default: the host's name).")
     ] = None,
+    tls: TlsOption = None,
+    insecure_plaintext: PlaintextOption = False,
     http: HttpOption = None,
     http_exposed: Annotated[
         bool,
@@ -135,6 +141,8 @@ def node(
     _check_patience(patience)
     if http_exposed and http is None:
         raise UsageError("--http-exposed is for the address of --http: give both or neither")
+    if tls is not None and insecure_plaintext:
+        raise UsageError("--tls and --insecure-plaintext exclude each other: give one of them")
     limit = _record_limit(record, record_bytes)
     if name is not None and not 1 <= len(name) <= 64:
         raise UsageError(f"--name {name!r:.80} must have 1 to 64 characters")
@@ -146,6 +154,8 @@ def node(
         control=control,
         control_group=None if control_group is None else _group_id(control_group),
         name=name,
+        tls=tls,
+        insecure_plaintext=insecure_plaintext,
         trainer=trainer,
         http=parse_http(http),
         http_exposed=http_exposed,

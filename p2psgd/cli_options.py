@@ -104,6 +104,20 @@ DeviceOption = Annotated[
         "else auto).",
     ),
 ]
+TlsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Encrypt all links, with the certificate in this directory, which `p2psgd ca issue` makes.",
+    ),
+]
+PlaintextOption = Annotated[
+    bool,
+    typer.Option(
+        "--insecure-plaintext",
+        help="Let others reach a node without --tls: whoever can reads and alters the run. For closed labs.",
+    ),
+]
 HttpOption = Annotated[
     str | None,
     typer.Option(

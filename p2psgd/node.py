@@ -21,10 +21,11 @@ from p2psgd.discovery.hosts import Hosts, find_hosts
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.identity import claim_identity
 from p2psgd.net.drain import DRAIN_TIMEOUT_S, deliver_rest, end_round, leave
-from p2psgd.net.listening import bind, warn_of_plaintext
+from p2psgd.net.listening import bind, check_exposure
 from p2psgd.node_control import NodeControl
 from p2psgd.node_options import NodeOptions
 from p2psgd.node_run import NodeRun
+from p2psgd.node_tls import NodeTls
 from p2psgd.opening import Opened, reopen_run
 from p2psgd.ops import numerals
 from p2psgd.ops.accounts import Accounts
@@ -48,7 +49,8 @@ class Node:
     def __init__(self, options: NodeOptions) -> None:
         self.options = options
         self._supervision = Supervision()
-        self.identity = claim_identity(options.state, name=options.name)
+        self.tls = NodeTls(options)
+        self.identity = claim_identity(options.state, name=self.tls.name, node=self.tls.node)
         self.journal = Journal(options.state)
         self.accounts = Accounts(options.record, record_bytes_max=options.record_bytes_max)
         self.hosts = Hosts((), None)
@@ -72,6 +74,7 @@ class Node:
         loop.set_exception_handler(self._on_bug)
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         words, code = "ended by a bug: see its log", ExitCode.INTERNAL
         try:
             await self._begin(loop)
@@ -91,12 +94,15 @@ class Node:
 
     async def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._listening, self.listen = await bind(self.options.listen)
+        insecure = self.options.insecure_plaintext
+        check_exposure(self.listen, encrypted=self.tls.credentials is not None, insecure=insecure)
         if self.options.peers is not None:
             self.hosts = await find_hosts(self.options.peers, self.listen, timeout_s=self.options.patience_s)
         peers = [str(address) for address in self.hosts.peers]
         more = [f"{len(peers) - NAMED_MAX} more"] if len(peers) > NAMED_MAX else []
         others = numerals.listed([*peers[:NAMED_MAX], *more])
-        words = f"p2psgd {version('p2psgd')} starts as {self.identity.name}, listens on {self.listen}"
+        where = f"{self.listen}{self.tls.words}"
+        words = f"p2psgd {version('p2psgd')} starts as {self.identity.name}, listens on {where}"
         self.journal.events.write("start", f"{words}, peers: {others or 'none'}")
         self._control.server.start(loop)
         self._supervision.starting(f"starting: looks for a checkpoint in {self.options.state}")
@@ -104,7 +110,6 @@ class Node:
         self._go_on()
         self._control.trainer.start()
         self._spawn(self._tick())
-        warn_of_plaintext(self.listen)
         self._supervision.ready()
 
     async def _serve_http(self) -> None:
@@ -133,6 +138,7 @@ class Node:
             journal=self.journal,
             accounts=self.accounts,
             control=self._control.server,
+            credentials=self.tls.credentials,
             fail=self.fail,
         )
         self.run.regulation.draining = self._stop.done()
@@ -157,7 +163,12 @@ class Node:
             self.loop_lag_s = max(time.monotonic() - due, 0.9 * self.loop_lag_s)
             if self.run is not None:
                 self.run.pass_time(self.loop_lag_s)
+            self.tls.look_at_expiry(self.journal)
             self._supervision.beat(time.monotonic(), lambda: sentence_of(self._control.status()))
+
+    def _reload(self) -> None:
+        """SIGHUP: take in what may change while the node lives."""
+        self.tls.reload(self.journal)
 
     # -- the end
 

@@ -21,6 +21,7 @@ from p2psgd.ipc.paths import SOCKET_NAME
 from p2psgd.ipc.proposal import RunProposal
 from p2psgd.node_options import NodeOptions
 from p2psgd.node_run import NodeRun
+from p2psgd.node_tls import NodeTls
 from p2psgd.node_trainer import NodeTrainer
 from p2psgd.opening import Opened, open_run
 from p2psgd.ops.accounts import Accounts
@@ -43,6 +44,7 @@ class ControlledNode(Protocol):
     started: float
     loop_lag_s: float
     run: NodeRun | None
+    tls: NodeTls
 
     def begin_run(self, opened: Opened) -> None: ...
     def fail(self, words: str, code: ExitCode) -> None: ...
@@ -205,6 +207,8 @@ class NodeControl:
             replication=None if run is None else run.observe(),
             events=node.journal.events.status(),
             http=node.http_status(),
+            tls=node.tls.status(),
+            insecure_plaintext=node.options.insecure_plaintext,
         )
         replica, mesh = (None, None) if run is None else (run.replica, run.mesh)
         return describe_node(node.identity, vitals, replica, mesh)

@@ -12,7 +12,8 @@ from p2psgd.ops.recorder import RECORD_BYTES_MAX
 @dataclass(frozen=True)
 class NodeOptions:
     """`patience_s` is the one time setting; all others derive from it. `control`: the control socket, if not
-    in the state directory; `control_group`: id of the group that may use it.
+    in the state directory; `control_group`: id of the group that may use it. `tls`: the TLS directory;
+    without one a node listens on loopback only, unless `insecure_plaintext`.
     """
 
     peers: Path | None
@@ -21,6 +22,8 @@ class NodeOptions:
     control: Path | None = None
     control_group: int | None = None
     name: str | None = None
+    tls: Path | None = None
+    insecure_plaintext: bool = False
     trainer: str | None = None
     http: Address | None = None
     http_exposed: bool = False

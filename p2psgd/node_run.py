@@ -62,6 +62,7 @@ from p2psgd.ops.frame_store import FrameFile
 from p2psgd.ops.journal import Journal
 from p2psgd.ops.observe import observe_replication
 from p2psgd.ops.replication import Replication
+from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import Body, FrameType
 
 log = logging.getLogger("p2psgd.node")
@@ -82,6 +83,7 @@ class NodeRun:
         journal: Journal,
         accounts: Accounts,
         control: ControlServer,
+        credentials: Credentials | None,
         fail: Callable[[str, ExitCode], None],
     ) -> None:
         """UsageError if the state directory cannot be written to."""
@@ -114,7 +116,7 @@ class NodeRun:
         journal.events.names = self.replica.parts.names.get
         self.regulation = Regulation(self.replica, control, journal.events)
         greeting = make_greeting(spec, me, identity.name)
-        self.mesh = Mesh(self, greeting, options.patience_s, time.monotonic)
+        self.mesh = Mesh(self, greeting, options.patience_s, time.monotonic, credentials)
         measured = self.rounds.mode.order == "measured"
         self.probing = Probing(self.mesh, self.handle, timing=timing, now=time.monotonic, wanted=measured)
         self.refusals = Refusals(options.patience_s, linked_now=lambda: bool(self.mesh.links), fail=fail)

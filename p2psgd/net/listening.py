@@ -45,11 +45,20 @@ async def bind(listen: Address, *, option: str = "--listen") -> tuple[socket.soc
     return bound, Address(str(name[0]), int(name[1]))
 
 
-def warn_of_plaintext(listening: Address) -> None:
-    """Say what listening beyond this machine without encryption means."""
-    if not ipaddress.ip_address(listening.host).is_loopback:
+def check_exposure(listening: Address, *, encrypted: bool, insecure: bool) -> None:
+    """UsageError if a node without TLS listens beyond this machine, unless it was told that it may."""
+    if encrypted:
+        return
+    if insecure:
         log.warning(
-            "listening on %s without encryption: whoever reaches this port can read and alter the run, "
-            "so keep it inside a closed network",
+            "PLAINTEXT, as --insecure-plaintext says: whoever reaches %s can read and alter the run, so keep "
+            "it inside a closed network",
             listening,
+        )
+    elif not ipaddress.ip_address(listening.host).is_loopback:
+        raise UsageError(
+            f"listening on {listening} without TLS would let whoever reaches it read and alter the run: "
+            "make certificates once with `p2psgd ca init` and `p2psgd ca issue NODE...`, and start each node "
+            "with --tls DIR (--insecure-plaintext is for closed lab networks)",
+            ExitCode.CONFIGURATION,
         )

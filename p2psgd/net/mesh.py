@@ -20,10 +20,11 @@ from p2psgd.errors import PeerError
 from p2psgd.net.complaints import Complaints
 from p2psgd.net.connection import Connection
 from p2psgd.net.dialler import Dialler, describe_failure
-from p2psgd.net.greeting import check_greeting, newer_stays
+from p2psgd.net.greeting import check_certificate, check_greeting, newer_stays
 from p2psgd.net.listening import BACKLOG
 from p2psgd.net.strangers import Strangers
 from p2psgd.tasks import raise_failure
+from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import Body, FrameType, link_limits
 from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
 
@@ -85,12 +86,13 @@ class PeerNews:
 
 @dataclass
 class Mesh:
-    """All of one node's connections; `start` when the run is known."""
+    """All of one node's connections; `start` when the run is known. In plaintext without `credentials`."""
 
     host: MeshHost
     greeting: Hello
     patience_s: float
     now: Callable[[], float]
+    credentials: Credentials | None = None
     links: dict[int, Link] = field(default_factory=dict)
     news: dict[int, PeerNews] = field(default_factory=dict)
     diallers: list[Dialler] = field(default_factory=list)
@@ -243,7 +245,8 @@ class Mesh:
     # -- greetings
 
     def _connection(self, *, dialled: bool) -> Connection:
-        return Connection(self, dialled=dialled, user_timeout_s=4 * self.patience_s)
+        tls = None if self.credentials is None else self.credentials.context(dialled=dialled)
+        return Connection(self, dialled=dialled, user_timeout_s=4 * self.patience_s, tls=tls)
 
     def _await_greeting(self, connection: Connection, *, dialler: Dialler | None) -> _Greeting:
         loop = asyncio.get_running_loop()
@@ -253,8 +256,9 @@ class Mesh:
         return greeting
 
     def _greeting_overdue(self, connection: Connection) -> None:
-        words = f"no greeting within {GREETING_TIMEOUT_S:.0f} s"
-        self._count("no greeting")
+        what = "handshake" if connection.shaking_hands else "greeting"
+        words = f"no {what} within {GREETING_TIMEOUT_S:.0f} s"
+        self._count(f"no {what}")
         connection.abort(words)
         self._forget(connection, words)
 
@@ -280,6 +284,8 @@ class Mesh:
     def _greeted(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
         news = self.news.get(theirs.node)
         try:
+            if connection.certified is not None:
+                check_certificate(connection.certified, theirs)
             check_greeting(self.greeting, theirs, 0 if news is None else news.incarnation)
             if theirs.node not in self.links and len(self.links) >= LINKS_MAX:
                 raise PeerError("links", f"this node has {LINKS_MAX} links already")

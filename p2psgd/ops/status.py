@@ -40,6 +40,8 @@ class Vitals:
     replication: Replication | None = None  # None before the run is known
     events: dict[str, Any] = field(default_factory=dict)  # EventLog.status()
     http: dict[str, Any] | None = None  # NodeHttp.status(); None: it shows itself nowhere
+    tls: dict[str, Any] | None = None  # NodeTls.status(); None: its links are plaintext
+    insecure_plaintext: bool = False  # --insecure-plaintext was given
 
 
 def describe_node(
@@ -59,7 +61,9 @@ def describe_node(
         "state": "waiting for the ring" if waits else vitals.state,
         "waits": _waits(vitals, peers),
         "listen": vitals.listen,
-        "plaintext": True,
+        "plaintext": vitals.tls is None,
+        "insecure_plaintext": vitals.insecure_plaintext,
+        "tls": vitals.tls,
         "http": vitals.http,
         **_describe_replica(replica),
         **({} if vitals.replication is None else describe_replication(vitals.replication)),

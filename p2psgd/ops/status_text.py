@@ -35,6 +35,7 @@ def render_status(status: Status) -> str:
         *(line for note in node.notes for line in _line("note", note)),
         *_line("run", _run(status)),
         *_line("listens", _listens(status)),
+        *_line("tls", _tls(status)),
         *_line("shown at", _shown(status)),
         *_line("trainer", _trainer(status, node)),
         *_line("steps", _steps(status)),
@@ -79,8 +80,18 @@ def _run(status: Status) -> str:
 def _listens(status: Status) -> str:
     if not status.get("listen"):
         return ""
-    plaintext = "; plaintext: whoever reaches this port can read and join" if status.get("plaintext") else ""
-    return f"{printable(status['listen'])}{plaintext}"
+    if not status.get("plaintext"):
+        return printable(status["listen"])
+    option = " (--insecure-plaintext)" if status.get("insecure_plaintext") else ""
+    return f"{printable(status['listen'])}; plaintext{option}: whoever reaches this port can read and join"
+
+
+def _tls(status: Status) -> str:
+    tls = section(status, "tls")
+    if not tls:
+        return ""
+    trouble = f"; {printable(tls['trouble'])}" if tls.get("trouble") else ""
+    return f"run {printable(tls.get('run', ''))}, until {printable(tls.get('expires', ''))[:10]}{trouble}"
 
 
 def _shown(status: Status) -> str:
