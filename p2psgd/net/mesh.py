@@ -20,7 +20,7 @@ from p2psgd.discovery.hosts import Address
 from p2psgd.errors import PeerError
 from p2psgd.net.connection import Connection
 from p2psgd.net.dialler import Dialler, describe_failure
-from p2psgd.net.greeting import check_certificate, check_greeting, newer_stays
+from p2psgd.net.greeting import check_greeting, newer_stays
 from p2psgd.net.listening import BACKLOG
 from p2psgd.net.strangers import Strangers
 from p2psgd.tasks import raise_failure
@@ -176,16 +176,12 @@ class Mesh:
     @property
     def bytes_sent(self) -> int:
         """Bytes handed to the sockets of all links, past ones included."""
-        return sum(news.bytes_sent for news in self.news.values()) + sum(
-            c.bytes_sent for c in self._by_connection
-        )
+        return sum(each.bytes_sent for each in (*self.news.values(), *self._by_connection))
 
     @property
     def bytes_received(self) -> int:
         """Bytes that came on all links, past ones included."""
-        return sum(news.bytes_received for news in self.news.values()) + sum(
-            c.bytes_received for c in self._by_connection
-        )
+        return sum(each.bytes_received for each in (*self.news.values(), *self._by_connection))
 
     # -- connections: ConnectionOwner
 
@@ -283,9 +279,8 @@ class Mesh:
     def _greeted(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
         news = self.news.get(theirs.node)
         try:
-            if connection.certified is not None:
-                check_certificate(connection.certified, theirs)
-            check_greeting(self.greeting, theirs, 0 if news is None else news.incarnation)
+            newest = 0 if news is None else news.incarnation
+            check_greeting(self.greeting, theirs, newest, connection.certified)
             if theirs.node not in self.links and len(self.links) >= LINKS_MAX:
                 raise PeerError("links", f"this node has {LINKS_MAX} links already")
         except PeerError as error:
