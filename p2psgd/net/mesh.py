@@ -176,12 +176,13 @@ class Mesh:
     @property
     def bytes_sent(self) -> int:
         """Bytes handed to the sockets of all links, past ones included."""
-        return sum(each.bytes_sent for each in (*self.news.values(), *self._by_connection))
+        return sum(n.bytes_sent for n in self.news.values()) + sum(c.bytes_sent for c in self._by_connection)
 
     @property
     def bytes_received(self) -> int:
         """Bytes that came on all links, past ones included."""
-        return sum(each.bytes_received for each in (*self.news.values(), *self._by_connection))
+        past = sum(news.bytes_received for news in self.news.values())
+        return past + sum(connection.bytes_received for connection in self._by_connection)
 
     # -- connections: ConnectionOwner
 
@@ -277,9 +278,8 @@ class Mesh:
             raise
 
     def _greeted(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
-        news = self.news.get(theirs.node)
+        newest = news.incarnation if (news := self.news.get(theirs.node)) else 0
         try:
-            newest = 0 if news is None else news.incarnation
             check_greeting(self.greeting, theirs, newest, connection.certified)
             if theirs.node not in self.links and len(self.links) >= LINKS_MAX:
                 raise PeerError("links", f"this node has {LINKS_MAX} links already")
