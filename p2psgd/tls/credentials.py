@@ -130,7 +130,8 @@ def _load(directory: Path) -> _Loaded:
             f"{certificate} names no node of p2psgd: `p2psgd ca issue` makes certificates that do",
             ExitCode.CONFIGURATION,
         )
-    ends = [seen["notAfter"], *(authority["notAfter"] for authority in client.get_ca_certs())]
+    issuers = [held for held in client.get_ca_certs() if held["subject"] == seen["issuer"]]
+    ends = [str(certificate["notAfter"]) for certificate in (seen, *issuers)]
     expires = datetime.fromtimestamp(min(map(ssl.cert_time_to_seconds, ends)), UTC)
     return _Loaded(server, client, own, _common_name(seen["issuer"]) or "?", expires)
 

@@ -13,6 +13,9 @@ import pytest
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.tls.authority import CA_DAYS, create_authority
 from p2psgd.tls.credentials import Credentials
+from p2psgd.tls.inspection import inspect_directory
+from p2psgd.tls.names import CertifiedPeer
+from p2psgd.tls.session import Session
 from tests.certificates import LONG_AGO, NOW, Certificates
 
 
@@ -119,3 +122,21 @@ def test_it_ends_when_the_ca_does_if_that_is_sooner(tmp_path: Path) -> None:
     authority = create_authority(tmp_path / "ca", "old", now=begun)
     held = Credentials.load(authority.issue("node-1", now=NOW).directory)
     assert held.expires == begun + timedelta(days=CA_DAYS)
+
+
+def test_while_a_run_goes_over_to_another_ca_both_are_in_force(tmp_path: Path) -> None:
+    old, new = (Certificates(tmp_path, run=run) for run in ("old", "new"))
+    places = [old.directory("node-1", node=1), new.directory("node-2", node=2)]
+    both = b"".join((place / "ca.pem").read_bytes() for place in places)
+    for place in places:
+        (place / "ca.pem").write_bytes(both)
+        assert not any(finding.fault for finding in inspect_directory(place))
+    one, other = map(Credentials.load, places)
+    client = Session(one.client_context, dialled=True)
+    server = Session(other.server_context, dialled=False)
+    client.shake_hands()
+    for _ in range(2):
+        server.receive(client.take())
+        client.receive(server.take())
+    assert (client.peer, server.peer) == (CertifiedPeer(2, "node-2"), CertifiedPeer(1, "node-1"))
+    assert (one.run, other.run) == ("old", "new")

@@ -118,7 +118,7 @@ def p2psgd_ring(
             state = directory / f"node-{number}"
             state.mkdir()
             lay_down_id(state, node=number + 1, name=state.name)
-            tls = ("--insecure-plaintext",)
+            tls: tuple[str, ...] = ("--insecure-plaintext",)
             if certificates is not None:
                 tls = ("--tls", str(certificates.directory(state.name, node=number + 1)))
             daemons.append(Daemon(state, *options, *tls, within=list(host.within)))
