@@ -5,17 +5,21 @@ code.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
 import p2psgd
 from p2psgd.cli_asking import StateOption, digest, events, export, remove, status, top
+from p2psgd.cli_ca import app as ca
 from p2psgd.cli_checkpoint import app as checkpoint
+from p2psgd.cli_config import app as config
 from p2psgd.cli_options import (
+    ConfigOption,
     DeviceOption,
     HttpOption,
     LogFormatOption,
@@ -24,12 +28,22 @@ from p2psgd.cli_options import (
     OverlapOption,
     PatienceOption,
     PayloadOption,
+    PlaintextOption,
+    PresetOption,
     RecipeOption,
     RecordBytesOption,
     RecordOption,
     SecondsOption,
     StepsOption,
+    TlsOption,
     TraceOption,
+)
+from p2psgd.configuration.command import (
+    FROM_ENVIRONMENT,
+    CommandLineError,
+    ConfiguredCommand,
+    option_variables,
+    words_of,
 )
 from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, RecordingError, TrainerError, UsageError
 from p2psgd.ops.logs import LogFormat, begin_log, say_bug, say_last
@@ -37,9 +51,6 @@ from p2psgd.ops.printing import print_text
 
 if TYPE_CHECKING:
     from p2psgd.discovery.hosts import Address
-
-# What Typer raises for a command line it does not understand; it exports only this subclass of it.
-CommandLineError = cast(type[Exception], typer.BadParameter.__base__)
 
 app = typer.Typer(
     name="p2psgd",
@@ -50,6 +61,8 @@ app = typer.Typer(
 bench = typer.Typer(help="Measure this machine.", rich_markup_mode=None)
 app.add_typer(bench, name="bench")
 app.add_typer(checkpoint, name="checkpoint")
+app.add_typer(ca, name="ca")
+app.add_typer(config, name="config")
 
 
 @app.callback(invoke_without_command=True)
@@ -60,9 +73,34 @@ def common(version: Annotated[bool, typer.Option("--version", help="Print the ve
         raise typer.Exit
 
 
-@app.command()
+@app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)
 def node(
-    peers: Annotated[Path, typer.Option(help="File with one host[:port] a line; may name this node too.")],
+    context: typer.Context,
+    peers: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with one host[:port] a line; may name this node too. One that can be reached is "
+            "enough. Read again on SIGHUP."
+        ),
+    ] = None,
+    zeroconf: Annotated[
+        bool, typer.Option("--zeroconf", help="Find nodes of this run on the local network as well (mDNS).")
+    ] = False,
+    founders: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1024,
+            help="How many nodes begin the run; the same on all of them (default: as many as --peers names).",
+        ),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS[:PORT]",
+            help="Where others can dial this node, if not at the address that they see, as behind NAT.",
+        ),
+    ] = None,
     listen: Annotated[str, typer.Option(help="Address and port to accept peers on.")] = "0.0.0.0:7315",
     state: StateOption = None,
     trainer: Annotated[
@@ -70,7 +108,11 @@ def node(
     ] = None,
     control: Annotated[
         Path | None,
-        typer.Option(metavar="SOCKET", help="The control socket (default: control.sock in --state)."),
+        typer.Option(
+            metavar="SOCKET",
+            help="The control socket (default: control.sock in --state).",
+            allow_from_autoenv=False,  # P2PSGD_CONTROL tells others where it is
+        ),
     ] = None,
     control_group: Annotated[
         str | None,
@@ -82,6 +124,8 @@ def node(
     name: Annotated[
         str | None, typer.Option(help="What people call this node (default: the host's name).")
     ] = None,
+    tls: TlsOption = None,
+    insecure_plaintext: PlaintextOption = False,
     http: HttpOption = None,
     http_exposed: Annotated[
         bool,
@@ -101,9 +145,16 @@ def node(
     record: RecordOption = None,
     record_bytes: RecordBytesOption = None,
     log_format: LogFormatOption = LogFormat.AUTO,
+    config: ConfigOption = None,
+    preset: PresetOption = None,
 ) -> None:
-    """Run one node's daemon until SIGTERM or Ctrl+C."""
-    begin_log(log_format)
+    """Run one node's daemon until SIGTERM or Ctrl+C.
+
+    Each option may also stand in the file of --config, as log_budget = 512, or in the environment, as
+    P2PSGD_LOG_BUDGET=512 (all but --control); the command line is the strongest, then the environment.
+    """
+    if context.obj is None:
+        begin_log(log_format)
     from p2psgd.discovery.hosts import parse_address
     from p2psgd.ipc.paths import default_state_directory
     from p2psgd.node import run_node
@@ -113,19 +164,28 @@ def node(
         address = parse_address(listen, port_default=None)
     except ValueError as error:
         raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
+    if peers is None and not zeroconf:
+        raise UsageError("how does this node find others? give --peers FILE, --zeroconf, or both")
     _check_patience(patience)
     if http_exposed and http is None:
         raise UsageError("--http-exposed is for the address of --http: give both or neither")
+    if tls is not None and insecure_plaintext:
+        raise UsageError("--tls and --insecure-plaintext exclude each other: give one of them")
     limit = _record_limit(record, record_bytes)
     if name is not None and not 1 <= len(name) <= 64:
         raise UsageError(f"--name {name!r:.80} must have 1 to 64 characters")
     options = NodeOptions(
         peers=peers,
+        zeroconf=zeroconf,
+        founders=founders,
+        advertise=_parse_advertised(advertise, address.port),
         listen=address,
         state=state or default_state_directory(),
         control=control,
         control_group=None if control_group is None else _group_id(control_group),
         name=name,
+        tls=tls,
+        insecure_plaintext=insecure_plaintext,
         trainer=trainer,
         http=parse_http(http),
         http_exposed=http_exposed,
@@ -135,10 +195,27 @@ def node(
         record=record,
         record_bytes_max=limit,
     )
-    raise typer.Exit(run_node(options))
+    act = context.obj or run_node  # `p2psgd config show` only looks at them
+    raise typer.Exit(act(options))
 
 
-@app.command()
+def _parse_advertised(text: str | None, port: int) -> Address | None:
+    from p2psgd.discovery.hosts import PORT_DEFAULT, parse_address
+    from p2psgd.discovery.naming import is_numeric
+
+    if text is None:
+        return None
+    try:
+        address = parse_address(text, port_default=port or PORT_DEFAULT)
+    except ValueError as error:
+        raise UsageError(f"--advertise: {error}", ExitCode.CONFIGURATION) from None
+    if not is_numeric(address) or address.host in ("0.0.0.0", "::"):
+        words = f"--advertise: {address.host} is not the IP address of one machine"
+        raise UsageError(words, ExitCode.CONFIGURATION)
+    return address
+
+
+@app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)
 def train(
     recipe: RecipeOption = "speech",
     share: Annotated[
@@ -179,8 +256,9 @@ def train(
     )
 
 
-@app.command()
+@app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)
 def local(
+    context: typer.Context,
     nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, max=64, help="How many nodes.")] = 4,
     recipe: RecipeOption = "speech",
     steps: StepsOption = None,
@@ -189,7 +267,10 @@ def local(
     weights: Annotated[Path | None, typer.Option(help="Write the trained weights here, as .npz.")] = None,
     state: Annotated[
         Path | None,
-        typer.Option(help="Keep the nodes' state and logs here (default: a temporary directory)."),
+        typer.Option(
+            help="Keep the nodes' state and logs here (default: a temporary directory).",
+            allow_from_autoenv=False,  # P2PSGD_STATE is one node's
+        ),
     ] = None,
     trainer: Annotated[
         str | None, typer.Option(help="Your own training command instead of the built-in trainer.")
@@ -229,6 +310,8 @@ def local(
         device=device,
         http=parse_http(http),
     )
+    for variable in option_variables(context):  # the plan has it, for all nodes or for the first alone
+        os.environ.pop(variable, None)
     raise typer.Exit(run_local(plan, Console()))
 
 
@@ -323,9 +406,7 @@ def main() -> NoReturn:
     try:
         code = ExitCode(int(app(args=sys.argv[1:] or ["--help"], standalone_mode=False) or 0))
     except CommandLineError as error:
-        words = cast(Any, error).format_message().removesuffix(".")
-        words = words.replace(": Value error, ", ": ", 1)  # typer's, of an option with a few words
-        code = _complain(f"{words} (see --help)", ExitCode.USAGE)
+        code = _complain(f"{words_of(error)} (see --help)", ExitCode.USAGE)
     except typer.Abort:
         code = _complain("interrupted", ExitCode.FAILED)
     except UsageError as error:

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from p2psgd.configuration.command import take_file, take_preset
+from p2psgd.configuration.presets import Preset
 from p2psgd.ops.logs import LogFormat
 
 
@@ -33,6 +35,18 @@ class OrderWord(enum.StrEnum):
     MEASURED = "measured"
 
 
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", is_eager=True, callback=take_file, help="TOML file with options."),
+]
+PresetOption = Annotated[
+    Preset | None,
+    typer.Option(
+        is_eager=True,
+        callback=take_preset,
+        help="What to start from: local (one machine), lan (as the defaults), wan (over the Internet).",
+    ),
+]
 PatienceOption = Annotated[
     float,
     typer.Option(
@@ -49,9 +63,8 @@ SecondsOption = Annotated[
     float | None,
     typer.Option(
         min=1.0,
-        help="Train for so long instead, counted from the start of the run, in a ring from its first round. "
-        "Every node goes by its own clock, so that such a run, other than a ring's with --steps or epochs, "
-        "is never the same twice.",
+        help="Train for this many seconds instead, counted from the start of the run, or of a ring's first "
+        "round. Each node stops by its own clock, so no two such runs are the same.",
     ),
 ]
 ModeOption = Annotated[
@@ -97,6 +110,20 @@ LogFormatOption = Annotated[
     typer.Option(
         help="The log on standard error: text, a JSON object a line, or auto: text on a terminal and in the "
         "journal, JSON elsewhere."
+    ),
+]
+TlsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Encrypt all links, with the certificate in this directory, which `p2psgd ca issue` makes.",
+    ),
+]
+PlaintextOption = Annotated[
+    bool,
+    typer.Option(
+        "--insecure-plaintext",
+        help="Let others reach a node without --tls: whoever can reads and alters the run. For closed labs.",
     ),
 ]
 HttpOption = Annotated[

@@ -36,11 +36,13 @@ class Identity:
         os.close(self._lock)
 
 
-def claim_identity(state: Path, *, name: str | None) -> Identity:
-    """Lock the state directory, read or draw the node's id, and begin a new incarnation.
+def claim_identity(state: Path, *, name: str | None, node: int | None = None) -> Identity:
+    """Lock the state directory, read or draw the node's id, and begin a new incarnation. `node` is the id
+    that its certificate gives it, if it has one.
 
     Raises UsageError if the directory cannot be used (TEMPORARY is its exit code while the disk is full),
-    is in use by another daemon, its node.json is damaged, or the name has the form of an id.
+    is in use by another daemon or is another node's, its node.json is damaged, or the name has the form of an
+    id.
     """
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o750)
@@ -57,7 +59,7 @@ def claim_identity(state: Path, *, name: str | None) -> Identity:
             ExitCode.CONFIGURATION,
         ) from None
     try:
-        return _begin_life(state, lock, name)
+        return _begin_life(state, lock, name, node)
     except BaseException:
         os.close(lock)
         raise
@@ -73,10 +75,17 @@ def lay_down_id(state: Path, *, node: int, name: str) -> None:
         _write(path, {"node": f"{node:016x}", "name": name, "incarnation": 0})
 
 
-def _begin_life(state: Path, lock: int, name: str | None) -> Identity:
+def _begin_life(state: Path, lock: int, name: str | None, certified: int | None) -> Identity:
     path = state / "node.json"
     known = _read(path)
-    node = secrets.randbits(64) if known is None else known[0]
+    drawn = secrets.randbits(64) if certified is None else certified
+    node = drawn if known is None else known[0]
+    if certified not in (None, node):
+        raise UsageError(
+            f"{state} belongs to the node {node:016x}, and the certificate to {certified:016x}: give this "
+            f"node another --state, or issue it a certificate with --id {node:016x}",
+            ExitCode.CONFIGURATION,
+        )
     called = name or (known[1] if known is not None else socket.gethostname()[:64] or "node")
     if parse_node_id(called) is not None:
         raise UsageError(f"the name {called} has the form of a node's id: give another one with --name")

@@ -12,19 +12,23 @@ import os
 import signal
 import socket
 import time
+import traceback
 from collections.abc import Coroutine
+from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from p2psgd.core.events import NodeStopping
-from p2psgd.discovery.hosts import Hosts, find_hosts
+from p2psgd.discovery.hosts import Hosts, describe_change, find_hosts
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.identity import claim_identity
 from p2psgd.net.drain import DRAIN_TIMEOUT_S, deliver_rest, end_round, leave
-from p2psgd.net.listening import bind, warn_of_plaintext
+from p2psgd.net.listening import bind, check_exposure
 from p2psgd.node_control import NodeControl
 from p2psgd.node_options import NodeOptions
 from p2psgd.node_run import NodeRun
+from p2psgd.node_tls import NodeTls
 from p2psgd.opening import Opened, reopen_run
 from p2psgd.ops import numerals
 from p2psgd.ops.accounts import Accounts
@@ -49,7 +53,8 @@ class Node:
     def __init__(self, options: NodeOptions) -> None:
         self.options = options
         self._supervision = Supervision()
-        self.identity = claim_identity(options.state, name=options.name)
+        self.tls = NodeTls(options)
+        self.identity = claim_identity(options.state, name=self.tls.name, node=self.tls.node)
         self.journal = Journal(options.state)
         self.accounts = Accounts(options.record, record_bytes_max=options.record_bytes_max)
         self.hosts = Hosts((), None)
@@ -63,6 +68,8 @@ class Node:
         self._stop: asyncio.Future[tuple[str, ExitCode]] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._http: NodeHttp | None = None
+        self._reloading = False
+        self._reload_again = False
 
     async def serve(self) -> ExitCode:
         """Run until a signal, a fault that only a person can mend, or the end of what this replica can
@@ -73,6 +80,7 @@ class Node:
         loop.set_exception_handler(self._on_bug)
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         words, code = "ended by a bug: see its log", ExitCode.INTERNAL
         try:
             await self._begin(loop)
@@ -93,12 +101,15 @@ class Node:
 
     async def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._listening, self.listen = await bind(self.options.listen)
+        insecure = self.options.insecure_plaintext
+        check_exposure(self.listen, encrypted=self.tls.credentials is not None, insecure=insecure)
         if self.options.peers is not None:
-            self.hosts = await find_hosts(self.options.peers, self.listen, timeout_s=self.options.patience_s)
+            self.hosts = await self._find_hosts(self.options.peers)
         peers = [str(address) for address in self.hosts.peers]
         more = [f"{len(peers) - NAMED_MAX} more"] if len(peers) > NAMED_MAX else []
         others = numerals.listed([*peers[:NAMED_MAX], *more])
-        words = f"p2psgd {version('p2psgd')} starts as {self.identity.name}, listens on {self.listen}"
+        where = f"{self.listen}{self.tls.words}"
+        words = f"p2psgd {version('p2psgd')} starts as {self.identity.name}, listens on {where}"
         self.journal.note("start", f"{words}, peers: {others or 'none'}")
         self._control.server.start(loop)
         self._supervision.starting(f"starting: looks for a checkpoint in {self.options.state}")
@@ -106,8 +117,12 @@ class Node:
         self._go_on()
         self._control.trainer.start()
         self._spawn(self._tick())
-        warn_of_plaintext(self.listen)
         self._supervision.ready()
+
+    async def _find_hosts(self, path: Path) -> Hosts:
+        return await find_hosts(
+            path, self.listen, timeout_s=self.options.patience_s, advertised=self.options.advertise
+        )
 
     async def _serve_http(self) -> None:
         """If asked to; what it takes is imported only then."""
@@ -131,14 +146,22 @@ class Node:
             opened,
             options=self.options,
             identity=self.identity,
-            founders=len(self.hosts.peers) + 1,
+            others=self.hosts.others,
+            listen=self.listen,
             journal=self.journal,
             accounts=self.accounts,
             control=self._control.server,
+            credentials=self.tls.credentials,
             fail=self.fail,
         )
         self.run.regulation.draining = self._stop.done()
-        self._spawn(self.run.mesh.start(self._listening, self.hosts.peers))
+        self.run.peers.start()
+        hosts = self.hosts
+        self._spawn(
+            self.run.mesh.start(
+                self._listening, hosts.peers, counts=hosts.counts, advertised=self.options.advertise
+            )
+        )
 
     def _go_on(self) -> None:
         """From a checkpoint, without a trainer: others may need this node's vote, and what it has."""
@@ -160,7 +183,38 @@ class Node:
             if self.run is not None:
                 self.run.pass_time(self.loop_lag_s)
             settle_log()
+            self.tls.look_at_expiry(self.journal)
             self._supervision.beat(time.monotonic(), lambda: sentence_of(self._control.status()))
+
+    # -- SIGHUP
+
+    def _reload(self) -> None:
+        """Read again what may change while this node runs."""
+        self.tls.reload(self.journal)
+        self._reload_again = True
+        if not self._reloading and self.options.peers is not None:
+            self._reloading = True
+            self._spawn(self._follow_hosts(self.options.peers))
+
+    async def _follow_hosts(self, path: Path) -> None:
+        """Dial whom the list names now. This node's share of the data stays the one it began with."""
+        while self._reload_again:
+            self._reload_again = False
+            if self._listening is None:
+                break  # the list is about to be read
+            try:
+                hosts = await self._find_hosts(path)
+            except UsageError as error:
+                words = f"{error}; this node goes on with the list as it was"
+                log.warning("%s", words)
+                self.journal.events.write("reload", words)
+                continue
+            words = f"{path} was read again: {describe_change(self.hosts.peers, hosts.peers)}"
+            self.hosts = replace(hosts, share=self.hosts.share)
+            if self.run is not None:
+                self.run.mesh.dialling.follow(hosts.peers, hosts.counts)
+            self.journal.note("reload", words)
+        self._reloading = False
 
     # -- the end
 
@@ -184,14 +238,19 @@ class Node:
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(raise_failure)
+        task.add_done_callback(self._tasks.discard)
         self._tasks.add(task)
 
     def _on_bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Nothing goes on half broken: what no code expected ends the daemon; systemd starts it again.
 
-        An OSError may be that of a connection, which has ended then; not if it comes out of a task.
+        An OSError may be that of a connection, which has ended then; not if it comes out of a task. What
+        strangers on the local network make zeroconf stumble over ends nothing either.
         """
         error = context.get("exception")
+        if error is not None and _is_of_zeroconf(error):
+            log.warning("zeroconf: %s: %r", context.get("message"), error)
+            return
         log.error("%s", context.get("message"), exc_info=error)
         if error is not None and ("task" in context or not isinstance(error, OSError)):
             self.fail(f"internal error, please report it with the log: {error!r}", ExitCode.INTERNAL)
@@ -230,9 +289,10 @@ class Node:
             await self._http.close()
         if self.run is not None:
             self.run.refusals.close()
-        for task in self._tasks:
+        for task in tuple(self._tasks):
             task.cancel()
         if self.run is not None:
+            await self.run.peers.close()
             await self.run.mesh.close()
         if self._listening is not None:
             self._listening.close()
@@ -242,6 +302,13 @@ class Node:
         self.journal.events.write("stop", words)
         self.journal.events.close()
         self.identity.release()
+
+
+def _is_of_zeroconf(error: BaseException) -> bool:
+    """Raised within that package, and by nothing of ours that it called."""
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    ours = [module for module in modules if module.split(".")[0] in ("p2psgd", "zeroconf")]
+    return bool(ours) and ours[-1].startswith("zeroconf")
 
 
 def run_node(options: NodeOptions) -> ExitCode:

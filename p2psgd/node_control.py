@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from p2psgd.core.events import BucketShared, OwnUpdateMade, RemovalAsked, RoundShared
 from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates, name_run
 from p2psgd.discovery.hosts import Address, Hosts
+from p2psgd.durable.state_directory import giving_up
 from p2psgd.errors import ExitCode, P2psgdError, TrainerError
 from p2psgd.identity import Identity
 from p2psgd.ipc.control_server import ControlServer
@@ -19,6 +21,7 @@ from p2psgd.ipc.paths import SOCKET_NAME
 from p2psgd.ipc.proposal import RunProposal
 from p2psgd.node_options import NodeOptions
 from p2psgd.node_run import NodeRun
+from p2psgd.node_tls import NodeTls
 from p2psgd.node_trainer import NodeTrainer
 from p2psgd.opening import Opened, open_run
 from p2psgd.ops.accounts import Accounts
@@ -26,6 +29,7 @@ from p2psgd.ops.journal import Journal
 from p2psgd.ops.observe import observe_digest
 from p2psgd.ops.removal import choose_removal, describe_standing
 from p2psgd.ops.status import Vitals, describe_node
+from p2psgd.wire.mode import parse_mode
 
 
 class ControlledNode(Protocol):
@@ -40,6 +44,7 @@ class ControlledNode(Protocol):
     started: float
     loop_lag_s: float
     run: NodeRun | None
+    tls: NodeTls
 
     def begin_run(self, opened: Opened) -> None: ...
     def fail(self, words: str, code: ExitCode) -> None: ...
@@ -70,14 +75,7 @@ class NodeControl:
         if self._node.run is not None:
             known = self._node.run.replica.spec
             if spec.fingerprint != known.fingerprint:
-                this, other = (
-                    name_run(run.fingerprint, run.label, run.mode if known.mode != spec.mode else "")
-                    for run in (known, spec)
-                )
-                raise TrainerError(
-                    f"this node takes part in run {this}, this trainer is for run {other}: start it with the "
-                    "recipe of that run, or give its own run another node, with another --state"
-                )
+                raise TrainerError(_another_run(known, spec, self._node.options.state))
             self.trainer.came()
             return
         try:
@@ -128,7 +126,8 @@ class NodeControl:
 
     def share(self) -> tuple[int, int] | None:
         hosts = self._node.hosts
-        return hosts.share if hosts.peers else (0, 1)
+        alone = not hosts.peers and self._node.options.founders_of(0) == 1
+        return (0, 1) if alone else hosts.share if hosts.peers else None
 
     def own_updates(self, updates: list[OwnUpdate]) -> None:
         run = self._known_run()
@@ -209,6 +208,8 @@ class NodeControl:
             replication=None if run is None else run.observe(),
             events=node.journal.events.status(),
             http=node.http_status(),
+            tls=node.tls.status(),
+            insecure_plaintext=node.options.insecure_plaintext,
         )
         replica, mesh = (None, None) if run is None else (run.replica, run.mesh)
         return describe_node(node.identity, vitals, replica, mesh)
@@ -216,3 +217,17 @@ class NodeControl:
 
 def _event_of(update: OwnUpdate) -> OwnUpdateMade:
     return OwnUpdateMade(update.mini_batch, update.step, update.payload, update.words)
+
+
+def _another_run(known: RunSpec, spec: RunSpec, state: Path) -> str:
+    """Of a trainer for `spec` at a node that takes part in `known`."""
+    modes = known.mode != spec.mode
+    this, other = (name_run(run.fingerprint, run.label, run.mode if modes else "") for run in (known, spec))
+    mode = parse_mode(known.mode)
+    options = f"--mode ring --payload {mode.payload} --order {mode.order}" if mode.ring else "--mode async"
+    words = f" and {options}" if modes else ""
+    return (
+        f"this node takes part in run {this}, this trainer is for run {other}: start it with the recipe of "
+        f"that run{words}, or give its own run another node, with another --state, "
+        f"or stop this node and give up what it has of its run: {giving_up(state)}"
+    )

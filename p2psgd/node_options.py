@@ -12,7 +12,9 @@ from p2psgd.ops.recorder import RECORD_BYTES_MAX
 @dataclass(frozen=True)
 class NodeOptions:
     """`patience_s` is the one time setting; all others derive from it. `control`: the control socket, if not
-    in the state directory; `control_group`: id of the group that may use it.
+    in the state directory; `control_group`: id of the group that may use it. `tls`: the TLS directory;
+    without one a node listens on loopback only, unless `insecure_plaintext`. `founders`: how many nodes found
+    the run, if not those of the list; `advertise`: where others are told to dial this node.
     """
 
     peers: Path | None
@@ -21,6 +23,11 @@ class NodeOptions:
     control: Path | None = None
     control_group: int | None = None
     name: str | None = None
+    tls: Path | None = None
+    insecure_plaintext: bool = False
+    founders: int | None = None
+    advertise: Address | None = None
+    zeroconf: bool = False
     trainer: str | None = None
     http: Address | None = None
     http_exposed: bool = False
@@ -29,6 +36,13 @@ class NodeOptions:
     store_budget_bytes: int = 1024 * 1024 * 1024
     record: Path | None = None
     record_bytes_max: int = RECORD_BYTES_MAX
+
+    def founders_of(self, others: int) -> int:
+        """How many nodes found the run, this one included, when a list names so many others.
+
+        With zeroconf others are expected, though nobody knows how many, so none founds a run alone.
+        """
+        return self.founders or max(1 + others, 2 if self.zeroconf else 1)
 
     @property
     def control_place(self) -> Path:

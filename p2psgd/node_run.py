@@ -44,6 +44,7 @@ from p2psgd.core.events import (
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.timing import Timing
+from p2psgd.discovery.address import Address
 from p2psgd.durable.atomic import words_of
 from p2psgd.errors import ExitCode, UsageError, exit_code_of
 from p2psgd.identity import Identity
@@ -54,6 +55,7 @@ from p2psgd.net.mesh import Mesh
 from p2psgd.net.probing import Probing
 from p2psgd.net.refusals import Refusals
 from p2psgd.node_options import NodeOptions
+from p2psgd.node_peers import NodePeers
 from p2psgd.node_regulation import Regulation
 from p2psgd.node_rounds import NodeRounds
 from p2psgd.opening import Opened
@@ -62,6 +64,7 @@ from p2psgd.ops.frame_store import FrameFile
 from p2psgd.ops.journal import Journal
 from p2psgd.ops.observe import observe_replication
 from p2psgd.ops.replication import Replication
+from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import Body, FrameType
 
 log = logging.getLogger("p2psgd.node")
@@ -78,14 +81,19 @@ class NodeRun:
         *,
         options: NodeOptions,
         identity: Identity,
-        founders: int,
+        others: int,
+        listen: Address,
         journal: Journal,
         accounts: Accounts,
         control: ControlServer,
+        credentials: Credentials | None,
         fail: Callable[[str, ExitCode], None],
     ) -> None:
-        """UsageError if the state directory cannot be written to."""
+        """`others`: nodes beside this one that its list names. UsageError if the state directory cannot be
+        written to.
+        """
         self.stopped_nodes: set[int] = set()
+        self._options = options
         self._journal = journal
         self._accounts = accounts
         self._control = control
@@ -102,7 +110,7 @@ class NodeRun:
             coordinates=opened.coordinates,
             now=time.monotonic(),
             timing=timing,
-            founders=founders,
+            founders=options.founders_of(others),
             votes=opened.votes,
             restored=opened.restored,
             log_budget_bytes=options.log_budget_bytes,
@@ -114,9 +122,10 @@ class NodeRun:
         journal.events.names = self.replica.parts.names.get
         self.regulation = Regulation(self.replica, control, journal.events)
         greeting = make_greeting(spec, me, identity.name)
-        self.mesh = Mesh(self, greeting, options.patience_s, time.monotonic)
+        self.mesh = Mesh(self, greeting, options.patience_s, time.monotonic, credentials)
         measured = self.rounds.mode.order == "measured"
         self.probing = Probing(self.mesh, self.handle, timing=timing, now=time.monotonic, wanted=measured)
+        self.peers = NodePeers(self.replica, self.mesh, options=options, listen=listen, journal=journal)
         self.refusals = Refusals(options.patience_s, linked_now=lambda: bool(self.mesh.links), fail=fail)
         accounts.begin(spec, me, mini_batches=0 if opened.trainer is None else opened.trainer.mini_batches)
         log.info(
@@ -135,9 +144,9 @@ class NodeRun:
             log_capacity=self.replica.log.capacity,
         )
         self.regulation.look_at_links()
+        self.peers.pass_time()
         self.probing.pass_time(idle=self.replica.ring is not None and not self.replica.ring.running)
-        others = sum(not dialler.ourselves for dialler in self.mesh.diallers)
-        self.replica.membership.founders = 1 + others
+        self.replica.membership.founders = self._options.founders_of(self.mesh.dialling.others)
         self.regulation.regulate()
 
     # -- the replica's orders
@@ -262,14 +271,17 @@ class NodeRun:
         self.probing.link_opened(peer)
         address = self.mesh.news[peer.node].address
         self.note("link", f"linked with {name} at {address}", peer.node)  # whose name is known now
+        self.peers.link_opened(peer)
 
     def link_replaced(self, peer: Origin, name: str) -> None:
         self.handle(LinkOpened(peer, name))
         self.probing.link_opened(peer)
+        self.peers.link_opened(peer)
 
     def link_closed(self, peer: Origin, words: str) -> None:
         self.note("lost", f"lost the link to {self.replica.name_of(peer)}: {words}", peer.node)
         self.probing.link_closed(peer)
+        self.peers.link_closed(peer)
         self.handle(LinkClosed(peer))
         self.regulation.regulate()
 
@@ -281,6 +293,8 @@ class NodeRun:
         if event is None:
             if frame_type is FrameType.PROBE:
                 self.probing.hear(peer, body)
+            elif frame_type is FrameType.PEERS:
+                self.peers.hear(peer, body)
             return
         self.handle(event)
         if frame_type is FrameType.STATUS:

@@ -18,10 +18,11 @@ from p2psgd.core.restored import Restored
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.votes import NO_VOTES, Votes
 from p2psgd.durable.checkpoint import TrainerState as KeptState
-from p2psgd.durable.restore import FOLDER, restore
 from p2psgd.durable.restore import Restored as Found
+from p2psgd.durable.restore import restore
+from p2psgd.durable.state_directory import FOLDER, VOTES_NAME
 from p2psgd.durable.store import CheckpointStore
-from p2psgd.durable.votes_file import NAME, read_votes, write_votes
+from p2psgd.durable.votes_file import read_votes, write_votes
 from p2psgd.errors import CheckpointError, ExitCode, UsageError
 from p2psgd.ipc.host import TrainerState
 from p2psgd.kept_trainer import unpack_trainer
@@ -91,8 +92,8 @@ def _read_votes(state: Path, spec: RunSpec, *, new: bool) -> tuple[Votes, Mappin
         return found
     if not new:
         raise UsageError(
-            f"{state / NAME} is missing, and a node that has forgotten its votes must not vote: put it back, "
-            f"or remove the whole state directory {state} to join as a new node",
+            f"{state / VOTES_NAME} is missing, and a node that has forgotten its votes must not vote: put it "
+            f"back, or remove the whole state directory {state} to join as a new node",
             ExitCode.CONFIGURATION,
         )
     write_votes(state, spec.fingerprint, NO_VOTES, {})

@@ -1,8 +1,8 @@
 """The daemon's own trainer: started with the daemon, started again when it crashes, never left behind.
 
 Exit 0 means that it is done, and an exit code that says the user must act (usage, data, configuration,
-permission) is passed on instead of being tried again. Anything else is a crash: the trainer is started
-again, its residual still in the daemon's segment.
+permission), or a package that is not installed, is passed on instead of being tried again. Anything else is a
+crash: the trainer is started again, its residual still in the daemon's segment.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ FIRST_DELAY_S: Final = 0.1
 CRASHES_MAX: Final = 10  # in a row, of the same kind or without a mini-batch in between
 STOP_TIMEOUT_S: Final = 10.0
 LINE_BYTES_MAX: Final = 64 * 1024
+MISSING: Final = "ModuleNotFoundError: "  # how Python begins the last line of a script that lacks a package
 FINAL: Final = frozenset({ExitCode.USAGE, ExitCode.DATA, ExitCode.PERMISSION, ExitCode.CONFIGURATION})
 
 log = logging.getLogger("p2psgd.trainer")
@@ -116,6 +117,11 @@ class Supervisor:
                 return
             if code in FINAL:
                 self._failed(last_line or f"the trainer ended with exit code {code}", ExitCode(code))
+                return
+            if code == 1 and last_line.startswith(MISSING):
+                words = last_line.removeprefix(MISSING).replace("No module", "no module", 1)
+                advice = "install it where the trainer's Python finds it"
+                self._failed(f"the trainer cannot run: {words}; {advice}", ExitCode.CONFIGURATION)
                 return
             how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
             said = ": " if code > 0 else "; it said last: "  # whoever is killed does not say why

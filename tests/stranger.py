@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from typing import Any
 
@@ -36,15 +37,21 @@ def status_of(*rows: FrontierRow) -> bytes:
 
 
 class Stranger:
-    """A linked peer of node id `node`; `run` is what the daemon's status says of its run."""
+    """A linked peer of node id `node`; `run` is what the daemon's status says of its run. With `tls` it shows
+    the certificate in there, which must be that of `stranger-{node}`.
+    """
 
-    def __init__(self, daemon: Daemon, port: int, *, node: int = 42) -> None:
+    def __init__(
+        self, daemon: Daemon, port: int, *, node: int = 42, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.node = node
         self._reader: threading.Thread | None = None
         self.run: dict[str, Any] = until(daemon.run, "the run is known")
         self.weights: int = self.run["weights"]
         self.key = int.from_bytes(bytes.fromhex(self.run["fingerprint"])[:8], "little")
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket)
         hello = Hello(
             protocol=1,
             node=node,

@@ -10,7 +10,7 @@ import pytest
 from p2psgd.core.frontier import Origin
 from p2psgd.core.view import View
 from p2psgd.core.votes import NO_VOTES, Votes
-from p2psgd.durable.restore import FOLDER
+from p2psgd.durable.state_directory import FOLDER
 from p2psgd.durable.store import CheckpointStore
 from p2psgd.durable.votes_file import write_votes
 from p2psgd.errors import UsageError
@@ -86,5 +86,5 @@ def test_with_all_damaged_only_a_trainer_knows_the_run(state: Path) -> None:
 
 def test_votes_of_another_run_are_refused(state: Path) -> None:
     write_votes(state, bytes(32), Votes(View(3, (Origin(1, 1),), founding=5)), {})
-    with pytest.raises(UsageError, match=r"holds the votes of run 0{16}.*--state"):
+    with pytest.raises(UsageError, match=r"holds the votes of run 0{16}.*--state.*: rm -rf "):
         reopen_run(state, Journal(state))

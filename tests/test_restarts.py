@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, until
+from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, trainer, until
 from tests.test_cli_daemons import command, events, view
 from tests.test_node import Place, calm, ended, endless, mini_batches
 
@@ -132,3 +132,23 @@ def test_a_trainer_that_waits_until_its_node_is_ready_is_not_called_missing(tmp_
         told = status(daemons[0])
     assert not told["trainer"]["attached"]
     assert told["waits"] == "looking for the other nodes of the run"
+
+
+def test_a_node_that_began_in_a_wrong_mode_is_freed_by_the_command_that_the_refusal_prints(
+    tmp_path: Path,
+) -> None:
+    place, recipe = Place(tmp_path, 2), calm(tmp_path)
+    with all_stopped([place.start(0)]) as daemons:
+        assert train(daemons[0], recipe, "0/2", 3).returncode == 0
+        other = Path(recipe).with_name("other.toml")
+        other.write_text(Path(recipe).read_text() + '[run]\nmode = "ring"\npayload = "dense"\n')
+        refused = train(daemons[0], str(other), "0/2", 3)
+        assert refused.returncode == 78
+        assert "async mode), this trainer is for run" in refused.stderr
+        assert "ring-dense mode): start it with the recipe of that run and --mode async, or" in refused.stderr
+        daemons[0].stop()
+        subprocess.run(refused.stderr.partition(" of its run: ")[2], shell=True, check=True)
+
+        ring = [place.start(number, "--trainer", trainer(str(other), "--steps", "3")) for number in range(2)]
+        daemons.extend(ring)
+        until(lambda: all(daemon.finished() for daemon in ring), "both train in the other mode")

@@ -116,6 +116,31 @@ def test_what_a_person_must_mend_is_passed_on_at_once(loop_factory: LoopFactory)
     run(loop_factory, scenario)
 
 
+def test_a_script_for_a_device_that_is_not_there_is_not_tried_again(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        watched = Watched("import p2psgd.gpu; p2psgd.gpu.attach([1.0], device='cuda:999')")
+        watched.supervisor.start()
+        await watched.until(lambda: bool(watched.failures))
+        ((words, code),) = watched.failures
+        assert (words.partition(":999")[0], code) == ("device cuda", ExitCode.CONFIGURATION)
+        assert watched.supervisor.restarts == 0
+
+    run(loop_factory, scenario)
+
+
+def test_a_script_that_lacks_a_package_is_not_tried_again(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        watched = Watched("import Nobody_has_this")
+        watched.supervisor.start()
+        await watched.until(lambda: bool(watched.failures))
+        words = "the trainer cannot run: no module named 'Nobody_has_this'; "
+        advice = "install it where the trainer's Python finds it"
+        assert watched.failures == [(words + advice, ExitCode.CONFIGURATION)]
+        assert watched.supervisor.restarts == 0
+
+    run(loop_factory, scenario)
+
+
 def test_a_command_that_does_not_exist_is_named(loop_factory: LoopFactory) -> None:
     async def scenario() -> None:
         failures: list[str] = []

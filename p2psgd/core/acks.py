@@ -64,7 +64,7 @@ class Acknowledgements:
                 least.append((origin, row.least))
         for other in confirmed:
             member = Origin(other.node, other.incarnation)
-            if member not in (self._me, peer):
+            if other.view and member not in (self._me, peer):
                 known = self._of(member)
                 known.tell(other.view, peer, now)
                 applied = known.applied

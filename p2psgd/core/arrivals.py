@@ -48,8 +48,8 @@ from p2psgd.wire.ring import parse_ring_state
 
 
 def event_of(peer: Origin, frame_type: FrameType, body: Body) -> Event | None:
-    """The event; None for what the replica has nothing to do with: a REJECT, which says why the link ends,
-    and a PROBE. PeerError if the body is not what its type says.
+    """The event; None for what the replica has nothing to do with: a REJECT, which says why the link ends, a
+    PROBE and PEERS. PeerError if the body is not what its type says.
     """
     if frame_type is FrameType.RING_CHUNK:
         return RingChunkReceived(peer, body)
@@ -63,7 +63,7 @@ def event_of(peer: Origin, frame_type: FrameType, body: Body) -> Event | None:
             return SnapshotTailReceived(peer, body)
         case FrameType.RING_UPDATE:
             return RingUpdateReceived(peer, body)
-        case FrameType.PROBE:
+        case FrameType.PROBE | FrameType.PEERS:
             return None
     message = parse_message(frame_type, body)
     if isinstance(message, Status):

@@ -51,8 +51,11 @@ class Joining:
             self._since, self.ready, self.passed = admitted_in, False, False
         if admitted_in is None or self.ready:
             return
-        self._tellers = {member: teller for member, teller in self._tellers.items() if member in view}
-        if not self.passed or any(teller not in view for teller in self._tellers.values()):
+        gone = {member for member in self._tellers if member not in view}
+        for member in gone:
+            del self._tellers[member]
+        again = any(member.node in view.lives for member in gone)  # what it had is for its new life to tell
+        if not self.passed or again or any(teller not in view for teller in self._tellers.values()):
             self._try_barrier(view, admitted_in, acks)
         self.ready = self.passed and self._has_all(view, peers, frontier)
 

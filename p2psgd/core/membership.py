@@ -36,6 +36,7 @@ class _Told:
     view: int
     ready: bool
     unwanted: Collection[int]
+    hears: bool
     at: float
 
 
@@ -109,14 +110,21 @@ class Membership:
         self._consensus.forget(peer)
 
     def hear_status(
-        self, peer: Origin, *, view: int, ready: bool, unwanted: Collection[int], now: float
+        self,
+        peer: Origin,
+        *,
+        view: int,
+        ready: bool,
+        unwanted: Collection[int],
+        now: float,
+        hears: bool = True,
     ) -> None:
         """A linked peer, of the same founding if it knows one, told which view it knows and whom it wishes to
-        evict.
+        evict, and whether it `hears` this node.
         """
         if self._links.get(peer.node) != peer:
             return
-        self._told[peer.node] = _Told(view, ready, unwanted, now)
+        self._told[peer.node] = _Told(view, ready, unwanted, hears, now)
         self._here[peer.node] = peer.incarnation
         if view < self.view.number:
             self._effects.append(Send(peer, pack_message(self.view.news())))
@@ -181,8 +189,9 @@ class Membership:
         if self.me.node in view.forbidden:
             return f"this node was removed for good by view {view.number} and is not admitted again"
         if view.number == 0 and wish is None:
-            here, needed = len(self._here), self.founders // 2 + 1
-            return f"the run is not founded: {here} of {self.founders} nodes are here, it takes {needed}"
+            founders = self._founders()
+            here, needed = len(self._here), founders // 2 + 1
+            return f"the run is not founded: {here} of {founders} nodes are here, it takes {needed}"
         if wish is None:
             if self.me in view or self.stopping:
                 return "" if self._held_up is None else self._explain_held_up(*self._held_up)
@@ -260,12 +269,13 @@ class Membership:
 
     def _to_evict(self, now: float) -> set[int]:
         """Whom this node, if READY, and the READY members linked to it wish to evict: each of them may be
-        linked to fewer than it takes to decide. Of two that wish each other out, one has its way.
+        linked to fewer than it takes to decide. Of two that wish each other out, one has its way. Who does
+        not hear this node may well miss others that are there.
         """
         evict = set(self.unwanted) if self._ready else set()
         for node, told in sorted(self._told.items()):
             current = told.view == self.view.number and now - told.at <= self._timing.patience_s
-            if current and told.ready and self._links[node] in self.view and node not in evict:
+            if told.hears and current and told.ready and self._links[node] in self.view and node not in evict:
                 evict.update(told.unwanted)
         return evict - {self.me.node}
 
@@ -277,14 +287,20 @@ class Membership:
             return None
         return self.view.replace(dict(sorted(nodes.items())[:MEMBERS_MAX]), set(), set())
 
+    def _founders(self) -> int:
+        """How many nodes found the run, as far as this one can tell: more may be here than it was told of,
+        and two majorities of those have a node in common.
+        """
+        return max(self.founders, len(self._here))
+
     def _following(self, now: float) -> dict[int, int]:
-        """The lives that were heard within a patience and know this view, so that they hear what is told, and
-        this one. Who is dead, paused or deaf and still linked must not be counted on to decide.
+        """The lives that were heard within a patience, hear this node and know this view, and this one. Who
+        is dead, paused or deaf and still linked must not be counted on to decide.
         """
         return {self.me.node: self.me.incarnation} | {
             node: self._links[node].incarnation
             for node, told in self._told.items()
-            if told.view >= self.view.number and now - told.at <= self._timing.patience_s
+            if told.hears and told.view >= self.view.number and now - told.at <= self._timing.patience_s
         }
 
     def _rank(self) -> int:
@@ -301,7 +317,7 @@ class Membership:
 
     def _is_quorum(self, nodes: Set[int]) -> bool:
         if self.view.number == 0:
-            return len(nodes) >= self.founders // 2 + 1
+            return len(nodes) >= self._founders() // 2 + 1
         return self.view.quorum(nodes, self._two_nodes)
 
     # news of views

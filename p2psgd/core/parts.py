@@ -49,6 +49,7 @@ class Parts:
     in_step: bool = False  # an attempt of the ring runs: what the replica holds changes by rounds alone
     given: Share | None = None  # to a round that is not known to be complete
     late: dict[Origin, str] = field(default_factory=dict)  # members that hold the ring back, and how
+    carriers: dict[int, Origin] = field(default_factory=dict)  # by node: who passed on its latest update
     standstill: str = ""  # why the ring has not moved for a while
 
     @property

@@ -67,6 +67,7 @@ class Receiver:
         frame = pack_frame(FrameType.UPDATE, bytes(body))
         apply_update(parts, origin, header, words, frame)
         self._lacked_bytes = 0
+        parts.carriers[origin.node] = peer.origin
         if origin == peer.origin:
             peer.brought = now
         if origin == parts.me:  # the round that it was given to was completed elsewhere
@@ -128,7 +129,12 @@ class Receiver:
         parts.acks.hear(peer.origin, event.rows, event.view, event.confirmed, now)
         self._acks_are_new = True
         parts.membership.hear_status(
-            peer.origin, view=event.view, ready=event.ready, unwanted=event.unwanted, now=now
+            peer.origin,
+            view=event.view,
+            ready=event.ready,
+            unwanted=event.unwanted,
+            hears=any((row.node, row.incarnation) == parts.me for row in event.confirmed),
+            now=now,
         )
         if 0 < peer.has(peer.origin) <= parts.state.frontier.sequence(peer.origin):
             peer.brought = now

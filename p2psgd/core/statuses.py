@@ -36,15 +36,13 @@ def pack_status(
     ring: bytes = b"",
 ) -> bytes:
     """The frame. Peers not heard since `heard_since` are not vouched for."""
-    vouched = [
-        peer
-        for peer in peers.values()
-        if peer.status is not None
-        and peer.heard >= heard_since
-        and peer.origin in view
-        and not lacks_floor(peer, state.frontier)
-    ]
-    told = [peer.status for peer in vouched if peer.status is not None]
+    heard = [peer for peer in peers.values() if peer.status is not None and peer.heard >= heard_since]
+    told, confirmed = [], {}
+    for peer in sorted(heard, key=lambda peer: peer.origin):  # of a node that is there twice its newest life
+        vouched = peer.origin in view and not lacks_floor(peer, state.frontier)
+        confirmed[peer.origin.node] = ConfirmedRow(*peer.origin, peer.view if vouched else 0)
+        if vouched and peer.status is not None:
+            told.append(peer.status)
     rows = []
     for origin, (sequence, digest, mini_batch) in state.frontier.items():
         least = sequence
@@ -54,14 +52,13 @@ def pack_status(
             least = min(least, has)
         floor, durable = state.log.floor(origin), min(sequence, saved.get(origin, 0))
         rows.append(FrontierRow(*origin, sequence, digest, floor, durable, least, mini_batch))
-    confirmed = [ConfirmedRow(*peer.origin, peer.view) for peer in vouched]
     return pack_message(
         Status(
             frontier=pack_frontier(rows),
             view=view.number,
             founding=view.founding,
             ready=ready,
-            confirmed=pack_confirmed(confirmed),
+            confirmed=pack_confirmed(list(confirmed.values())),
             unwanted=pack_nodes(unwanted),
             loop_lag_ms=loop_lag_ms,
             ring=ring,

@@ -1,45 +1,47 @@
 """hosts.txt: one `host[:port]` a line, `#` comments; the same file may be copied to every node.
 
 A line that is this node's own address is recognised and skipped, and its place in the file tells the node's
-share of the data. A bad line refuses the start by its number; a line that stands twice counts once.
+share of the data, unless a line stands for several hosts: nobody can tell their order. A bad line refuses the
+file by its number; a line that stands twice counts once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
-import re
-import socket
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from p2psgd.discovery.address import PORT_DEFAULT, Address, parse_address
+from p2psgd.discovery.naming import Host, UnknownNameError, hosts_of, is_here, is_own, look_up
 from p2psgd.errors import ExitCode, UsageError
 
-PORT_DEFAULT: Final = 7315
+__all__ = [
+    "PORT_DEFAULT",
+    "Address",
+    "Hosts",
+    "describe_change",
+    "find_hosts",
+    "parse_address",
+    "read_hosts",
+    "split_own",
+]
+
 HOSTS_MAX: Final = 1023  # peers of one node; the frontier holds 1,024 origins
 FILE_BYTES_MAX: Final = 1024 * 1024
-_LABEL: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
+NAMED_MAX: Final = 8  # in one sentence
 
 log = logging.getLogger("p2psgd.discovery")
 
 
-@dataclass(frozen=True, order=True)
-class Address:
-    """A host name or IP address and a TCP port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
 @dataclass(frozen=True)
 class Hosts:
-    """What hosts.txt says: the peers to dial, and this node's (position, count) among all lines if it
-    stands there itself.
+    """What hosts.txt says: the lines to dial, and this node's (position, count) among all if one is its own.
+
+    `counts`: of each line that could be resolved, the hosts other than this node that it stands for;
+    `several`: lines that stand for more than one, this node perhaps among them.
     """
 
     peers: tuple[Address, ...]
@@ -47,35 +49,13 @@ class Hosts:
     near_misses: tuple[
         Address, ...
     ] = ()  # this machine, but another port than the node's, if no line is its own
+    counts: Mapping[Address, int] = field(default_factory=dict, compare=False)
+    several: tuple[Address, ...] = ()
 
-
-def parse_address(text: str, *, port_default: int | None = PORT_DEFAULT) -> Address:
-    """`host`, `host:port`, `[ipv6]` or `[ipv6]:port`; ValueError with a sentence otherwise."""
-    match = re.fullmatch(
-        r"\[(?P<v6>[^\]]*)\](?::(?P<port6>\d{1,5}))?|(?P<host>[^:\s\[\]]+)(?::(?P<port>\d{1,5}))?", text
-    )
-    if match is None:
-        raise ValueError(f"{text!r:.80} is not host, host:port or [ipv6]:port")
-    host = match["v6"] if match["v6"] is not None else match["host"]
-    digits = match["port6"] or match["port"]
-    if digits is None and port_default is None:
-        raise ValueError(f"{text!r:.80} lacks a port")
-    port = int(digits) if digits is not None else int(port_default or 0)
-    if not 0 <= port <= 65535 or (port == 0 and port_default is not None):
-        raise ValueError(f"port {port} in {text!r:.80} is not within 1 to 65535")
-    if match["v6"] is not None:
-        try:
-            ipaddress.IPv6Address(host)
-        except ValueError:
-            raise ValueError(f"{host!r:.80} is not an IPv6 address") from None
-    elif re.fullmatch(r"[\d.]+", host):
-        try:
-            ipaddress.IPv4Address(host)
-        except ValueError:
-            raise ValueError(f"{host!r:.80} is not an IPv4 address") from None
-    elif len(host) > 253 or not all(_LABEL.fullmatch(label) for label in host.rstrip(".").split(".")):
-        raise ValueError(f"{host!r:.80} is not a host name")
-    return Address(host, port)
+    @property
+    def others(self) -> int:
+        """How many other hosts it names, as far as is known; a name that does not resolve is one."""
+        return sum(self.counts.get(each, 1) for each in self.peers)
 
 
 def read_hosts(path: Path) -> tuple[Address, ...]:
@@ -104,14 +84,22 @@ def read_hosts(path: Path) -> tuple[Address, ...]:
     return tuple(addresses)
 
 
-async def find_hosts(path: Path, listening: Address, *, timeout_s: float) -> Hosts:
-    """What the file says to the node that listens on `listening`, and says in the log about itself."""
+async def find_hosts(
+    path: Path, listening: Address, *, timeout_s: float, advertised: Address | None = None
+) -> Hosts:
+    """What the file says to the node that listens on `listening`, and says in the log about itself.
+
+    `advertised`: where others are told to dial it. UsageError if the file cannot be used.
+    """
     addresses = read_hosts(path)
     if not addresses:
         log.warning("%s names no host: this node dials nobody, and trains alone unless others dial it", path)
-    hosts = await split_own(addresses, listening, timeout_s=timeout_s)
+    own = (listening,) if advertised is None else (listening, advertised)
+    hosts = await split_own(addresses, *own, timeout_s=timeout_s)
     if hosts.share is not None:
         log.info("%s names this node itself: that line is skipped", path)
+    for address in hosts.several:
+        log.info("%s: %s stands for %s", path, address, f"{hosts.counts.get(address, 0)} other hosts")
     for address in hosts.near_misses:
         log.warning(
             "%s names this machine as %s, but this node listens on port %d: if that line is meant for it, "
@@ -121,47 +109,60 @@ async def find_hosts(path: Path, listening: Address, *, timeout_s: float) -> Hos
     return hosts
 
 
-async def split_own(addresses: tuple[Address, ...], listening: Address, *, timeout_s: float) -> Hosts:
-    """Tell this node's own line (the first that leads to `listening`) from its peers'.
+def describe_change(before: Sequence[Address], after: Sequence[Address]) -> str:
+    """What is different in the second list of lines to dial, whose order means nothing."""
+    more, fewer = sorted(set(after) - set(before)), sorted(set(before) - set(after))
+    words = [
+        f"{what} {', '.join(map(str, some[:NAMED_MAX]))}{' and others' if len(some) > NAMED_MAX else ''}"
+        for what, some in (("dials", more), ("no longer dials", fewer))
+        if some
+    ]
+    return "; ".join(words) or "it names the same hosts"
+
+
+async def split_own(addresses: tuple[Address, ...], *own: Address, timeout_s: float) -> Hosts:
+    """Tell this node's own line (the first that leads to `own`, of which it listens on the first) from its
+    peers'.
 
     Names are looked up together, for at most `timeout_s`; one that does not resolve is a peer that may
     resolve later.
     """
-    here = await asyncio.gather(
-        *(_leads_here(address, listening, timeout_s=timeout_s) for address in addresses)
-    )
-    own = [local and address.port == listening.port for address, local in zip(addresses, here, strict=True)]
-    peers = tuple(address for address, ours in zip(addresses, own, strict=True) if not ours)
-    if True not in own:
-        return Hosts(
-            peers, None, tuple(address for address, local in zip(addresses, here, strict=True) if local)
-        )
+    found = await asyncio.gather(*(_look_up(address, timeout_s=timeout_s) for address in addresses))
+    lines = [_Line.of(address, each, own) for address, each in zip(addresses, found, strict=True)]
+    peers = tuple(line.address for line in lines if not line.own)
+    several = tuple(line.address for line in lines if line.several)
+    counts = {line.address: line.others for line in lines if line.others is not None and not line.own}
+    owned = [line.own for line in lines]
+    if True not in owned:
+        near = tuple(line.address for line in lines if line.here) if not several else ()
+        return Hosts(peers, None, near, counts, several)
     # Two lines may both be ours (a name and its address): the node counts once.
-    return Hosts(peers, (own.index(True), len(peers) + 1))
+    share = None if several else (owned.index(True), len(peers) + 1)
+    return Hosts(peers, share, (), counts, several)
 
 
-async def _leads_here(address: Address, listening: Address, *, timeout_s: float) -> bool:
-    loop = asyncio.get_running_loop()
+@dataclass(frozen=True)
+class _Line:
+    """One line, and what it stands for; `others` None: not known yet."""
+
+    address: Address
+    own: bool = False  # this node and nobody else
+    here: bool = False  # this machine, whatever the port
+    several: bool = False
+    others: int | None = None
+
+    @classmethod
+    def of(cls, address: Address, found: Host, own: Sequence[Address]) -> _Line:
+        if not found:
+            return cls(address, own=address in own)
+        hosts = hosts_of(found)
+        others = [host for host in hosts if not any(is_own(each, own) for each in host)]
+        here = any(is_here(each, own[0]) for each in found)
+        return cls(address, not others, here, len(hosts) > 1, len(others))
+
+
+async def _look_up(address: Address, *, timeout_s: float) -> Host:
     try:
-        async with asyncio.timeout(timeout_s):
-            infos = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    except (OSError, TimeoutError, UnicodeError):
-        return False
-    return any(_is_local(str(info[4][0])) and _listens_on(str(info[4][0]), listening.host) for info in infos)
-
-
-def _is_local(host: str) -> bool:
-    """An address is this machine's if a socket can be bound to it."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind((host, 0))
-        except OSError:
-            return False
-    return True
-
-
-def _listens_on(host: str, listen_host: str) -> bool:
-    return ipaddress.ip_address(listen_host).is_unspecified or ipaddress.ip_address(
-        host
-    ) == ipaddress.ip_address(listen_host)
+        return await look_up(address, timeout_s=timeout_s)
+    except UnknownNameError:
+        return ()

@@ -10,11 +10,12 @@ from typing import Final
 
 from p2psgd.core.run_spec import RunSpec, name_run
 from p2psgd.durable.atomic import numbered, words_of
+from p2psgd.durable.state_directory import giving_up
 from p2psgd.durable.tail_frames import is_whole
 from p2psgd.errors import ExitCode, PeerError, RecordingError, UsageError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES, FrameType, pack_frame
-from p2psgd.wire.recording import read_bodies, read_start
+from p2psgd.wire.recording import RecordingHeader, read_bodies, read_start
 from p2psgd.wire.update import ENCODING_RICE, UpdateHeader, parse_update
 
 OWN_PREFIX: Final = "own-"
@@ -47,7 +48,7 @@ def read_own(path: Path, spec: RunSpec) -> Iterator[tuple[UpdateHeader, bytes]]:
             try:
                 run = read_start(file)
                 if run.fingerprint != spec.fingerprint:
-                    raise another_run(path, run.label, run.fingerprint, spec)
+                    raise another_run(path, run, spec)
                 place = file.tell()
                 for body in read_bodies(file, spec.weights):
                     header, payload = parse_update(body, spec.weights)
@@ -64,12 +65,12 @@ def read_own(path: Path, spec: RunSpec) -> Iterator[tuple[UpdateHeader, bytes]]:
         raise UsageError(words, ExitCode.CONFIGURATION) from None
 
 
-def another_run(path: Path, label: str, fingerprint: bytes, spec: RunSpec) -> UsageError:
-    """What to say of a file that is another run's."""
+def another_run(path: Path, other: RunSpec | RecordingHeader, spec: RunSpec) -> UsageError:
+    """What to say of a file in the folder of a run that is another run's."""
     return UsageError(
-        f"{path} is of run {name_run(fingerprint, label)}, this node is to train run "
-        f"{name_run(spec.fingerprint, spec.label)}: give this run another directory with --state, "
-        f"or remove {path.parent} to give up what the other run has there",
+        f"{path} is of run {name_run(other.fingerprint, other.label, other.mode)}, this node is to train run "
+        f"{name_run(spec.fingerprint, spec.label, spec.mode)}: give this run another directory with --state, "
+        f"or give up what the other run has there: {giving_up(path.parent.parent)}",
         ExitCode.CONFIGURATION,
     )
 

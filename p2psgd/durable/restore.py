@@ -23,7 +23,6 @@ from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.update import UpdateHeader, parse_update
 
-FOLDER: Final = "run"  # in the state directory: checkpoints and own updates
 _ABANDONED: Final = re.compile(r"abandoned-([0-9]{1,9})")
 
 
@@ -58,7 +57,7 @@ def restore(folder: Path, spec: RunSpec | None) -> Restored | None:
         spec = checkpoint.spec
     if checkpoint is not None and checkpoint.spec.fingerprint != spec.fingerprint:
         other = checkpoint.spec
-        raise another_run(folder / "checkpoint", other.label, other.fingerprint, spec)
+        raise another_run(folder / "checkpoint", other, spec)
     applied: dict[Origin, int] = {}
     if checkpoint is not None:
         applied = {Origin(row.node, row.incarnation): row.sequence for row in checkpoint.rows}

@@ -21,10 +21,10 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.view import View
 from p2psgd.core.votes import Ballot, Votes
 from p2psgd.durable.atomic import replacing, words_of
+from p2psgd.durable.state_directory import VOTES_NAME, giving_up
 from p2psgd.errors import ExitCode, UsageError, exit_code_of
 from p2psgd.wire.messages import MEMBERS_MAX, U64, Name
 
-NAME: Final = "votes.json"
 _BYTES_MAX: Final = 4 * 1024 * 1024  # two views of 1,024 members each, with their names, take less than half
 
 
@@ -65,7 +65,7 @@ def write_votes(state: Path, fingerprint: bytes, votes: Votes, names: Mapping[in
         "value": None if votes.value is None else _pack_view(votes.value),
         "names": sorted((node, names[node]) for node in members & names.keys()),
     }
-    path = state / NAME
+    path = state / VOTES_NAME
     try:
         with replacing(path) as file:
             file.write(json.dumps({"sha256": _hash(fields), "votes": fields}).encode())
@@ -78,7 +78,7 @@ def read_votes(state: Path, fingerprint: bytes) -> tuple[Votes, dict[int, str]] 
 
     UsageError if they are damaged or another run's: this node must then not vote.
     """
-    path = state / NAME
+    path = state / VOTES_NAME
     advice = f"remove the whole state directory {state} to join as a new node"
     try:
         with path.open("rb") as file:
@@ -96,7 +96,7 @@ def read_votes(state: Path, fingerprint: bytes) -> tuple[Votes, dict[int, str]] 
     if found.run != fingerprint.hex():
         raise UsageError(
             f"{path} holds the votes of run {found.run[:16]}, this run is {fingerprint.hex()[:16]}: "
-            f"give this run another directory with --state, or {advice}",
+            f"give this run another directory with --state, or give up what is here: {giving_up(state)}",
             ExitCode.CONFIGURATION,
         )
     votes = Votes(

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
-from types import FrameType, ModuleType
+from types import FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from p2psgd.errors import ExitCode, TrainerError, UsageError
@@ -44,14 +44,15 @@ def attach(
     this process without a word (called on the main thread, no handler set), it raises SystemExit(143) from
     now on, which leaves the with block: that is how a daemon stops its trainer.
 
-    TrainerError as from `p2psgd.attach`, and if there is no such device.
+    TrainerError as from `p2psgd.attach`, and if there is no such device; a script that does not catch that
+    one ends with its sentence and exit code 78, so that nobody tries again.
     """
     from p2psgd.trainer.attaching import attach as attach_anywhere
 
     try:
         backend = find_backend(device, residual_copy_s=residual_copy_s)
     except UsageError as error:
-        raise TrainerError(str(error)) from None
+        raise _for_good(TrainerError(str(error))) from None
     link = attach_anywhere(_on_host(initial, backend.xp), make_compute=backend.make_compute, **options)
     if backend.name:
         _leave_by_sigterm()
@@ -94,6 +95,21 @@ def find_backend(device: str, *, residual_copy_s: float | None = None) -> Backen
             _say(f"trains on the CPU: cuda:{index} {words}")
             return HOST
         raise UsageError(f"device {device} {words}; or give device cpu", ExitCode.CONFIGURATION) from None
+
+
+def _for_good(error: TrainerError) -> TrainerError:
+    """The same; uncaught, it ends the process like a command's, unless the script has it otherwise."""
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        if value is not error:
+            sys.__excepthook__(kind, value, trace)
+            return
+        _say(str(error))
+        sys.exit(ExitCode.CONFIGURATION)
+
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = hook
+    return error
 
 
 def _leave_by_sigterm() -> None:

@@ -74,6 +74,7 @@ class ControlClient:
     def __init__(self, path: Path, *, timeout_s: float = TIMEOUT_S) -> None:
         self.path = path
         self.timeout_s: float | None = timeout_s
+        self._closed: TrainerError | None = None  # why the daemon has closed, once it has said so
         self._exchange = _Exchange()  # the last one, until its answer's descriptors have found an owner
         self._end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._end.setsockopt(
@@ -145,10 +146,12 @@ class ControlClient:
             self._await_answer()
             datagram = datagram_of(exchange.received[0])
             if not datagram.data:
-                raise DaemonLost(f"the daemon at {self.path} is gone")
+                raise self._gone()
             try:
                 fields, refusal = parse_answer(datagram.data, lists=lists)
                 if refusal is not None:
+                    if self._has_ended():
+                        self._keep_last_words(refusal, share=refuses_share(datagram.data))
                     raise UsageError(refusal)
                 words = check_answer(WaitAnswer, fields).waits if on_wait and "waits" in fields else ""
             except P2psgdError:
@@ -177,7 +180,7 @@ class ControlClient:
 
     def check_daemon(self) -> None:
         """DaemonLost, with its last words if there are any, if the daemon has closed; one system call.
-        TrainerError with them if they refuse what the trainer gave to a round.
+        TrainerError with them if they refuse what the trainer gave to a round. Asked again it says the same.
 
         The answer to a request that was interrupted is thrown away; then they are two.
         """
@@ -191,11 +194,20 @@ class ControlClient:
         datagram = self._read()
         close_descriptors(datagram.descriptors)
         _, words = parse_answer(datagram.data) if datagram.data else ({}, None)
-        if words is None:
-            raise DaemonLost(f"the daemon at {self.path} is gone")
-        if refuses_share(datagram.data):
-            raise TrainerError(words)
-        raise DaemonLost(f"the daemon at {self.path} closed this connection: {words}")
+        if words is not None:
+            self._keep_last_words(words, share=refuses_share(datagram.data))
+        raise self._gone()
+
+    def _keep_last_words(self, words: str, *, share: bool) -> None:
+        """They say why the daemon closes, to whoever asks from now on."""
+        lost = f"the daemon at {self.path} closed this connection: {words}"
+        self._closed = TrainerError(words) if share else DaemonLost(lost)
+
+    def _gone(self) -> TrainerError:
+        """What to raise of a connection that the daemon has closed."""
+        if self._closed is None:
+            return DaemonLost(f"the daemon at {self.path} is gone")
+        return type(self._closed)(str(self._closed))
 
     def _await_answer(self) -> None:
         poll = select.poll()
@@ -216,6 +228,15 @@ class ControlClient:
         forgotten, self._exchange = self._exchange, _Exchange()
         for received in forgotten.received:
             close_descriptors(datagram_of(received).descriptors)
+
+    def _has_ended(self) -> bool:
+        """The daemon has closed, and all that it had said is read."""
+        try:
+            return not self._end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
 
     def _has_come(self) -> bool:
         try:

@@ -2,18 +2,25 @@
 
 A BufferedProtocol, because asyncio's streams copy every byte twice and cap at 64 KiB. Knows nothing of
 peers or updates: whoever owns the connection says what a frame means. The transport's buffer is bounded by
-its high-water mark plus what the owner sends before it looks at `writable`.
+its high-water mark plus what the owner sends before it looks at `writable`. With a TLS context all of it is
+encrypted, and frames begin when the handshake is done; nothing is made for whoever connects and says nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Mapping
 from typing import Protocol, cast
 
+from p2psgd.discovery.address import Address
 from p2psgd.errors import PeerError
+from p2psgd.net.first_bytes import FIRST_BYTES, is_tls
 from p2psgd.net.round_trip import round_trip_ms
+from p2psgd.tls.names import CertifiedPeer
+from p2psgd.tls.session import Session
+from p2psgd.wire.addresses import plain_ip
 from p2psgd.wire.frames import Body, FrameReader, FrameType
 
 HIGH_WATER_BYTES = 1024 * 1024
@@ -31,11 +38,19 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection to a peer, ours (`dialled`) or its."""
+    """A connection to a peer, ours (`dialled`) or its; plaintext if `tls` is None."""
 
-    def __init__(self, owner: ConnectionOwner, *, dialled: bool, user_timeout_s: float) -> None:
+    def __init__(
+        self,
+        owner: ConnectionOwner,
+        *,
+        dialled: bool,
+        user_timeout_s: float,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.dialled = dialled
-        self.address = ""
+        self.address = "?"  # for people
+        self.remote: Address | None = None
         self.bytes_received = 0
         self.bytes_sent = 0
         self.writable = True
@@ -44,6 +59,11 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = owner
         self._user_timeout_s = user_timeout_s
         self._reader = FrameReader()
+        self._context = tls
+        self._session: Session | None = None
+        self._early: list[bytes] = []  # HELLO, until the handshake is done
+        self._first = bytearray(FIRST_BYTES)
+        self._first_filled = 0
         self._transport: asyncio.Transport | None = None
         self._drain_wanted = False
         self._finished = False
@@ -53,21 +73,39 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=LOW_WATER_BYTES)
-        name = transport.get_extra_info("peername") or ("?", 0)
-        self.address = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+        name = transport.get_extra_info("peername")
+        if name:
+            self.remote = Address(str(plain_ip(name[0])), name[1])
+            self.address = str(self.remote)
         set_socket_options(transport.get_extra_info("socket"), user_timeout_s=self._user_timeout_s)
         self._owner.connection_made(self)
+        if self._context is not None and self.dialled and not self.closing:
+            self._session = Session(self._context, dialled=True)
+            self._session.shake_hands()
+            self._flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        if self._first_filled < FIRST_BYTES:
+            return memoryview(self._first)[self._first_filled :]
+        if self._session is not None:
+            return self._session.get_buffer()
         return self._reader.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         self.bytes_received += nbytes
-        self._reader.received(nbytes)
         try:
-            while not self.closing and (frame := self._reader.next_frame()) is not None:
-                self._owner.frame_received(self, *frame)
+            if self._first_filled < FIRST_BYTES:
+                self._first_filled += nbytes
+                if self._first_filled == FIRST_BYTES:
+                    self._begin()
+            elif self._session is not None:
+                self._session.received(nbytes)
+                self._decrypt(self._session)
+            else:
+                self._reader.received(nbytes)
+                self._hand_out()
         except PeerError as error:
+            self._flush()  # the alert, if there is one
             self._owner.peer_failed(self, error)
 
     def pause_writing(self) -> None:
@@ -79,7 +117,65 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closing = True
-        self._owner.connection_lost(self, self.close_words or _describe_end(exc))
+        words = self.close_words or _describe_end(exc)
+        if self.shaking_hands and not self.close_words:
+            words += ", in the middle of the TLS handshake"
+        self._owner.connection_lost(self, words)
+
+    # -- TLS
+
+    @property
+    def certified(self) -> CertifiedPeer | None:
+        """Whom the peer's certificate names; None in plaintext, or while its handshake is not done."""
+        return None if self._session is None else self._session.peer
+
+    @property
+    def shaking_hands(self) -> bool:
+        """It has begun TLS and is not done with it."""
+        return self._session is not None and self._session.peer is None
+
+    def _begin(self) -> None:
+        """The first bytes are there."""
+        if self._context is None:
+            if is_tls(self._first):
+                words = "it speaks TLS and this node does not: start both with --tls DIR, or neither"
+                raise PeerError("TLS on a plaintext port", words)
+            self._reader.get_buffer()[:FIRST_BYTES] = self._first
+            self._reader.received(FIRST_BYTES)
+            self._hand_out()
+            return
+        if not is_tls(self._first):
+            self._context, self._session = None, None  # so that it can read why
+            words = "it speaks plaintext and this node TLS: start both with --tls DIR"
+            raise PeerError("plaintext on a TLS port", words)
+        if self._session is None:
+            self._session = Session(self._context, dialled=False)
+        self._session.receive(self._first)
+        self._decrypt(self._session)
+
+    def _decrypt(self, session: Session) -> None:
+        if session.peer is None:
+            self._flush()
+            return
+        for frame in self._early:
+            session.encrypt(frame)
+        self._early.clear()
+        while not self.closing and (count := session.read_into(self._reader.get_buffer())):
+            self._reader.received(count)
+            self._hand_out()
+        self._flush()
+        if session.ended and self._transport is not None:
+            self._transport.close()
+
+    def _hand_out(self) -> None:
+        while not self.closing and (frame := self._reader.next_frame()) is not None:
+            self._owner.frame_received(self, *frame)
+
+    def _flush(self) -> None:
+        """Send what TLS has to say."""
+        if self._session is not None and self._transport is not None and (data := self._session.take()):
+            self.bytes_sent += len(data)
+            self._transport.write(data)
 
     # -- the owner's side
 
@@ -94,18 +190,31 @@ class Connection(asyncio.BufferedProtocol):
 
     def send(self, frame: bytes) -> None:
         """Hand over one whole frame; nothing is sent on a connection that is closing or finished."""
-        if self._transport is not None and not (self.closing or self._finished):
+        if self._transport is None or self.closing or self._finished:
+            return
+        if self._context is None:
             self.bytes_sent += len(frame)
             self._transport.write(frame)
+        elif self._session is None or self._session.peer is None:
+            self._early.append(frame)
+        else:
+            self._session.encrypt(frame)
+            self._flush()
 
     def send_numbers(self, head: bytes, numbers: memoryview) -> None:
         """Hand over one whole frame in two parts, the second without a copy of it (on uvloop, which keeps the
         memory until it was sent or the connection is gone; asyncio's own loop copies what it cannot send at
-        once).
+        once; TLS copies all of it).
         """
-        if self._transport is not None and not (self.closing or self._finished):
+        if self._transport is None or self.closing or self._finished:
+            return
+        if self._session is None:
             self.bytes_sent += len(head) + numbers.nbytes
             self._transport.writelines([head, numbers])
+        else:
+            self._session.encrypt(head)
+            self._session.encrypt(numbers)
+            self._flush()
 
     def report_drained(self) -> None:
         """Call the owner's connection_drained once what was sent is below the low-water mark, at the next

@@ -11,6 +11,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.node_id import parse_node_id
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.errors import PeerError
+from p2psgd.tls.names import CertifiedPeer
 from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
 
 
@@ -56,6 +57,16 @@ def check_greeting(ours: Hello, theirs: Hello, newest_incarnation: int) -> None:
         )
     if theirs.run != ours.run:
         raise PeerError("run", describe_difference(ours, theirs))
+
+
+def check_certificate(certified: CertifiedPeer, theirs: Hello) -> None:
+    """PeerError if the peer's certificate names another node than its greeting."""
+    if (certified.node, certified.name) != (theirs.node, theirs.name):
+        raise PeerError(
+            "another node's certificate",
+            f"{theirs.name}, id {theirs.node:016x}, came with the certificate of {certified.name}, id "
+            f"{certified.node:016x}: give every node its own, from `p2psgd ca issue`",
+        )
 
 
 def describe_difference(ours: Hello, theirs: Hello) -> str:

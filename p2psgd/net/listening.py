@@ -32,6 +32,8 @@ async def bind(listen: Address, *, option: str = "--listen") -> tuple[socket.soc
         bound = socket.socket(info[0], socket.SOCK_STREAM)
         bound.setblocking(False)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if info[0] == socket.AF_INET6 and ipaddress.ip_address(info[4][0]).is_unspecified:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # [::] is for both, on every system
         bound.bind(info[4])
         bound.listen(BACKLOG)
     except OSError as error:
@@ -45,11 +47,20 @@ async def bind(listen: Address, *, option: str = "--listen") -> tuple[socket.soc
     return bound, Address(str(name[0]), int(name[1]))
 
 
-def warn_of_plaintext(listening: Address) -> None:
-    """Say what listening beyond this machine without encryption means."""
-    if not ipaddress.ip_address(listening.host).is_loopback:
+def check_exposure(listening: Address, *, encrypted: bool, insecure: bool) -> None:
+    """UsageError if a node without TLS listens beyond this machine, unless it was told that it may."""
+    if encrypted:
+        return
+    if insecure:
         log.warning(
-            "listening on %s without encryption: whoever reaches this port can read and alter the run, "
-            "so keep it inside a closed network",
+            "PLAINTEXT, as --insecure-plaintext says: whoever reaches %s can read and alter the run, so keep "
+            "it inside a closed network",
             listening,
+        )
+    elif not ipaddress.ip_address(listening.host).is_loopback:
+        raise UsageError(
+            f"listening on {listening} without TLS would let whoever reaches it read and alter the run: "
+            "make certificates once with `p2psgd ca init` and `p2psgd ca issue NODE...`, and start each node "
+            "with --tls DIR (--insecure-plaintext is for closed lab networks)",
+            ExitCode.CONFIGURATION,
         )

@@ -1,8 +1,7 @@
 """The mesh: a listener, a dialler for each address, and at most one link to each peer.
 
 Turns connections into links (greeting, duplicates, deadlines, caps) and says so to its host; what travels
-on a link is the host's business. Every refusal is counted by its reason. A dead link is dialled again for
-as long as the node lives.
+on a link is the host's business. Every refusal is counted by its reason. A dead link is dialled again.
 """
 
 from __future__ import annotations
@@ -11,19 +10,22 @@ import asyncio
 import collections
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from p2psgd.core.frontier import Origin
 from p2psgd.discovery.hosts import Address
 from p2psgd.errors import PeerError
+from p2psgd.net.complaints import Complaints
 from p2psgd.net.connection import Connection
 from p2psgd.net.dialler import Dialler, describe_failure
-from p2psgd.net.greeting import check_greeting, newer_stays
+from p2psgd.net.dialling import Dialling
+from p2psgd.net.greeting import check_certificate, check_greeting, newer_stays
+from p2psgd.net.line import Line
 from p2psgd.net.listening import BACKLOG
 from p2psgd.net.strangers import Strangers
-from p2psgd.tasks import raise_failure
+from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import Body, FrameType, link_limits
 from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
 
@@ -85,47 +87,58 @@ class PeerNews:
 
 @dataclass
 class Mesh:
-    """All of one node's connections; `start` when the run is known."""
+    """All of one node's connections; `start` when the run is known. In plaintext without `credentials`."""
 
     host: MeshHost
     greeting: Hello
     patience_s: float
     now: Callable[[], float]
+    credentials: Credentials | None = None
     links: dict[int, Link] = field(default_factory=dict)
     news: dict[int, PeerNews] = field(default_factory=dict)
-    diallers: list[Dialler] = field(default_factory=list)
+    dialling: Dialling = field(init=False)
     dropped: collections.Counter[str] = field(default_factory=collections.Counter)
     strangers: Strangers = field(init=False)
+    _complaints: Complaints = field(default_factory=Complaints)
     _greetings: dict[Connection, _Greeting] = field(default_factory=dict)
     _by_connection: dict[Connection, Link] = field(default_factory=dict)
-    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _server: asyncio.Server | None = None
     _closing: bool = False
 
     def __post_init__(self) -> None:
         self.strangers = Strangers(self.host.stranger_met)
+        self.dialling = Dialling(
+            patience_s=self.patience_s, now=self.now, dial=self._dial, linked=self._linked
+        )
 
-    async def start(self, listening: socket.socket, peers: tuple[Address, ...]) -> None:
-        """Accept on a bound socket and dial every peer."""
+    @property
+    def diallers(self) -> list[Dialler | Line]:
+        """Whom this node dials, and names that stand for nobody yet."""
+        return self.dialling.diallers
+
+    async def start(
+        self,
+        listening: socket.socket,
+        peers: Sequence[Address],
+        *,
+        counts: Mapping[Address, int] | None = None,
+        advertised: Address | None = None,
+    ) -> None:
+        """Accept on a bound socket and dial every peer; `counts` as in `Hosts`. `advertised`: another address
+        of this node's.
+        """
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: self._connection(dialled=False), sock=listening, backlog=BACKLOG
         )
-        for address in peers:
-            dialler = Dialler(
-                address, patience_s=self.patience_s, now=self.now, dial=self._dial, linked=self._linked
-            )
-            self.diallers.append(dialler)
-            task = loop.create_task(dialler.run(), name=f"dial {address}")
-            task.add_done_callback(raise_failure)
-            self._tasks.append(task)
+        host, port = listening.getsockname()[:2]
+        self.dialling.own = (Address(host, port), *([] if advertised is None else [advertised]))
+        self.dialling.follow(peers, counts or {})
 
     async def close(self) -> None:
         """Close every connection after what was sent has left, within one patience."""
         self._closing = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.dialling.close()
         if self._server is not None:
             self._server.close()
         links = list(self.links.values())
@@ -221,8 +234,7 @@ class Mesh:
 
     def peer_failed(self, connection: Connection, error: PeerError) -> None:
         self._count(error.reason)
-        about = {"fields": {"kind": "dropped", "reason": error.reason, "address": connection.address}}
-        log.warning("dropped %s: %s: %s", self._describe(connection), error.reason, error, extra=about)
+        self._complaints.dropped(self._describe(connection), error, self.now())
         greeting = self._greetings.get(connection)
         if greeting is not None and greeting.dialler is not None:
             greeting.dialler.words = str(error)
@@ -243,7 +255,8 @@ class Mesh:
     # -- greetings
 
     def _connection(self, *, dialled: bool) -> Connection:
-        return Connection(self, dialled=dialled, user_timeout_s=4 * self.patience_s)
+        tls = None if self.credentials is None else self.credentials.context(dialled=dialled)
+        return Connection(self, dialled=dialled, user_timeout_s=4 * self.patience_s, tls=tls)
 
     def _await_greeting(self, connection: Connection, *, dialler: Dialler | None) -> _Greeting:
         loop = asyncio.get_running_loop()
@@ -253,14 +266,14 @@ class Mesh:
         return greeting
 
     def _greeting_overdue(self, connection: Connection) -> None:
-        words = f"no greeting within {GREETING_TIMEOUT_S:.0f} s"
-        self._count("no greeting")
+        what = "handshake" if connection.shaking_hands else "greeting"
+        words = f"no {what} within {GREETING_TIMEOUT_S:.0f} s"
+        self._count(f"no {what}")
         connection.abort(words)
         self._forget(connection, words)
 
-    async def _dial(self, dialler: Dialler) -> None:
+    async def _dial(self, dialler: Dialler, address: Address) -> None:
         loop = asyncio.get_running_loop()
-        address = dialler.address
         try:
             async with asyncio.timeout(GREETING_TIMEOUT_S):
                 _, connection = await loop.create_connection(
@@ -274,12 +287,15 @@ class Mesh:
         try:
             await greeting.over
         except asyncio.CancelledError:
-            connection.abort("this node stopped")
+            if not greeting.over.done():
+                connection.abort("it is no longer dialled")
             raise
 
     def _greeted(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
         news = self.news.get(theirs.node)
         try:
+            if connection.certified is not None:
+                check_certificate(connection.certified, theirs)
             check_greeting(self.greeting, theirs, 0 if news is None else news.incarnation)
             if theirs.node not in self.links and len(self.links) >= LINKS_MAX:
                 raise PeerError("links", f"this node has {LINKS_MAX} links already")
@@ -310,7 +326,7 @@ class Mesh:
     def _refuse_duplicate(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
         words = ONE_IS_ENOUGH
         if greeting.dialler is not None:
-            greeting.dialler.node = theirs.node
+            greeting.dialler.met(theirs.node)
         connection.send(pack_message(Reject(node=self.greeting.node, code="duplicate", words=words)))
         connection.close(words)
         self._forget(connection, words)
@@ -329,9 +345,10 @@ class Mesh:
         news = self.news.setdefault(theirs.node, PeerNews(theirs.name, connection.address, self.now()))
         news.name, news.incarnation, news.since, news.words = theirs.name, theirs.incarnation, self.now(), ""
         if greeting.dialler is not None:
-            greeting.dialler.node, greeting.dialler.words = theirs.node, ""
-            greeting.dialler.answered = True
-            news.address = str(greeting.dialler.address)
+            greeting.dialler.met(theirs.node)
+            news.address = (
+                connection.address if greeting.dialler.hinted is not None else greeting.dialler.called
+            )
         if again:
             self.host.link_replaced(peer, theirs.name)
         else:
@@ -350,13 +367,15 @@ class Mesh:
 
     def _note_refusal(self, dialler: Dialler, node: int, code: str, words: str) -> None:
         dialler.words, dialler.answered = words, True
-        if code == "self" and node == self.greeting.node:
+        if code == "duplicate":
+            dialler.met(node)
+        elif dialler.hinted is not None:
+            self._count(f"hint: {code}"[:40])  # whoever told of it may be wrong, and this node right
+        elif code == "self" and node == self.greeting.node:
             dialler.ourselves = True
-            log.info("%s is this node itself, skipped", dialler.address)
-        elif code == "duplicate":
-            dialler.node = node
+            log.info("%s is this node itself, skipped", dialler.called)
         else:
-            self.host.refused_by_peer(code, f"{dialler.address}: {words}")
+            self.host.refused_by_peer(code, f"{dialler.called}: {words}")
 
     # -- bookkeeping
 

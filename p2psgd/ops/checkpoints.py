@@ -9,7 +9,7 @@ from typing import Any
 
 from p2psgd.durable.checkpoint import Checkpoint, read_checkpoint
 from p2psgd.durable.meta import CheckpointMeta
-from p2psgd.durable.restore import FOLDER
+from p2psgd.durable.state_directory import FOLDER
 from p2psgd.durable.store import CheckpointStore, Entry
 from p2psgd.errors import CheckpointError, UsageError
 from p2psgd.ops import numerals

@@ -58,6 +58,7 @@ class PeerFigures:
     bytes_received: int
     round_trip_ms: float | None
     error: str
+    through: str = ""  # who passes on its updates while it is not linked
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,7 @@ def _peer(peer: Status) -> PeerFigures:
         bytes_received=whole(peer, "bytes_received"),
         round_trip_ms=number(peer, "round_trip_ms"),
         error=printable(peer.get("error") or ""),
+        through=printable(peer.get("through") or ""),
     )
 
 

@@ -100,7 +100,15 @@ def _member(replica: Replica, member: Origin, now: float) -> MemberFigures:
         ready=peer is not None and peer.ready,
         heard_s=None if heard == NEVER else now - heard,
         lag=None if heard == NEVER else replica.sequence - replica.parts.acks.applied(member, replica.me),
+        through="" if peer is not None else _through(replica, member, now - heard),
     )
+
+
+def _through(replica: Replica, member: Origin, silent_s: float) -> str:
+    """Which linked peer passes on what comes from a member that is not linked, if it is heard of at all."""
+    carriers = (replica.parts.carriers.get(member.node), replica.parts.acks.teller(member))
+    linked = [each for each in carriers if each is not None and each != member and each in replica.peers]
+    return replica.name_of(linked[0]) if linked and silent_s <= replica.timing.patience_s else ""
 
 
 def _log(replica: Replica) -> LogFigures:

@@ -23,6 +23,7 @@ HOLDERS_MAX: Final = 8  # those who hold back most of the log
 class MemberFigures:
     """One other member of the view: `heard_s` since there was any news of it, from itself or, while it is
     not linked, through others; None: never. `lag`: own updates that it is not known to have applied.
+    `through`: who passes on its updates, or at least news of it, while it is not linked; empty: nobody.
     """
 
     origin: Origin
@@ -31,6 +32,7 @@ class MemberFigures:
     ready: bool
     heard_s: float | None
     lag: int | None
+    through: str = ""
 
 
 @dataclass(frozen=True, slots=True)

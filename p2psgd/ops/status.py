@@ -16,9 +16,9 @@ from p2psgd.identity import Identity
 from p2psgd.net.mesh import Mesh
 from p2psgd.ops.replication import Replication, describe_replication
 from p2psgd.ops.ring_status import describe_ring, stands_still
+from p2psgd.ops.unmet import ERROR_MAX, describe_unmet
 
 ROWS_MAX: Final = 128  # peers and origins listed one by one: a status must fit into one datagram,
-ERROR_MAX: Final = 300  # and so must what peers say of themselves, in characters
 TRAINING: Final = "training"
 
 
@@ -40,6 +40,8 @@ class Vitals:
     replication: Replication | None = None  # None before the run is known
     events: dict[str, Any] = field(default_factory=dict)  # EventLog.status()
     http: dict[str, Any] | None = None  # NodeHttp.status(); None: it shows itself nowhere
+    tls: dict[str, Any] | None = None  # NodeTls.status(); None: its links are plaintext
+    insecure_plaintext: bool = False  # --insecure-plaintext was given
 
 
 def describe_node(
@@ -59,7 +61,9 @@ def describe_node(
         "state": "waiting for the ring" if waits else vitals.state,
         "waits": _waits(vitals, peers),
         "listen": vitals.listen,
-        "plaintext": True,
+        "plaintext": vitals.tls is None,
+        "insecure_plaintext": vitals.insecure_plaintext,
+        "tls": vitals.tls,
         "http": vitals.http,
         **_describe_replica(replica),
         **({} if vitals.replication is None else describe_replication(vitals.replication)),
@@ -130,6 +134,9 @@ def _describe_replica(replica: Replica | None) -> dict[str, Any]:
 
 
 def _describe_peers(replica: Replica | None, mesh: Mesh, vitals: Vitals) -> list[dict[str, Any]]:
+    members = (
+        {} if vitals.replication is None else {each.origin.node: each for each in vitals.replication.members}
+    )
     rows = []
     for node, news in mesh.news.items():
         link = mesh.links.get(node)
@@ -153,25 +160,10 @@ def _describe_peers(replica: Replica | None, mesh: Mesh, vitals: Vitals) -> list
                 + (0 if connection is None else connection.bytes_received),
                 "round_trip_ms": None if connection is None else connection.round_trip_ms,
                 "error": news.words[:ERROR_MAX],
+                "through": members[node].through if link is None and node in members else "",
             }
         )
-    for dialler in mesh.diallers:
-        if dialler.node not in mesh.news and not dialler.ourselves:
-            rows.append(
-                {
-                    "node": str(dialler.address),
-                    "id": None,
-                    "address": str(dialler.address),
-                    "state": "dialling",
-                    "lag": None,
-                    "since_s": round(vitals.now - dialler.since, 1),
-                    "bytes_sent": 0,
-                    "bytes_received": 0,
-                    "round_trip_ms": None,
-                    "error": dialler.words[:ERROR_MAX],
-                }
-            )
-    return rows
+    return rows + describe_unmet(mesh, members, vitals.now, vitals.started)
 
 
 def _describe_strangers(mesh: Mesh, now: float) -> list[dict[str, Any]]:

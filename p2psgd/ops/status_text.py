@@ -35,6 +35,7 @@ def render_status(status: Status) -> str:
         *(line for note in node.notes for line in _line("note", note)),
         *_line("run", _run(status)),
         *_line("listens", _listens(status)),
+        *_line("tls", _tls(status)),
         *_line("shown at", _shown(status)),
         *_line("trainer", _trainer(status, node)),
         *_line("steps", _steps(status)),
@@ -79,8 +80,18 @@ def _run(status: Status) -> str:
 def _listens(status: Status) -> str:
     if not status.get("listen"):
         return ""
-    plaintext = "; plaintext: whoever reaches this port can read and join" if status.get("plaintext") else ""
-    return f"{printable(status['listen'])}{plaintext}"
+    if not status.get("plaintext"):
+        return printable(status["listen"])
+    option = " (--insecure-plaintext)" if status.get("insecure_plaintext") else ""
+    return f"{printable(status['listen'])}; plaintext{option}: whoever reaches this port can read and join"
+
+
+def _tls(status: Status) -> str:
+    tls = section(status, "tls")
+    if not tls:
+        return ""
+    trouble = f"; {printable(tls['trouble'])}" if tls.get("trouble") else ""
+    return f"run {printable(tls.get('run', ''))}, until {printable(tls.get('expires', ''))[:10]}{trouble}"
 
 
 def _shown(status: Status) -> str:
@@ -192,5 +203,13 @@ def _peer(peer: PeerFigures, *, dense: bool) -> str:
     if peer.bytes_sent or peer.bytes_received:
         facts.append(f"{numerals.size(peer.bytes_sent)} sent, {numerals.size(peer.bytes_received)} received")
     facts += [f"round trip {numerals.milliseconds(peer.round_trip_ms)}"] if peer.round_trip_ms else []
-    facts += [peer.error] if peer.error else []
+    facts += [words] if (words := trouble_words(peer)) else []
     return ", ".join(facts)
+
+
+def trouble_words(peer: PeerFigures) -> str:
+    """Why it is not linked, and through whom its updates come all the same; empty if nothing is known."""
+    if not peer.through:
+        return peer.error
+    reason = f" ({peer.error})" if peer.error else ""
+    return f"not reached directly{reason}, its updates come through {peer.through}"

@@ -110,4 +110,5 @@ def sentence_of(status: Mapping[str, Any]) -> str:
     facts.append(f"{linked} of {status.get('peers_total', 0)} peers linked")
     waits = str(status.get("waits") or status.get("not_ready") or "")
     disk = str(section(status, "checkpoint").get("trouble") or "")
-    return "; ".join([", ".join(facts), *filter(None, (waits, disk))])
+    plaintext = "PLAINTEXT (--insecure-plaintext)" if status.get("insecure_plaintext") else ""
+    return "; ".join([", ".join(facts), *filter(None, (waits, disk, plaintext))])

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.trainer.net import Activation, tensor_names
@@ -142,6 +142,8 @@ class Recipe(BaseModel):
         'payload = "sparse", "dense" or "dense-float16" and order = "id" or "measured"',
     )
 
+    _mode_told: bool = PrivateAttr(default=False)
+
     @property
     def quantum(self) -> float:
         """All weights are whole multiples of this power of two."""
@@ -149,8 +151,10 @@ class Recipe(BaseModel):
 
     @property
     def unused(self) -> str:
-        """Which of its keys mean nothing in its mode and why, as a sentence; empty if all mean something."""
-        if not self.run.trains.dense:
+        """Which of its keys mean nothing in its mode and why, as a sentence; empty if all mean something, or
+        if another mode than the recipe's own was asked for, which they may be for.
+        """
+        if self._mode_told or not self.run.trains.dense:
             return ""
         words = {"tau": self.tau, "density": self.density, "tau_of": self.tau_of}
         words |= {"density_of": self.density_of, "gentle_start": self.gentle_start}
@@ -243,6 +247,7 @@ def parse_recipe(keys: dict[str, Any], *, where: str, told: Told = NOTHING_TOLD)
         if key not in keys:
             _refuse(f"{where}: the key {key!r} is missing; it is {wanted}")
         _refuse(f"{where}: {key} = {_written(keys[key])} is refused: it must be {wanted}")
+    recipe._mode_told = bool(told.given)
     _check_ring(recipe.run, where, told.given)
     _check_step(recipe, where)
     return recipe

@@ -44,6 +44,7 @@ class FrameType(enum.IntEnum):
     RING_BUCKET = 21
     RING_CHUNK = 22
     PROBE = 23
+    PEERS = 24
 
 
 _TYPES: Final = {int(frame_type): frame_type for frame_type in FrameType}
@@ -56,6 +57,7 @@ TABLE_BYTES_MAX: Final = 128 * 1024  # a STATUS of 1,024 origins and members
 CHUNK_BYTES_MAX: Final = 1024 * 1024  # of a snapshot
 NUMBERS_BYTES_MAX: Final = 2 * 1024 * 1024  # in one RING_CHUNK
 ORDER_BYTES_MAX: Final = 16 * 1024  # a RING_BEGIN of 1,024 members
+PEERS_BYTES_MAX: Final = 28 * 1024  # addresses of 1,024 members
 RING_HEADER_BYTES_MAX: Final = 64  # before what a RING_UPDATE or RING_CHUNK carries
 PROBE_PADDING_MAX: Final = 256 * 1024  # as much as a ring sends at a time
 BUFFER_BYTES: Final = (
@@ -85,6 +87,7 @@ def link_limits(weights: int) -> dict[FrameType, int]:
         FrameType.RING_UPDATE: RING_HEADER_BYTES_MAX + update,
         FrameType.RING_CHUNK: RING_HEADER_BYTES_MAX + NUMBERS_BYTES_MAX,
         FrameType.PROBE: 8 + PROBE_PADDING_MAX,
+        FrameType.PEERS: PEERS_BYTES_MAX,
     }
     return {each: larger.get(each, SMALL_BYTES_MAX) for each in FrameType if each not in _GREETINGS}
 

@@ -13,6 +13,7 @@ import msgpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from p2psgd.errors import PeerError
+from p2psgd.wire.addresses import IP_BYTES, PEER_BYTES
 from p2psgd.wire.frames import Body, FrameType, pack_frame
 from p2psgd.wire.maps import unpack_flat_map
 from p2psgd.wire.ring import BUCKETS_MAX, RESULT_HOP, STATE_BYTES_MAX
@@ -56,6 +57,7 @@ __all__ = [
     "MemberRow",
     "Message",
     "Need",
+    "Peers",
     "Prepare",
     "Promise",
     "Reject",
@@ -298,6 +300,18 @@ class RingBucket(Message):
     contributors: Annotated[int, Field(strict=True, ge=0, le=MEMBERS_MAX)]
 
 
+class Peers(Message):
+    """Where the sender can be dialled, and where others can that are linked to it; hints, no more.
+
+    `ip` is the sender's own address as 16 bytes, or empty: the one that the receiver sees, with this `port`.
+    `peers` is a packed table of `PeerRow`s.
+    """
+
+    ip: Annotated[bytes, Field(strict=True, max_length=IP_BYTES)]
+    port: Annotated[int, Field(strict=True, ge=1, le=65535)]
+    peers: Annotated[bytes, Field(strict=True, max_length=PEER_BYTES * MEMBERS_MAX)]
+
+
 MESSAGES: Final[dict[FrameType, type[Message]]] = {
     FrameType.HELLO: Hello,
     FrameType.WELCOME: Welcome,
@@ -316,6 +330,7 @@ MESSAGES: Final[dict[FrameType, type[Message]]] = {
     FrameType.SNAPSHOT_END: SnapshotEnd,
     FrameType.RING_BEGIN: RingBegin,
     FrameType.RING_BUCKET: RingBucket,
+    FrameType.PEERS: Peers,
 }
 _TYPES: Final = {message: frame_type for frame_type, message in MESSAGES.items()}
 _KEYS: Final = {frame_type: len(message.model_fields) for frame_type, message in MESSAGES.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import struct
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from p2psgd.errors import PeerError
 
@@ -51,8 +51,8 @@ class MemberRow(NamedTuple):
 
 
 class ConfirmedRow(NamedTuple):
-    """A member whom the sender hears itself, the latest view it has told, and that the sender's frontier is
-    at or above all its floors.
+    """A life that the sender hears itself. `view`: the latest that it has told, if it is a member and the
+    sender's frontier is at or above all its floors; else 0, and `least` does not hold for it.
     """
 
     node: int
@@ -75,7 +75,7 @@ def parse_frontier(table: bytes) -> list[FrontierRow]:
     """The rows of a packed frontier; PeerError unless whole, strictly ascending by origin, each with a
     sequence of at least 1, and no floor, durable or least beyond it.
     """
-    rows = [FrontierRow._make(row) for row in _unpack_table(_ROW, table, keys=2, what="frontier")]
+    rows = [FrontierRow._make(row) for row in unpack_table(_ROW, table, keys=2, what="frontier")]
     for _, _, sequence, _, floor, durable, least, _ in rows:
         if sequence == 0:
             raise PeerError("message", "a frontier names an origin of which nothing was applied")
@@ -91,7 +91,7 @@ def pack_confirmed(rows: list[ConfirmedRow]) -> bytes:
 
 def parse_confirmed(table: bytes) -> list[ConfirmedRow]:
     """The rows; PeerError unless whole and strictly ascending by node."""
-    rows = _unpack_table(_CONFIRMED, table, keys=1, what="table of confirmed views")
+    rows = unpack_table(_CONFIRMED, table, keys=1, what="table of confirmed views")
     return [ConfirmedRow._make(row) for row in rows]
 
 
@@ -102,7 +102,7 @@ def pack_members(members: Iterable[MemberRow]) -> bytes:
 
 def parse_members(table: bytes) -> list[MemberRow]:
     """The rows; PeerError unless whole and strictly ascending by node."""
-    return [MemberRow._make(row) for row in _unpack_table(_MEMBER, table, keys=1, what="list of members")]
+    return [MemberRow._make(row) for row in unpack_table(_MEMBER, table, keys=1, what="list of members")]
 
 
 def pack_nodes(nodes: Iterable[int]) -> bytes:
@@ -112,7 +112,7 @@ def pack_nodes(nodes: Iterable[int]) -> bytes:
 
 def parse_nodes(table: bytes) -> list[int]:
     """The ids; PeerError unless whole and strictly ascending."""
-    return [row[0] for row in _unpack_table(_NODE, table, keys=1, what="list of nodes")]
+    return [row[0] for row in unpack_table(_NODE, table, keys=1, what="list of nodes")]
 
 
 def pack_order(nodes: Iterable[int]) -> bytes:
@@ -131,7 +131,8 @@ def parse_order(table: bytes) -> tuple[int, ...]:
     return nodes
 
 
-def _unpack_table(row: struct.Struct, table: bytes, *, keys: int, what: str) -> list[tuple[int, ...]]:
+def unpack_table(row: struct.Struct, table: bytes, *, keys: int, what: str) -> list[tuple[Any, ...]]:
+    """The rows; PeerError unless whole and strictly ascending by their first `keys` columns."""
     if len(table) % row.size:
         raise PeerError("message", f"a {what} of {len(table)} bytes is not a multiple of {row.size}")
     rows = list(row.iter_unpack(table))

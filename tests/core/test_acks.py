@@ -33,6 +33,12 @@ def test_least_holds_for_all_that_are_confirmed_and_for_nobody_else() -> None:
     assert acks.stable(ME, [ME, A, B, C]) == 0
 
 
+def test_least_does_not_hold_for_who_is_only_heard() -> None:
+    acks = Acknowledgements(ME)
+    acks.hear(A, by_origin([row(ME, 9, durable=8, least=6)]), 4, [ConfirmedRow(*B, 0)], 10.0)
+    assert (acks.applied(B, ME), acks.view(B), acks.heard(B)) == (0, 0, NEVER)
+
+
 def test_what_others_say_of_the_teller_or_of_this_node_is_not_taken() -> None:
     acks = Acknowledgements(ME)
     acks.hear(A, by_origin([row(B, 9, least=9)]), 4, [ConfirmedRow(*ME, 7), ConfirmedRow(*A, 7)], 10.0)

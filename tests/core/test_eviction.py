@@ -195,6 +195,20 @@ def test_who_is_linked_and_silent_is_not_counted_on() -> None:
     assert life.explain().startswith("view 2 with 0000000000000001, 0000000000000002 is ")
 
 
+def test_who_is_deaf_is_neither_counted_on_nor_has_its_way() -> None:
+    assembly = founded(4)
+    life = assembly.life(1)
+    life.hear_status(Origin(3, 1), view=1, ready=True, unwanted={4}, hears=False, now=assembly.now)
+    life.pass_time(assembly.now, ready=True)
+    assert life.explain() == ""
+    assembly.now += 2 * PATIENCE_S
+    life.hear_status(Origin(3, 1), view=1, ready=True, unwanted=(), hears=False, now=assembly.now)
+    life.wish_eviction(4, "it is slow", assembly.now)
+    assert "cannot be taken out yet" in life.explain()  # 1 and 3 would decide, but 3 cannot vote
+    life.hear_status(Origin(3, 1), view=1, ready=True, unwanted=(), hears=True, now=assembly.now)
+    assert life.explain().startswith("view 2 with ")
+
+
 def test_a_wish_of_long_ago_is_not_acted_on() -> None:
     assembly = between_two_that_wish_an_eviction(ready=True)
     for node in (2, 3):

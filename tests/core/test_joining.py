@@ -135,6 +135,19 @@ def test_what_a_member_had_is_not_waited_for_once_it_is_out() -> None:
     assert joiner.leave(A).ready
 
 
+def test_a_member_that_starts_again_meanwhile_is_asked_anew_what_it_has() -> None:
+    joiner = Joiner(A)
+    joiner.hear(A, [row(A, 3)], 5)
+    joiner.unlink(A)
+    again = Origin(A.node, 2)
+    joiner.view = View(6, (ME, again))
+    joiner.acks.keep({ME, again})
+    assert not joiner.look().ready
+    assert joiner.joining.absent == [again]
+    assert not joiner.hear(again, [row(A, 3)], 6).ready
+    assert joiner.apply(A, 3).ready
+
+
 def test_a_member_that_told_what_it_has_and_is_not_linked_any_more_is_waited_for_all_the_same() -> None:
     joiner = Joiner(A, B)
     joiner.hear(A, [row(A, 3)], 5)

@@ -75,17 +75,24 @@ def test_least_is_what_the_sender_and_all_that_it_vouches_for_have(state: State)
 
 
 @pytest.mark.parametrize(
-    "peer",
+    ("peer", "heard"),
     [
-        linked(B, heard=44.0),
-        linked(Origin(3, 2)),
-        linked(Origin(9, 1)),
-        linked(B, FrontierRow(*A, 12, 0, floor=10)),
-        Peer(B, "peer", heard=50.0, brought=50.0, credit=1),
+        (linked(B, heard=44.0), False),
+        (linked(Origin(3, 2)), True),
+        (linked(Origin(9, 1)), True),
+        (linked(B, FrontierRow(*A, 12, 0, floor=10)), True),
+        (Peer(B, "peer", heard=50.0, brought=50.0, credit=1), False),
     ],
     ids=["silent", "another life", "no member", "its log starts beyond our frontier", "no status yet"],
 )
-def test_for_whom_it_does_not_vouch(state: State, peer: Peer) -> None:
+def test_for_whom_it_does_not_vouch(state: State, peer: Peer, heard: bool) -> None:
+    """But it tells that it hears them, if it does."""
     status = read(state, linked(A, FrontierRow(*A, 9, 0)), peer)
-    assert parse_confirmed(status.confirmed) == [ConfirmedRow(*A, 4)]
+    others = [ConfirmedRow(*peer.origin, 0)] if heard else []
+    assert parse_confirmed(status.confirmed) == [ConfirmedRow(*A, 4), *others]
     assert parse_frontier(status.frontier)[0].least == 9
+
+
+def test_of_a_node_that_is_linked_in_two_lives_it_names_the_newer(state: State) -> None:
+    status = read(state, linked(Origin(3, 2)), linked(B))
+    assert parse_confirmed(status.confirmed) == [ConfirmedRow(3, 2, 0)]

@@ -204,8 +204,10 @@ def test_another_runs_file_is_refused(tmp_path: Path, make: Make) -> None:
     make().close()
     (path,) = own_paths(tmp_path)
     other = dataclasses.replace(SPEC, label="")
-    words = f"is of run {SPEC.fingerprint.hex()[:16]} .digits., this node is to train run "
-    with pytest.raises(UsageError, match=f"{words}{other.fingerprint.hex()[:16]} .no label.: .*--state"):
+    words = f"is of run {SPEC.fingerprint.hex()[:16]} .digits, async mode., this node is to train run "
+    with pytest.raises(
+        UsageError, match=f"{words}{other.fingerprint.hex()[:16]} .no label, async mode.: .*--state"
+    ):
         list(read_own(path, other))
 
 

@@ -268,9 +268,10 @@ def test_another_runs_state_is_refused_with_what_to_do(node: Node, which: str) -
         restore(node.folder, other)
     assert refusal.value.exit_code == ExitCode.CONFIGURATION
     words = str(refusal.value)
-    assert f"is of run {SPEC.fingerprint.hex()[:16]} (digits)" in words
-    assert f"this node is to train run {other.fingerprint.hex()[:16]} (speech)" in words
-    assert f"another directory with --state, or remove {node.folder}" in words
+    assert f"is of run {SPEC.fingerprint.hex()[:16]} (digits, async mode)" in words
+    assert f"this node is to train run {other.fingerprint.hex()[:16]} (speech, async mode)" in words
+    assert "another directory with --state" in words
+    assert words.endswith(f": rm -rf {node.folder} {node.folder.parent / 'votes.json'}")
 
 
 def test_abandoned_files_are_out_of_the_way_and_only_the_latest_are_kept(node: Node) -> None:

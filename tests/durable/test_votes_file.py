@@ -13,7 +13,8 @@ import pytest
 from p2psgd.core.frontier import Origin
 from p2psgd.core.view import View
 from p2psgd.core.votes import Ballot, Votes
-from p2psgd.durable.votes_file import NAME, read_votes, write_votes
+from p2psgd.durable.state_directory import VOTES_NAME
+from p2psgd.durable.votes_file import read_votes, write_votes
 from p2psgd.errors import ExitCode, UsageError
 
 RUN = bytes(range(32))
@@ -30,7 +31,7 @@ def test_what_is_written_comes_back(tmp_path: Path, votes: Votes) -> None:
     assert read is not None
     assert read[0] == votes
     assert read[1] == {node: name for node, name in NAMES.items() if node in votes.view.lives}
-    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+    assert [path.name for path in tmp_path.iterdir()] == [VOTES_NAME]
 
 
 def test_of_names_only_those_of_members_are_kept_however_many_there_are(tmp_path: Path) -> None:
@@ -45,10 +46,10 @@ def test_of_names_only_those_of_members_are_kept_however_many_there_are(tmp_path
 
 def test_votes_written_before_there_were_names_are_read(tmp_path: Path) -> None:
     write_votes(tmp_path, RUN, VOTES, {})
-    fields = json.loads((tmp_path / NAME).read_bytes())["votes"]
+    fields = json.loads((tmp_path / VOTES_NAME).read_bytes())["votes"]
     del fields["names"]
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
-    (tmp_path / NAME).write_text(json.dumps({"sha256": digest, "votes": fields}))
+    (tmp_path / VOTES_NAME).write_text(json.dumps({"sha256": digest, "votes": fields}))
     assert read_votes(tmp_path, RUN) == (VOTES, {})
 
 
@@ -65,7 +66,7 @@ def test_a_node_that_never_voted_has_none(tmp_path: Path) -> None:
 
 def test_any_damage_ends_the_node_with_what_to_do(tmp_path: Path) -> None:
     write_votes(tmp_path, RUN, VOTES, NAMES)
-    whole = (tmp_path / NAME).read_bytes()
+    whole = (tmp_path / VOTES_NAME).read_bytes()
     damaged = [whole[:length] for length in range(len(whole))]
     for place in range(len(whole)):
         flipped = bytearray(whole)
@@ -73,12 +74,12 @@ def test_any_damage_ends_the_node_with_what_to_do(tmp_path: Path) -> None:
         damaged.append(bytes(flipped))
     damaged += [b"null", b"[]", b'{"sha256": "", "votes": NaN}', b"[" * 100_000, whole + b"x"]
     for data in damaged:
-        (tmp_path / NAME).write_bytes(data)
+        (tmp_path / VOTES_NAME).write_bytes(data)
         with pytest.raises(UsageError) as refusal:
             read_votes(tmp_path, RUN)
         assert refusal.value.exit_code == ExitCode.CONFIGURATION
         assert str(refusal.value) == (
-            f"{tmp_path / NAME} is damaged, and a node that has forgotten its votes must not vote: "
+            f"{tmp_path / VOTES_NAME} is damaged, and a node that has forgotten its votes must not vote: "
             f"remove the whole state directory {tmp_path} to join as a new node"
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from p2psgd.wire.messages import Reject, parse_message
+from tests.certificates import Certificates
 from tests.core.cluster import make_words
 from tests.daemons import Daemon
 from tests.stranger import Stranger
@@ -23,17 +25,25 @@ from tests.stranger import Stranger
 class Target:
     """One daemon whose trainer has finished."""
 
-    def __init__(self, daemon: Daemon, port: int) -> None:
+    def __init__(self, daemon: Daemon, port: int, certificates: Certificates | None) -> None:
         self.daemon = daemon
         self.port = port
+        self.certificates = certificates  # None: it speaks plaintext
 
     def stranger(self, node: int) -> Stranger:
         """A linked peer."""
-        return Stranger(self.daemon, self.port, node=node)
+        return Stranger(self.daemon, self.port, node=node, tls=self._context(node))
 
     def connect(self) -> socket.socket:
         """A connection that has not said HELLO."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        connected = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        context = self._context(1)
+        return connected if context is None else context.wrap_socket(connected)
+
+    def _context(self, node: int) -> ssl.SSLContext | None:
+        if self.certificates is None:
+            return None
+        return self.certificates.client(f"stranger-{node}", node=node)
 
     def status(self) -> dict[str, Any]:
         status = self.daemon.status()
@@ -83,9 +93,9 @@ def memory_bytes(process: Path, what: str) -> int:
 def refusal(connected: socket.socket, data: bytes) -> str:
     """Send, read until the other side hangs up, and return the code of its REJECT; empty if none came."""
     received = bytearray()
-    with contextlib.suppress(ConnectionError):
+    with contextlib.suppress(ConnectionError, ssl.SSLError):
         connected.sendall(data)
-    with contextlib.suppress(ConnectionError):
+    with contextlib.suppress(ConnectionError, ssl.SSLError):
         while piece := connected.recv(65536):
             received += piece
     code = ""

@@ -1,4 +1,5 @@
-"""Fault 24: a thousand strangers that say nothing, half of a greeting, or one byte a second.
+"""Fault 24: a thousand strangers that say nothing, half of a greeting, or one byte a second; with TLS, that
+begin a handshake and do not go on.
 
 Two real nodes train meanwhile, and must not notice.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,13 +20,16 @@ import pytest
 
 from p2psgd.net.mesh import GREETING_TIMEOUT_S, GREETINGS_MAX
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
+from tests.certificates import Certificates, careless
 from tests.daemons import Daemon, all_stopped, until
+from tests.faults.target import memory_bytes
 from tests.stranger import Stranger
 from tests.test_node import Place, calm, endless, mini_batches
 
 pytestmark = pytest.mark.timeout(240)
 
 CROWD = 1000
+MEMORY_MAX = 64 * 1024 * 1024  # what all of them may cost
 HALF_A_GREETING = PREFIX.pack(100, FrameType.HELLO) + bytes(40)
 
 
@@ -34,6 +39,7 @@ class Pair:
 
     daemons: list[Daemon]
     port: int
+    tls: ssl.SSLContext | None = None  # of stranger-42
 
     def status(self) -> dict[str, Any]:
         status = self.daemons[0].status()
@@ -46,7 +52,7 @@ class Pair:
     def sent_away(self) -> tuple[int, int]:
         """How many strangers so far, and how many of them only when their time was over."""
         dropped = self.status()["dropped"]
-        late = int(dropped.get("no greeting", 0))
+        late = int(dropped.get("no greeting", 0)) + int(dropped.get("no handshake", 0))
         return late + int(dropped.get("too many greetings", 0)), late
 
     def linked_s(self) -> list[float]:
@@ -75,7 +81,15 @@ class Pair:
         for daemon, count in zip(self.daemons, before, strict=True):
             assert mini_batches(daemon) > count + 5 * elapsed_s
         self.assert_news_arrives()
-        Stranger(self.daemons[0], self.port).close()
+        self.stranger().close()
+
+    def stranger(self) -> Stranger:
+        """A peer that behaves."""
+        return Stranger(self.daemons[0], self.port, tls=self.tls)
+
+    def memory(self, what: str) -> int:
+        """Of the flooded one, in bytes."""
+        return memory_bytes(Path(f"/proc/{self.daemons[0].process.pid}"), what)
 
     def assert_news_arrives(self) -> None:
         for here, there in (self.daemons, self.daemons[::-1]):
@@ -90,10 +104,28 @@ def sequence_of(observer: Daemon, origin: Daemon) -> int:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    path: Path = tmp_path_factory.mktemp("pair")
+    with training_pair(tmp_path_factory.mktemp("pair"), None) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def encrypted_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    path = tmp_path_factory.mktemp("encrypted")
+    with training_pair(path, Certificates(path)) as pair:
+        yield pair
+
+
+@contextlib.contextmanager
+def training_pair(path: Path, certificates: Certificates | None) -> Iterator[Pair]:
     place = Place(path, 2)
-    with all_stopped([place.start(number, *endless(calm(path))) for number in range(2)]) as daemons:
-        pair = Pair(daemons, place.ports[0])
+
+    def start(number: int) -> Daemon:
+        tls = () if certificates is None else certificates.options(f"node-{number}")
+        return place.start(number, *endless(calm(path)), *tls)
+
+    with all_stopped([start(number) for number in range(2)]) as daemons:
+        tls = None if certificates is None else certificates.client("stranger-42", node=42)
+        pair = Pair(daemons, place.ports[0], tls)
         until(lambda: len(pair.linked_s()) == 2, "linked")
         until(lambda: min(map(mini_batches, daemons)) > 100, "both train")
         yield pair
@@ -126,6 +158,38 @@ def say(sockets: list[socket.socket], data: bytes) -> None:
 def test_fault_24_a_thousand_strangers_at_the_door_are_capped_and_sent_away(
     pair: Pair, first: bytes, each_second: bytes
 ) -> None:
+    flood(pair, first, each_second)
+
+
+def client_hello() -> bytes:
+    """The first bytes of a client that means it."""
+    sent = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        careless(None).wrap_bio(ssl.MemoryBIO(), sent).do_handshake()
+    return sent.read()
+
+
+@pytest.mark.parametrize(
+    ("first", "each_second", "begun"),
+    [
+        (b"", b"", False),
+        (client_hello(), b"", True),
+        (client_hello()[:100], b"", True),
+        (client_hello()[:6], b"x", True),
+    ],
+    ids=["silent", "no more than a hello", "half a hello", "one byte a second"],
+)
+def test_fault_24_a_thousand_stalled_handshakes_are_capped_and_sent_away(
+    encrypted_pair: Pair, first: bytes, each_second: bytes, begun: bool
+) -> None:
+    before = encrypted_pair.dropped("no handshake")
+    flood(encrypted_pair, first, each_second)
+    assert (encrypted_pair.dropped("no handshake") > before) == begun
+
+
+def flood(pair: Pair, first: bytes, each_second: bytes) -> None:
+    (Path(f"/proc/{pair.daemons[0].process.pid}") / "clear_refs").write_text("5")  # the peak starts again
+    memory = pair.memory("VmRSS")
     before, sent_away, began = pair.descriptors(), pair.sent_away(), time.monotonic()
     with pair.unaffected(), crowd(pair.port) as sockets:
         say(sockets, first)
@@ -142,12 +206,13 @@ def test_fault_24_a_thousand_strangers_at_the_door_are_capped_and_sent_away(
         assert time.monotonic() - began > GREETING_TIMEOUT_S  # those that were let in first had all of it
         assert most < before + 2 * GREETINGS_MAX  # some are being closed, and files come and go
     until(lambda: pair.descriptors() < before + GREETINGS_MAX / 2, "all of them are gone")
+    assert pair.memory("VmHWM") - memory < MEMORY_MAX
 
 
 def test_fault_24_a_linked_peer_that_sends_a_byte_a_second_is_let_go_as_silent(pair: Pair) -> None:
     with pair.unaffected():
         before = pair.dropped("silent")
-        stranger = Stranger(pair.daemons[0], pair.port)
+        stranger = pair.stranger()
         stranger.drain()
         frame = iter(pack_frame(FrameType.STATUS, bytes(1000)))  # longer than it gets time for
         while pair.dropped("silent") == before:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from p2psgd.errors import DaemonLost
+from p2psgd.errors import DaemonLost, UsageError
 from p2psgd.ipc.control_client import ControlClient
 from p2psgd.trainer.attaching import attach
 from tests.ipc.daemons import ZEROS, Daemon
@@ -117,6 +117,18 @@ def test_the_descriptors_of_a_stale_answer_are_closed(
             client.request("status")
     # fewer: garbage of other tests; a few more: the daemon at work in another thread; a leak would be 20
     assert len(os.listdir("/proc/self/fd")) < before + 5
+
+
+def test_why_the_daemon_has_closed_is_told_again_also_when_it_was_an_answer(daemon: Daemon) -> None:
+    with ControlClient(daemon.path) as client:
+        client.request("status")
+        daemon.stop()
+        # Its last words are there before the request: they are what it gets.
+        with pytest.raises(UsageError, match=r"^the daemon has stopped$"):
+            client.request("status")
+        for ask in (client.check_daemon, lambda: client.request("status")):
+            with pytest.raises(DaemonLost, match="closed this connection: the daemon has stopped"):
+                ask()
 
 
 def test_after_a_stale_answer_a_daemon_that_stops_is_lost(

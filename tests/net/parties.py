@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from p2psgd.core.frontier import Origin
 from p2psgd.discovery.hosts import Address
 from p2psgd.net.mesh import Mesh
+from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.messages import Hello
 from tests.conftest import LoopFactory
@@ -60,7 +61,15 @@ class Host:
 class Party:
     """One mesh with its host and its listening socket."""
 
-    def __init__(self, node: int, *, incarnation: int = 1, run: bytes = b"r" * 32, port: int = 0) -> None:
+    def __init__(
+        self,
+        node: int,
+        *,
+        incarnation: int = 1,
+        run: bytes = b"r" * 32,
+        port: int = 0,
+        credentials: Credentials | None = None,
+    ) -> None:
         self.host = Host()
         self.listening = socket.socket()
         self.listening.setblocking(False)
@@ -79,7 +88,7 @@ class Party:
             mode="async",
             label="",
         )
-        self.mesh = Mesh(self.host, greeting, PATIENCE_S, time.monotonic)
+        self.mesh = Mesh(self.host, greeting, PATIENCE_S, time.monotonic, credentials)
 
     async def start(self, *peers: Address) -> None:
         await self.mesh.start(self.listening, peers)

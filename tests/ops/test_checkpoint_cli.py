@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import p2psgd.cli
-from p2psgd.durable.restore import FOLDER
+from p2psgd.durable.state_directory import FOLDER
 from p2psgd.durable.store import CheckpointStore
 from p2psgd.errors import ExitCode
 from tests.durable.states import ME, PEER, SPEC, checkpoint

@@ -273,6 +273,7 @@ def test_the_command_line_counts_before_the_recipe(tmp_path: Path) -> None:
     assert load_recipe(path).run.trains.word == "ring-dense"
     told = load_recipe(path, Told(order="measured", payload="dense-float16"))
     assert told.run.trains.word == "ring-dense-float16-measured"
+    assert load_recipe("digits", Told(mode="ring", payload="dense")).unused == ""  # for other modes
     assert told.run.two_nodes == "lower-id"
     with pytest.raises(UsageError, match="give one of tau and density"):
         load_recipe(path, Told(mode="async"))

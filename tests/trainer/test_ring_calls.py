@@ -211,9 +211,15 @@ def test_a_refused_share_ends_the_trainer_with_its_sentence(ring: Ring, daemon: 
     ring.held.set()
     link.send(spike(1, 3), 2)
     daemon.call(daemon.server.refuse_share, "tensor 'a' is (3,) here and (4,) at beta")
-    with pytest.raises(TrainerError, match=r"^tensor 'a' is \(3,\) here and \(4,\) at beta$") as caught:
-        link.receive()
-    assert not isinstance(caught.value, DaemonLost)
+    for call in (
+        link.receive,
+        link.receive,
+        link.skip,
+        lambda: link.wait(1),
+    ):  # a script may go on and ask again
+        with pytest.raises(TrainerError, match=r"^tensor 'a' is \(3,\) here and \(4,\) at beta$") as caught:
+            call()
+        assert not isinstance(caught.value, DaemonLost)
     daemon.until(lambda: bool(daemon.host.left), "the trainer has left")
     assert daemon.host.left == [(False, "gave what does not fit: tensor 'a' is (3,) here and (4,) at beta")]
     assert daemon.trainer_status()["refused_trainers"] == 1

@@ -171,7 +171,7 @@ def message_vectors() -> list[dict[str, Any]]:
     ]
 
 
-def typed(value: int | str | bytes | messages.Rows) -> dict[str, Any]:
+def typed(value: int | str | bytes | messages.Rows | messages.Places) -> dict[str, Any]:
     """A field in JSON, which knows neither bytes nor integers of 64 bits."""
     match value:
         case bool():
@@ -182,6 +182,8 @@ def typed(value: int | str | bytes | messages.Rows) -> dict[str, Any]:
             return {"str": value}
         case bytes():
             return {"bin": value.hex()}
+        case messages.Places():
+            return {"bin": value.packed().hex()}
         case messages.Rows():
             return {"rows": [[str(column) for column in row] for row in value.rows]}
 

@@ -31,6 +31,7 @@ TYPES: Final = {
     "SNAPSHOT_END": 18,
     "RING_BEGIN": 19,
     "RING_BUCKET": 21,
+    "PEERS": 24,
 }
 
 
@@ -46,6 +47,16 @@ class Rows:
 
 def rows(*each: tuple[int, ...]) -> Rows:
     return Rows(each)
+
+
+@dataclass(frozen=True)
+class Places:
+    """A table of peers: node, 16 bytes of address, port."""
+
+    rows: tuple[tuple[int, bytes, int], ...]
+
+    def packed(self) -> bytes:
+        return b"".join(struct.pack("<Q16sH", *row) for row in self.rows)
 
 
 Fields = dict[str, Any]
@@ -130,6 +141,10 @@ BEGIN: Final[Fields] = {
     "order": rows((0xA1,), (0xC3,), (0xB2,)),
     "digest": 0x0123456789ABCDEF,
 }
+IPV4: Final = bytes(10) + b"\xff\xff" + bytes([10, 0, 0, 1])
+IPV6: Final = bytes.fromhex("20010db8000000000000000000000001")
+PLACES: Final = Places(((0xA1, IPV4, 7315), (U64_MAX, IPV6, 65535)))
+TOLD: Final[Fields] = {"ip": IPV6, "port": 7315, "peers": PLACES}
 BUCKET: Final[Fields] = {
     "view": 3,
     "attempt": 2,
@@ -196,11 +211,15 @@ def cases() -> list[Case]:
         ("an attempt begins", "RING_BEGIN", BEGIN),
         ("a bucket", "RING_BUCKET", BUCKET),
         ("the largest bucket", "RING_BUCKET", LARGEST_BUCKET),
+        ("a port alone", "PEERS", {"ip": b"", "port": 1, "peers": Places(())}),
+        ("an address of its own, and others", "PEERS", TOLD),
     ]
 
 
 def body_of(fields: Fields) -> bytes:
-    plain = {key: value.packed() if isinstance(value, Rows) else value for key, value in fields.items()}
+    plain = {
+        key: value.packed() if isinstance(value, Rows | Places) else value for key, value in fields.items()
+    }
     packed: bytes = msgpack.packb(plain)
     return packed
 
@@ -265,6 +284,7 @@ def _refused_fields() -> list[Refused]:
         "SNAPSHOT_END": {"words": ""},
         "RING_BEGIN": BEGIN,
         "RING_BUCKET": BUCKET,
+        "PEERS": TOLD,
     }
     wrong: list[tuple[str, str, Fields]] = [
         *((f"{name} as a sequence", "NEED", {"first": value}) for name, value in numbers.items()),
@@ -305,6 +325,20 @@ def _refused_fields() -> list[Refused]:
         ("offset 2^31", "RING_BUCKET", {"offset": 2**31}),
         ("a name of 201", "RING_BUCKET", {"name": "n" * 201}),
         ("1,025 contributors", "RING_BUCKET", {"contributors": 1025}),
+        ("port 0", "PEERS", {"port": 0}),
+        ("port 65536", "PEERS", {"port": 65536}),
+        ("an address of 4 bytes", "PEERS", {"ip": bytes([10, 0, 0, 1])}),
+        ("an address of 17 bytes", "PEERS", {"ip": bytes(17)}),
+        ("the unspecified address", "PEERS", {"ip": bytes(16)}),
+        ("0.0.0.0", "PEERS", {"ip": bytes(10) + b"\xff\xff" + bytes(4)}),
+        ("a multicast address", "PEERS", {"ip": b"\xff\x02" + bytes(13) + b"\x01"}),
+        ("the broadcast address", "PEERS", {"ip": bytes(10) + b"\xff" * 6}),
+        ("part of a place", "PEERS", {"peers": PLACES.packed()[:-1]}),
+        ("a peer twice", "PEERS", {"peers": PLACES.packed()[:26] * 2}),
+        ("peers out of order", "PEERS", {"peers": PLACES.packed()[26:] + PLACES.packed()[:26]}),
+        ("a peer at port 0", "PEERS", {"peers": Places(((1, IPV4, 0),))}),
+        ("a peer at 224.0.0.251", "PEERS", {"peers": Places(((1, IPV4[:12] + bytes([224, 0, 0, 251]), 1),))}),
+        ("1,025 peers", "PEERS", {"peers": Places(tuple((n, IPV4, 1) for n in range(1025)))}),
         ("view 0", "PREPARE", {"view": 0}),
         ("round 0", "PREPARE", {"round": 0}),
         ("a view of nobody", "ACCEPT", {"members": rows()}),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Any, Final
 
 from hypothesis import strategies as st
 
+from p2psgd.wire.addresses import IPAddress, PeerRow, pack_ip, pack_peers, parse_ip
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import MESSAGES, WORDS_MAX, Message
 from p2psgd.wire.ring import (
@@ -146,11 +148,30 @@ FIELDS: Final[dict[FrameType, st.SearchStrategy[dict[str, Any]]]] = {
 }
 
 
+PORTS: Final = st.integers(1, 65535)
+
+
+@st.composite
+def ips(draw: st.DrawFn) -> IPAddress:
+    """Addresses that a node may have."""
+    ip = draw(st.ip_addresses().filter(lambda ip: not (ip.is_multicast or ip.is_unspecified)))
+    return parse_ip(pack_ip(ip)) if str(ip) != "255.255.255.255" else ipaddress.IPv4Address("10.0.0.1")
+
+
+PEERS: Final = st.lists(st.builds(PeerRow, U64, ips(), PORTS), unique_by=lambda row: row.node, max_size=6)
+FIELDS[FrameType.PEERS] = st.fixed_dictionaries(
+    {"ip": st.one_of(st.just(b""), ips().map(pack_ip)), "port": PORTS, "peers": PEERS.map(pack_peers)}
+)
+
+
 @st.composite
 def messages(draw: st.DrawFn) -> tuple[FrameType, Message]:
     """Any control message, with whole and sorted tables."""
     frame_type = draw(st.sampled_from(sorted(MESSAGES)))
     return frame_type, MESSAGES[frame_type](**draw(FIELDS[frame_type]))
+
+
+HIGHEST_IP: Final = ipaddress.IPv6Address("feff:" + ":".join(["ffff"] * 7))
 
 
 def longest(frame_type: FrameType) -> Message:
@@ -177,6 +198,9 @@ def longest(frame_type: FrameType) -> Message:
         "unwanted": pack_nodes(high),
         "ring": pack_ring_state(RingState(ATTEMPT_MAX, ROUND_MAX, True, True, True, links)),
         "order": pack_order(high),
+        "ip": pack_ip(HIGHEST_IP),
+        "port": 65535,
+        "peers": pack_peers(PeerRow(node, HIGHEST_IP, 65535) for node in high),
     }
     if frame_type is FrameType.RING_BUCKET:
         fields |= {"name": fields["label"], "shape": fields["label"], "hop": RESULT_HOP, "kind": 1}

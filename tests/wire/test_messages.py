@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2psgd.errors import PeerError
+from p2psgd.wire.addresses import parse_ip, parse_peers
 from p2psgd.wire.frames import GREETING_LIMITS, FrameType, link_limits
 from p2psgd.wire.messages import MESSAGES, WORDS_MAX, Message, pack_message, parse_message
 from p2psgd.wire.ring import parse_ring_state
@@ -33,6 +34,8 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "forbidden": parse_nodes,
     "unwanted": parse_nodes,
     "order": parse_order,
+    "ip": lambda packed: parse_ip(packed) if packed else None,
+    "peers": parse_peers,
     "ring": lambda state: parse_ring_state(state) if state else None,
 }
 LIMITS = {**link_limits(10**6), **GREETING_LIMITS}

@@ -61,7 +61,8 @@ def test_every_field_of_a_message_is_described(frame_type: FrameType) -> None:
         VIEWS[VIEWS.index("## 16 ") : VIEWS.index("## 17 ")],
         RINGS[RINGS.index("## 26 ") : RINGS.index("## 27 ")],
     )
-    section = sections[(frame_type >= FrameType.PREPARE) + (frame_type >= FrameType.RING_BEGIN)]
+    later = (frame_type >= FrameType.PREPARE) + (frame_type >= FrameType.RING_BEGIN)
+    section = sections[0 if frame_type is FrameType.PEERS else later]
     for field in MESSAGES[frame_type].model_fields:
         assert re.search(rf"\| {field} \|", section), f"{frame_type.name}.{field}"
 

@@ -38,6 +38,8 @@ function roster(status) {
       [row.kind, row.words, row.linked] = ["late", `silent for ${since}`, true];
     } else if (peer.state === "stopped" || (peer.state === "lost" && !member && view.number > 0)) {
       [row.kind, row.words] = ["stopped", peer.state === "stopped" ? `stopped ${since} ago` : "not a member"];
+    } else if (peer.through) {
+      [row.kind, row.words] = ["late", `through ${peer.through}`];
     } else {
       [row.kind, row.words] = ["gone", peer.state === "lost" ? `gone for ${since}` : `not reached, ${since}`];
     }

@@ -196,10 +196,15 @@ function showTensors(status) {
   byId("tensors-more").textContent = total > shown.length ? `and ${total - shown.length} smaller` : "";
 }
 
+const peerTrouble = (peer) =>
+  peer.through
+    ? `not reached directly${peer.error ? ` (${peer.error})` : ""}, its updates come through ${peer.through}`
+    : peer.error;
+
 function showPeers(status, rates) {
   const peers = (status.peers || []).slice(0, ROWS_MAX);
   const ring = Boolean(status.ring);
-  const troubled = peers.some((peer) => peer.error);
+  const troubled = peers.some(peerTrouble);
   const grade = { connected: "good", suspect: "warn", lost: "bad", dialling: "warn", stopped: "idle" };
   const rows = [...peers].sort((one, other) => (one.node < other.node ? -1 : 1)).map((peer) => {
     const key = peer.id || peer.address;
@@ -212,7 +217,7 @@ function showPeers(status, rates) {
       element("td", {}, rate(rates.get(`sent ${key}`))),
       element("td", {}, rate(rates.get(`received ${key}`))),
       element("td", { class: "aside" }, bytes(peer.bytes_sent + peer.bytes_received)),
-      ...(troubled ? [element("td", { class: "words muted" }, peer.error)] : []),
+      ...(troubled ? [element("td", { class: "words muted" }, peerTrouble(peer))] : []),
     ];
     return element("tr", {}, ...cells);
   });

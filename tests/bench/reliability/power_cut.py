@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from p2psgd.core.frontier import Origin
-from p2psgd.durable.restore import FOLDER, restore
+from p2psgd.durable.restore import restore
+from p2psgd.durable.state_directory import FOLDER
 from p2psgd.durable.store import CheckpointStore
 from p2psgd.trainer.evaluation import evaluate
 from p2psgd.trainer.progress import LOSS_MEMORY

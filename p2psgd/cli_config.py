@@ -1,0 +1,52 @@
+"""`p2psgd config`: what a node would be started with, and why."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Annotated, Any, cast
+
+import typer
+
+from p2psgd.configuration.command import CommandLineError, words_of
+from p2psgd.configuration.showing import collect, describe, render
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.ops.printing import print_text
+
+app = typer.Typer(help="Look at the configuration of a node.", rich_markup_mode=None)
+
+
+@app.callback()
+def group() -> None:
+    """Look at the configuration of a node."""
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def show(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
+) -> None:
+    """Print what `p2psgd node` would be started with, and where each value comes from.
+
+    Takes the options of `p2psgd node`, --config and --preset among them, and reads the same environment. Exit
+    code 78 for what `p2psgd node` would refuse.
+    """
+    from p2psgd.discovery.hosts import read_hosts
+    from p2psgd.node_options import NodeOptions
+
+    found: list[NodeOptions] = []
+    root = context.find_root()
+    node = cast(Any, root.command).commands["node"]
+    try:
+        with node.make_context("node", list(context.args), parent=root, obj=found.append) as ready:
+            with contextlib.suppress(typer.Exit):
+                node.invoke(ready)
+            (options,) = found
+            if options.peers is not None:
+                read_hosts(options.peers)
+            shown = collect(ready, options)
+    except CommandLineError as error:
+        raise UsageError(f"{words_of(error)} (see p2psgd node --help)", ExitCode.CONFIGURATION) from None
+    except UsageError as error:
+        raise UsageError(str(error), ExitCode.CONFIGURATION) from None
+    print_text(json.dumps(describe(shown), indent=2) if as_json else render(shown))

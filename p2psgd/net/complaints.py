@@ -1,0 +1,39 @@
+"""What the log says of dropped connections: the same of the same host once a minute.
+
+A peer of another run dials again and again, each time from another port, and there is one mistake to mend.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+from typing import Final
+
+from p2psgd.errors import PeerError
+
+INTERVAL_S: Final = 60.0
+KEPT_MAX: Final = 256  # who varies the words is said as often; the log itself limits that
+
+log = logging.getLogger("p2psgd.net")
+
+
+class Complaints:
+    """Of one mesh."""
+
+    def __init__(self) -> None:
+        self._said: collections.OrderedDict[tuple[str, str], tuple[float, int]] = collections.OrderedDict()
+
+    def dropped(self, who: str, error: PeerError, now: float) -> None:
+        """The connection of `who`, which ends with the address and port it came from, is dropped."""
+        key = (who.rpartition(":")[0], str(error))
+        last, held_back = self._said.get(key, (-INTERVAL_S, 0))
+        if now - last < INTERVAL_S:
+            self._said[key] = (last, held_back + 1)
+            return
+        self._said[key] = (now, 0)
+        self._said.move_to_end(key)
+        if len(self._said) > KEPT_MAX:
+            self._said.popitem(last=False)
+        more = f" ({held_back} more since it was said last)" if held_back else ""
+        about = {"fields": {"kind": "dropped", "reason": error.reason, "address": who}}
+        log.warning("dropped %s: %s: %s%s", who, error.reason, error, more, extra=about)

@@ -1,0 +1,154 @@
+"""Where a node's peers are, beside what its list says: told by peers, seen on the local network, known from
+before. All of it hints, which are dialled; see discovery/hints.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from p2psgd.core.frontier import Origin
+from p2psgd.core.replica import Replica
+from p2psgd.discovery.address import Address
+from p2psgd.discovery.hints import Hints
+from p2psgd.discovery.known_peers import NAME, pack_known_peers, read_known_peers
+from p2psgd.durable.atomic import replacing, words_of
+from p2psgd.net.mesh import Mesh
+from p2psgd.net.telling import Telling
+from p2psgd.node_options import NodeOptions
+from p2psgd.ops.journal import Journal
+from p2psgd.tasks import raise_failure
+from p2psgd.wire.frames import Body
+
+if TYPE_CHECKING:
+    from p2psgd.discovery.local_network import Sighting
+
+OTHER_RUNS_MAX: Final = 16  # nodes of other runs on the network that are told of
+
+log = logging.getLogger("p2psgd.node")
+
+
+class NodePeers:
+    """Of one node."""
+
+    def __init__(
+        self, replica: Replica, mesh: Mesh, *, options: NodeOptions, listen: Address, journal: Journal
+    ) -> None:
+        self._replica = replica
+        self._mesh = mesh
+        self._options = options
+        self._listen = listen
+        self._journal = journal
+        self._hints = Hints()
+        read_known_peers(options.state, self._hints)
+        self._telling = Telling(
+            mesh,
+            self._hints,
+            me=replica.me.node,
+            port=listen.port,
+            advertised=options.advertise,
+            timing=replica.timing,
+            now=time.monotonic,
+        )
+        self._followed: tuple[int, int] | None = None
+        self._written = self._hints.changed
+        self._writing: asyncio.Task[None] | None = None
+        self._write_due = 0.0
+        self._other_runs: set[int] = set()
+        self._network: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Look around on the local network, if that is asked for."""
+        if not self._options.zeroconf:
+            return
+        from p2psgd.discovery.local_network import LocalNetwork
+
+        replica = self._replica
+        network = LocalNetwork(
+            replica.me.node,
+            replica.spec.fingerprint,
+            self._listen,
+            advertised=self._options.advertise,
+            look_s=replica.timing.gone_s,
+            seen=self._see,
+            trouble=self._tell_trouble,
+            dropped=self._mesh.dropped,
+        )
+        self._network = asyncio.get_running_loop().create_task(network.run(), name="zeroconf")
+        self._network.add_done_callback(raise_failure)
+
+    async def close(self) -> None:
+        for task in (self._network, self._writing):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    def link_opened(self, peer: Origin) -> None:
+        self._telling.link_opened(peer)
+
+    def link_closed(self, peer: Origin) -> None:
+        self._telling.link_closed(peer)
+
+    def hear(self, peer: Origin, body: Body) -> None:
+        """A PEERS came; PeerError if it is not one."""
+        self._telling.hear(peer, body, self._replica.membership.view.lives)
+
+    def pass_time(self) -> None:
+        """Tell, dial and keep what has become known."""
+        replica, view = self._replica, self._replica.membership.view
+        self._telling.pass_time(view.lives, self._is_informed)
+        if view.number:
+            self._hints.keep(view.lives.keys() | self._mesh.links.keys())
+        known = self._hints.version, view.number
+        if known != self._followed:
+            self._followed = known
+            self._mesh.dialling.follow_hints(self._hints.wanted(view.lives, replica.me.node))
+        now = time.monotonic()
+        if self._hints.changed != self._written and now >= self._write_due and self._writing is None:
+            self._written, self._write_due = self._hints.changed, now + replica.timing.patience_s
+            content = pack_known_peers(self._hints.told())
+            self._writing = asyncio.get_running_loop().create_task(self._write(content))
+
+    def _is_informed(self, peer: Origin) -> bool:
+        known = self._replica.peers.get(peer)
+        return known is not None and known.view > 0
+
+    async def _write(self, content: bytes) -> None:
+        try:
+            await asyncio.to_thread(self._replace, content)
+        except OSError as error:
+            log.warning("what is known of peers' addresses is not on disk: %s", words_of(error))
+        finally:
+            self._writing = None
+
+    def _replace(self, content: bytes) -> None:
+        with replacing(self._options.state / NAME) as file:
+            file.write(content)
+
+    def _see(self, sighting: Sighting) -> None:
+        if sighting.run == self._replica.spec.fingerprint:
+            if not self._hints.see(sighting.node, sighting.host):
+                self._mesh.dropped["too many announcements"] += 1
+            return
+        self._hints.see(sighting.node, ())
+        if sighting.host and sighting.node not in self._other_runs:
+            self._mesh.dropped["announcement of another run"] += 1
+            if len(self._other_runs) < OTHER_RUNS_MAX:
+                self._other_runs.add(sighting.node)
+                mine, theirs = self._replica.spec.fingerprint.hex()[:16], sighting.run.hex()[:16]
+                words = (
+                    f"a node at {sighting.host[0]} announces another run, {theirs}, not {mine}: not dialled"
+                )
+                self._journal.note("refused", words, sighting.node)
+
+    def _tell_trouble(self, words: str) -> None:
+        if not words:
+            self._journal.note("zeroconf", "announced on the local network")
+        elif self._options.peers is None:
+            self._journal.alarm(f"{words}; without it and without --peers this node finds nobody")
+        else:
+            self._journal.note("zeroconf", words)

@@ -1,0 +1,281 @@
+"""A run's certificate authority: a directory that an operator keeps, and that no node needs.
+
+    ca.pem  ca.key          the CA; whoever has the key can make nodes of this run
+    issued/NAME.pem         every node's last certificate, for its id stays when it is renewed
+    nodes/NAME/             what belongs on that node's machine: ca.pem, node.pem, node.key
+
+Keys are ECDSA on P-256. Every directory appears whole or not at all, and nothing is replaced unless asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from p2psgd.core.node_id import parse_node_id
+from p2psgd.errors import ExitCode, UsageError, exit_code_of
+from p2psgd.tls.key_file import check_key_file, write_key
+from p2psgd.tls.names import CA_FILE, CERTIFICATE_FILE, KEY_FILE, node_of, uri_of
+
+CA_KEY_FILE: Final = "ca.key"
+CA_DAYS: Final = 3650  # a run that outlives it is another run
+NODE_DAYS: Final = 365  # a daemon warns from 30 days before; renewing drops no session
+BACKDATED: Final = timedelta(hours=1)  # for machines whose clocks are behind
+_NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Issued:
+    """A certificate and where its directory is."""
+
+    name: str
+    node: int
+    expires: datetime
+    directory: Path
+
+
+class Authority:
+    """The CA in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        """UsageError if there is none, or its key cannot be used."""
+        self.directory = directory
+        key_path = directory / CA_KEY_FILE
+        if not key_path.exists():
+            raise UsageError(
+                f"{directory} holds no CA: `p2psgd ca init {directory}` makes one, --ca names another",
+                ExitCode.CONFIGURATION,
+            )
+        check_key_file(key_path)
+        self.certificate = read_certificate(directory / CA_FILE)
+        try:
+            key = serialization.load_pem_private_key(key_path.read_bytes(), None)
+        except (ValueError, TypeError):
+            raise UsageError(f"{key_path} holds no usable key", ExitCode.CONFIGURATION) from None
+        if (
+            not isinstance(key, ec.EllipticCurvePrivateKey)
+            or key.public_key() != self.certificate.public_key()
+        ):
+            words = f"{key_path} does not belong to {directory / CA_FILE}"
+            raise UsageError(words, ExitCode.CONFIGURATION)
+        self._key = key
+
+    @property
+    def run(self) -> str:
+        """What people call its run."""
+        return common_name(self.certificate)
+
+    def issue(
+        self,
+        name: str,
+        *,
+        now: datetime,
+        days: int = NODE_DAYS,
+        node: int | None = None,
+        renew: bool = False,
+    ) -> Issued:
+        """Make key and certificate for a node, valid from `now` (UTC) on; `node` is its id, by default the
+        one it had or a new one.
+
+        UsageError if the name is no good, the id is another node's, or the node has been issued a certificate
+        before and `renew` is not given.
+        """
+        if not _NODE_NAME.fullmatch(name) or parse_node_id(name) is not None:
+            raise UsageError(
+                f"{name!r:.80} is no name for a node: give 1 to 64 letters, digits, dots, dashes and "
+                "underscores, which are not the 16 digits of an id"
+            )
+        known = self._issued()
+        if name in known and not renew:
+            raise UsageError(
+                f"{name} has been issued a certificate before: --renew gives it a new one with the same id",
+                ExitCode.CONFIGURATION,
+            )
+        chosen = known.get(name, secrets.randbits(64)) if node is None else node
+        for other, id_ in known.items():
+            if id_ == chosen and other != name:
+                raise UsageError(f"{chosen:016x} is the id of {other}: every node has its own")
+        return self._make(name, chosen, now.replace(microsecond=0), days)
+
+    def directory_of(self, name: str) -> Path:
+        """Where the files of a node are; UsageError if it has none."""
+        place = self.directory / "nodes" / name
+        if not _NODE_NAME.fullmatch(name) or not place.is_dir():
+            issued = ", ".join(sorted(self._issued())) or "none"
+            raise UsageError(f"no files of a node {name!r:.80} are in {self.directory}; issued are: {issued}")
+        return place
+
+    def _issued(self) -> dict[str, int]:
+        """The ids of all nodes, by name."""
+        found = {}
+        for path in (self.directory / "issued").glob("*.pem"):
+            node = node_id_of(read_certificate(path))
+            if node is None:
+                raise UsageError(f"{path} names no node", ExitCode.CONFIGURATION)
+            found[path.stem] = node
+        return found
+
+    def _make(self, name: str, node: int, now: datetime, days: int) -> Issued:
+        key = ec.generate_private_key(ec.SECP256R1())
+        expires = min(now + timedelta(days=days), self.certificate.not_valid_after_utc)
+        if expires <= now:
+            raise UsageError(f"the CA in {self.directory} has expired: make another", ExitCode.CONFIGURATION)
+        usage = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+        certificate = (
+            _builder(_named(name), self.certificate.subject, key.public_key(), now, expires)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(authority=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(usage), critical=False)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri_of(node))]), critical=False
+            )
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
+            )
+            .sign(self._key, hashes.SHA256())
+        )
+        pem = certificate.public_bytes(serialization.Encoding.PEM)
+        place = self.directory / "nodes" / name
+        with _writing(self.directory):
+            for folder in (place.parent, self.directory / "issued"):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            with _appearing(place, replace=True) as fresh:
+                (fresh / CA_FILE).write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
+                (fresh / CERTIFICATE_FILE).write_bytes(pem)
+                write_key(fresh / KEY_FILE, _key_pem(key))
+                # First of all, for the id of a node must never be lost.
+                record = self.directory / "issued" / f".{name}.new"
+                record.write_bytes(pem)
+                record.replace(self.directory / "issued" / f"{name}.pem")
+        return Issued(name, node, expires, place)
+
+
+def create_authority(directory: Path, run: str, *, now: datetime) -> Authority:
+    """Make a CA, valid from `now` (UTC) on, for the run that people call so; UsageError if the directory
+    holds something already.
+    """
+    if not 1 <= len(run) <= 64 or not run.isprintable():
+        raise UsageError("--run: give 1 to 64 printable characters")
+    key = ec.generate_private_key(ec.SECP256R1())
+    now, subject = now.replace(microsecond=0), _named(run)
+    certificate = (
+        _builder(subject, subject, key.public_key(), now, now + timedelta(days=CA_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(authority=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(
+            f"{directory} holds something already: a CA is made in a new directory", ExitCode.CONFIGURATION
+        )
+    with _writing(directory):
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with _appearing(directory, replace=False) as fresh:
+            write_key(fresh / CA_KEY_FILE, _key_pem(key))
+            (fresh / CA_FILE).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    return Authority(directory)
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """The first certificate in a PEM file; UsageError if there is none."""
+    try:
+        return x509.load_pem_x509_certificates(path.read_bytes())[0]
+    except OSError as error:
+        words = f"cannot read {path}: {(error.strerror or str(error)).lower()}"
+        raise UsageError(words, exit_code_of(error)) from None
+    except (ValueError, IndexError):
+        raise UsageError(f"{path} holds no certificate in PEM form", ExitCode.CONFIGURATION) from None
+
+
+def common_name(certificate: x509.Certificate) -> str:
+    """Of its subject; empty if it has none."""
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if len(names) == 1 else ""
+
+
+def node_id_of(certificate: x509.Certificate) -> int | None:
+    """The id of the node that it names; None if it names none, or two."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return None
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    return node_of(uris[0]) if len(uris) == 1 else None
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, expires: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(expires)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _key_usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+@contextlib.contextmanager
+def _appearing(place: Path, *, replace: bool) -> Iterator[Path]:
+    """A new directory beside `place`, which becomes `place` if all goes well and is gone otherwise."""
+    fresh, old = (place.with_name(f".{place.name}.{word}") for word in ("new", "old"))
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(mode=0o700)
+    try:
+        yield fresh
+        if replace and place.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            place.rename(old)
+        fresh.rename(place)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        words = f"cannot write to {directory}: {(error.strerror or str(error)).lower()}"
+        raise UsageError(words, exit_code_of(error)) from None
