@@ -18,6 +18,7 @@ from p2psgd.cli_asking import StateOption, digest, events, export, remove, statu
 from p2psgd.cli_ca import app as ca
 from p2psgd.cli_checkpoint import app as checkpoint
 from p2psgd.cli_config import app as config
+from p2psgd.cli_doctor import doctor
 from p2psgd.cli_options import (
     ConfigOption,
     DeviceOption,
@@ -315,7 +316,7 @@ def local(
     raise typer.Exit(run_local(plan, Console()))
 
 
-for asking in (status, top, events, digest, remove, export):
+for asking in (status, top, events, digest, remove, export, doctor):
     app.command()(asking)
 
 

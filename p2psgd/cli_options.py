@@ -105,13 +105,6 @@ DeviceOption = Annotated[
         "else auto).",
     ),
 ]
-LogFormatOption = Annotated[
-    LogFormat,
-    typer.Option(
-        help="The log on standard error: text, a JSON object a line, or auto: text on a terminal and in the "
-        "journal, JSON elsewhere."
-    ),
-]
 TlsOption = Annotated[
     Path | None,
     typer.Option(
@@ -124,6 +117,13 @@ PlaintextOption = Annotated[
     typer.Option(
         "--insecure-plaintext",
         help="Let others reach a node without --tls: whoever can reads and alters the run. For closed labs.",
+    ),
+]
+LogFormatOption = Annotated[
+    LogFormat,
+    typer.Option(
+        help="The log on standard error: text, a JSON object a line, or auto: text on a terminal and in the "
+        "journal, JSON elsewhere."
     ),
 ]
 HttpOption = Annotated[

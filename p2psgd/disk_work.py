@@ -1,14 +1,18 @@
 """Work that a thread does on the disk, and how long the disk has been at it.
 
 A disk may hang: a volume on a network that is gone, a device that answers nothing. The thread then waits in
-the kernel, where no signal reaches it, and all that can be done is to say so.
+the kernel, where no signal reaches it, and all that can be done is to say so. Every piece of work has a
+thread of its own, which the process does not wait for when it ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 from p2psgd.ops import numerals
@@ -39,15 +43,46 @@ class DiskWork:
         key = object()
         self._begun[key] = time.monotonic(), what
         try:
-            return await asyncio.to_thread(work, *args, **kwargs)
+            return await _in_thread(what, partial(work, *args, **kwargs))
         finally:
             del self._begun[key]
 
     def overdue(self, now: float) -> str:
         """One sentence on what the disk has been at for too long; empty if there is nothing."""
+        since, _ = self._oldest(now)
+        return self.under_way(now) if now - since > self._limit_s else ""
+
+    def under_way(self, now: float) -> str:
+        """One sentence on what the disk has been at the longest."""
+        since, what = self._oldest(now)
+        return f"the disk has been at {what} for {numerals.duration(now - since)}"
+
+    def _oldest(self, now: float) -> tuple[float, str]:
         own = self._own_busy_since()
         begun = [*self._begun.values(), *([] if own is None else [(own, OWN_UPDATES)])]
-        since, what = min(begun, default=(now, ""))
-        if now - since <= self._limit_s:
-            return ""
-        return f"the disk has been at {what} for {numerals.duration(now - since)}"
+        return min(begun, default=(now, "nothing"))
+
+
+async def _in_thread(name: str, work: Callable[[], _Result]) -> _Result:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[_Result] = loop.create_future()
+
+    def settle(result: _Result | None, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]  # what work has returned
+
+    def run() -> None:
+        result, fault = None, None
+        try:
+            result = work()
+        except BaseException as error:  # whoever waits for it gets it
+            fault = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+            loop.call_soon_threadsafe(settle, result, fault)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await future

@@ -265,15 +265,34 @@ class Keeper:
             self._idle.clear()
             await self._idle.wait()
 
-    async def close(self) -> None:
-        """Wait for what is being written; then put it aside if it must not be used again."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def close(self, timeout_s: float) -> None:
+        """Wait for what is being written, so long at most; then put it aside if it must not be used again, in
+        as long again.
+        """
+        late = set[asyncio.Task[None]]()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
+        if late:
+            words = self._disk.under_way(time.monotonic())
+            self._host.alarm(f"{words}: this node ends without waiting for that any longer")
+        for task in late:
+            task.cancel()
         await asyncio.to_thread(self._own.close)
         if self.abandoning:
-            try:
-                await asyncio.to_thread(abandon, self._store.folder)
-            except P2psgdError as error:
-                self._host.alarm(str(error))
+            await self._put_aside(timeout_s)
+
+    async def _put_aside(self, timeout_s: float) -> None:
+        folder = self._store.folder
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._disk.do("what must not be used again", abandon, folder)
+        except P2psgdError as error:
+            self._host.alarm(str(error))
+        except TimeoutError:
+            words = (
+                f"{folder} was not moved out of the way within {timeout_s:.0f} s and must not be used again"
+            )
+            self._host.alarm(f"{words}: move it before this node is started again")
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

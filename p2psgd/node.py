@@ -182,8 +182,8 @@ class Node:
             self.loop_lag_s = max(time.monotonic() - due, 0.9 * self.loop_lag_s)
             if self.run is not None:
                 self.run.pass_time(self.loop_lag_s)
-            settle_log()
             self.tls.look_at_expiry(self.journal)
+            settle_log()
             self._supervision.beat(time.monotonic(), lambda: sentence_of(self._control.status()))
 
     # -- SIGHUP
@@ -297,7 +297,7 @@ class Node:
         if self._listening is not None:
             self._listening.close()
         if self.run is not None:
-            await self.run.keeper.close()
+            await self.run.keeper.close(DRAIN_TIMEOUT_S)
         await self.accounts.close()
         self.journal.events.write("stop", words)
         self.journal.events.close()

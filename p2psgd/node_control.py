@@ -101,6 +101,9 @@ class NodeControl:
     def replica_digest(self) -> int:
         return self._known_run().replica.lattice.digest
 
+    def digest_key(self) -> int:
+        return self._known_run().replica.spec.key
+
     def ready(self) -> str:
         run = self._node.run
         if run is None or run.replica.ready or self.trainer.state == "draining":

@@ -269,9 +269,9 @@ class NodeRun:
         self.stopped_nodes.discard(peer.node)
         self.handle(LinkOpened(peer, name))
         self.probing.link_opened(peer)
+        self.peers.link_opened(peer)
         address = self.mesh.news[peer.node].address
         self.note("link", f"linked with {name} at {address}", peer.node)  # whose name is known now
-        self.peers.link_opened(peer)
 
     def link_replaced(self, peer: Origin, name: str) -> None:
         self.handle(LinkOpened(peer, name))

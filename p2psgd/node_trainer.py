@@ -61,7 +61,6 @@ class NodeTrainer:
         self._supervisor = Supervisor(
             self._options.trainer,
             environment={"P2PSGD_CONTROL": str(place)},
-            patience_s=self._options.patience_s,
             progress=lambda: int(self._control.trainer_status()["mini_batches"]),
             ended=self._on_end,
             failed=self._fail,
@@ -141,4 +140,5 @@ class NodeTrainer:
             "finished": figures["finished"] or self._ended,
             "restarts": 0 if supervisor is None else supervisor.restarts,
             "crash": "" if supervisor is None else supervisor.words,
+            "restart_in_s": 0.0 if supervisor is None else supervisor.restart_in_s,
         }

@@ -2,7 +2,8 @@
 
 Exit 0 means that it is done, and an exit code that says the user must act (usage, data, configuration,
 permission), or a package that is not installed, is passed on instead of being tried again. Anything else is a
-crash: the trainer is started again, its residual still in the daemon's segment.
+crash: the trainer is started again, its residual still in the daemon's segment, after a second, or the longer
+the sooner it has crashed again and again.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ import logging
 import os
 import shlex
 import signal
+import time
 from collections.abc import Callable
 from typing import Final
 
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.tasks import raise_failure
 
-FIRST_DELAY_S: Final = 0.1
+FIRST_DELAY_S: Final = 1.0  # before a crashed trainer is started again; doubled by every crash,
+DELAY_MAX_S: Final = 60.0  # up to this,
+STEADY_S: Final = 30.0  # unless it had run for so long
 CRASHES_MAX: Final = 10  # in a row, of the same kind or without a mini-batch in between
 STOP_TIMEOUT_S: Final = 10.0
 LINE_BYTES_MAX: Final = 64 * 1024
@@ -38,7 +42,6 @@ class Supervisor:
         command: str,
         *,
         environment: dict[str, str],
-        patience_s: float,
         progress: Callable[[], int],
         ended: Callable[[], None],
         failed: Callable[[str, ExitCode], None],
@@ -58,8 +61,9 @@ class Supervisor:
             )
         self.restarts = 0
         self.words = ""
+        self._restart_at: float | None = None  # monotonic, while one that has crashed is not started again
+        self._hurried = asyncio.Event()  # nothing is waited for any more
         self._environment = {**os.environ, **environment}
-        self._patience_s = patience_s
         self._progress = progress
         self._ended = ended
         self._failed = failed
@@ -73,13 +77,20 @@ class Supervisor:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="trainer")
         self._task.add_done_callback(raise_failure)
 
+    @property
+    def restart_in_s(self) -> float:
+        """Seconds until a trainer that has crashed is started again; 0 if none waits for that."""
+        return 0.0 if self._restart_at is None else max(0.0, self._restart_at - time.monotonic())
+
     def finish(self) -> None:
         """The trainer was asked to end: it is not started again, however it does."""
         self._finishing = True
+        self._hurried.set()
 
     async def stop(self) -> None:
         """SIGTERM, then SIGKILL to whatever is left of its process group."""
         self._stopping = True
+        self._hurried.set()
         if self._task is None:
             return
         self._signal(signal.SIGTERM)
@@ -104,7 +115,7 @@ class Supervisor:
     async def _run(self) -> None:
         crashes, delay_s = 0, FIRST_DELAY_S
         while not self._stopping:
-            before = self._progress()
+            before, began = self._progress(), time.monotonic()
             try:
                 code, last_line = await self._run_once()
             except OSError as error:
@@ -127,19 +138,31 @@ class Supervisor:
             said = ": " if code > 0 else "; it said last: "  # whoever is killed does not say why
             words = f"the trainer crashed ({how}){said + last_line if last_line else ''}"
             if self._progress() > before and (code < 0 or words != self.words):
-                crashes, delay_s = 0, FIRST_DELAY_S
+                crashes = 0
+            if time.monotonic() - began >= STEADY_S:
+                delay_s = FIRST_DELAY_S
             crashes += 1
             self.words = words
+            if crashes >= CRASHES_MAX and not self._finishing:
+                self._failed(f"{words}; {crashes} times in a row", ExitCode.INTERNAL)
+                return
+            await self._wait(delay_s)
             if self._finishing:
                 self._ended()
                 return
-            if crashes >= CRASHES_MAX:
-                self._failed(f"{words}; {crashes} times in a row", ExitCode.INTERNAL)
-                return
-            self.restarts += 1
-            log.warning("%s; started again in %.1f s", self.words, delay_s)
-            await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, self._patience_s)
+            delay_s = min(2 * delay_s, DELAY_MAX_S)
+
+    async def _wait(self, delay_s: float) -> None:
+        """Before it is started again; not if it was asked to end, or as soon as it is."""
+        if self._hurried.is_set():
+            return
+        self.restarts += 1
+        log.warning("%s; started again in %.0f s", self.words, delay_s)
+        self._restart_at = time.monotonic() + delay_s
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._hurried.wait()
+        self._restart_at = None
 
     async def _run_once(self) -> tuple[int, str]:
         """Exit code and last line of output of one life of the trainer."""

@@ -63,6 +63,14 @@ class Lan:
             wrong = ("lladdr", NOWHERE, "nud", "permanent")
             command("ip", "-n", self.hosts[source], "neigh", "replace", *neighbour, *wrong)
 
+    def close_port(self, number: int, port: int) -> None:
+        """Drop what comes to a TCP port of a host, as its firewall would; its own connections go on."""
+        rule = ("ip", "-n", self.hosts[number], "rule")
+        coming = ("iif", "eth0", "ipproto", "tcp", "dport", str(port))
+        command(*rule, "add", "pref", "1", *coming, "blackhole")
+        command(*rule, "add", "pref", "2", "lookup", "local")
+        command(*rule, "delete", "pref", "0")  # which would come before
+
     def set_rate(self, number: int, rate: str) -> None:
         """What a host's cable carries from now on, each way, such as "1mbit"."""
         shape = ("root", "tbf", "rate", rate, "burst", self._burst, "latency", "50ms")

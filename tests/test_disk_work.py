@@ -3,10 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 
+import pytest
+
 from p2psgd.disk_work import DiskWork
+
+
+def test_what_the_disk_gives_back_is_its_callers_and_so_is_its_fault() -> None:
+    async def work() -> None:
+        disk = DiskWork(60.0, lambda: None)
+        assert await disk.do("votes", divmod, 7, 2) == (3, 1)
+        assert await disk.do("votes", sum, ()) == 0
+        with pytest.raises(ZeroDivisionError):
+            await disk.do("votes", divmod, 7, 0)
+        assert disk.overdue(time.monotonic() + 1000) == ""
+
+    asyncio.run(work())
+
+
+def test_a_process_does_not_wait_for_a_disk_that_hangs_when_it_ends() -> None:
+    code = """
+import asyncio, threading
+from p2psgd.disk_work import DiskWork
+
+async def work():
+    asyncio.ensure_future(DiskWork(60.0, lambda: None).do("votes", threading.Event().wait))
+    await asyncio.sleep(0)
+
+asyncio.run(work())
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
 def test_only_what_takes_too_long_is_told_and_the_oldest_of_it() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import re
+import threading
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from p2psgd import keeper as keeper_module
 from p2psgd.core.effects import WriteCheckpoint
 from p2psgd.core.events import CheckpointDue, CheckpointRead, CheckpointWritten, Event
 from p2psgd.core.tail import Tail
@@ -74,7 +78,7 @@ def keeping(folder: Path, work: Callable[[Host], Coroutine[Any, Any, None]]) -> 
         begun = "the thread of the own updates has begun its file, and is not at it any more"
         until(lambda: own_paths(folder / "run") and host.keeper._own.busy_since is None, begun)
         await work(host)
-        await host.keeper.close()
+        await host.keeper.close(30)
         return host
 
     return asyncio.run(run())
@@ -141,6 +145,60 @@ def test_of_weights_that_are_wrong_no_last_checkpoint_is_waited_for(tmp_path: Pa
         assert await finishing == words
 
     keeping(tmp_path, work)
+
+
+def hanging(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> threading.Event:
+    """A disk that hangs in this call until the event is set."""
+    healed = threading.Event()
+    work = getattr(owner, name)
+
+    def hang(*arguments: Any) -> Any:
+        healed.wait()
+        return work(*arguments)
+
+    monkeypatch.setattr(owner, name, hang)
+    return healed
+
+
+def test_a_disk_that_hangs_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healed = hanging(monkeypatch, CheckpointStore, "write")
+
+    async def work(host: Host) -> None:
+        assert await host.keeper.finish(0.01) == "it was not written within 0 s"
+        await host.keeper.close(0.01)
+        assert not host.keeper._tasks
+
+    try:
+        host = keeping(tmp_path, work)
+    finally:
+        healed.set()
+    [alarm] = host.alarms
+    assert re.fullmatch(
+        r"the disk has been at a checkpoint for \d+ s: this node ends without .* longer", alarm
+    )
+    assert host.events == [CheckpointDue()]
+
+
+def test_what_must_not_be_used_again_and_cannot_be_moved_in_time_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healed = hanging(monkeypatch, keeper_module, "abandon")
+
+    async def work(host: Host) -> None:
+        host.keeper.abandoning = True
+        await host.keeper.close(0.01)
+        healed.set()
+
+    try:
+        host = keeping(tmp_path, work)
+    finally:
+        healed.set()
+    [alarm] = host.alarms
+    assert alarm.startswith(
+        f"{tmp_path / 'run'} was not moved out of the way within 0 s and must not be used"
+    )
 
 
 def test_what_is_given_up_is_not_waited_for(tmp_path: Path) -> None:

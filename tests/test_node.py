@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import shlex
 import signal
 import socket
 import struct
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -130,6 +133,19 @@ def test_a_trainer_that_never_attaches_is_named(tmp_path: Path) -> None:
         code, words = ended(daemons[0])
     assert code == 78
     assert "the trainer ended without attaching to this node: true" in words
+
+
+def test_a_trainer_that_crashed_is_awaited_with_its_reason_and_not_when_the_node_stops(
+    tmp_path: Path,
+) -> None:
+    place = Place(tmp_path, 1)
+    crashes = shlex.join([sys.executable, "-c", "raise ValueError('no such data')"])
+    crash = r"the trainer crashed \(exit code 1\): ValueError: no such data"
+    waits = re.compile(rf"the trainer is started again in \d+ s; {crash}")
+    with all_stopped([place.start(0, "--trainer", crashes)]) as daemons:
+        until(lambda: waits.fullmatch((daemons[0].status() or {"waits": ""})["waits"]), "it is awaited")
+        assert daemons[0].stop() == 0
+    assert re.search(rf"{crash}; started again in 1 s", daemons[0].words())
 
 
 def test_a_state_directory_in_use_is_named(tmp_path: Path) -> None:

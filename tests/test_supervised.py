@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from p2psgd.errors import ExitCode
 from p2psgd.ipc.control_client import ControlClient
 from p2psgd.ipc.paths import control_path
 from tests.daemons import P2PSGD, Daemon, all_stopped, until
@@ -26,7 +27,7 @@ WATCHDOG_S = 2.0
 HANGING = """
 import sys, time
 from pathlib import Path
-from p2psgd import cli
+from p2psgd import cli, node
 from p2psgd.core.replica import Replica
 from p2psgd.durable.store import CheckpointStore
 what, flag = sys.argv[1], Path(sys.argv[2])
@@ -43,6 +44,7 @@ if what == "loop":
         return handle(replica, event, now)
     Replica.handle = slow
 else:
+    node.DRAIN_TIMEOUT_S = 1.0
     write = CheckpointStore.write
     def held(*arguments):
         hang()
@@ -131,6 +133,21 @@ def test_a_stopped_process_feeds_no_watchdog(tmp_path: Path, manager: ServiceMan
 
 def _is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+
+
+def test_it_ends_although_a_disk_hangs_and_says_that_its_last_checkpoint_is_missing(
+    tmp_path: Path, manager: ServiceManager
+) -> None:
+    flag = tmp_path / "hang"
+    program = [sys.executable, "-c", HANGING, "disk", str(flag)]
+    daemon, _ = start(tmp_path, manager, *endless(calm(tmp_path)), program=program)
+    with all_stopped([daemon]):
+        until(lambda: mini_batches(daemon) > 5, "training")
+        flag.touch()
+        daemon.process.terminate()
+        assert daemon.process.wait(60) == ExitCode.TEMPORARY
+    assert "the disk has been at a checkpoint for" in daemon.words()
+    assert "its last checkpoint is not on disk: it was not written within 1 s" in daemon.words()
 
 
 @pytest.mark.parametrize("what", ["loop", "disk"])

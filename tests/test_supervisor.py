@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,14 +23,17 @@ class Watched:
 
     def __init__(self, code: str, *, progress: Callable[[], int] = lambda: 0) -> None:
         self.failures: list[tuple[str, ExitCode]] = []
+        self.ended = False
         self.supervisor = Supervisor(
             f'{sys.executable} -c "{code}"',
             environment={"MARK": "set"},
-            patience_s=0.2,
             progress=progress,
-            ended=lambda: None,
+            ended=self._end,
             failed=lambda words, code: self.failures.append((words, code)),
         )
+
+    def _end(self) -> None:
+        self.ended = True
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
@@ -57,8 +62,10 @@ def test_a_bug_in_the_supervisor_is_not_kept_until_it_stops(loop_factory: LoopFa
 
 
 def test_a_crashed_trainer_is_started_again_until_it_is_done(
-    loop_factory: LoopFactory, tmp_path: Path
+    loop_factory: LoopFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_S", 0.001)
+
     async def scenario() -> None:
         path = tmp_path / "lives"
         code = (
@@ -90,6 +97,74 @@ def test_a_trainer_that_only_crashes_is_given_up_with_its_last_words(
         assert "it is broken" in words
         assert f"{CRASHES_MAX} times in a row" in words
         assert code is ExitCode.INTERNAL
+
+    run(loop_factory, scenario)
+
+
+KILLS_ITSELF = "import os; os.kill(os.getpid(), 9)"
+
+
+def test_a_trainer_that_crashes_again_and_again_is_started_ever_later_but_not_later_than_that(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if each life gets somewhere, which is no reason to give it up."""
+    count = itertools.count()
+    waits: list[float] = []
+
+    async def note(_: Supervisor, delay_s: float, wait: Any = Supervisor._wait) -> None:
+        waits.append(delay_s)
+        await wait(_, delay_s / 1000)
+
+    monkeypatch.setattr(Supervisor, "_wait", note)
+
+    async def scenario() -> None:
+        watched = Watched(KILLS_ITSELF, progress=lambda: next(count))
+        watched.supervisor.start()
+        await watched.until(lambda: watched.supervisor.restarts > CRASHES_MAX)
+        await watched.supervisor.stop()
+        assert not watched.failures
+
+    run(loop_factory, scenario)
+    assert waits[:9] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_a_trainer_that_had_run_for_a_while_is_started_again_soon(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(supervisor_module, "STEADY_S", 0.0)
+    monkeypatch.setattr(supervisor_module, "DELAY_MAX_S", 100.0)
+
+    async def scenario() -> None:
+        count = itertools.count()
+        watched = Watched(KILLS_ITSELF, progress=lambda: next(count))
+        watched.supervisor.start()
+        await watched.until(lambda: watched.supervisor.restarts == 20)  # doubled each time it would take days
+        await watched.supervisor.stop()
+
+    run(loop_factory, scenario)
+
+
+@pytest.mark.parametrize("end", ["finish", "stop"])
+def test_nobody_waits_for_a_crashed_trainer_that_is_not_to_be_started_again(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_S", 10_000.0)
+
+    async def scenario() -> None:
+        watched = Watched(KILLS_ITSELF)
+        watched.supervisor.start()
+        assert watched.supervisor.restart_in_s == 0
+        await watched.until(lambda: watched.supervisor.restart_in_s > 0)
+        assert "killed by signal 9" in watched.supervisor.words
+        if end == "stop":
+            await watched.supervisor.stop()
+        else:
+            watched.supervisor.finish()
+        assert watched.supervisor._task is not None
+        await watched.supervisor._task
+        assert watched.supervisor.restart_in_s == 0
+        assert watched.ended == (end == "finish")
 
     run(loop_factory, scenario)
 
@@ -147,7 +222,6 @@ def test_a_command_that_does_not_exist_is_named(loop_factory: LoopFactory) -> No
         supervisor = Supervisor(
             "no-such-command --now",
             environment={},
-            patience_s=1,
             progress=lambda: 0,
             ended=lambda: None,
             failed=lambda words, code: failures.append(words),
@@ -196,7 +270,6 @@ def test_a_command_line_that_is_none_is_refused(command: str, words: str) -> Non
         Supervisor(
             command,
             environment={},
-            patience_s=1,
             progress=lambda: 0,
             ended=lambda: None,
             failed=lambda *_: None,

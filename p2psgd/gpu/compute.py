@@ -55,6 +55,10 @@ class DeviceCompute:
         """Take the weights from the daemon's copy of its replica."""
         self._copy.copy_from(replica)
 
+    def digest(self, key: int) -> int:
+        """Of the weights; made on the device, which is waited for."""
+        return self._copy.digest(key)
+
     def check(self, delta: Any) -> Any:
         """The delta, contiguous."""
         ours = isinstance(delta, cupy.ndarray)

@@ -1,5 +1,5 @@
 """The kernels of kernels/*.cu on the current CUDA device: residual pass, applying updates and the
-mean of a dense round.
+mean of a dense round, the digest of the weights.
 
 Each gives, bit for bit, what the host gives: p2psgd.wire.codec, or numpy for a dense round. They are compiled
 by NVRTC, and kept by CuPy on disk. A method only orders work onto a stream (by default the current one)
@@ -33,9 +33,11 @@ _DELTA_KERNELS: Final = {
 _FILES: Final = {  # the kernels of each
     "residual": tuple(dict.fromkeys(_DELTA_KERNELS.values())),
     "apply": ("apply_updates", "add_scaled"),
+    "digest": ("digest_weights",),
 }
 _BLOCK_THREADS: Final = 256
 _APPLY_THREAD_WORDS: Final = 4  # as in kernels/apply.cu
+_DIGEST_BLOCKS_MAX: Final = 1024  # each of their warps adds to one sum
 
 
 class Kernels:
@@ -161,6 +163,27 @@ class Kernels:
                 (_BLOCK_THREADS,),
                 (weights, numbers, np.float32(factor), np.uint32(count)),
             )
+
+    def digest(self, weights: Any, *, quantum_log2: int | None, key: int, stream: Any = None) -> int:
+        """codec.digest_coordinates of the coordinates of these weights, float32 (P,): of weights / quantum,
+        where one that is no multiple of it counts as -2**31, or (None) of their bits. Waits for the stream.
+        """
+        count = _length(weights, "weights", np.float32)
+        with cupy.cuda.get_current_stream() if stream is None else stream:
+            digest = cupy.zeros(1, np.uint64)
+            self._kernels["digest_weights"](
+                (min(_DIGEST_BLOCKS_MAX, -(-count // _BLOCK_THREADS)),),
+                (_BLOCK_THREADS,),
+                (
+                    weights,
+                    np.uint32(count),
+                    np.uint32(-(quantum_log2 or 0)),
+                    np.uint32(quantum_log2 is None),
+                    np.uint64(key),
+                    digest,
+                ),
+            )
+            return int(digest.get()[0])
 
     def _delta_kernel(self, delta: Any) -> Any:
         name = _DELTA_KERNELS.get(delta.dtype.name)

@@ -62,7 +62,7 @@ class DeviceWorkingCopy:
 
     def __init__(self, answer: AttachAnswer, kernels: Kernels) -> None:
         self._kernels = kernels
-        self._quantum = 2.0**answer.quantum_log2
+        self._quantum_log2, self._quantum = answer.quantum_log2, 2.0**answer.quantum_log2
         self._dense = parse_mode(answer.mode).dense
         self.weights = cupy.empty(answer.weights, np.float32)
         self.tensors = cut(self.weights, answer.tensors)
@@ -86,6 +86,11 @@ class DeviceWorkingCopy:
                 numbers = np.multiply(piece, self._quantum, dtype=np.float64).astype(np.float32)
             self.weights[begin : begin + piece.size].set(numbers)
         cupy.cuda.Device().synchronize()
+
+    def digest(self, key: int) -> int:
+        """Of the weights after all that was ordered; waits for it."""
+        quantum_log2 = None if self._dense else self._quantum_log2
+        return self._kernels.digest(self.weights, quantum_log2=quantum_log2, key=key)
 
     def apply_sent(self, sent: Sequence[tuple[Group, Any]]) -> None:
         """Apply own words that are on the device, or where it sees them.

@@ -42,6 +42,16 @@ class ReloadAnswer(Strict):
     peer_mini_batches: PeerMiniBatches
 
 
+class CompareAnswer(Strict):
+    """The digest under `key` of weights with all that the trainer has published and all that the inbox holds
+    up to position `inbox` in them; None: nobody knows.
+    """
+
+    inbox: Count
+    key: U64
+    digest: U64 | None
+
+
 class AttachAnswer(Strict):
     """All that a trainer must know.
 

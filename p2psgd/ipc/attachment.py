@@ -29,7 +29,8 @@ from p2psgd.wire.mode import Mode
 class Attachment:
     """One trainer's inbox, outbox, counters and wake-ups.
 
-    `descriptors` are [inbox, outbox, counters, wake_trainer, wake_daemon], for the trainer.
+    `descriptors` are [inbox, outbox, counters, wake_trainer, wake_daemon], for the trainer. `reload_wanted`:
+    the inbox lacks updates, and the trainer must take the replica as a whole.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Attachment:
     ) -> None:
         self._entries = make_entries(weights, mode, mini_batches)
         self._shown = mini_batches  # the most that `progress` has returned
-        self._reload_wanted = False
+        self.reload_wanted = False
         self._states_wanted = 0
         with contextlib.ExitStack() as undo:
             memories = []
@@ -94,7 +95,7 @@ class Attachment:
 
         When that is full: ask for a reload, and write no more until then.
         """
-        if self._reload_wanted:
+        if self.reload_wanted:
             return
         self._inbox.accept_tail(self._counters.load(Counter.INBOX_TAIL))
         if entry_bytes(len(body)) > self._inbox.room:
@@ -106,7 +107,7 @@ class Attachment:
 
     def want_reload(self) -> None:
         """Have the trainer take the replica as a whole, and write no update into the inbox until then."""
-        self._reload_wanted = True
+        self.reload_wanted = True
         self._counters.store(Counter.RELOAD_WANTED, 1)
         self._wake_trainer.signal()
 
@@ -140,9 +141,14 @@ class Attachment:
 
     def reload(self) -> int:
         """The trainer is about to get the replica as it is now: the position where it reads its inbox on."""
-        self._reload_wanted = False
+        self.reload_wanted = False
         self._counters.store(Counter.RELOAD_WANTED, 0)
         return self._inbox.skip()
+
+    @property
+    def inbox_end(self) -> int:
+        """How far the inbox has been written, as a position."""
+        return self._inbox.head
 
     @property
     def taken_bytes(self) -> int:

@@ -27,6 +27,7 @@ from p2psgd.ipc.proposal import RunProposal
 from p2psgd.ipc.requests import (
     VERSION,
     AttachRequest,
+    CompareRequest,
     CompressionRequest,
     DetachRequest,
     DigestRequest,
@@ -218,9 +219,12 @@ class ControlServer:
                 self._send(connection, pack_answer({}))
             case AttachRequest() as request:
                 self._attach(connection, request, datagram.descriptors)
-            case ReloadRequest():
+            case ReloadRequest(differed=differed):
                 self._check_attached(connection)
-                self._reload(connection)
+                self._reload(connection, differed=differed)
+            case CompareRequest():
+                self._check_attached(connection)
+                self._compare(connection)
             case StateRequest() as request:
                 self._check_attached(connection)
                 self._take_state(connection, request, datagram.descriptors)
@@ -342,11 +346,19 @@ class ControlServer:
             "peer_mini_batches": list(self._host.peer_mini_batches().items()),
         }
 
-    def _reload(self, connection: Connection) -> None:
-        inbox = self._seat.reload()
+    def _reload(self, connection: Connection, *, differed: bool) -> None:
+        inbox = self._seat.reload(differed=differed)
         if inbox is not None:
             counts = list(self._host.peer_mini_batches().items())
             self._send_with_copy(connection, {"inbox": inbox, "peer_mini_batches": counts}, [])
+
+    def _compare(self, connection: Connection) -> None:
+        found = self._seat.compare()
+        if found is not None:
+            inbox, digest = found
+            self._send(
+                connection, pack_answer({"inbox": inbox, "key": self._host.digest_key(), "digest": digest})
+            )
 
     def _take_state(self, connection: Connection, request: StateRequest, descriptors: list[int]) -> None:
         if self._seat.take_state(request, descriptors):

@@ -115,6 +115,9 @@ class ControlHost(Protocol):
     def replica_digest(self) -> int:
         """The digest of the live replica."""
 
+    def digest_key(self) -> int:
+        """Of the run's digests."""
+
     def own_updates(self, updates: list[OwnUpdate]) -> None:
         """Apply and send updates of the own trainer."""
 

@@ -18,7 +18,7 @@ from p2psgd.wire import codec
 from p2psgd.wire.maps import unpack_map
 from p2psgd.wire.mode import parse_mode
 
-VERSION = 4  # of the control protocol and of the memory's layout
+VERSION = 5  # of the control protocol and of the memory's layout
 REQUEST_BYTES_MAX = 64 * 1024
 TENSORS_MAX = 4096
 COUNT_MAX = 2**63 - 1  # what every reader of the status can hold
@@ -83,9 +83,18 @@ class FinishRequest(Strict):
 
 
 class ReloadRequest(Strict):
-    """A fresh copy of the replica for the attached trainer."""
+    """A fresh copy of the replica for the attached trainer; `differed`: since its weights were not the same
+    where they should have been.
+    """
 
     op: Literal["reload"] = "reload"
+    differed: bool = False
+
+
+class CompareRequest(Strict):
+    """What the digest of the attached trainer's weights must be."""
+
+    op: Literal["compare"] = "compare"
 
 
 class DetachRequest(Strict):
@@ -170,6 +179,7 @@ Request = (
     | ReplicaRequest
     | FinishRequest
     | ReloadRequest
+    | CompareRequest
     | StateRequest
     | DetachRequest
     | ReportRequest

@@ -146,10 +146,12 @@ class TrainerMemory(Generic[Mark]):
         self._inbox.accept_head(self._counters.load(Counter.INBOX_HEAD))
         return self._inbox.pending_bytes > 0
 
-    def updates(self) -> Iterator[bytes]:
-        """The UPDATE bodies in the inbox now; asking for the next gives back the room of the last."""
+    def updates(self, end: int | None = None) -> Iterator[bytes]:
+        """The UPDATE bodies in the inbox now, or those before position `end` of them; asking for the next
+        gives back the room of the last.
+        """
         self.has_updates()
-        while (body := self._inbox.take()) is not None:
+        while self._inbox.tail != end and (body := self._inbox.take()) is not None:
             yield body
             self._counters.store(Counter.INBOX_TAIL, self._inbox.tail)
 

@@ -51,7 +51,8 @@ class TrainerSeat:
         self.pid = 0
         self.script = KeptScript()
         self.dense: DenseSegments | None = None  # of a dense ring
-        self._digest_given = 0  # of the replica, as the trainer got it when it attached
+        self._digest_given = 0  # of the replica, as the trainer got it last: when it attached, reloaded,
+        # or was given its last round
         self._restored = TrainerState(None, None, 0)
         self._state_wanted = False
         self._host = host
@@ -66,6 +67,7 @@ class TrainerSeat:
         self._refusing = False  # the trainer's share; it goes in the next turn of the loop
         self._stopping = False
         self._refused = 0
+        self._differed = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Use this loop."""
@@ -157,10 +159,34 @@ class TrainerSeat:
             return False
         return True
 
-    def reload(self) -> int | None:
-        """Take what the trainer has published; where it reads its inbox on, None if it had to be refused."""
+    def reload(self, *, differed: bool) -> int | None:
+        """Take what the trainer has published; where it reads its inbox on, None if it had to be refused.
+
+        `differed`: it reloads since its weights were wrong.
+        """
         assert self.port is not None
-        return self.port.reload() if self.outbox_closed or self.drain() else None
+        if not self.outbox_closed and not self.drain():
+            return None
+        self._differed += differed
+        self._digest_given = self._host.replica_digest()
+        return self.port.reload()
+
+    def compare(self) -> tuple[int, int | None] | None:
+        """Take what the trainer has published; where its inbox ends, and the digest of the weights there. No
+        digest: what it has published stays where it is, or the inbox lacks updates. None: it had to be
+        refused.
+
+        In a dense ring a round that it had no part in may be in the replica, and it learns of that with the
+        next: there the digest is that of what it was given.
+        """
+        assert self.port is not None
+        assert self.port.attachment is not None
+        if not self.outbox_closed and not self.drain():
+            return None
+        attachment = self.port.attachment
+        known = not self.outbox_closed and not attachment.reload_wanted
+        digest = self._host.replica_digest() if self.dense is None else self._digest_given
+        return attachment.inbox_end, digest if known else None
 
     def open_round(
         self, number: int, *, contributors: int, sums: int, adding_us: int, sending_us: int
@@ -175,6 +201,7 @@ class TrainerSeat:
             return
         if not attachment.rounds_opened and self._host.replica_digest() != self._digest_given:
             attachment.want_reload()
+        self._digest_given = self._host.replica_digest()
         attachment.open_round(
             number, contributors=contributors, sums=sums, adding_us=adding_us, sending_us=sending_us
         )
@@ -283,6 +310,7 @@ class TrainerSeat:
             "mini_batches": port.mini_batches if port else self._restored.mini_batches,
             **figures,
             "reloads": port.reloads if port else 0,
+            "copies_mended": self._differed,
             "refused_trainers": self._refused,
         }
 

@@ -127,6 +127,7 @@ def _node(status: Status, outcome: Outcome) -> dict[str, Any]:
         "duplicates": whole(updates, "duplicates"),
         "dropped": dict(section(status, "dropped")),
         "reloads": whole(trainer, "reloads"),
+        "copies_mended": whole(trainer, "copies_mended"),
         "restarts": whole(trainer, "restarts"),
     }
 

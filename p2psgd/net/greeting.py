@@ -7,12 +7,18 @@ it.
 
 from __future__ import annotations
 
+from typing import Final
+
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_id import parse_node_id
-from p2psgd.core.run_spec import RunSpec
+from p2psgd.core.run_spec import RunSpec, name_run
 from p2psgd.errors import PeerError
 from p2psgd.tls.names import CertifiedPeer
 from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
+
+DOCTOR: Final = "doctor"  # the mode of a HELLO that only asks, and the code of the REJECT that answers it
+DOCTOR_OF_ANOTHER_RUN: Final = "doctor of another run"
+RUN_UNKNOWN: Final = bytes(32)  # what a doctor says that was not told the run
 
 
 def make_greeting(spec: RunSpec, me: Origin, name: str) -> Hello:
@@ -40,6 +46,8 @@ def check_greeting(ours: Hello, theirs: Hello, newest_incarnation: int) -> None:
             "protocol",
             f"protocol {theirs.protocol} there, {PROTOCOL_VERSION} here: install the same p2psgd on both",
         )
+    if theirs.mode.partition(" ")[0] == DOCTOR:
+        raise answer_doctor(ours, theirs)
     if theirs.node == ours.node and theirs.incarnation == ours.incarnation:
         raise PeerError("self", "this is the node itself")
     if theirs.node == ours.node:
@@ -57,6 +65,17 @@ def check_greeting(ours: Hello, theirs: Hello, newest_incarnation: int) -> None:
         )
     if theirs.run != ours.run:
         raise PeerError("run", describe_difference(ours, theirs))
+
+
+def answer_doctor(ours: Hello, theirs: Hello) -> PeerError:
+    """What becomes the REJECT of a doctor's HELLO, whose mode is DOCTOR, a space and that of its run: which
+    run is trained here, or how it differs from the one that was asked for.
+    """
+    if theirs.run not in (RUN_UNKNOWN, ours.run):
+        asked = theirs.model_copy(update={"mode": theirs.mode.partition(" ")[2] or ours.mode})
+        return PeerError(DOCTOR_OF_ANOTHER_RUN, describe_difference(ours, asked))
+    run = name_run(ours.run, ours.label, ours.mode)
+    return PeerError(DOCTOR, f"{ours.name} runs there, run {run} of {ours.weights:,} weights")
 
 
 def check_certificate(certified: CertifiedPeer, theirs: Hello) -> None:

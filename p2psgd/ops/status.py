@@ -5,6 +5,7 @@ Keys are for machines and stay; `waits` and `error` are sentences for people.
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -182,7 +183,9 @@ def _describe_strangers(mesh: Mesh, now: float) -> list[dict[str, Any]]:
 def _waits(vitals: Vitals, peers: list[dict[str, Any]]) -> str:
     """One sentence on what this node waits for, whom and since when; empty if it does not."""
     if vitals.state == "waiting for a trainer" and vitals.trainer["supervised"]:
-        return "the trainer is starting" + (f"; {crash}" if (crash := vitals.trainer["crash"]) else "")
+        crash, in_s = vitals.trainer["crash"], vitals.trainer["restart_in_s"]
+        begins = f"the trainer is started again in {math.ceil(in_s)} s" if in_s else "the trainer is starting"
+        return begins + (f"; {crash}" if crash else "")
     if vitals.state == "waiting for a trainer":
         return f"no trainer is attached; start one with P2PSGD_CONTROL={vitals.control}"
     if vitals.state == "draining":

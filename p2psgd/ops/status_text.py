@@ -120,6 +120,8 @@ def _trainer(status: Status, node: NodeFigures) -> str:
         ("refused_requests", "refused request"),
     ):
         facts += [numerals.counted(whole(trainer, key), one)] if whole(trainer, key) else []
+    if mended := whole(trainer, "copies_mended"):
+        facts.append(f"its copy of the weights was wrong {numerals.counted(mended, 'time')}")
     return ", ".join(facts)
 
 

@@ -42,6 +42,12 @@ class Compute(Protocol):
         dense ring are the bit patterns of float32.
         """
 
+    def digest(self, key: int) -> int:
+        """Of the weights' coordinates, as the daemon has it of its replica (wire/native/digest.hpp).
+
+        A weight that is no multiple of the quantum counts as coordinate -2**31, which no replica has.
+        """
+
     def check(self, delta: Any) -> Any:
         """The delta as `pass_over` takes it; TrainerError if it is no delta of P numbers."""
 

@@ -25,6 +25,8 @@ from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode
 
 ADDED_NUMBERS = 1 << 18  # of a dense round at a time: 1 MiB, so that the product stays in the cache
+DIGEST_WEIGHTS = 1 << 16  # of a digest at a time, for which there are five arrays of as many
+NO_COORDINATE = -(2**31)
 
 
 class HostCompute:
@@ -52,6 +54,15 @@ class HostCompute:
             self._weights[:] = coordinates.view(np.float32)
             return
         np.multiply(coordinates, self._quantum, out=self._weights, casting="same_kind")
+
+    def digest(self, key: int) -> int:
+        """Of the weights' coordinates; about 5 ns each."""
+        total = 0
+        for begin in range(0, self._weights.size, DIGEST_WEIGHTS):
+            piece = self._weights[begin : begin + DIGEST_WEIGHTS]
+            coordinates = piece.view(np.int32) if self._dense else coordinates_of(piece, self._quantum)
+            total += codec.digest_coordinates(coordinates, key, begin)
+        return total % 2**64
 
     def check(self, delta: Any) -> NDArray[Any]:
         """The delta, contiguous."""
@@ -118,6 +129,19 @@ class HostCompute:
 
     def close(self) -> None:
         """The residual is where the next trainer finds it."""
+
+
+def coordinates_of(weights: NDArray[np.float32], quantum: float) -> NDArray[np.int32]:
+    """weights / quantum, (n,) both; NO_COORDINATE for what is no multiple of it, bit for bit."""
+    with np.errstate(all="ignore"):  # whatever a changed bit has made
+        nearest = np.rint(weights * np.float32(1 / quantum))
+        coordinates: NDArray[np.int32] = nearest.astype(np.int32)
+    exact = coordinates.astype(np.float32)
+    exact *= np.float32(quantum)
+    wrong = exact.view(np.uint32) != weights.view(np.uint32)
+    if wrong.any():
+        coordinates[wrong] = NO_COORDINATE
+    return coordinates
 
 
 def pass_over(

@@ -24,10 +24,14 @@ MakeState = Callable[[], Mapping[str, Any]]
 
 
 class Keeping:
-    """Answers the daemon's wishes for the state; `make_state` is the script's part, None if it has none."""
+    """Answers the daemon's wishes for the state; `make_state` is the script's part, None if it has none.
+
+    `given`: a state was given since somebody last set this to False.
+    """
 
     def __init__(self, client: ControlClient, memory: TrainerMemory[Any], compute: Compute) -> None:
         self.make_state: MakeState | None = None
+        self.given = False
         self._client = client
         self._memory = memory
         self._compute = compute
@@ -47,6 +51,7 @@ class Keeping:
             descriptors += self.pack()
             request = StateRequest(mini_batches=memory.mini_batches, outbox=memory.published_bytes)
             client.exchange(request, descriptors)
+            self.given = True
         except UsageError as error:
             raise TrainerError(str(error)) from None
         finally:

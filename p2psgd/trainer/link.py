@@ -35,6 +35,7 @@ from p2psgd.ipc.ring import entry_bytes
 from p2psgd.ipc.script_state import pack_state
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.ipc.wakeup import Wakeup
+from p2psgd.trainer.comparing import ask_digest, check_copy, is_right
 from p2psgd.trainer.compute import MakeCompute
 from p2psgd.trainer.dense_rounds import DenseRounds
 from p2psgd.trainer.given import Given
@@ -164,7 +165,11 @@ class Link(RingCalls):
         if self.mode.ring and not self._waiting.until_open():
             return 0
         early, self._early = self._early, 0
-        return early + self._follow()
+        applied = early + self._follow()
+        if self._keeping.given:
+            self._keeping.given = False
+            applied += self._compare()
+        return applied
 
     def send(self, delta: NDArray[Any], step: int | Mapping[str, int] | None = None) -> int:
         """Propose a change of all weights, (P,); return how many indices of it were sent.
@@ -286,12 +291,15 @@ class Link(RingCalls):
     def _note_peer(self, node: int, mini_batch: int) -> None:
         self.peer_mini_batches[node] = max(mini_batch, self.peer_mini_batches.get(node, 0))
 
-    def _reload(self) -> None:
-        """Fetch the weights from the replica, after an inbox overflow or an interrupted send or receive."""
+    def _reload(self, *, differed_by: int | None = None) -> None:
+        """Fetch the weights from the replica, after an inbox overflow or an interrupted send or receive, or
+        since their digest under the key `differed_by` was wrong.
+        """
         self._exact = False
         self._memory.settle()
         try:
-            fields, descriptors = self._client.exchange(ReloadRequest())
+            request = ReloadRequest(differed=differed_by is not None)
+            fields, descriptors = self._client.exchange(request)
         except UsageError as error:
             raise TrainerError(str(error)) from None
         try:
@@ -299,6 +307,8 @@ class Link(RingCalls):
             if len(descriptors) != 1:
                 raise TrainerError(f"the daemon handed over {len(descriptors)} descriptors instead of 1")
             self._compute.copy_from(descriptors[0])
+            if differed_by is not None:
+                check_copy(self._compute, descriptors[0], differed_by)
         finally:
             close_descriptors(descriptors)
         self._memory.skip_inbox(answer.inbox)
@@ -308,16 +318,30 @@ class Link(RingCalls):
             self._dense.settle()
         self._exact = True
 
+    def _compare(self) -> int:
+        """Bring the weights to where the daemon knows their digest, and mend them if theirs is another; how
+        many updates that took.
+        """
+        answer = ask_digest(self._client)
+        applied = self._take_in(answer.inbox)
+        if not is_right(self._compute, answer):
+            self._reload(differed_by=answer.key)
+        return applied
+
     def _follow(self) -> int:
         """Bring the weights up to date with what has come; how many updates, or shares of a dense round."""
         if self._memory.reload_wanted or not self._exact:
             self._reload()
+        return self._take_in()
+
+    def _take_in(self, end: int | None = None) -> int:
+        """Apply what has come, up to position `end` of the inbox."""
         self._exact = False
         if self._dense is not None:
             applied = self._dense.take(self._compute.add)
         else:
             # The inbox gets its room back before updates are applied: should that fail, all comes anew.
-            applied = self._compute.apply_received(self._memory.updates(), self._note_peer)
+            applied = self._compute.apply_received(self._memory.updates(end), self._note_peer)
         self._exact = True
         return applied
 

@@ -26,6 +26,7 @@ EXPLAINED: Final[Mapping[str, frozenset[str]]] = {
     "no peer has acknowledged this node's last": frozenset({"clean stop and start"}),
     "% full, held back by": ANY,
     "the weights in memory differ from what was applied": frozenset({FLIPPED}),
+    "copy of the weights was not what its node has": frozenset({FLIPPED}),  # it had taken them from there
 }
 # With what words a daemon ends of its own accord, to be started again, and the event that must tell of it.
 DECIDED: Final[Mapping[str, str]] = {
@@ -54,6 +55,8 @@ def faults_in_log(lines: Iterable[str], kinds: Collection[str]) -> list[str]:
 def _is_fault(line: str) -> bool:
     if CRASHED in line:
         return KILLED not in line
+    if "copy of the weights" in line:
+        return True
     return any(bug in line for bug in BUGS) or re.search(r" (ERROR|CRITICAL) ", line) is not None
 
 

@@ -4,6 +4,7 @@ import signal
 
 import pytest
 
+from p2psgd.trainer.comparing import DIFFERS
 from tests.chaos.checks import fault_of_ending, faults_in_log, forgotten, growth
 from tests.chaos.nodes import Memory
 
@@ -30,7 +31,7 @@ def memories(*own_kib: int, every_s: float = 30.0, log_bytes: int = 0, descripto
         line("CRITICAL", "anything"),
         line("INFO", "Traceback (most recent call last):"),
         "p2psgd: internal error, please report it with the log: KeyError(1)",
-        line("WARNING", "the trainer crashed (exit code 1): ValueError: no; started again in 0.1 s"),
+        line("WARNING", "the trainer crashed (exit code 1): ValueError: no; started again in 1 s"),
     ],
 )
 def test_errors_bugs_and_crashes_in_a_log_are_found(found: str) -> None:
@@ -38,7 +39,7 @@ def test_errors_bugs_and_crashes_in_a_log_are_found(found: str) -> None:
 
 
 def test_what_is_no_error_and_what_we_did_ourselves_is_not_found() -> None:
-    killed = "the trainer crashed (killed by signal 9); started again in 0.1 s"
+    killed = "the trainer crashed (killed by signal 9); started again in 1 s"
     lines = [line("INFO", "lost the link to node-1: an ERROR of the peer"), line("WARNING", killed)]
     assert faults_in_log([lines[1], line("INFO", "run 0123: 7 weights")], ()) == []
 
@@ -47,6 +48,9 @@ def test_an_alarm_is_explained_only_by_its_fault() -> None:
     alarm = line("ERROR", "the checkpoint cannot be written: No space left on device")
     assert faults_in_log([alarm], {"disk full", "link cut"}) == []
     assert faults_in_log([alarm], {"link cut"}) == [alarm]
+    wrong = line("INFO", f"p2psgd: {DIFFERS}")
+    assert faults_in_log([wrong], {"bit flipped in memory"}) == []
+    assert faults_in_log([wrong], {"link cut"}) == [wrong]
     bug = line("ERROR", "internal error, please report it: OSError('No space left on device')")
     assert faults_in_log([bug], {"disk full"}) == [bug]
 

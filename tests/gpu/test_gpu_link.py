@@ -234,6 +234,25 @@ def test_after_more_updates_than_the_inbox_holds_the_weights_are_those_of_the_re
     np.testing.assert_array_equal(link.weights.get(), daemon.weights())
 
 
+@pytest.mark.parametrize("bit", [0, 12, 30, 31])
+def test_a_bit_that_changes_on_the_device_is_found_by_the_digest_and_mended(
+    start_daemon: StartDaemon, gpu: Backend, attach_gpu: Attach, bit: int
+) -> None:
+    daemon = start_daemon()
+    link = attach_gpu(initial(), control=daemon.path)
+    words = make_words(np.arange(0, WEIGHTS, 3), np.arange(0, WEIGHTS, 3) % 2)
+    for turn, wrong in enumerate((False, True, False)):
+        link.send(gpu.cupy.asarray(delta_of(turn, WEIGHTS)), 8)
+        if wrong:
+            link.weights.view(np.uint32)[2800] ^= np.uint32(1 << bit)
+        for _ in range(3):
+            daemon.peer_update(make_update(words, WEIGHTS))
+        daemon.call(daemon.server.request_state)
+        assert link.receive() == 3
+        np.testing.assert_array_equal(link.weights.get(), daemon.weights())
+        assert daemon.trainer_status()["copies_mended"] == (turn > 0)
+
+
 def test_the_run_that_the_daemon_knows_is_attached_to_without_weights(
     start_daemon: StartDaemon, gpu: Backend, attach_gpu: Attach
 ) -> None:

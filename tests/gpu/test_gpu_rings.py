@@ -68,6 +68,20 @@ def test_denormal_weights_and_means_stay(gpu: Backend, pair: tuple[Any, Any]) ->
         np.testing.assert_array_equal(there.weights.get(), here.weights, f"turn {turn}")
 
 
+def test_a_bit_that_changes_on_the_device_is_found_by_the_digest_and_mended(
+    gpu: Backend, pair: tuple[Any, Any]
+) -> None:
+    there, here = pair
+    for turn, wrong in enumerate((False, True, False)):
+        both(lambda link, node: link.send([gpu.cupy.ones, np.ones][node](WEIGHTS, np.float32)), pair)
+        both(lambda link, _: link.receive(), pair)
+        if wrong:
+            there.weights.view(np.uint32)[5] ^= np.uint32(1)
+        there._keeping.given = True
+        there.receive()
+        np.testing.assert_array_equal(there.weights.get(), here.weights, f"turn {turn}")
+
+
 def test_a_share_that_is_not_finite_is_refused_with_its_place(gpu: Backend, pair: tuple[Any, Any]) -> None:
     there, _ = pair
     there.receive()

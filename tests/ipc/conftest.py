@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.ipc.daemons import Daemon, LoopFactory, StartDaemon
+from p2psgd.trainer.attaching import attach
+from p2psgd.trainer.link import Link
+from tests.ipc.daemons import ZEROS, Daemon, LoopFactory, StartDaemon
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -37,3 +39,16 @@ def start_daemon(tmp_path: Path, loop_factory: LoopFactory) -> Iterator[StartDae
 @pytest.fixture
 def daemon(start_daemon: StartDaemon) -> Daemon:
     return start_daemon()
+
+
+@pytest.fixture
+def link_options() -> dict[str, str]:
+    """Of `attach`, for `link`; a file of tests may have others."""
+    return {}
+
+
+@pytest.fixture
+def link(daemon: Daemon, link_options: dict[str, Any]) -> Iterator[Link]:
+    """The daemon's trainer."""
+    with attach(ZEROS, control=daemon.path, **link_options) as link:
+        yield link

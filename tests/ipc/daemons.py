@@ -32,6 +32,7 @@ from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
 DEADLINE_S = 30.0
 WEIGHTS = 3000
 QUANTUM = 2.0**-20
+DIGEST_KEY = 0x9E3779B97F4A7C15
 ZEROS = np.zeros(WEIGHTS, dtype=np.float32)
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -152,7 +153,10 @@ class NumpyHost:
         return self.coordinates
 
     def replica_digest(self) -> int:
-        return codec.digest_coordinates(self.coordinates, 1)
+        return codec.digest_coordinates(self.coordinates, DIGEST_KEY)
+
+    def digest_key(self) -> int:
+        return DIGEST_KEY
 
     def own_updates(self, updates: list[OwnUpdate]) -> None:
         for update in updates:

@@ -15,21 +15,13 @@ import pytest
 from numpy.typing import NDArray
 
 from p2psgd.trainer.attaching import attach
-from p2psgd.trainer.link import Link
 from tests.ipc.daemons import (
     WEIGHTS,
-    ZEROS,
     Daemon,
     StartDaemon,
     smallest_rings,
 )
 from tests.ipc.doomed_trainer import STEPS, delta_of
-
-
-@pytest.fixture
-def link(daemon: Daemon) -> Iterator[Link]:
-    with attach(ZEROS, control=daemon.path) as link:
-        yield link
 
 
 @contextlib.contextmanager

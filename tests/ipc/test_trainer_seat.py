@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -26,12 +25,6 @@ from tests.ipc.daemons import (
 )
 
 RUBBISH = layout.OUTBOX_ENTRY.pack(2, 1, 5) + b"\xff" * 40
-
-
-@pytest.fixture
-def link(daemon: Daemon) -> Iterator[Link]:
-    with attach(ZEROS, control=daemon.path) as link:
-        yield link
 
 
 def test_reports_reach_the_status_and_stay_until_the_next(daemon: Daemon, link: Link) -> None:
@@ -59,6 +52,7 @@ def test_reports_reach_the_status_and_stay_until_the_next(daemon: Daemon, link: 
         "daemon_adding_s": 0.0,
         "daemon_sending_s": 0.0,
         "reloads": 0,
+        "copies_mended": 0,
         "refused_trainers": 0,
         "refused_requests": 0,
     }

@@ -4,20 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from p2psgd.trainer.attaching import attach
 from p2psgd.trainer.link import Link
-from tests.ipc.conftest import daemon, loop_factory, start_daemon
-from tests.ipc.daemons import ZEROS, Daemon, StartDaemon
+from tests.ipc.conftest import daemon, link, link_options, loop_factory, start_daemon
+from tests.ipc.daemons import Daemon, StartDaemon
 from tests.ipc.rings import DenseRing
 from tests.trainer.dense_links import WEIGHTS, follow
 
-__all__ = ["daemon", "loop_factory", "start_daemon"]  # fixtures
-
-
-@pytest.fixture
-def link(daemon: Daemon) -> Iterator[Link]:
-    with attach(ZEROS, control=daemon.path) as link:
-        yield link
+__all__ = ["daemon", "link", "link_options", "loop_factory", "start_daemon"]  # fixtures
 
 
 @pytest.fixture

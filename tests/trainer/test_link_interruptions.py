@@ -104,7 +104,8 @@ def test_an_interruption_at_any_line_of_reload_receive_and_send_tears_nothing(
             daemon.host.updates_at_states.clear()
             done = link.weights + link.residual - expected
             assert not done.any() or (done == delta).all(), interrupt.where
-            assert daemon.trainer_status()["refused_requests"] == 0, interrupt.where
+            status = daemon.trainer_status()
+            assert (status["refused_requests"], status["copies_mended"]) == (0, 0), interrupt.where
     assert number > 300  # else it has not been interrupted everywhere
     # An answer's or a state's descriptor has no owner for the few lines in which it is handed over or closed.
     assert len(os.listdir("/proc/self/fd")) <= before + 40

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -26,15 +26,16 @@ from tests.ipc.daemons import (
 )
 from tests.ipc.rings import Ring
 
+SPARSE = {"mode": "ring", "payload": "sparse"}
+
 
 def follow(daemon: Daemon) -> Link:
-    return attach(ZEROS, mode="ring", payload="sparse", control=daemon.path)
+    return attach(ZEROS, control=daemon.path, **SPARSE)  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def link(daemon: Daemon) -> Iterator[Link]:
-    with follow(daemon) as link:
-        yield link
+def link_options() -> dict[str, str]:
+    return SPARSE
 
 
 @pytest.fixture

@@ -8,6 +8,9 @@ namespace residual {
 namespace apply {
 #include "apply.cu"
 }
+namespace digest {
+#include "digest.cu"
+}
 
 #include <algorithm>
 #include <bit>
@@ -149,6 +152,22 @@ void apply_some() {
     require(values == expected, "the weights differ");
 }
 
+void digest_some() {
+    std::vector<int> coordinates(1 + below(3000));
+    std::vector<float> values;
+    for (int& coordinate : coordinates) {
+        coordinate = static_cast<int>(below(1 << 25)) - (1 << 24);
+        values.push_back(static_cast<float>(coordinate) * 0x1p-20f);
+    }
+    values.shrink_to_fit();
+    const std::uint64_t key = chance();
+    unsigned long long digest = 0;
+    launch(Adapted<digest::digest_weights>::kernel("digest"), 1 + below(5), values.data(),
+           static_cast<unsigned>(values.size()), 20u, 0u, static_cast<unsigned long long>(key), &digest);
+    require(digest == p2psgd::portable::digest_coordinates(coordinates.data(), coordinates.size(), 0, key),
+            "the digests differ");
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
@@ -156,5 +175,6 @@ int main(int, char** arguments) {
     for (unsigned long cases = std::strtoul(arguments[2], nullptr, 10); cases--;) {
         sweep();
         apply_some();
+        digest_some();
     }
 }

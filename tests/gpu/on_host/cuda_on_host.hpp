@@ -182,5 +182,6 @@ inline int __float2int_rn(float value) noexcept {
     if (value <= -0x1p31f) return -0x7FFFFFFF - 1;
     return static_cast<int>(std::nearbyint(value));
 }
+inline float __int2float_rn(int value) noexcept { return static_cast<float>(value); }
 inline unsigned min(unsigned a, unsigned b) noexcept { return a < b ? a : b; }
 inline unsigned max(unsigned a, unsigned b) noexcept { return a > b ? a : b; }

@@ -20,7 +20,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     flags = ["-O1", "-g1", *SANITIZERS, f"-I{HERE}", f"-I{ROOT / 'p2psgd' / 'gpu' / 'kernels'}"]
     flags += ["-fno-strict-aliasing", "-Wno-parentheses", "-Wno-unknown-pragmas", "-DP2PSGD_PATH=portable"]
     own = [HERE / name for name in ("beside_core.cpp", "launch.cpp")]
-    core = [CORE / "kernels" / "residual.cpp"]
+    core = [CORE / "kernels" / name for name in ("residual.cpp", "digest.cpp")]
     objects = compile_all({folder / f"{source.stem}.o": [*flags, str(source)] for source in own + core})
     subprocess.run([COMPILER, *flags, *objects, "-o", folder / "beside_core"], check=True)
     return folder / "beside_core"

@@ -1,0 +1,78 @@
+"""`p2psgd doctor`: what would keep this machine from a run, and what mends it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from p2psgd.cli_asking import StateOption
+from p2psgd.cli_options import PlaintextOption, TlsOption
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.ops.printing import print_text
+
+if TYPE_CHECKING:
+    from p2psgd.doctor.finding import Finding
+
+
+def doctor(
+    peers: Annotated[Path, typer.Option(help="The list of hosts, as for `p2psgd node`.")],
+    listen: Annotated[str, typer.Option(help="Where the node is to listen.")] = "0.0.0.0:7315",
+    tls: TlsOption = None,
+    insecure_plaintext: PlaintextOption = False,
+    state: StateOption = None,
+    weights: Annotated[
+        int | None, typer.Option(min=1, max=2**31, help="How many weights the net has.")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="What is to be trained: compared with the others, and its size.")
+    ] = None,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1.0, max=3600.0, help="How long to wait for the others.")
+    ] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
+) -> None:
+    """Say what would keep this machine from a run, and what mends it.
+
+    Run it on all machines at about the same time, before their nodes are started. Exit code 0: no problem;
+    75: machines have not been reached in time; 78: something must be mended.
+    """
+    import asyncio
+
+    from p2psgd.discovery.hosts import parse_address
+    from p2psgd.doctor.examination import DoctorOptions, Examination
+    from p2psgd.doctor.finding import exit_code
+    from p2psgd.doctor.intended import intended_run
+    from p2psgd.doctor.report import describe, render, summarise
+    from p2psgd.ipc.paths import default_state_directory
+
+    try:
+        address = parse_address(listen, port_default=None)
+    except ValueError as error:
+        raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
+    if tls is not None and insecure_plaintext:
+        raise UsageError("--tls and --insecure-plaintext exclude each other: give one of them")
+    options = DoctorOptions(
+        peers=peers,
+        listen=address,
+        state=state or default_state_directory(),
+        wait_s=wait,
+        intended=intended_run(weights, recipe),
+        tls=tls,
+        insecure_plaintext=insecure_plaintext,
+    )
+
+    def show(finding: Finding) -> None:
+        if not as_json:
+            print_text(render(finding))
+
+    examination = Examination(options, show)
+    asyncio.run(examination.run())
+    findings = examination.findings
+    if as_json:
+        print_text(json.dumps(describe(findings, examination.peers, examination.dropped), indent=2))
+    else:
+        print_text(summarise(findings))
+    raise typer.Exit(exit_code(findings))
