@@ -206,7 +206,7 @@ class Node:
                 hosts = await self._find_hosts(path)
             except UsageError as error:
                 words = f"{error}; this node goes on with the list as it was"
-                log.warning("%s", ascii(words)[1:-1])
+                log.warning("%s", words)
                 self.journal.events.write("reload", words)
                 continue
             words = f"{path} was read again: {describe_change(self.hosts.peers, hosts.peers)}"
