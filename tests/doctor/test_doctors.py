@@ -7,6 +7,7 @@ import itertools
 import socket
 import ssl
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,9 @@ def addresses(count: int) -> list[str]:
 
 def issue(directory: Path, *names: str) -> dict[str, Path]:
     """Their TLS directories, of a CA of their own."""
-    create_authority(directory, directory.name)
+    create_authority(directory, directory.name, now=datetime.now(UTC))
     authority = Authority(directory)
-    return {name: authority.issue(name, days=30).directory for name in names}
+    return {name: authority.issue(name, days=30, now=datetime.now(UTC)).directory for name in names}
 
 
 def test_three_doctors_find_that_all_is_well(tmp_path: Path) -> None:
