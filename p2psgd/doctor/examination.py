@@ -5,6 +5,7 @@ it takes others to see.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import socket
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from p2psgd.discovery.hosts import Address, read_hosts, split_own
+from p2psgd.discovery.naming import UnknownNameError, is_numeric, look_up
 from p2psgd.doctor.checks.agreement import compare
 from p2psgd.doctor.checks.certificates import load_credentials
 from p2psgd.doctor.checks.clocks import describe_agreement
@@ -73,7 +75,7 @@ class Examination:
         if intended.words:
             self._add(ok("run", intended.words))
         credentials, usable = self._check_tls()
-        listening, listen, daemon_here = await self._listen(encrypted=credentials is not None)
+        listening, listen, daemon_here = await self._listen()
         try:
             hosts = await split_own(addresses, listen, timeout_s=RESOLVING_S)
             self._add(check_hosts(options.peers, addresses, hosts, listen))
@@ -105,7 +107,7 @@ class Examination:
         self._add(finding)
         return credentials, credentials is not None
 
-    async def _listen(self, *, encrypted: bool) -> tuple[socket.socket | None, Address, bool]:
+    async def _listen(self) -> tuple[socket.socket | None, Address, bool]:
         """A socket, unless it cannot be had; its address; whether a node of this machine has that."""
         wanted = self.options.listen
         try:
@@ -114,11 +116,15 @@ class Examination:
             status = await asyncio.to_thread(daemon_status, self.options.state)
             finding = describe_taken(wanted, str(error), status)
             self._add(finding)
+            with contextlib.suppress(UnknownNameError):
+                wanted = (await look_up(wanted, timeout_s=RESOLVING_S))[0]
             return None, wanted, finding.grade is Grade.NOTE
-        self._add(describe_free(listen, encrypted=encrypted))
+        self._add(describe_free(listen, encrypted=self.options.tls is not None))
         return listening, listen, False
 
     def _may_listen(self, listen: Address, *, encrypted: bool) -> bool:
+        if not is_numeric(listen):  # a name that does not resolve: it was told above
+            return False
         try:
             check_exposure(listen, encrypted=encrypted, insecure=self.options.insecure_plaintext)
         except UsageError as error:

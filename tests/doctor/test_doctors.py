@@ -220,6 +220,17 @@ def test_a_port_that_another_program_has_is_told_with_its_name(tmp_path: Path) -
     assert "(pid " in problem
 
 
+def test_a_name_to_listen_on_that_is_none_is_told_and_nobody_is_met(tmp_path: Path) -> None:
+    hosts = write_hosts(tmp_path / "hosts.txt", *addresses(1))
+    doctor = Doctor(hosts, tmp_path / "state", "--listen", "no.such.host.invalid:7315")
+    with running(doctor):
+        report = doctor.report()
+    assert report.code == 78
+    (problem,) = report.problems
+    assert "cannot listen on no.such.host.invalid:7315" in problem
+    assert report.data["peers"] == []
+
+
 def test_garbage_and_stalled_strangers_are_refused_and_counted_and_the_others_still_meet(
     tmp_path: Path,
 ) -> None:

@@ -46,7 +46,7 @@ def test_every_frame_is_in_the_table_with_its_limit(frame_type: FrameType) -> No
         rf"^\| {frame_type:d} \| {frame_type.name} \| [^|]+ \| ([0-9,]+|(?:64|128) \+ [^|]+) \|", SPEC, re.M
     )
     assert found
-    limit = (link_limits(10**6) | DOCTOR_LIMITS).get(frame_type, 4096)
+    limit = {**link_limits(10**6), **DOCTOR_LIMITS}.get(frame_type, 4096)
     first, _, rest = found.group(1).partition(" + ")
     if frame_type in (FrameType.UPDATE, FrameType.SNAPSHOT_TAIL, FrameType.RING_UPDATE):
         assert rest.startswith("`payload_bytes_max(indices_max(P))`")
