@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard p2psgd/wire/native/*.?pp p2psgd/wire/native/kernels/*)
 
-.PHONY: demo test lint bench fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
+.PHONY: demo test lint bench bench-tls fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
 
 demo: $(VENV)/.ready
 	$(BIN)/p2psgd local -n 4 --recipe speech
@@ -23,6 +23,10 @@ lint: $(VENV)/.test $(VENV)/.lint
 
 bench: $(VENV)/.test $(VENV)/.bench
 	$(BIN)/python -m tests.bench
+
+# What TLS costs a daemon, and a ring of four nodes over 1 Gbit/s links, which needs root.
+bench-tls: $(VENV)/.test
+	$(BIN)/python -m tests.bench --large tls
 
 # SECONDS for each target, or for TARGET alone: see tests/fuzz/README.md.
 fuzz: $(VENV)/.test

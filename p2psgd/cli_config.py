@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import Annotated, Any, cast
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -12,6 +13,9 @@ from p2psgd.configuration.command import CommandLineError, words_of
 from p2psgd.configuration.showing import collect, describe, render
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.ops.printing import print_text
+
+if TYPE_CHECKING:
+    from p2psgd.node_options import NodeOptions
 
 app = typer.Typer(help="Look at the configuration of a node.", rich_markup_mode=None)
 
@@ -31,9 +35,6 @@ def show(
     Takes the options of `p2psgd node`, --config and --preset among them, and reads the same environment. Exit
     code 78 for what `p2psgd node` would refuse.
     """
-    from p2psgd.discovery.hosts import read_hosts
-    from p2psgd.node_options import NodeOptions
-
     found: list[NodeOptions] = []
     root = context.find_root()
     node = cast(Any, root.command).commands["node"]
@@ -42,11 +43,24 @@ def show(
             with contextlib.suppress(typer.Exit):
                 node.invoke(ready)
             (options,) = found
-            if options.peers is not None:
-                read_hosts(options.peers)
+            _check_files(options)
             shown = collect(ready, options)
     except CommandLineError as error:
         raise UsageError(f"{words_of(error)} (see p2psgd node --help)", ExitCode.CONFIGURATION) from None
     except UsageError as error:
         raise UsageError(str(error), ExitCode.CONFIGURATION) from None
     print_text(json.dumps(describe(shown), indent=2) if as_json else render(shown))
+
+
+def _check_files(options: NodeOptions) -> None:
+    """What a node looks at before it listens; UsageError as from there."""
+    from p2psgd.discovery.hosts import read_hosts
+    from p2psgd.net.listening import check_exposure
+    from p2psgd.node_tls import NodeTls
+
+    if options.peers is not None:
+        read_hosts(options.peers)
+    NodeTls(options)
+    with contextlib.suppress(ValueError):  # a name, whose address is looked up when it listens
+        ip_address(options.listen.host)
+        check_exposure(options.listen, encrypted=options.tls is not None, insecure=options.insecure_plaintext)

@@ -36,11 +36,20 @@ def make_greeting(spec: RunSpec, me: Origin, name: str) -> Hello:
     )
 
 
-def check_greeting(ours: Hello, theirs: Hello, newest_incarnation: int) -> None:
+def check_greeting(
+    ours: Hello, theirs: Hello, newest_incarnation: int, certified: CertifiedPeer | None = None
+) -> None:
     """PeerError, whose reason becomes the REJECT's code, if the two cannot be linked.
 
-    `newest_incarnation` is the highest one known of the peer's node id, 0 if none.
+    `newest_incarnation` is the highest one known of the peer's node id, 0 if none; `certified` is whom its
+    certificate names, None in plaintext.
     """
+    if certified is not None and (certified.node, certified.name) != (theirs.node, theirs.name):
+        raise PeerError(
+            "another node's certificate",
+            f"{theirs.name}, id {theirs.node:016x}, came with the certificate of {certified.name}, id "
+            f"{certified.node:016x}: give every node its own, from `p2psgd ca issue`",
+        )
     if theirs.protocol != PROTOCOL_VERSION:
         raise PeerError(
             "protocol",
@@ -76,16 +85,6 @@ def answer_doctor(ours: Hello, theirs: Hello) -> PeerError:
         return PeerError(DOCTOR_OF_ANOTHER_RUN, describe_difference(ours, asked))
     run = name_run(ours.run, ours.label, ours.mode)
     return PeerError(DOCTOR, f"{ours.name} runs there, run {run} of {ours.weights:,} weights")
-
-
-def check_certificate(certified: CertifiedPeer, theirs: Hello) -> None:
-    """PeerError if the peer's certificate names another node than its greeting."""
-    if (certified.node, certified.name) != (theirs.node, theirs.name):
-        raise PeerError(
-            "another node's certificate",
-            f"{theirs.name}, id {theirs.node:016x}, came with the certificate of {certified.name}, id "
-            f"{certified.node:016x}: give every node its own, from `p2psgd ca issue`",
-        )
 
 
 def describe_difference(ours: Hello, theirs: Hello) -> str:

@@ -21,7 +21,7 @@ from p2psgd.net.complaints import Complaints
 from p2psgd.net.connection import Connection
 from p2psgd.net.dialler import Dialler, describe_failure
 from p2psgd.net.dialling import Dialling
-from p2psgd.net.greeting import check_certificate, check_greeting, newer_stays
+from p2psgd.net.greeting import check_greeting, newer_stays
 from p2psgd.net.line import Line
 from p2psgd.net.listening import BACKLOG
 from p2psgd.net.strangers import Strangers
@@ -187,16 +187,13 @@ class Mesh:
     @property
     def bytes_sent(self) -> int:
         """Bytes handed to the sockets of all links, past ones included."""
-        return sum(news.bytes_sent for news in self.news.values()) + sum(
-            c.bytes_sent for c in self._by_connection
-        )
+        return sum(n.bytes_sent for n in self.news.values()) + sum(c.bytes_sent for c in self._by_connection)
 
     @property
     def bytes_received(self) -> int:
         """Bytes that came on all links, past ones included."""
-        return sum(news.bytes_received for news in self.news.values()) + sum(
-            c.bytes_received for c in self._by_connection
-        )
+        past = sum(news.bytes_received for news in self.news.values())
+        return past + sum(connection.bytes_received for connection in self._by_connection)
 
     # -- connections: ConnectionOwner
 
@@ -238,9 +235,8 @@ class Mesh:
         greeting = self._greetings.get(connection)
         if greeting is not None and greeting.dialler is not None:
             greeting.dialler.words = str(error)
-        connection.send(
-            pack_message(Reject(node=self.greeting.node, code=error.reason, words=str(error)[:WORDS_MAX]))
-        )
+        reject = Reject(node=self.greeting.node, code=error.reason, words=str(error)[:WORDS_MAX])
+        connection.send(pack_message(reject))
         connection.close(str(error))
         self._forget(connection, str(error))
 
@@ -292,11 +288,9 @@ class Mesh:
             raise
 
     def _greeted(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
-        news = self.news.get(theirs.node)
+        newest = news.incarnation if (news := self.news.get(theirs.node)) else 0
         try:
-            if connection.certified is not None:
-                check_certificate(connection.certified, theirs)
-            check_greeting(self.greeting, theirs, 0 if news is None else news.incarnation)
+            check_greeting(self.greeting, theirs, newest, connection.certified)
             if theirs.node not in self.links and len(self.links) >= LINKS_MAX:
                 raise PeerError("links", f"this node has {LINKS_MAX} links already")
         except PeerError as error:

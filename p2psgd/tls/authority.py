@@ -190,12 +190,17 @@ def create_authority(directory: Path, run: str, *, now: datetime) -> Authority:
 
 def read_certificate(path: Path) -> x509.Certificate:
     """The first certificate in a PEM file; UsageError if there is none."""
+    return read_certificates(path)[0]
+
+
+def read_certificates(path: Path) -> list[x509.Certificate]:
+    """All certificates in a PEM file; UsageError if there is none."""
     try:
-        return x509.load_pem_x509_certificates(path.read_bytes())[0]
+        return x509.load_pem_x509_certificates(path.read_bytes())
     except OSError as error:
         words = f"cannot read {path}: {(error.strerror or str(error)).lower()}"
         raise UsageError(words, exit_code_of(error)) from None
-    except (ValueError, IndexError):
+    except ValueError:
         raise UsageError(f"{path} holds no certificate in PEM form", ExitCode.CONFIGURATION) from None
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from p2psgd.errors import ExitCode, PeerError, UsageError, exit_code_of
-from p2psgd.tls.key_file import check_key_file
+from p2psgd.tls.key_file import check_key_file, missing
 from p2psgd.tls.names import CA_FILE, CERTIFICATE_FILE, KEY_FILE, CertifiedPeer, node_of
 
 
@@ -130,7 +130,8 @@ def _load(directory: Path) -> _Loaded:
             f"{certificate} names no node of p2psgd: `p2psgd ca issue` makes certificates that do",
             ExitCode.CONFIGURATION,
         )
-    ends = [seen["notAfter"], *(authority["notAfter"] for authority in client.get_ca_certs())]
+    issuers = [held for held in client.get_ca_certs() if held["subject"] == seen["issuer"]]
+    ends = [str(certificate["notAfter"]) for certificate in (seen, *issuers)]
     expires = datetime.fromtimestamp(min(map(ssl.cert_time_to_seconds, ends)), UTC)
     return _Loaded(server, client, own, _common_name(seen["issuer"]) or "?", expires)
 
@@ -139,10 +140,10 @@ def _check_readable(path: Path) -> None:
     try:
         with path.open("rb"):
             pass
+    except FileNotFoundError:
+        raise missing(path) from None
     except OSError as error:
         words = f"cannot read {path}: {(error.strerror or str(error)).lower()}"
-        if isinstance(error, FileNotFoundError):
-            words += "; `p2psgd ca issue` makes such a directory"
         raise UsageError(words, exit_code_of(error)) from None
 
 

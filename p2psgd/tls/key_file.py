@@ -28,6 +28,12 @@ def write_key(path: Path, data: bytes) -> None:
         raise
 
 
+def missing(path: Path) -> UsageError:
+    """A file of a TLS directory is not there."""
+    words = f"there is no {path}: `p2psgd ca issue` makes a directory with all that a node needs"
+    return UsageError(words, ExitCode.CONFIGURATION)
+
+
 def check_key_file(path: Path) -> None:
     """UsageError unless it is a file of this user or of root that others cannot touch.
 
@@ -36,6 +42,8 @@ def check_key_file(path: Path) -> None:
     """
     try:
         found = path.stat()
+    except FileNotFoundError:
+        raise missing(path) from None
     except OSError as error:
         words = f"cannot read {path}: {(error.strerror or str(error)).lower()}"
         raise UsageError(words, exit_code_of(error)) from None

@@ -19,6 +19,7 @@ BENCHES: Final = (
     "residual",
     "apply",
     "daemon",
+    "tls",
     "step",
     "turns",
     "allreduce",

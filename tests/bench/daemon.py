@@ -24,6 +24,7 @@ from p2psgd.core.replica import Replica
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.wire.frames import PREFIX
 from tests.bench import Figure, checksum
+from tests.certificates import Certificates
 from tests.daemons import Daemon, all_stopped, until
 from tests.ports import free_ports
 from tests.stranger import Stranger
@@ -44,16 +45,31 @@ def cpu_seconds(pid: int) -> float:
 
 
 class Rig:
-    """A daemon without a trainer command, whose trainer is this process."""
+    """A daemon without a trainer command, whose trainer is this process; with `certificates` over TLS."""
 
-    def __init__(self, folder: str, weights: int, *, attach: Callable[..., Any] = p2psgd.attach) -> None:
+    def __init__(
+        self,
+        folder: str,
+        weights: int,
+        *,
+        attach: Callable[..., Any] = p2psgd.attach,
+        certificates: Certificates | None = None,
+    ) -> None:
         (port,) = free_ports(1)
         hosts = Path(folder) / "hosts.txt"
         hosts.write_text(f"127.0.0.1:{port}\n")
         options = ("--peers", str(hosts), "--listen", f"127.0.0.1:{port}", "--patience", str(PATIENCE_S))
         self.port = port
-        self.daemon = Daemon(Path(folder) / "node", *options)
+        tls = () if certificates is None else certificates.options("node")
+        self._certificates = certificates
+        self.daemon = Daemon(Path(folder) / "node", *options, *tls)
         self.link = attach(np.zeros(weights, np.float32), control=Path(folder) / "node")
+
+    def stranger(self, node: int) -> Stranger:
+        """A linked peer."""
+        held = self._certificates
+        tls = None if held is None else held.client(f"stranger-{node}", node=node)
+        return Stranger(self.daemon, self.port, node=node, tls=tls)
 
     def applied(self) -> int:
         status = self.daemon.status()
@@ -63,7 +79,7 @@ class Rig:
 def measure_receiving(rig: Rig, sets: list[NDArray[np.uint32]]) -> tuple[float, float, float]:
     """Updates per second, CPU seconds per update, and CPU seconds per update of the core alone."""
     rig.link.close()
-    stranger = Stranger(rig.daemon, rig.port)
+    stranger = rig.stranger(42)
     frames = stranger.updates(sets, origin=stranger.node)
     before, begin = cpu_seconds(rig.daemon.process.pid), time.perf_counter()
     stranger.drain()
@@ -94,7 +110,7 @@ def measure_core(stranger: Stranger, frames: list[bytes]) -> float:
 
 def measure_sending(rig: Rig, peers: int, delta: NDArray[np.float32], updates: int) -> float:
     """CPU seconds of the daemon per own update with so many linked peers."""
-    strangers = [Stranger(rig.daemon, rig.port, node=100 + number) for number in range(peers)]
+    strangers = [rig.stranger(100 + number) for number in range(peers)]
     for stranger in strangers:
         stranger.drain()
         stranger.want_everything()

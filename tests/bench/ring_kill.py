@@ -43,7 +43,7 @@ class KilledNode:
         self._directory = directory
         self._notes = directory / f"{self.name}.notes"
         trainer = f"{sys.executable} -m tests.bench.ring.halfway {self._notes} {count} {PACE_S}"
-        self._options = (*options, "--listen", listen, "--trainer", trainer)
+        self._options = (*options, "--listen", listen, "--insecure-plaintext", "--trainer", trainer)
         self._lives = 0
 
     def start(self, daemons: list[Daemon]) -> None:

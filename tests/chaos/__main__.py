@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from p2psgd.local.interruption import Interruption
+from tests.certificates import Certificates
 from tests.chaos import account
 from tests.chaos.chaos import RATE
 from tests.chaos.disks import Disk
@@ -36,11 +37,13 @@ def run(options: Options, *, directory: Path) -> dict[str, Any]:
     mark = secrets.token_hex(16)
     with Interruption() as interruption, contextlib.ExitStack() as undo:
         lan = undo.enter_context(Lan(options.nodes, rate=RATE))
-        nodes = []
+        nodes, certificates = [], Certificates(directory)
         for number, address in enumerate(lan.addresses):
             disk = undo.enter_context(Disk(directory / "disks" / f"node-{number}"))
             within = lan.within(number)
-            node = Node(number, directory=directory, disk=disk, run=mark, within=within)
+            node = Node(
+                number, directory=directory, disk=disk, run=mark, within=within, certificates=certificates
+            )
             others = [f"{other}\n" for other in lan.addresses if other != address]
             node.hosts.write_text(f"{address}  # this node\n{''.join(others)}")
             nodes.append(node)

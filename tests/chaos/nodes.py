@@ -20,6 +20,7 @@ import numpy as np
 from p2psgd.errors import P2psgdError
 from p2psgd.local.leftovers import MARK, kill_marked, mark_of
 from p2psgd.local.proof import NodeReplica
+from tests.certificates import Certificates
 from tests.chaos.disks import Disk
 from tests.chaos.events import Event, read
 from tests.chaos.memory import flip
@@ -81,7 +82,16 @@ class Life:
 class Node:
     """Node `number`, with its state on `disk`, its logs and its trainer's notes in `directory`."""
 
-    def __init__(self, number: int, *, directory: Path, disk: Disk, run: str, within: list[str]) -> None:
+    def __init__(
+        self,
+        number: int,
+        *,
+        directory: Path,
+        disk: Disk,
+        run: str,
+        within: list[str],
+        certificates: Certificates,
+    ) -> None:
         self.number = number
         self.name = f"node-{number}"
         self.disk = disk
@@ -95,6 +105,7 @@ class Node:
         self._within = ["setpriv", "--pdeathsig", "TERM", *within]
         self._options = (
             *("--peers", str(self.hosts), "--listen", f"0.0.0.0:{PORT}", "--patience", f"{PATIENCE_S:g}"),
+            *certificates.options(self.name),
             *([] if number == 0 else SMALL_LOG),
             *("--trainer", f"{sys.executable} -m tests.chaos.trainer {self.notes}"),
         )

@@ -14,7 +14,7 @@ from p2psgd.configuration.command import ConfiguredCommand
 from p2psgd.configuration.environment import OTHERS
 
 SYSTEMD = Path(__file__).parent.parent.parent / "systemd"
-SHOWN_ONLY = {"name", "http", "preset"}  # not set by default: the example shows a likely value
+SHOWN_ONLY = {"http", "preset"}  # not set by default: the example shows a likely value
 
 
 def commands() -> Any:
@@ -28,9 +28,9 @@ def test_what_it_has_commented_out_is_the_default() -> None:
     assert {"peers", "listen", "patience", "log_budget", "log_disk_budget"} <= set(whole)
     defaults = {parameter.name: parameter.default for parameter in commands()["node"].params}
     assert set(whole) <= set(defaults)
-    for name in set(whole) - SHOWN_ONLY - {"peers"}:
+    for name in set(whole) - SHOWN_ONLY - {"peers", "tls"}:
         assert defaults[name] == whole[name], name
-    assert set(tomllib.loads(text)) == {"peers"}
+    assert set(tomllib.loads(text)) == {"peers", "tls"}
 
 
 def test_variables_that_units_and_examples_set_are_read() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from p2psgd.discovery.hosts import Address
 from p2psgd.net import mesh as mesh_module
@@ -85,7 +86,7 @@ def test_large_and_small_frames_arrive_whole_also_at_a_peer_that_reads_nothing_f
         await until(lambda: agree(fast, slow))
         stalled, link = stall(slow, 1), fast.mesh.links[2].connection
         sizes = itertools.cycle([1, NUMBERS_BYTES_MAX, 16 * 1024, 16 * 1024 + 1, 100, 300_000])
-        pieces = []
+        pieces: list[NDArray[np.uint8]] = []
         while link.writable or len(pieces) < 6:
             numbers = np.random.default_rng(len(pieces)).integers(0, 256, next(sizes), np.uint8)
             pieces.append(numbers)

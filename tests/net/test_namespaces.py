@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import Certificates
 from tests.daemons import Daemon, all_stopped, assert_replicas_identical, trainer, until
 from tests.lan import Lan
 
@@ -29,13 +30,14 @@ def is_linked_with(daemon: Daemon, names: set[str]) -> bool:
     "order", list(itertools.permutations(range(3))), ids=lambda order: "".join(map(str, order))
 )
 def test_three_hosts_find_each_other_in_any_starting_order(tmp_path: Path, order: tuple[int, ...]) -> None:
-    hosts = tmp_path / "hosts.txt"
+    hosts, certificates = tmp_path / "hosts.txt", Certificates(tmp_path)
     with Lan(3, rate="100mbit") as lan, all_stopped([]) as daemons:
         hosts.write_text("# three machines\n" + "\n".join(lan.addresses) + "\n")
         for number in order:
             daemon = Daemon(
                 tmp_path / f"host-{number}",
                 *("--peers", str(hosts), "--listen", "0.0.0.0:7315"),
+                *certificates.options(f"host-{number}"),
                 *("--trainer", trainer("digits", "--steps", str(STEPS))),
                 within=lan.within(number),
             )
@@ -71,6 +73,7 @@ def test_a_host_whose_cable_was_cut_catches_up(tmp_path: Path) -> None:
                 Daemon(
                     tmp_path / f"host-{number}",
                     *("--peers", str(hosts), "--listen", "0.0.0.0:7315", "--patience", "1"),
+                    "--insecure-plaintext",
                     *("--trainer", trainer(str(recipe), "--seconds", "10")),
                     within=lan.within(number),
                 )

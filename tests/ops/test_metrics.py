@@ -32,6 +32,8 @@ def test_a_training_nodes_figures_are_those_of_its_status() -> None:
     assert value(found, "p2psgd_mini_batches_total") == 1_000
     assert value(found, "p2psgd_loss") == 2.3456
     assert value(found, "p2psgd_ready") == 1
+    assert value(found, "p2psgd_plaintext") == 1
+    assert value(found, "p2psgd_certificate_left_seconds") is None
     assert value(found, "p2psgd_state", state="training") == 1
     assert value(found, "p2psgd_state", state="draining") == 0
     assert value(found, "p2psgd_step_seconds_total", part="computing") == 6.0
@@ -40,6 +42,12 @@ def test_a_training_nodes_figures_are_those_of_its_status() -> None:
     total = description()["total"]
     assert value(found, "p2psgd_update_bytes_total", part="sign") == total["bits"]["sign"] / 8
     assert value(found, "p2psgd_dense_bytes_total") == 4 * 80_000 * total["mini_batches"]
+
+
+def test_a_certificate_shows_how_long_it_is_good_for() -> None:
+    found = families(status(plaintext=False, tls={"run": "speech", "expires_s": -60}))
+    assert value(found, "p2psgd_plaintext") == 0
+    assert value(found, "p2psgd_certificate_left_seconds") == -60
 
 
 def test_every_family_has_help_and_a_name_as_prometheus_wants_it() -> None:

@@ -24,6 +24,17 @@ def test_a_training_node_in_full() -> None:
     ]
 
 
+def test_plaintext_on_purpose_is_told_as_such_and_tls_with_its_run_and_end() -> None:
+    text = render_status(status(insecure_plaintext=True))
+    assert "7000; plaintext (--insecure-plaintext): whoever reaches this port" in line(text, "listens")
+    tls = {"run": "speech-7", "expires": "2027-11-22T12:00:00+00:00", "expires_s": 1, "trouble": ""}
+    text = render_status(status(plaintext=False, tls=tls))
+    assert line(text, "listens") == "listens     127.0.0.1:7000"
+    assert line(text, "tls") == "tls         run speech-7, until 2027-11-22"
+    text = render_status(status(plaintext=False, tls={**tls, "trouble": "it expires soon"}))
+    assert line(text, "tls").endswith("2027-11-22; it expires soon")
+
+
 def test_waits_and_alarms_are_notes_in_plain_words() -> None:
     text = render_status(status(waits="for node-1 to come back", alarms=["coordinate 7 passed 2^23"]))
     assert "note        for node-1 to come back\nnote        coordinate 7 passed 2^23" in text

@@ -76,6 +76,7 @@ def test_no_ticket_is_given_that_could_replace_a_certificate(certificates: Certi
     client, server = pair(certificates)
     shake(client, server, 4096)
     assert not read_all(client)
+    assert client._object.session is not None
     assert not client._object.session.has_ticket
 
 

@@ -140,7 +140,8 @@ def machines(
                 others = [f"{other}\n" for other in lan.addresses if other != address]
                 hosts.write_text(f"{address}  # this node\n{''.join(others)}")
                 notes = directory / f"node-{number}.notes"
-                own = ("--peers", str(hosts), "--listen", f"0.0.0.0:{PORT}", "--trainer", trainer(notes))
+                listen = ("--listen", f"0.0.0.0:{PORT}", "--insecure-plaintext")
+                own = ("--peers", str(hosts), *listen, "--trainer", trainer(notes))
                 machine = Machine(
                     number, directory=directory, run=run, within=lan.within(number), options=(*own, *options)
                 )

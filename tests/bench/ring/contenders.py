@@ -14,6 +14,7 @@ from typing import IO, Final, Self
 
 from p2psgd.identity import lay_down_id
 from tests.bench.ring.hosts import Host
+from tests.certificates import Certificates
 from tests.daemons import Daemon, all_stopped
 from tests.ports import free_ports
 
@@ -102,8 +103,11 @@ def p2psgd_ring(
     tensors: int = 1,
     patience_s: float = PATIENCE_S,
     order: str = "id",
+    certificates: Certificates | None = None,
 ) -> Iterator[tuple[Contender, list[Daemon]]]:
-    """A daemon on each host, node ids in the order of the hosts, and a trainer for each."""
+    """A daemon on each host, node ids in the order of the hosts, and a trainer for each. Without
+    `certificates` in plaintext.
+    """
     directory.mkdir()
     listed = with_ports(hosts)
     peers = directory / "hosts.txt"
@@ -114,7 +118,10 @@ def p2psgd_ring(
             state = directory / f"node-{number}"
             state.mkdir()
             lay_down_id(state, node=number + 1, name=state.name)
-            daemons.append(Daemon(state, *options, within=list(host.within)))
+            tls: tuple[str, ...] = ("--insecure-plaintext",)
+            if certificates is not None:
+                tls = ("--tls", str(certificates.directory(state.name, node=number + 1)))
+            daemons.append(Daemon(state, *options, *tls, within=list(host.within)))
         commands = [
             [
                 *(*host.within, sys.executable, "-m", "tests.bench.ring.trainer", str(daemon.state)),
