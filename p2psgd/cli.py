@@ -154,7 +154,8 @@ def node(
     Each option may also stand in the file of --config, as log_budget = 512, or in the environment, as
     P2PSGD_LOG_BUDGET=512 (all but --control); the command line is the strongest, then the environment.
     """
-    begin_log(log_format)
+    if context.obj is None:
+        begin_log(log_format)
     from p2psgd.discovery.hosts import parse_address
     from p2psgd.ipc.paths import default_state_directory
     from p2psgd.node import run_node

@@ -159,7 +159,7 @@ class Node:
         hosts = self.hosts
         self._spawn(
             self.run.mesh.start(
-                self._listening, hosts.peers, counts=hosts.counts, advertised=self.options.advertise
+                self._listening, hosts.lines, counts=hosts.counts, advertised=self.options.advertise
             )
         )
 
@@ -206,13 +206,13 @@ class Node:
                 hosts = await self._find_hosts(path)
             except UsageError as error:
                 words = f"{error}; this node goes on with the list as it was"
-                log.warning("%s", ascii(words)[1:-1])
+                log.warning("%s", words)
                 self.journal.events.write("reload", words)
                 continue
             words = f"{path} was read again: {describe_change(self.hosts.peers, hosts.peers)}"
             self.hosts = replace(hosts, share=self.hosts.share)
             if self.run is not None:
-                self.run.mesh.dialling.follow(hosts.peers, hosts.counts)
+                self.run.mesh.dialling.follow(hosts.lines, hosts.counts)
             self.journal.note("reload", words)
         self._reloading = False
 
@@ -271,7 +271,7 @@ class Node:
         run.handle(NodeStopping(why))
         without = await run.keeper.finish(DRAIN_TIMEOUT_S)
         troubles = []
-        if lost and self.hosts.peers:
+        if lost and (self.hosts.peers or len(run.replica.membership.view.members) > 1):
             troubles.append(
                 f"no peer has acknowledged this node's last {lost} updates: they are in "
                 f"{self.options.state} alone, and come back with this node"

@@ -92,7 +92,7 @@ def test_a_terminal_gets_lines_for_people(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
-def test_a_flood_of_refused_strangers_is_told_in_few_lines(tmp_path: Path, loop: str) -> None:
+def test_a_flood_of_refused_hosts_is_told_in_few_lines(tmp_path: Path, loop: str) -> None:
     command = trainer("digits", "--steps", "3")
     with all_stopped([start(tmp_path, "--log-format", "auto", "--trainer", command, P2PSGD_LOOP=loop)]) as (
         daemon,
@@ -101,8 +101,9 @@ def test_a_flood_of_refused_strangers_is_told_in_few_lines(tmp_path: Path, loop:
         status = daemon.status()
         assert status is not None
         host, _, port = status["listen"].rpartition(":")
-        for _ in range(100):
-            with socket.create_connection((host, int(port))) as stranger:
+        for number in range(1, 101):
+            source = (f"127.0.1.{number}", 0)
+            with socket.create_connection((host, int(port)), source_address=source) as stranger:
                 stranger.sendall(b"\xff" * 64)
                 stranger.settimeout(30)
                 while stranger.recv(4096):

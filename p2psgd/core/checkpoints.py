@@ -38,7 +38,6 @@ class Checkpoints:
         state = self._parts.state
         self._coordinates = coordinates
         self._writing = {Origin(row.node, row.incarnation): row.sequence for row in rows}
-        state.log.hold()
         tail = state.log.tail(self._saved_by_others)
         self._parts.out.order(WriteCheckpoint(coordinates, rows, state.digest_of(rows), tail, state.rounds))
 

@@ -18,14 +18,11 @@ class FrameStore(Protocol):
     def read(self, handle: int, length: int) -> bytes:
         """The frame of `length` bytes; OSError if it cannot be had again as it was. From any thread."""
 
-    def free(self, handle: int, length: int) -> None:
-        """The frame will not be read any more, but by those who hold the store."""
-
-    def hold(self) -> None:
-        """From now on, what is freed can still be read."""
+    def free(self, handle: int, length: int, *, held: bool) -> None:
+        """The frame will not be read any more; `held`: not after `release`."""
 
     def release(self) -> None:
-        """It is over: once for each `hold`."""
+        """What was freed and held will not be read any more either."""
 
 
 def entry_of(handle: int, length: int) -> int:

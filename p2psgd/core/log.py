@@ -44,6 +44,7 @@ class UpdateLog:
         self._arrival = 0
         self._store = store
         self._taking = store is not None  # the store took what it was given last
+        self._held: dict[Origin, tuple[int, int]] | None = None  # first and last sequence of a tail in use
 
     def __len__(self) -> int:
         return sum(lane.last - lane.floor for lane in self._lanes.values())
@@ -135,21 +136,21 @@ class UpdateLog:
         return total
 
     def tail(self, acknowledged: Callable[[Origin], int]) -> Tail:
-        """The entries beyond what is acknowledged. Whoever reads it holds the store (`hold`)."""
-        lanes = [
-            lane.entries[lane.index(max(lane.floor, acknowledged(origin)) + 1) :]
-            for origin, lane in self._lanes.items()
-            if lane.floor < lane.last
-        ]
+        """The entries beyond what is acknowledged. They can be read until `release`, also those that leave
+        the log meanwhile; one tail at a time.
+        """
+        assert self._held is None, "the tail before this one has not been released"
+        self._held, lanes = {}, []
+        for origin, lane in self._lanes.items():
+            if lane.floor < lane.last:
+                first = max(lane.floor, acknowledged(origin)) + 1
+                lanes.append(lane.entries[lane.index(first) :])
+                self._held[origin] = first, lane.last
         return Tail(lanes, self._store)
 
-    def hold(self) -> None:
-        """Somebody reads a tail: what leaves the log meanwhile can still be read in the store."""
-        if self._store is not None:
-            self._store.hold()
-
     def release(self) -> None:
-        """It is read."""
+        """The tail is read."""
+        self._held = None
         if self._store is not None:
             self._store.release()
 
@@ -216,7 +217,7 @@ class UpdateLog:
             if lane.floor == lane.last:
                 self._leaving.pop()
             else:
-                self._drop_oldest(lane)
+                self._drop_oldest(lane, held=self._held is not None)
                 left -= 1
 
     def _shed(self, limit: Callable[[Origin], int], target: float) -> int:
@@ -229,10 +230,12 @@ class UpdateLog:
             if lane.floor < last:
                 heads.append((lane.arrivals[lane.start], origin, lane, last))
         heapify(heads)
+        held = self._held or {}
         dropped = 0
         while heads and self.bytes_held + self.bytes_stored > target and dropped < SHED_MAX:
             _, origin, lane, last = heads[0]
-            self._drop_oldest(lane)
+            first_held, last_held = held.get(origin, (1, 0))
+            self._drop_oldest(lane, held=first_held <= lane.floor + 1 <= last_held)
             dropped += 1
             if lane.floor < last:
                 heapreplace(heads, (lane.arrivals[lane.start], origin, lane, last))
@@ -240,14 +243,15 @@ class UpdateLog:
                 heappop(heads)
         return dropped
 
-    def _drop_oldest(self, lane: Lane) -> None:
+    def _drop_oldest(self, lane: Lane, *, held: bool) -> None:
+        """`held`: it may be part of the tail in use."""
         entry = lane.pop()
         if isinstance(entry, bytes):
             self.bytes_held -= len(entry)
         else:
             assert self._store is not None
             handle, length = place_of(entry)
-            self._store.free(handle, length)
+            self._store.free(handle, length, held=held)
             self.bytes_stored -= length
         self.bytes_held -= ENTRY_BYTES
 

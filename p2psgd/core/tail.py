@@ -1,7 +1,7 @@
 """What a checkpoint keeps of the log: references to its frames, so that a file can be written of them while
 the log goes on.
 
-A frame in RAM stays what it was, whoever lets go of it; one in the store can be read until the log's store is
+A frame in RAM stays what it was, whoever lets go of it; one in the store can be read until the log is
 released. Reading takes time, so it is done in the thread that writes.
 """
 

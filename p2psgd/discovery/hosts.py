@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from p2psgd.discovery.address import PORT_DEFAULT, Address, parse_address
-from p2psgd.discovery.naming import Host, UnknownNameError, hosts_of, is_here, is_own, look_up
+from p2psgd.discovery.naming import Host, UnknownNameError, hosts_of, is_here, is_numeric, is_own, look_up
 from p2psgd.errors import ExitCode, UsageError
 
 __all__ = [
@@ -41,7 +41,8 @@ class Hosts:
     """What hosts.txt says: the lines to dial, and this node's (position, count) among all if one is its own.
 
     `counts`: of each line that could be resolved, the hosts other than this node that it stands for;
-    `several`: lines that stand for more than one, this node perhaps among them.
+    `several`: lines that stand for more than one, this node perhaps among them; `own_names`: names that stand
+    for this node alone, so far.
     """
 
     peers: tuple[Address, ...]
@@ -51,6 +52,12 @@ class Hosts:
     ] = ()  # this machine, but another port than the node's, if no line is its own
     counts: Mapping[Address, int] = field(default_factory=dict, compare=False)
     several: tuple[Address, ...] = ()
+    own_names: tuple[Address, ...] = field(default=(), compare=False)
+
+    @property
+    def lines(self) -> tuple[Address, ...]:
+        """All that are to be followed."""
+        return self.peers + self.own_names
 
     @property
     def others(self) -> int:
@@ -131,14 +138,15 @@ async def split_own(addresses: tuple[Address, ...], *own: Address, timeout_s: fl
     lines = [_Line.of(address, each, own) for address, each in zip(addresses, found, strict=True)]
     peers = tuple(line.address for line in lines if not line.own)
     several = tuple(line.address for line in lines if line.several)
-    counts = {line.address: line.others for line in lines if line.others is not None and not line.own}
+    counts = {line.address: line.others for line in lines if line.others is not None}
+    own_names = tuple(line.address for line in lines if line.own and not is_numeric(line.address))
     owned = [line.own for line in lines]
     if True not in owned:
         near = tuple(line.address for line in lines if line.here) if not several else ()
-        return Hosts(peers, None, near, counts, several)
+        return Hosts(peers, None, near, counts, several, own_names)
     # Two lines may both be ours (a name and its address): the node counts once.
     share = None if several else (owned.index(True), len(peers) + 1)
-    return Hosts(peers, share, (), counts, several)
+    return Hosts(peers, share, (), counts, several, own_names)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def read_known_peers(state: Path, hints: Hints) -> None:
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
-        log.warning("%s is passed over: %s", path, ascii(str(error))[1:-1])
+        log.warning("%s is passed over: %s", path, error)
         return
     for node, address in told[: NODES_MAX * TOLD_MAX]:
         hints.tell(node, address)

@@ -105,7 +105,6 @@ class LocalNetwork:
         if not places:
             raise OSError("this machine has no address that others can reach")
         version = zeroconf.IPVersion.All if six else zeroconf.IPVersion.V4Only
-        network = AsyncZeroconf(ip_version=version)
         port = self._listen.port if self._advertised is None else self._advertised.port
         info = AsyncServiceInfo(
             SERVICE,
@@ -115,6 +114,7 @@ class LocalNetwork:
             server=f"p2psgd-{self._node:016x}.local.",
             parsed_addresses=places,
         )
+        network = AsyncZeroconf(ip_version=version)
         try:
             await network.zeroconf.async_wait_for_start()
             browser = AsyncServiceBrowser(network.zeroconf, SERVICE, handlers=[self._noticed])
@@ -135,7 +135,7 @@ class LocalNetwork:
         if not plain_ip(self._listen.host).is_unspecified:
             return [self._listen.host]
         found = [
-            plain_ip(each.ip if each.is_IPv4 else each.ip[0])
+            plain_ip(each.ip if isinstance(each.ip, str) else each.ip[0])
             for adapter in ifaddr.get_adapters()
             for each in adapter.ips
             if each.is_IPv4 or ":" in self._listen.host

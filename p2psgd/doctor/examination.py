@@ -5,6 +5,7 @@ it takes others to see.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import socket
 import sys
@@ -14,7 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from p2psgd.discovery.hosts import Address, Hosts, read_hosts, split_own
+from p2psgd.discovery.hosts import Address, read_hosts, split_own
+from p2psgd.discovery.naming import UnknownNameError, is_numeric, look_up
 from p2psgd.doctor.checks.agreement import compare
 from p2psgd.doctor.checks.certificates import load_credentials
 from p2psgd.doctor.checks.clocks import describe_agreement
@@ -30,6 +32,7 @@ from p2psgd.doctor.checks.state_directory import check_state_directory
 from p2psgd.doctor.checks.versions import describe_own
 from p2psgd.doctor.finding import Finding, Grade, note, ok, problem
 from p2psgd.doctor.intended import Intended
+from p2psgd.doctor.lines import each_host
 from p2psgd.doctor.meeting import Meeting
 from p2psgd.doctor.peer import Peer
 from p2psgd.errors import UsageError
@@ -72,16 +75,19 @@ class Examination:
         if intended.words:
             self._add(ok("run", intended.words))
         credentials, usable = self._check_tls()
-        listening, listen, daemon_here = await self._listen(encrypted=credentials is not None)
+        listening, listen, daemon_here = await self._listen()
         try:
             hosts = await split_own(addresses, listen, timeout_s=RESOLVING_S)
             self._add(check_hosts(options.peers, addresses, hosts, listen))
             self._add(check_memory(intended.weights, intended.mode, find_available()))
-            self._add(check_descriptors(len(hosts.peers)))
+            peers = await each_host(hosts, listen, timeout_s=RESOLVING_S)
+            self._add(check_descriptors(len(peers)))
             self._add(*check_state_directory(options.state, intended.weights))
             self._add(check_shared_memory())
-            if usable and hosts.peers and self._may_listen(listen, encrypted=credentials is not None):
-                meeting = self._meeting(addresses, hosts, credentials)
+            if usable and peers and self._may_listen(listen, encrypted=credentials is not None):
+                line = own_line(addresses, hosts)
+                hello = intended.greeting(*_name_self(credentials))
+                meeting = Meeting(addresses, peers, line=line, hello=hello, credentials=credentials)
                 await self._meet(meeting, listening, listen, daemon_here=daemon_here)
         finally:
             if listening is not None:
@@ -101,7 +107,7 @@ class Examination:
         self._add(finding)
         return credentials, credentials is not None
 
-    async def _listen(self, *, encrypted: bool) -> tuple[socket.socket | None, Address, bool]:
+    async def _listen(self) -> tuple[socket.socket | None, Address, bool]:
         """A socket, unless it cannot be had; its address; whether a node of this machine has that."""
         wanted = self.options.listen
         try:
@@ -110,11 +116,15 @@ class Examination:
             status = await asyncio.to_thread(daemon_status, self.options.state)
             finding = describe_taken(wanted, str(error), status)
             self._add(finding)
+            with contextlib.suppress(UnknownNameError):
+                wanted = (await look_up(wanted, timeout_s=RESOLVING_S))[0]
             return None, wanted, finding.grade is Grade.NOTE
-        self._add(describe_free(listen, encrypted=encrypted))
+        self._add(describe_free(listen, encrypted=self.options.tls is not None))
         return listening, listen, False
 
     def _may_listen(self, listen: Address, *, encrypted: bool) -> bool:
+        if not is_numeric(listen):  # a name that does not resolve: it was told above
+            return False
         try:
             check_exposure(listen, encrypted=encrypted, insecure=self.options.insecure_plaintext)
         except UsageError as error:
@@ -122,16 +132,6 @@ class Examination:
             self._add(problem("tls", f"no peer was met: {error}", mend))
             return False
         return True
-
-    def _meeting(
-        self, addresses: tuple[Address, ...], hosts: Hosts, credentials: Credentials | None
-    ) -> Meeting:
-        node, name = secrets.randbits(64), socket.gethostname()[:64] or "node"
-        if credentials is not None:
-            node, name = credentials.node, credentials.name
-        hello = self.options.intended.greeting(node, name)
-        line = own_line(addresses, hosts)
-        return Meeting(addresses, hosts.peers, line=line, hello=hello, credentials=credentials)
 
     async def _meet(
         self, meeting: Meeting, listening: socket.socket | None, listen: Address, *, daemon_here: bool
@@ -159,3 +159,10 @@ class Examination:
         if self.dropped:
             counts = ", ".join(f"{count} x {reason}" for reason, count in sorted(self.dropped.items()))
             self._add(note("port", f"connections that were refused: {counts}"))
+
+
+def _name_self(credentials: Credentials | None) -> tuple[int, str]:
+    """Id and name in the greeting: the certificate's, or an id for this once."""
+    if credentials is None:
+        return secrets.randbits(64), socket.gethostname()[:64] or "node"
+    return credentials.node, credentials.name

@@ -19,6 +19,7 @@ import numpy as np
 
 import p2psgd
 from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.naming import UnknownNameError, look_up
 from p2psgd.doctor import bulk
 from p2psgd.doctor.messages import Dialled, Done, Facts
 from p2psgd.doctor.outcome import Outcome, judge_failure
@@ -196,18 +197,15 @@ class Meeting:
 
     async def _dial(self, peer: Peer) -> Session | None:
         """The first of its addresses that answers."""
-        loop = asyncio.get_running_loop()
-        host, port = peer.address.host, peer.address.port
-        failure: BaseException = OSError("the name has no address")
+        failure: BaseException | None = None
         try:
-            async with asyncio.timeout(DIAL_TIMEOUT_S):
-                infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            peer.hosts = tuple(dict.fromkeys(str(info[4][0]) for info in infos))[:ADDRESSES_MAX]
-        except (OSError, TimeoutError, UnicodeError) as error:
+            found = await look_up(peer.address, timeout_s=DIAL_TIMEOUT_S)
+            peer.hosts = tuple(each.host for each in found)[:ADDRESSES_MAX]
+        except UnknownNameError as error:
             failure = error
-        for numeric in peer.hosts:
+        for host in peer.hosts:
             try:
-                answer = await self.reception.dial(numeric, port, timeout_s=DIAL_TIMEOUT_S)
+                answer = await self.reception.dial(host, peer.address.port, timeout_s=DIAL_TIMEOUT_S)
                 if isinstance(answer, Session):
                     peer.answered(answer)
                     return answer
@@ -215,6 +213,7 @@ class Meeting:
                 return None
             except (OSError, TimeoutError, PeerError) as error:
                 failure = error
+        assert failure is not None
         peer.failed(*judge_failure(failure, DIAL_TIMEOUT_S))
         return None
 

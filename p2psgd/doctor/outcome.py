@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 import errno
-import socket
 from typing import Final
 
+from p2psgd.discovery.naming import UnknownNameError
 from p2psgd.errors import PeerError
 
 
@@ -48,10 +48,8 @@ def judge_failure(error: BaseException, timeout_s: float) -> tuple[Outcome, str]
             found = Outcome.SILENT, "no answer"
         case ConnectionRefusedError():
             found = Outcome.REFUSED, "connection refused"
-        case socket.gaierror():
-            found = Outcome.UNRESOLVED, f"the name does not resolve: {words}"
-        case UnicodeError():
-            found = Outcome.UNRESOLVED, "the name is none that DNS knows"
+        case UnknownNameError():
+            found = Outcome.UNRESOLVED, str(error)
         case PeerError(reason="no greeting"):
             found = Outcome.MUTE, "something listens there, but says nothing"
         case PeerError() if any(word in error.reason for word in _OF_TLS):

@@ -69,6 +69,7 @@ class Dialling:
             if dialler is None:
                 self._hinted[node] = self._begin(str(host[0]), host, hinted=node)
             else:
+                dialler.called = str(host[0])
                 dialler.move(host)
 
     async def close(self) -> None:

@@ -52,7 +52,11 @@ def _is_undelivered(replica: Replica, mesh: Mesh, stopped_nodes: Set[int]) -> bo
     """A linked peer lacks updates of ours; or all do, and one that has not stopped may come back."""
     if any(map(replica.lag, replica.peers.values())):
         return True
-    expected = any(dialler.node not in stopped_nodes for dialler in mesh.diallers)
+    members = replica.membership.view.lives
+    expected = any(
+        each.node not in stopped_nodes and (each.hinted is None or each.node in members)
+        for each in mesh.diallers
+    )
     return expected and replica.parts.tally.acknowledged < replica.sequence
 
 

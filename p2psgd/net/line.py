@@ -43,7 +43,7 @@ class Line:
         self.since = now()
         self.node: int | None = None
         self.hinted: int | None = None
-        self.ourselves = False
+        self.ourselves = count == 0
         self.diallers: dict[Host, Dialler] = {}
         self._known = count
         self._own = own
@@ -80,7 +80,7 @@ class Line:
                 self.words = ""
                 self._take(hosts_of(found))
                 delay_s = self._patience_s
-            if self.diallers and all(map(self._is_linked, self.diallers.values())):
+            if self.ourselves or (self.diallers and all(map(self._is_linked, self.diallers.values()))):
                 delay_s = RELAXED_PATIENCES * self._patience_s
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
             delay_s = min(2 * delay_s, self._patience_s)

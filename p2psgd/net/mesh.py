@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from p2psgd.core.frontier import Origin
 from p2psgd.discovery.hosts import Address
@@ -24,6 +24,7 @@ from p2psgd.net.dialling import Dialling
 from p2psgd.net.greeting import check_greeting, newer_stays
 from p2psgd.net.line import Line
 from p2psgd.net.listening import BACKLOG
+from p2psgd.net.mesh_host import MeshHost
 from p2psgd.net.strangers import Strangers
 from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import Body, FrameType, link_limits
@@ -38,18 +39,6 @@ ONE_IS_ENOUGH: Final = "another connection between these two nodes is in use"
 STARTED_AGAIN: Final = "its node has been started again"
 
 log = logging.getLogger("p2psgd.net")
-
-
-class MeshHost(Protocol):
-    """Whoever the links belong to."""
-
-    def link_opened(self, peer: Origin, name: str) -> None: ...
-    def link_replaced(self, peer: Origin, name: str) -> None: ...  # by another connection to the same life
-    def link_closed(self, peer: Origin, words: str) -> None: ...
-    def link_drained(self, peer: Origin) -> None: ...
-    def frame_received(self, peer: Origin, frame_type: FrameType, body: Body) -> None: ...
-    def refused_by_peer(self, code: str, words: str) -> None: ...
-    def stranger_met(self, node: int, words: str) -> None: ...  # of another run; said once
 
 
 @dataclass(slots=True)
@@ -124,9 +113,7 @@ class Mesh:
         counts: Mapping[Address, int] | None = None,
         advertised: Address | None = None,
     ) -> None:
-        """Accept on a bound socket and dial every peer; `counts` as in `Hosts`. `advertised`: another address
-        of this node's.
-        """
+        """Accept on a bound socket and dial `peers`; `counts` as in `Hosts`; `advertised` is this node."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: self._connection(dialled=False), sock=listening, backlog=BACKLOG

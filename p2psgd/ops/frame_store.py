@@ -2,9 +2,9 @@
 
 The file has no name: it is gone with the process. It is cut into segments that are filled one after the
 other and used anew once all their frames are freed; the log frees oldest first, so they mostly are, and
-there is nothing to search and no hole to fit a frame into. It never shrinks. While somebody holds the file, a
-segment whose frames are all freed is not used anew; the file may then be full before it is needed. A checksum
-before each frame shows a disk that gives back something else.
+there is nothing to search and no hole to fit a frame into. It never shrinks. A segment with a frame that was
+freed while it was held, as part of a checkpoint's tail that a slow disk takes its time for, is not used anew
+before `release`; all others are. A checksum before each frame shows a disk that gives back something else.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ class FrameFile:
         self._empty: list[int] = []  # segments of the file that hold none
         self._open = -1  # the segment that is being filled
         self._end = 0  # where in the file the next frame goes
-        self._holders = 0
-        self._held: list[int] = []  # segments that hold no frames, and may be read all the same
+        self._held: set[int] = set()  # segments with freed frames that may be read all the same
 
     def write(self, frame: bytes) -> int:
         """Keep a frame; returns its place in the file. OSError if the budget or the disk has no room, or
@@ -58,33 +57,32 @@ class FrameFile:
             raise OSError(errno.EIO, "a frame of the log was not read as it was written")
         return frame
 
-    def free(self, handle: int, length: int) -> None:
-        """The frame at a place will not be read any more."""
+    def free(self, handle: int, length: int, *, held: bool = False) -> None:
+        """The frame at a place will not be read any more, or, `held`, not after `release`."""
         segment = handle // self._segment_bytes
         self._frames[segment] -= 1
-        if self._frames[segment]:
-            return
-        if segment != self._open:
-            (self._held if self._holders else self._empty).append(segment)
-        elif not self._holders:
-            self._end = segment * self._segment_bytes
-
-    def hold(self) -> None:
-        """From now on, what is freed can still be read."""
-        self._holders += 1
+        if held:
+            self._held.add(segment)
+        self._reuse(segment)
 
     def release(self) -> None:
-        """It is over: once for each `hold`."""
-        self._holders -= 1
-        if not self._holders:
-            self._empty += self._held
-            self._held.clear()
-            if self._open >= 0 and not self._frames[self._open]:
-                self._end = self._open * self._segment_bytes
+        """What was freed and held will not be read any more either."""
+        held, self._held = self._held, set()
+        for segment in held:
+            self._reuse(segment)
 
     def close(self) -> None:
         """The file is gone."""
         self._file.close()
+
+    def _reuse(self, segment: int) -> None:
+        """Fill it anew, if it has nothing any more that is read."""
+        if self._frames[segment] or segment in self._held:
+            return
+        if segment == self._open:
+            self._end = segment * self._segment_bytes
+        else:
+            self._empty.append(segment)
 
     def _open_next(self, length: int) -> None:
         """Begin to fill another segment."""
@@ -98,8 +96,8 @@ class FrameFile:
             self._frames.append(0)
         else:
             raise OSError(errno.ENOSPC, f"the log's file has reached its {self.budget_bytes} bytes")
-        if left >= 0 and not self._frames[left]:  # all of it was freed while it was held
-            (self._held if self._holders else self._empty).append(left)
+        if left >= 0:  # all of it may have been freed while it was held
+            self._reuse(left)
         self._end = self._open * self._segment_bytes
 
 

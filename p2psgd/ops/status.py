@@ -17,7 +17,7 @@ from p2psgd.identity import Identity
 from p2psgd.net.mesh import Mesh
 from p2psgd.ops.replication import Replication, describe_replication
 from p2psgd.ops.ring_status import describe_ring, stands_still
-from p2psgd.ops.unmet import ERROR_MAX, describe_unmet
+from p2psgd.ops.unmet import ERROR_MAX, PLACE_MAX, describe_unmet
 
 ROWS_MAX: Final = 128  # peers and origins listed one by one: a status must fit into one datagram,
 TRAINING: Final = "training"
@@ -152,7 +152,7 @@ def _describe_peers(replica: Replica | None, mesh: Mesh, vitals: Vitals) -> list
             {
                 "node": news.name,
                 "id": f"{node:016x}",
-                "address": news.address,
+                "address": news.address[:PLACE_MAX],
                 "state": state,
                 "lag": replica.lag(peer) if replica is not None and peer is not None else None,
                 "since_s": round(quiet_s if state == "suspect" else vitals.now - news.since, 1),

@@ -205,9 +205,13 @@ def _peer(peer: PeerFigures, *, dense: bool) -> str:
     if peer.bytes_sent or peer.bytes_received:
         facts.append(f"{numerals.size(peer.bytes_sent)} sent, {numerals.size(peer.bytes_received)} received")
     facts += [f"round trip {numerals.milliseconds(peer.round_trip_ms)}"] if peer.round_trip_ms else []
-    if peer.through:
-        reason = f" ({peer.error})" if peer.error else ""
-        facts.append(f"not reached directly{reason}, its updates come through {peer.through}")
-    elif peer.error:
-        facts.append(peer.error)
+    facts += [words] if (words := trouble_words(peer)) else []
     return ", ".join(facts)
+
+
+def trouble_words(peer: PeerFigures) -> str:
+    """Why it is not linked, and through whom its updates come all the same; empty if nothing is known."""
+    if not peer.through:
+        return peer.error
+    reason = f" ({peer.error})" if peer.error else ""
+    return f"not reached directly{reason}, its updates come through {peer.through}"

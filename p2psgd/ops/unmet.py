@@ -11,6 +11,7 @@ from p2psgd.net.mesh import Mesh
 from p2psgd.ops.replication import MemberFigures
 
 ERROR_MAX: Final = 300  # what peers say of themselves must fit into a datagram too, in characters
+PLACE_MAX: Final = 80  # and so must names of hosts
 NO_ADDRESS: Final = "nobody has told an address of it"
 
 
@@ -39,7 +40,7 @@ def describe_unmet(
 def _row(
     called: str, node: int | None, members: Mapping[int, MemberFigures], since_s: float, words: str
 ) -> dict[str, Any]:
-    member = None if node is None else members.get(node)
+    member, called = None if node is None else members.get(node), called[:PLACE_MAX]
     return {
         "node": called if member is None else member.name,
         "id": None if node is None else f"{node:016x}",

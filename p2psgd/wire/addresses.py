@@ -5,6 +5,7 @@ IPv4 addresses are mapped into IPv6 (RFC 4291, section 2.5.5.2), so that a row h
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import struct
 from collections.abc import Iterable
@@ -41,6 +42,7 @@ def pack_ip(ip: IPAddress) -> bytes:
     return ip.packed if ip.version == 6 else bytes(10) + b"\xff\xff" + ip.packed
 
 
+@functools.lru_cache(maxsize=4096)  # the same few come again and again
 def parse_ip(packed: bytes) -> IPAddress:
     """The address; PeerError if it is not 16 bytes, or none that one node can have."""
     if len(packed) != IP_BYTES:

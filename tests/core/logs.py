@@ -51,7 +51,8 @@ def check_accounts(log: UpdateLog, store: MemoryStore) -> None:
         for origin in (A, B, C)
         for sequence in range(log.floor(origin) + 1, log.last(origin) + 1)
     )
-    assert log.bytes_stored == sum(map(len, store.frames.values()))
+    stored = sum(len(frame) for handle, frame in store.frames.items() if handle not in store.freed)
+    assert log.bytes_stored == stored
     assert log.bytes_held + log.bytes_stored == total + len(log) * ENTRY_BYTES
     assert log.bytes_stored <= log.store_budget_bytes
     assert 0 <= log.pinned_bytes(NOTHING) - (total + len(log) * ENTRY_BYTES) + 3 <= 3  # rounded down

@@ -13,8 +13,7 @@ class MemoryStore:
         self.writable = True
         self.readable = True
         self.writes = 0
-        self.holders = 0
-        self.freed: list[int] = []  # while somebody holds the store
+        self.freed: list[int] = []  # while they were held
 
     def write(self, frame: bytes) -> int:
         self.writes += 1
@@ -30,21 +29,14 @@ class MemoryStore:
         assert len(frame) == length
         return frame
 
-    def free(self, handle: int, length: int) -> None:
+    def free(self, handle: int, length: int, *, held: bool) -> None:
         assert len(self.frames[handle]) == length
-        self.freed.append(handle)
-        self._forget()
-
-    def hold(self) -> None:
-        self.holders += 1
+        if held:
+            self.freed.append(handle)
+        else:
+            del self.frames[handle]
 
     def release(self) -> None:
-        assert self.holders
-        self.holders -= 1
-        self._forget()
-
-    def _forget(self) -> None:
-        if not self.holders:
-            for handle in self.freed:
-                del self.frames[handle]
-            self.freed.clear()
+        for handle in self.freed:
+            del self.frames[handle]
+        self.freed.clear()

@@ -64,3 +64,34 @@ def test_runs_founded_apart_are_told_apart() -> None:
     with pytest.raises(PeerError, match="begun twice") as caught:
         assembly.life(1).hear_vote(Origin(2, 1), assembly.life(2).view.news(), assembly.now)
     assert caught.value.reason == "founding"
+
+
+def test_nodes_that_know_one_address_found_no_run_without_the_node_that_is_there() -> None:
+    """1 is the node whose address all others know, and they know no other."""
+    assembly = Assembly(4, founders=2)
+    for other in (2, 3, 4):
+        assembly.connect(1, other)
+        assembly.start(other)
+    assembly.settle(5 * PATIENCE_S)
+    assert_all_know(assembly, 0, set())
+    assert assembly.life(2).explain() == "the run is not founded: 1 of 2 nodes are here, it takes 2"
+    assembly.start(1)
+    assembly.settle(2 * PATIENCE_S)
+    assert {frozenset(view.lives) for view in assembly.views()} == {frozenset({1, 2, 3, 4})}
+    assert len({view.founding for view in assembly.views()}) == 1
+
+
+def test_a_node_that_meets_more_than_it_was_told_of_counts_them_all() -> None:
+    """Else two of four could found a run, and the other two another."""
+    assembly = Assembly(4, founders=2)
+    assembly.connect_all()
+    for node in (1, 2, 3, 4):
+        assembly.start(node)
+        assembly.bag.clear()  # nothing is decided while they meet
+    life = assembly.life(4)
+    for peer in (1, 2, 3):
+        life.hear_status(Origin(peer, 1), view=0, ready=False, unwanted=(), now=assembly.now)
+    assert not life._is_quorum({3, 4})
+    assert life._is_quorum({2, 3, 4})
+    assembly.settle(2 * PATIENCE_S)
+    assert {frozenset(view.lives) for view in assembly.views()} == {frozenset({1, 2, 3, 4})}

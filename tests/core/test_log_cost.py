@@ -32,7 +32,7 @@ def test_an_entry_in_the_store_costs_no_more_either() -> None:
             self.writes += 1
             return self.writes << 20
 
-        def free(self, handle: int, length: int) -> None:
+        def free(self, handle: int, length: int, *, held: bool) -> None:
             pass
 
     log = UpdateLog(budget_bytes=20_000 * ENTRY_BYTES, store=Nowhere(), store_budget_bytes=PLENTY)

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.lane import Lane
 from p2psgd.core.log import ENTRY_BYTES, UpdateLog
+from p2psgd.core.tail import Tail
 from tests.core.logs import ENTRY, A, B, C, check_accounts, frame_of
 from tests.core.stores import MemoryStore
 
@@ -23,6 +24,7 @@ class LogMachine(RuleBasedStateMachine):
         self.frames: dict[Origin, list[bytes]] = {A: [], B: [], C: []}
         self.floors = {A: 0, B: 0, C: 0}
         self.order: list[tuple[Origin, int]] = []
+        self.tail: tuple[Tail, list[bytes]] | None = None  # in use, and what it must give
 
     @rule(origin=st.sampled_from([A, B, C]), length=st.integers(10, 200), count=st.integers(1, 5))
     def append(self, origin: Origin, length: int, count: int) -> None:
@@ -54,6 +56,26 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def toggle_the_disk(self) -> None:
         self.store.writable = not self.store.writable
+
+    @precondition(lambda self: self.tail is None)
+    @rule(acknowledged=st.tuples(*[st.integers(0, 40)] * 3))
+    def begin_to_read_a_tail(self, acknowledged: tuple[int, ...]) -> None:
+        numbers = dict(zip((A, B, C), acknowledged, strict=True))
+        wanted = [
+            frame
+            for origin, frames in self.frames.items()
+            for frame in frames[max(self.floors[origin], numbers[origin]) :]
+        ]
+        self.tail = self.log.tail(numbers.__getitem__), sorted(wanted)
+
+    @precondition(lambda self: self.tail is not None)
+    @rule()
+    def read_the_tail(self) -> None:
+        assert self.tail is not None
+        tail, wanted = self.tail
+        assert sorted(tail) == wanted
+        self.log.release()
+        self.tail = None
 
     @precondition(lambda self: self.order)
     @rule()

@@ -7,7 +7,7 @@ import pytest
 from p2psgd.core.frame_store import entry_of
 from p2psgd.core.log import UpdateLog
 from p2psgd.core.tail import Tail, UnreadableTailError
-from tests.core.logs import ALL, ENTRY, NOTHING, PLENTY, A, B, C, filled, frame_of
+from tests.core.logs import ALL, ENTRY, NOTHING, PLENTY, A, B, C, adopt, filled, frame_of
 from tests.core.stores import MemoryStore
 
 
@@ -17,6 +17,7 @@ def test_the_tail_is_what_is_not_acknowledged() -> None:
     assert list(tail) == [frame_of(A, 3), frame_of(A, 4), frame_of(C, 1)]
     assert (len(tail), tail.frame_bytes) == (3, 120)
     log.trim(ALL, ALL, share=3 * ENTRY / PLENTY)
+    log.release()
     assert sorted(log.tail(NOTHING)) == [frame_of(A, 4), frame_of(B, 2), frame_of(C, 1)]
 
 
@@ -24,7 +25,6 @@ def test_a_tail_is_read_whole_though_its_frames_leave_the_log_or_go_to_the_store
     store = MemoryStore()
     log = UpdateLog(budget_bytes=10 * ENTRY, store=store, store_budget_bytes=PLENTY)
     filled(log, (A, 1, 30))
-    log.hold()
     tail = log.tail(NOTHING)
     assert 0 < log.bytes_stored < tail.frame_bytes == 30 * 40
     frames = iter(tail)
@@ -33,8 +33,36 @@ def test_a_tail_is_read_whole_though_its_frames_leave_the_log_or_go_to_the_store
     log.trim(ALL, ALL, share=0)
     assert (len(log), log.bytes_stored) == (0, 0)
     assert list(frames) == [frame_of(A, sequence) for sequence in range(2, 31)]
+    assert store.frames
     log.release()
     assert store.frames == {}
+
+
+def test_what_a_tail_does_not_have_leaves_the_store_at_once() -> None:
+    store = MemoryStore()
+    log = UpdateLog(budget_bytes=35 * ENTRY, store=store, store_budget_bytes=PLENTY)
+    filled(log, (A, 1, 20), (B, 1, 20))
+    tail = log.tail({A: 10, B: 20}.__getitem__)
+    filled(log, (A, 21, 40), (C, 1, 20))
+    log.trim(ALL, ALL, share=0)
+    assert sorted(store.frames.values()) == sorted(frame_of(A, number) for number in range(11, 21))
+    assert list(tail) == [frame_of(A, number) for number in range(11, 21)]
+    log.release()
+    assert store.frames == {}
+
+
+def test_a_tail_is_read_whole_though_a_snapshot_replaces_the_log() -> None:
+    store = MemoryStore()
+    log = UpdateLog(budget_bytes=35 * ENTRY, store=store, store_budget_bytes=PLENTY)
+    filled(log, (A, 1, 40))
+    tail = log.tail({A: 10}.__getitem__)
+    assert log.bytes_stored > 10 * 40
+    adopt(log, {A: 50}, [(A, 50)])
+    while log.untidy:
+        log.tidy()
+    assert list(tail) == [frame_of(A, number) for number in range(11, 41)]
+    log.release()
+    assert len(store.frames) <= 1
 
 
 def test_of_a_tail_whose_store_fails_what_comes_after_it_is_left() -> None:

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.discovery.hosts import HOSTS_MAX, Address, Hosts, find_hosts, parse_address, read_hosts, split_own
+from p2psgd.discovery import hosts as hosts_module
+from p2psgd.discovery.hosts import (
+    HOSTS_MAX,
+    Address,
+    Hosts,
+    describe_change,
+    find_hosts,
+    parse_address,
+    read_hosts,
+    split_own,
+)
 from p2psgd.errors import ExitCode, UsageError
 
 
@@ -117,3 +127,42 @@ def test_a_list_without_hosts_is_warned_of(tmp_path: Path, caplog: pytest.LogCap
         path.write_text(text)
         asyncio.run(find_hosts(path, Address("127.0.0.1", 7001), timeout_s=5.0))
         assert sum("names no host" in record.getMessage() for record in caplog.records) == warnings
+
+
+def test_a_name_for_several_hosts_gives_no_share_and_counts_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, line = Address("nodes.example", 7001), Address("192.0.2.7", 7001)
+    found = {name: tuple(Address(f"127.0.0.{n}", 7001) for n in (1, 2, 3)), line: (line,)}
+
+    async def look_up(address: Address, *, timeout_s: float) -> tuple[Address, ...]:
+        return found[address]
+
+    monkeypatch.setattr(hosts_module, "look_up", look_up)
+    here = split(Address("127.0.0.2", 7001), name, line)
+    assert (here.share, here.others, here.several, here.lines) == (None, 3, (name,), (name, line))
+    elsewhere = split(Address("127.0.0.9", 7001), name, line)
+    assert (elsewhere.share, elsewhere.others) == (None, 4)
+    found[name] = found[name][1:2]
+    alone = split(Address("127.0.0.2", 7001), name)
+    assert (alone.share, alone.others, alone.peers, alone.lines) == ((0, 1), 0, (), (name,))
+
+
+def test_a_node_knows_its_line_by_where_it_is_dialled_from_outside() -> None:
+    outside, other = Address("192.0.2.1", 7000), Address("192.0.2.2", 7000)
+    own = (Address("127.0.0.1", 7001), outside)
+    hosts = asyncio.run(split_own((other, outside), *own, timeout_s=5.0))
+    assert hosts == Hosts((other,), (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("ab", "ba", "it names the same hosts"),
+        ("ab", "bc", "dials c:1; no longer dials a:1"),
+        ("", "abcdefghij", "dials a:1, b:1, c:1, d:1, e:1, f:1, g:1, h:1 and others"),
+    ],
+)
+def test_what_is_different_in_a_list_is_said(before: str, after: str, words: str) -> None:
+    lists = [[Address(host, 1) for host in hosts] for hosts in (before, after)]
+    assert describe_change(*lists) == words

@@ -7,6 +7,7 @@ import itertools
 import socket
 import ssl
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,9 @@ def addresses(count: int) -> list[str]:
 
 def issue(directory: Path, *names: str) -> dict[str, Path]:
     """Their TLS directories, of a CA of their own."""
-    create_authority(directory, directory.name)
+    create_authority(directory, directory.name, now=datetime.now(UTC))
     authority = Authority(directory)
-    return {name: authority.issue(name, days=30).directory for name in names}
+    return {name: authority.issue(name, days=30, now=datetime.now(UTC)).directory for name in names}
 
 
 def test_three_doctors_find_that_all_is_well(tmp_path: Path) -> None:
@@ -217,6 +218,17 @@ def test_a_port_that_another_program_has_is_told_with_its_name(tmp_path: Path) -
     (problem,) = report.problems
     assert f"port {port} is taken by" in problem
     assert "(pid " in problem
+
+
+def test_a_name_to_listen_on_that_is_none_is_told_and_nobody_is_met(tmp_path: Path) -> None:
+    hosts = write_hosts(tmp_path / "hosts.txt", *addresses(1))
+    doctor = Doctor(hosts, tmp_path / "state", "--listen", "no.such.host.invalid:7315")
+    with running(doctor):
+        report = doctor.report()
+    assert report.code == 78
+    (problem,) = report.problems
+    assert "cannot listen on no.such.host.invalid:7315" in problem
+    assert report.data["peers"] == []
 
 
 def test_garbage_and_stalled_strangers_are_refused_and_counted_and_the_others_still_meet(

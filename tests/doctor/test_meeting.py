@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -144,23 +144,24 @@ def test_a_doctor_that_leaves_too_early_may_come_back(loop_factory: LoopFactory)
             peer = meeting.peers[0]
             assert await hand.greet() is FrameType.WELCOME
             hand.writer.write(pack(as_the_peer(meeting)))
-            while not peer.present:
-                await asyncio.sleep(0.01)
+            await until(lambda: peer.present)
             assert peer.reaches_us
             hand.writer.close()
-            while peer.present:
-                await asyncio.sleep(0.01)
-            assert not peer.settled
-            assert not peer.satisfied
+            await until(lambda: not peer.present)
+            assert (peer.settled, peer.satisfied) == (False, False)
             again = Hand(*await asyncio.open_connection("127.0.0.1", meeting.facts.port))
             assert await again.greet(node=NODE - 1) is FrameType.WELCOME  # it has drawn another id
             again.writer.write(pack(as_the_peer(meeting)) + pack(Done()))
-            while not peer.released or not peer.present:
-                await asyncio.sleep(0.01)
+            await until(lambda: peer.released and peer.present)
             assert peer.node == NODE - 1
             again.writer.close()
 
     run(loop_factory, scenario())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.01)
 
 
 def run(loop_factory: LoopFactory, scenario: Any) -> None:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-
 from p2psgd.doctor.bulk import BYTES_MAX, Bursts, Counter, rate, seconds_each
 from p2psgd.doctor.messages import BULK, BULK_BYTES, Counted, Done, Facts, Kind, pack, parse
 from p2psgd.errors import PeerError

@@ -211,3 +211,23 @@ def test_few_hints_are_dialled_at_once(loop_factory: LoopFactory) -> None:
         silent.listening.close()
 
     run(loop_factory, scenario)
+
+
+def test_a_name_that_stood_for_this_node_alone_leads_to_others_later(
+    loop_factory: LoopFactory, names: Names
+) -> None:
+    async def scenario() -> None:
+        party, peer = Party(1), Party(2)
+        await peer.start()
+        names.host = (party.address,)
+        await party.mesh.start(party.listening, [NAME], counts={NAME: 0})
+        assert all(dialler.ourselves for dialler in party.mesh.diallers)
+        await until(lambda: names.asked > 0)
+        assert party.mesh.dialling.others == 0
+        names.host = party.address, peer.address
+        await until(lambda: 2 in party.mesh.links)
+        assert party.mesh.dialling.others == 1
+        await party.mesh.close()
+        await peer.mesh.close()
+
+    run(loop_factory, scenario)

@@ -17,6 +17,7 @@ def peer(node: str, **changes: Any) -> dict[str, Any]:
         "bytes_sent": 30_000,
         "bytes_received": 3_000_000,
         "error": "",
+        "through": "",
     } | changes
 
 

@@ -221,14 +221,9 @@ def test_what_is_freed_while_somebody_holds_the_file_can_be_read_and_is_used_ane
     small: FrameFile,
 ) -> None:
     handles = fill(small, 246)
-    small.hold()
-    small.hold()
     for handle in handles:
-        small.free(handle, 246)
+        small.free(handle, 246, held=True)
     assert [small.read(handle, 246)[0] for handle in handles] == list(range(40))
-    with pytest.raises(OSError, match="has reached"):
-        small.write(bytes(246))
-    small.release()
     with pytest.raises(OSError, match="has reached"):
         small.write(bytes(246))
     small.release()
@@ -236,11 +231,43 @@ def test_what_is_freed_while_somebody_holds_the_file_can_be_read_and_is_used_ane
     assert size_of(small) == 10_000
 
 
+def test_a_segment_with_one_frame_that_is_held_waits_and_one_without_does_not(small: FrameFile) -> None:
+    handles = fill(small, 246)
+    for number, handle in enumerate(handles[:8]):
+        small.free(handle, 246, held=number == 2)
+    assert len(fill(small, 246)) == 4
+    assert small.read(handles[2], 246)[0] == 2
+    small.release()
+    assert len(fill(small, 246)) == 4
+
+
+def test_a_log_is_not_full_while_a_slow_disk_reads_the_tail_of_a_checkpoint(store: FrameFile) -> None:
+    """Trimmed at 75 % down to 70 % of the budgets, with a member that lacks a third of what they hold."""
+    store.budget_bytes = 40 * MIB
+    log = UpdateLog(budget_bytes=4 * MIB, store=store, store_budget_bytes=40 * MIB)
+    origin = Origin(1, 1)
+
+    def slide(count: int) -> None:
+        for _ in range(count):
+            assert log.room(3000)
+            log.append(origin, log.last(origin) + 1, b"%3000d" % log.last(origin))
+            assert log.pressure < 0.76
+            if log.pressure > 0.75:
+                log.trim(lambda _: log.last(origin) - 5000, lambda _: 0, share=0.7)
+
+    slide(20_000)
+    tail = log.tail(lambda _: log.last(origin) - 3000)
+    slide(7_500)  # 22.5 MB, half of the budgets
+    assert list(tail) == [b"%3000d" % number for number in range(17_000, 20_000)]
+    log.release()
+    slide(20_000)
+    assert size_of(store) <= 40 * MIB
+
+
 def test_a_segment_that_was_emptied_while_held_and_left_for_the_next_is_not_lost(small: FrameFile) -> None:
     first = [small.write(bytes(246)) for _ in range(3)]
-    small.hold()
     for handle in first:
-        small.free(handle, 246)
+        small.free(handle, 246, held=True)
     rest = fill(small, 496)  # does not fit behind them
     assert len(rest) == 18
     small.release()

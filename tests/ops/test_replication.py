@@ -19,8 +19,9 @@ from p2psgd.ops.replication import (
     describe_replication,
 )
 from p2psgd.ops.replication_text import log_words, replication_lines
-from p2psgd.ops.status import ERROR_MAX, ROWS_MAX
+from p2psgd.ops.status import ROWS_MAX
 from p2psgd.ops.status_text import render_status
+from p2psgd.ops.unmet import ERROR_MAX, PLACE_MAX
 from tests.ops.replications import ME, OTHER, THIRD, replication
 from tests.ops.statuses import peer, status
 
@@ -131,7 +132,7 @@ def test_the_largest_status_fits_into_one_datagram() -> None:
         {"node": name, "id": "f" * 16, "incarnation": most, "sequence": most, "digest": "f" * 16}
     ] * ROWS_MAX
     peers = [
-        peer(name, address="[" + "f" * 40 + "]:65535", error="e" * ERROR_MAX, lag=most, bytes_sent=most)
+        peer("n" * PLACE_MAX, address="f" * PLACE_MAX, error="e" * ERROR_MAX, lag=most, through=name)
         for _ in range(ROWS_MAX)
     ]
     stranger = {"node": name, "id": "f" * 16, "since_s": 1e6, "words": "w" * ERROR_MAX}

@@ -6,6 +6,7 @@ import resource
 from typing import Final
 
 from p2psgd.doctor.finding import Finding, ok, problem
+from p2psgd.ops import numerals
 
 CHECK: Final = "descriptors"
 # Segments, sockets and eventfds of a trainer, files, the page's connections (64), greetings under way (32).
@@ -21,12 +22,12 @@ def descriptors_needed(peers: int) -> int:
 def check_descriptors(peers: int, limits: tuple[int, int] | None = None) -> Finding:
     """`limits` soft and hard, by default this process's."""
     soft, hard = limits or resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = descriptors_needed(peers)
+    needed, whom = descriptors_needed(peers), numerals.counted(peers, "peer")
     if soft == resource.RLIM_INFINITY or soft >= needed:
         shown = "any number of" if soft == resource.RLIM_INFINITY else f"{soft:,}"
-        return ok(CHECK, f"{shown} files may be open, {needed:,} are enough for {peers:,} peers")
-    words = f"only {soft:,} files may be open, {peers:,} peers take up to {needed:,}"
+        return ok(CHECK, f"{shown} files may be open, {needed:,} are enough for {whom}")
+    words = f"only {soft:,} files may be open, {whom} may take {needed:,}"
     mend = f"ulimit -n {needed} before the start, or LimitNOFILE={needed} in the unit"
-    if hard not in (resource.RLIM_INFINITY,) and hard < needed:
+    if hard != resource.RLIM_INFINITY and hard < needed:
         mend = f"raise the hard limit ({hard:,}) in /etc/security/limits.conf, or {mend.split(', or ')[1]}"
     return problem(CHECK, words, mend)

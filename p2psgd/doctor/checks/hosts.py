@@ -24,6 +24,10 @@ def check_hosts(path: Path, addresses: Sequence[Address], hosts: Hosts, listen: 
             f"{path}: {lines}, {own_line(addresses, hosts)} is this machine: share {own}/{count} of the data"
         )
         return ok(CHECK, words)
+    if hosts.several:
+        names = numerals.listed([str(each.host) for each in hosts.several])
+        words = f"{path}: {lines}; {names} stands for several hosts, so no line tells a share of the data"
+        return note(CHECK, words, "give each trainer its --share i/n")
     if hosts.near_misses:
         near = hosts.near_misses[0]
         words = f"{path} names this machine as {near}, but the node is to listen on port {listen.port}"

@@ -21,9 +21,9 @@ _LISTENING: Final = "0A"  # TCP_LISTEN in /proc/net/tcp
 
 
 def describe_free(listen: Address, *, encrypted: bool) -> Finding:
-    """This doctor listens there."""
+    """Nothing else listens there."""
     how = "with TLS" if encrypted else "in PLAINTEXT"
-    return ok(CHECK, f"{listen} is free; this doctor listens there, {how}")
+    return ok(CHECK, f"{listen} is free; links are {how}")
 
 
 def describe_taken(listen: Address, words: str, status: Mapping[str, Any] | None) -> Finding:

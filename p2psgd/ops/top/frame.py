@@ -91,7 +91,7 @@ def _facts(picture: Picture, figures: NodeFigures, width: int, bars: bool) -> li
         _fact("training", _training(status, figures, rates, room)),
         _fact("loss", _loss(picture.losses, room) if bars else ""),
         _fact("updates", _compression(status, figures)),
-        _fact("network", _network(status, rates)),
+        _fact("network", _network(status, figures, rates)),
         _fact("ring", ring_words([status]) if status.get("ring") else ""),
     ]
     return [line for line in lines if line is not None]
@@ -142,7 +142,7 @@ def _loss(losses: Sequence[float], room: int) -> str:
     low, high = min(means), max(means)
     span = (high - low) or 1.0
     curve = "".join(BARS[min(int((mean - low) / span * len(BARS)), len(BARS) - 1)] for mean in means)
-    return f"{curve}  {numerals.decimals(means[0], 3)} to {numerals.decimals(means[-1], 3)}"
+    return f"{curve}  {numerals.decimals(losses[0], 3)} to {numerals.decimals(losses[-1], 3)}"
 
 
 def _compression(status: Status, figures: NodeFigures) -> str:
@@ -158,8 +158,8 @@ def _compression(status: Status, figures: NodeFigures) -> str:
     )
 
 
-def _network(status: Status, rates: Rates) -> str:
-    log = section(status, "log")
+def _network(status: Status, figures: NodeFigures, rates: Rates) -> str:
+    log = {} if figures.dense else section(status, "log")
     facts = [f"out {_rate(rates.sent)}, in {_rate(rates.received)}"]
     facts += [f"log {100 * pressure:.0f} % full"] if (pressure := number(log, "pressure")) is not None else []
     lag_ms = number(status, "loop_lag_ms")

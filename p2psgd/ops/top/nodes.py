@@ -14,6 +14,7 @@ from p2psgd.ops import numerals
 from p2psgd.ops.figures import PeerFigures, Status, node_figures, number, printable, section, whole
 from p2psgd.ops.replication_text import HELD_BACK, slow_link_words, snapshot_words
 from p2psgd.ops.ring_text import wait_words
+from p2psgd.ops.status_text import trouble_words
 from p2psgd.ops.top.recent import Rates
 
 BEHIND_S: Final = 2.0  # so much of its own work that a peer has not acknowledged is worth a word
@@ -132,25 +133,33 @@ def _peer(peer: PeerFigures, member: Status | None, rates: Rates, said: str, sta
 
 
 def _condition(peer: PeerFigures, member: Status | None, status: Status) -> tuple[Grade, str, str]:
+    """How it stands with a peer: grade, state, and a sentence if there is something to say."""
     since, founded = numerals.duration(peer.since_s), whole(section(status, "view"), "number") > 0
-    why = f": {peer.error}" if peer.error else ""
+    if peer.state == "suspect":
+        return Grade.BAD, "silent", f"has said nothing for {since}"
+    if peer.state != "connected":
+        return _unlinked(peer, since, member_once=member is None and founded)
+    if member is not None and member.get("ready"):
+        return Grade.GOOD, "ready", ""
+    if member is None and founded:
+        return Grade.LATE, "linked", f"linked for {since}, not a member of the run"
+    return Grade.LATE, "joining", f"linked for {since}, its replica is not complete yet"
+
+
+def _unlinked(peer: PeerFigures, since: str, *, member_once: bool) -> tuple[Grade, str, str]:
+    trouble = trouble_words(peer)
+    why = f": {trouble}" if trouble else ""
+    grade = Grade.LATE if peer.through else Grade.BAD
     match peer.state:
-        case "connected" if member is not None and member.get("ready"):
-            return Grade.GOOD, "ready", ""
-        case "connected" if member is None and founded:
-            return Grade.LATE, "linked", f"linked for {since}, not a member of the run"
-        case "connected":
-            return Grade.LATE, "joining", f"linked for {since}, its replica is not complete yet"
-        case "suspect":
-            return Grade.BAD, "silent", f"has said nothing for {since}"
         case "stopped":
             return Grade.GONE, "stopped", f"stopped {since} ago"
-        case "lost" if member is None and founded:
+        case "lost" if member_once:
             return Grade.GONE, "gone", f"gone for {since}, no member any more{why}"
         case "lost":
-            return Grade.BAD, "gone", f"gone for {since}{why}"
-        case _:
-            return Grade.BAD, "dialling", f"not reached for {since}{why}"
+            return grade, "gone", f"gone for {since}{why}"
+    if peer.through:
+        return grade, "indirect", f"{trouble}, for {since}"
+    return grade, "dialling", f"not reached for {since}{why}"
 
 
 def _absent(member: Status, rates: Rates) -> NodeRow:

@@ -29,6 +29,12 @@ def row_of(member: dict[str, Any] | None = None, founded: bool = True, **changes
         ({"member": {}, "state": "suspect"}, Grade.BAD, "silent", "has said nothing for 1 min 5 s"),
         ({"member": {}, "state": "lost", "error": "no"}, Grade.BAD, "gone", "gone for 1 min 5 s: no"),
         ({"state": "lost"}, Grade.GONE, "gone", "gone for 1 min 5 s, no member any more"),
+        (
+            {"member": {}, "state": "dialling", "error": "no", "through": "node-2"},
+            Grade.LATE,
+            "indirect",
+            "not reached directly (no), its updates come through node-2, for 1 min 5 s",
+        ),
         ({"state": "stopped"}, Grade.GONE, "stopped", "stopped 1 min 5 s ago"),
         ({"state": "dialling", "error": "no"}, Grade.BAD, "dialling", "not reached for 1 min 5 s: no"),
     ],

@@ -1,0 +1,133 @@
+"""A daemon and its list of hosts: what SIGHUP reads again, what a list may say, IPv6, and a wrong start."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from p2psgd.ops.event_log import EVENTS_NAME, parse_event
+from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, trainer, until
+from tests.ports import free_ports
+
+TRAINING = ("--patience", "1", "--trainer", trainer("digits", "--steps", "30", "--share", "0/1"))
+
+
+def reload(daemon: Daemon) -> str:
+    """SIGHUP, and what the node says of it."""
+    before = len(reloads(daemon))
+    daemon.process.send_signal(signal.SIGHUP)
+    until(lambda: len(reloads(daemon)) > before, "the list was read again")
+    return reloads(daemon)[-1]
+
+
+def reloads(daemon: Daemon) -> list[str]:
+    events = map(parse_event, (daemon.state / EVENTS_NAME).read_bytes().splitlines())
+    return [event["words"] for event in events if event is not None and event["kind"] == "reload"]
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*P2PSGD, *words], capture_output=True, text=True, check=False, timeout=60)
+
+
+def is_linked_with(daemon: Daemon, names: set[str]) -> bool:
+    return daemon.linked() == names
+
+
+def dialled(daemon: Daemon) -> set[str]:
+    return {row["address"] for row in (daemon.status() or {}).get("peers", [])}
+
+
+def test_a_list_is_read_again_on_sighup_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
+    one, two = free_ports(2)
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text(f"127.0.0.1:{one}\n")
+    with all_stopped([]) as daemons:
+        first = Daemon(tmp_path / "a", "--peers", str(hosts), "--listen", f"127.0.0.1:{one}", *TRAINING)
+        daemons.append(first)
+        until(first.finished, "it trains alone")
+        alone = tmp_path / "alone.txt"
+        alone.write_text(f"127.0.0.1:{two}\n127.0.0.1:{one}\n")
+        hosts.write_text(f"127.0.0.1:{two}\n127.0.0.1:{one}\n")
+        assert f"dials 127.0.0.1:{two}" in reload(first)
+        until(lambda: dialled(first) == {f"127.0.0.1:{two}"}, "the new line is dialled")
+        hosts.write_text(f"# another order\n127.0.0.1:{one}\n\n127.0.0.1:{two}\n127.0.0.1:{two}\n")
+        assert "the same hosts" in reload(first)
+        hosts.write_text(f"127.0.0.1:{two}\nga mma\n")
+        words = reload(first)
+        assert "line 2: 'ga mma'" in words
+        assert "as it was" in words
+        assert words in first.words()
+        hosts.unlink()
+        assert "no such file" in reload(first)
+        assert dialled(first) == {f"127.0.0.1:{two}"}
+        second = Daemon(tmp_path / "b", "--peers", str(alone), "--listen", f"127.0.0.1:{two}", *TRAINING)
+        daemons.append(second)
+        until(lambda: first.linked() == {"b"}, "linked")
+        hosts.write_text(f"127.0.0.1:{one}\n")
+        assert f"no longer dials 127.0.0.1:{two}" in reload(first)
+        until(second.finished, "the second has trained as well")
+        assert first.linked() == {"b"}
+        assert len(assert_replicas_identical(daemons)) == 2
+        assert [daemon.stop() for daemon in daemons] == [0, 0]
+
+
+def test_fault_30_a_list_with_itself_duplicates_and_a_thousand_names_that_lead_nowhere(
+    tmp_path: Path,
+) -> None:
+    one, two = free_ports(2)
+    nowhere = [f"127.1.{n // 250}.{n % 250 + 1}:9" for n in range(900)]
+    unknown = [f"host-{n}.invalid" for n in range(98)]
+    lines = [f"127.0.0.1:{one}", f"127.0.0.1:{two}  # me", f"127.0.0.1:{two}", "", *nowhere, *unknown]
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("\n".join(lines) + "\n")
+    with all_stopped([]) as daemons:
+        for name, port in (("a", one), ("b", two)):
+            options = ("--peers", str(hosts), "--founders", "2", "--listen", f"127.0.0.1:{port}")
+            daemons.append(Daemon(tmp_path / name, *options, *TRAINING))
+        until(lambda: daemons[0].linked() == {"b"}, "found among 1,000 lines")
+        for daemon in daemons:
+            until(daemon.finished, "the trainer has finished")
+        assert len(assert_replicas_identical(daemons)) == 2
+        status = daemons[1].status()
+        assert status is not None
+        assert status["peers_total"] == 999
+        hosts.write_text("no/nsense\n" * 1000)
+        assert "line 1: 'no/nsense'" in reload(daemons[1])
+        hosts.write_text("host\n" * 10**6)
+        assert "larger than" in reload(daemons[1])
+        assert daemons[1].linked() == {"a"}
+
+
+@pytest.mark.parametrize("listen", ["[::1]", "[::]"])
+def test_nodes_find_each_other_by_ipv6_and_by_both_kinds_at_once(tmp_path: Path, listen: str) -> None:
+    ports = free_ports(3)
+    hosts = tmp_path / "hosts.txt"
+    kinds = ("[::1]", "[::1]", "[::1]" if listen == "[::1]" else "127.0.0.1")
+    hosts.write_text("".join(f"{kind}:{port}\n" for kind, port in zip(kinds, ports, strict=True)))
+    with all_stopped([]) as daemons:
+        for name, port in zip("abc", ports, strict=True):
+            options = ("--peers", str(hosts), "--listen", f"{listen}:{port}", "--insecure-plaintext")
+            daemons.append(Daemon(tmp_path / name, *options, *TRAINING))
+        for daemon in daemons:
+            others = {other.state.name for other in daemons if other is not daemon}
+            until(functools.partial(is_linked_with, daemon, others), "all are linked")
+            until(daemon.finished, "the trainer has finished")
+        assert len(assert_replicas_identical(daemons)) == 3
+        assert all("names this node itself" in daemon.words() for daemon in daemons)
+
+
+def test_a_node_must_be_told_how_to_find_others(tmp_path: Path) -> None:
+    done = command("node", "--state", str(tmp_path))
+    assert done.returncode == 64
+    assert "give --peers FILE, --zeroconf, or both" in done.stderr
+
+
+@pytest.mark.parametrize("advertised", ["alpha", "0.0.0.0", "10.0.0.1:0", "[::]:7315", "fe80::1"])
+def test_what_is_advertised_is_the_address_of_one_machine(tmp_path: Path, advertised: str) -> None:
+    done = command("node", "--zeroconf", "--state", str(tmp_path), "--advertise", advertised)
+    assert done.returncode == 78
+    assert "--advertise: " in done.stderr
