@@ -44,12 +44,8 @@ def check_greeting(
     `newest_incarnation` is the highest one known of the peer's node id, 0 if none; `certified` is whom its
     certificate names, None in plaintext.
     """
-    if certified is not None and (certified.node, certified.name) != (theirs.node, theirs.name):
-        raise PeerError(
-            "another node's certificate",
-            f"{theirs.name}, id {theirs.node:016x}, came with the certificate of {certified.name}, id "
-            f"{certified.node:016x}: give every node its own, from `p2psgd ca issue`",
-        )
+    if certified is not None:
+        check_certificate(certified, theirs)
     if theirs.protocol != PROTOCOL_VERSION:
         raise PeerError(
             "protocol",
@@ -85,6 +81,16 @@ def answer_doctor(ours: Hello, theirs: Hello) -> PeerError:
         return PeerError(DOCTOR_OF_ANOTHER_RUN, describe_difference(ours, asked))
     run = name_run(ours.run, ours.label, ours.mode)
     return PeerError(DOCTOR, f"{ours.name} runs there, run {run} of {ours.weights:,} weights")
+
+
+def check_certificate(certified: CertifiedPeer, theirs: Hello) -> None:
+    """PeerError if the peer's certificate names another node than its greeting."""
+    if (certified.node, certified.name) != (theirs.node, theirs.name):
+        raise PeerError(
+            "another node's certificate",
+            f"{theirs.name}, id {theirs.node:016x}, came with the certificate of {certified.name}, id "
+            f"{certified.node:016x}: give every node its own, from `p2psgd ca issue`",
+        )
 
 
 def describe_difference(ours: Hello, theirs: Hello) -> str:
