@@ -156,6 +156,15 @@ def test_into_a_pipe_go_pictures_until_nobody_reads_on(pair: Pair) -> None:
         assert process.stderr.read() == ""
 
 
+def test_on_a_terminal_that_cannot_be_drawn_on_pictures_go_one_under_the_other(pair: Pair) -> None:
+    with Terminal([*TOP, "--state", pair.state, "--interval", "0.2"], columns=80, TERM="dumb") as terminal:
+        for _ in range(2):
+            terminal.until(" node-0: training")
+        os.kill(terminal.pid, signal.SIGINT)
+        assert terminal.wait() == 0
+    assert "\x1b" not in terminal.text
+
+
 def test_a_terminal_that_knows_only_ascii_gets_a_picture(pair: Pair) -> None:
     done = run("--state", pair.state, "--once", PYTHONIOENCODING="ascii", PYTHONUTF8="0", LC_ALL="C")
     assert (done.returncode, done.stderr) == (0, "")
