@@ -4,6 +4,7 @@ code.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -216,6 +217,8 @@ def _exclusive(steps: int | None, seconds: float | None) -> None:
 
 def main() -> NoReturn:
     """Entry point: one sentence on standard error and an exit code for everything a person can mend."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: names may have any letters
     try:
         code = ExitCode(int(app(args=sys.argv[1:] or ["--help"], standalone_mode=False) or 0))
     except CommandLineError as error:
