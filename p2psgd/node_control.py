@@ -27,7 +27,7 @@ from p2psgd.opening import Opened, open_run
 from p2psgd.ops.accounts import Accounts
 from p2psgd.ops.journal import Journal
 from p2psgd.ops.observe import observe_digest
-from p2psgd.ops.removal import choose_removal, describe_standing
+from p2psgd.ops.removal import choose_removal, describe_standing, is_removed
 from p2psgd.ops.status import Vitals, describe_node
 from p2psgd.wire.mode import parse_mode
 
@@ -184,7 +184,8 @@ class NodeControl:
             linked={peer.node for peer in replica.peers},
             two_nodes=replica.spec.two_nodes,
         )
-        run.handle(RemovalAsked(chosen, forbid))
+        if not is_removed(self.member(chosen), forbid=forbid):
+            run.handle(RemovalAsked(chosen, forbid))
         return chosen
 
     def member(self, node: int) -> dict[str, Any]:

@@ -239,6 +239,42 @@ def test_what_a_peer_is_called_is_no_command_to_a_terminal(
     assert capsys.readouterr().err == "p2psgd: \\x1b[31mred\\n is away\n"
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        (
+            (),
+            View(6, (ME, OTHER)),
+            "view 6 has 2 members: node-7 is no member now, and there is nothing to remove",
+        ),
+        (
+            ("--forbid",),
+            View(6, (ME,), frozenset({7})),
+            "view 6 has 1 member: node-7 is forbidden already, and there is nothing to remove",
+        ),
+    ],
+)
+def test_remove_of_a_node_that_is_out_already_is_done(
+    daemon: Daemon,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    case: tuple[tuple[str, ...], View, str],
+) -> None:
+    options, view, words = case
+    show(daemon, view)
+    asked = ("remove", "node-7", "--state", str(daemon.path.parent), *options)
+    assert run(monkeypatch, *asked) == ExitCode.OK
+    assert capsys.readouterr().out == f"{words}\n"
+
+
+@pytest.mark.parametrize("name", ["", "n" * 65])
+def test_remove_of_what_can_be_no_name_is_refused(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert run(monkeypatch, "remove", name, "--state", str(daemon.path.parent)) == ExitCode.USAGE
+    assert capsys.readouterr().err == f"p2psgd: no node is called {name!r}: names have 1 to 64 characters\n"
+
+
 def test_remove_of_a_node_that_nobody_knows_is_refused(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

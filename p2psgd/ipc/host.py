@@ -86,7 +86,8 @@ class ControlHost(Protocol):
         """
 
     def remove(self, node: str, *, forbid: bool) -> int:
-        """Wish for a view without this node, by name or id, and return its id; UsageError if that cannot be.
+        """Wish for a view without this node, by name or id, unless the latest is without it already; return
+        its id. UsageError if that cannot be.
 
         Called only when a run is known.
         """

@@ -16,6 +16,7 @@ from p2psgd.ops.figures import Status, number, printable, section, whole
 
 WAIT_PATIENCES: Final = 12  # as long as a peer is away before it counts as gone
 POLL_S: Final = 0.1
+NAME_CHARACTERS_MAX: Final = 64  # as a request may have
 
 
 def choose_removal(
@@ -30,22 +31,25 @@ def choose_removal(
 ) -> int:
     """The node id that `text`, a name or 16 hexadecimal digits, stands for; `linked` are this node's peers.
 
-    UsageError with a sentence if it stands for none, for several, for this node `me`, or if there is nothing
-    to do: only a member can be removed, and whoever is to be forbidden need not be one. Also if it can never
-    be decided, since one of two members is away that would have to agree (see `View.quorum`).
+    UsageError with a sentence if it stands for none, for several or for this node `me`; if the node runs, so
+    that it would be admitted again; if it can never be decided, since one of two members is away that would
+    have to agree (see `View.quorum`). It need not be a member: then there may be nothing to do, see
+    `is_removed`.
     """
+    if view.number == 0:
+        raise UsageError("the run is not founded yet, so there is no view to remove a node from")
     node = _find_node(text, names, view)
     if node == me:
         raise UsageError("a node does not remove itself: stop it, or ask another member's daemon to do it")
-    if view.number == 0:
-        raise UsageError("the run is not founded yet, so there is no view to remove a node from")
     if me not in view.lives:
         raise UsageError("this node is no member now, so it has no vote: ask a member's daemon")
-    who = f"{names[node]} ({node:016x})" if node in names else f"{node:016x}"
-    if forbid and node in view.forbidden and node not in view.lives:
-        raise UsageError(f"{who} is forbidden already")
-    if not forbid and node not in view.lives:
-        raise UsageError(f"{who} is no member of view {view.number}: there is nothing to remove")
+    if not forbid and node in linked:
+        raise UsageError(
+            f"{name_node(node, names)} runs and is linked with this node, so it would be admitted again: stop"
+            " it first (if it has just died: wait until the status shows that it is away), or give --forbid"
+        )
+    if is_removed(describe_standing(node, view, names), forbid=forbid):
+        return node
     if len(view.members) == 2 and not view.quorum(linked | {me}, two_nodes):
         (other,) = view.lives.keys() - {me}
         both = "both must" if two_nodes == "stall" else "the one with the lower id must"
@@ -93,6 +97,8 @@ def remove_node(client: ControlClient, text: str, *, forbid: bool) -> str:
     UsageError: refused, or admitted again at once since it still runs, or not decided within 12 patiences,
     with what is missing.
     """
+    if not 1 <= len(text) <= NAME_CHARACTERS_MAX:
+        raise UsageError(f"no node is called {text!r:.100}: names have 1 to {NAME_CHARACTERS_MAX} characters")
     status: Status = client.request("status")["status"]
     before = whole(section(status, "view"), "number")
     node: str = client.request("remove", node=text, forbid=forbid)["id"]
@@ -101,7 +107,7 @@ def remove_node(client: ControlClient, text: str, *, forbid: bool) -> str:
     while True:
         standing: Status = client.request("member", id=node)["member"]
         if is_removed(standing, forbid=forbid):
-            return _done(standing, forbid=forbid)
+            return _done(standing, forbid=forbid, before=before)
         since = whole(standing, "since")
         if not forbid and since > before:
             words = f"{_who(standing)} still runs, and view {since} has admitted it again"
@@ -134,8 +140,11 @@ def _missing(view: Status) -> str:
     return f"{linked} of {numerals.counted(total, 'member')} are linked, {total // 2 + 1} are needed"
 
 
-def _done(standing: Status, *, forbid: bool) -> str:
+def _done(standing: Status, *, forbid: bool, before: int) -> str:
     members = numerals.counted(whole(standing, "members_total"), "member")
+    if whole(standing, "view") == before:
+        what = "is forbidden already" if forbid else "is no member now"
+        return f"view {before} has {members}: {_who(standing)} {what}, and there is nothing to remove"
     again = "is never admitted again" if forbid else "is admitted again if it comes back"
     decided = f"view {whole(standing, 'view')} with {members} is decided"
     return f"{decided}: {_who(standing)} is removed, and {again}"

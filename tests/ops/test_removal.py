@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ NAMES = {1: "here", 2: "node-2", 3: "twin", 4: "twin", 5: "gone"}
 VIEW = View(6, (Origin(1, 1), Origin(2, 1), Origin(3, 1), Origin(0xABCDEF0123456789, 1)), frozenset({5}))
 
 
-def choose(text: str, *, forbid: bool = False, me: int = 1, view: View = VIEW) -> int:
+def choose(
+    text: str, *, forbid: bool = False, me: int = 1, view: View = VIEW, linked: Set[int] = frozenset()
+) -> int:
     return choose_removal(
-        text, forbid=forbid, me=me, names=NAMES, view=view, linked=frozenset(), two_nodes="stall"
+        text, forbid=forbid, me=me, names=NAMES, view=view, linked=linked, two_nodes="stall"
     )
 
 
@@ -27,9 +30,15 @@ def test_a_node_is_named_by_its_name_or_its_id() -> None:
     assert choose("abcdef0123456789") == choose("ABCDEF0123456789") == 0xABCDEF0123456789
 
 
-def test_whoever_is_to_be_forbidden_need_not_be_a_member() -> None:
+def test_whoever_is_to_be_forbidden_need_not_be_a_member_nor_dead() -> None:
     assert choose("00000000000000ff", forbid=True) == 0xFF
-    assert choose("node-2", forbid=True) == 2
+    assert choose("node-2", forbid=True) == choose("node-2", forbid=True, linked={2}) == 2
+
+
+def test_whoever_is_no_member_any_more_can_be_named_and_needs_nobodys_vote() -> None:
+    assert choose("gone") == choose("gone", forbid=True) == 5
+    two = View(7, (Origin(1, 1), Origin(2, 1)), frozenset({5}))
+    assert choose("gone", view=two) == choose("gone", view=two, forbid=True) == 5
 
 
 @pytest.mark.parametrize(
@@ -43,9 +52,13 @@ def test_whoever_is_to_be_forbidden_need_not_be_a_member() -> None:
         ("0x2", {}, "an id has 16 hexadecimal digits"),
         ("twin", {}, "2 nodes are called 'twin': give the id of one of them, 0000000000000003, 00000000"),
         ("here", {}, "a node does not remove itself"),
-        ("gone", {}, "gone (0000000000000005) is no member of view 6: there is nothing to remove"),
-        ("gone", {"forbid": True}, "gone (0000000000000005) is forbidden already"),
-        ("node-2", {"view": View()}, "the run is not founded yet"),
+        ("node-9", {"view": View()}, "the run is not founded yet"),
+        (
+            "node-2",
+            {"linked": {2}},
+            "node-2 runs and is linked with this node, so it would be admitted again",
+        ),
+        ("gone", {"linked": {5}}, "gone runs and is linked with this node, so it would be admitted again"),
         ("node-2", {"me": 4}, "this node is no member now, so it has no vote"),
     ],
 )
@@ -60,7 +73,6 @@ def test_what_cannot_be_is_a_sentence(text: str, changes: dict[str, Any], senten
         (1, "stall", set(), "node-2 is away, and of two members both must agree"),
         (2, "lower-id", set(), "here is away, and of two members the one with the lower id must agree"),
         (1, "lower-id", set(), None),
-        (1, "stall", {2}, None),
     ],
 )
 @pytest.mark.parametrize("forbid", [False, True])
