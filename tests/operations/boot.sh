@@ -59,6 +59,8 @@ rm -f "$library/sitecustomize.py"
 echo 'import sys; sys.path.append("/shared/packages")' >"$library/sitecustomize.py"
 printf '[global]\nno-index = true\ndisable-pip-version-check = true\n' >/etc/pip.conf
 
+# As systemd does where it is not in a container: what it mounts for a service's credentials is seen there.
+mount --make-rshared /
 exec env -i container=lxc PATH=/usr/sbin:/usr/bin:/sbin:/bin \
   /lib/systemd/systemd --system --unit=basic.target --log-target=console --log-level=warning \
   >"/shared/$name.console" 2>&1 </dev/null
