@@ -85,14 +85,14 @@ class Reader:
     def _is_well(self, machine: str) -> bool:
         status = self._status(machine)
         others = {name for there, name in self.members.items() if there != machine}
-        linked = {peer["name"] for peer in status.get("peers", ()) if peer["state"] == "connected"}
-        return others <= linked and bool(status["tls"]) and bool(status["replication"]["ready"])
+        linked = {peer["node"] for peer in status.get("peers", ()) if peer["state"] == "connected"}
+        return others <= linked and bool(status["tls"]) and bool(status.get("ready"))
 
     def _has_trained(self, machine: str, since: int) -> bool:
         return self._mini_batches(machine) > since
 
     def _mini_batches(self, machine: str) -> int:
-        return int(self._status(machine).get("trainer", {}).get("mini_batches", 0))
+        return int((self._status(machine).get("trainer") or {}).get("mini_batches") or 0)
 
     def _status(self, machine: str) -> dict[str, Any]:
         code, words = self._machines.run(machine, "p2psgd status --json 2>/dev/null")
