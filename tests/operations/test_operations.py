@@ -74,25 +74,26 @@ class Reader:
             assert code == 0, f"{place}: exit code {code}\n{block.script}\n{words}"
 
     def see_it_train(self) -> None:
-        """Wait until all members are linked over TLS, ready, and get further."""
-        before = {machine: self._mini_batches(machine) for machine in self.members}
+        """Wait until all members are linked over TLS and ready, and what is trained arrives at each.
+
+        At first one node trains and the others follow it, so it is not mini-batches that are waited for.
+        """
         for machine in self.members:
             until(partial(self._is_well, machine), f"{machine} is well", timeout_s=120)
-        for machine, count in before.items():
-            further = partial(self._has_trained, machine, count)
-            until(further, f"{machine} trains", timeout_s=120)
+        for machine, digest in {each: self._digest(each) for each in self.members}.items():
+            until(partial(self._has_moved, machine, digest), f"{machine} moves on", timeout_s=120)
 
     def _is_well(self, machine: str) -> bool:
         status = self._status(machine)
         others = {name for there, name in self.members.items() if there != machine}
-        linked = {peer["name"] for peer in status.get("peers", ()) if peer["state"] == "connected"}
-        return others <= linked and bool(status["tls"]) and bool(status["replication"]["ready"])
+        linked = {peer["node"] for peer in status.get("peers", ()) if peer["state"] == "connected"}
+        return others <= linked and bool(status["tls"]) and bool(status.get("ready"))
 
-    def _has_trained(self, machine: str, since: int) -> bool:
-        return self._mini_batches(machine) > since
+    def _has_moved(self, machine: str, since: str | None) -> bool:
+        return self._digest(machine) not in (since, None)
 
-    def _mini_batches(self, machine: str) -> int:
-        return int(self._status(machine).get("trainer", {}).get("mini_batches", 0))
+    def _digest(self, machine: str) -> str | None:
+        return self._status(machine).get("digest")
 
     def _status(self, machine: str) -> dict[str, Any]:
         code, words = self._machines.run(machine, "p2psgd status --json 2>/dev/null")
