@@ -4,40 +4,40 @@ code.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
 import p2psgd
-from p2psgd.cli_asking import StateOption, digest, events, export, remove, status, top
+from p2psgd.cli_asking import digest, events, export, remove, status, top
 from p2psgd.cli_ca import app as ca
 from p2psgd.cli_checkpoint import app as checkpoint
 from p2psgd.cli_config import app as config
 from p2psgd.cli_doctor import doctor
+from p2psgd.cli_node import node
 from p2psgd.cli_options import (
-    ConfigOption,
     DeviceOption,
     HttpOption,
-    LogFormatOption,
     ModeOption,
     OrderOption,
     OverlapOption,
     PatienceOption,
     PayloadOption,
-    PlaintextOption,
-    PresetOption,
     RecipeOption,
     RecordBytesOption,
     RecordOption,
     SecondsOption,
     StepsOption,
-    TlsOption,
     TraceOption,
+    check_patience,
+    parse_http,
+    record_limit,
 )
 from p2psgd.configuration.command import (
     FROM_ENVIRONMENT,
@@ -47,11 +47,8 @@ from p2psgd.configuration.command import (
     words_of,
 )
 from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, RecordingError, TrainerError, UsageError
-from p2psgd.ops.logs import LogFormat, begin_log, say_bug, say_last
+from p2psgd.ops.logs import say_bug, say_last
 from p2psgd.ops.printing import print_text
-
-if TYPE_CHECKING:
-    from p2psgd.discovery.hosts import Address
 
 app = typer.Typer(
     name="p2psgd",
@@ -66,154 +63,15 @@ app.add_typer(ca, name="ca")
 app.add_typer(config, name="config")
 
 
+app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)(node)
+
+
 @app.callback(invoke_without_command=True)
 def common(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     """Train one neural network on many ordinary machines over an ordinary network."""
     if version:
         print_text(f"p2psgd {p2psgd.__version__}")
         raise typer.Exit
-
-
-@app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)
-def node(
-    context: typer.Context,
-    peers: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with one host[:port] a line; may name this node too. One that can be reached is "
-            "enough. Read again on SIGHUP."
-        ),
-    ] = None,
-    zeroconf: Annotated[
-        bool, typer.Option("--zeroconf", help="Find nodes of this run on the local network as well (mDNS).")
-    ] = False,
-    founders: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=1024,
-            help="How many nodes begin the run; the same on all of them (default: as many as --peers names).",
-        ),
-    ] = None,
-    advertise: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS[:PORT]",
-            help="Where others can dial this node, if not at the address that they see, as behind NAT.",
-        ),
-    ] = None,
-    listen: Annotated[str, typer.Option(help="Address and port to accept peers on.")] = "0.0.0.0:7315",
-    state: StateOption = None,
-    trainer: Annotated[
-        str | None, typer.Option(help="Command that trains; started, and restarted, by the daemon.")
-    ] = None,
-    control: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="SOCKET",
-            help="The control socket (default: control.sock in --state).",
-            allow_from_autoenv=False,  # P2PSGD_CONTROL tells others where it is
-        ),
-    ] = None,
-    control_group: Annotated[
-        str | None,
-        typer.Option(
-            metavar="GROUP",
-            help="Group that may attach trainers and control this node, beside this user and root.",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="What people call this node (default: the host's name).")
-    ] = None,
-    tls: TlsOption = None,
-    insecure_plaintext: PlaintextOption = False,
-    http: HttpOption = None,
-    http_exposed: Annotated[
-        bool,
-        typer.Option(
-            "--http-exposed", help="Let --http be an address that others reach: they can read all of it."
-        ),
-    ] = False,
-    patience: PatienceOption = 5.0,
-    log_budget: Annotated[
-        int,
-        typer.Option(min=1, max=1024 * 1024, help="MiB of updates kept for peers that lag or start late."),
-    ] = 256,
-    log_disk_budget: Annotated[
-        int,
-        typer.Option(min=0, max=1024 * 1024, help="MiB of them kept on disk beyond that, in --state."),
-    ] = 1024,
-    record: RecordOption = None,
-    record_bytes: RecordBytesOption = None,
-    log_format: LogFormatOption = LogFormat.AUTO,
-    config: ConfigOption = None,
-    preset: PresetOption = None,
-) -> None:
-    """Run one node's daemon until SIGTERM or Ctrl+C.
-
-    Each option may also stand in the file of --config, as log_budget = 512, or in the environment, as
-    P2PSGD_LOG_BUDGET=512 (all but --control); the command line is the strongest, then the environment.
-    """
-    if context.obj is None:
-        begin_log(log_format)
-    from p2psgd.discovery.hosts import parse_address
-    from p2psgd.ipc.paths import default_state_directory
-    from p2psgd.node import run_node
-    from p2psgd.node_options import NodeOptions
-
-    try:
-        address = parse_address(listen, port_default=None)
-    except ValueError as error:
-        raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
-    if peers is None and not zeroconf:
-        raise UsageError("how does this node find others? give --peers FILE, --zeroconf, or both")
-    _check_patience(patience)
-    if http_exposed and http is None:
-        raise UsageError("--http-exposed is for the address of --http: give both or neither")
-    if tls is not None and insecure_plaintext:
-        raise UsageError("--tls and --insecure-plaintext exclude each other: give one of them")
-    limit = _record_limit(record, record_bytes)
-    if name is not None and not 1 <= len(name) <= 64:
-        raise UsageError(f"--name {name!r:.80} must have 1 to 64 characters")
-    options = NodeOptions(
-        peers=peers,
-        zeroconf=zeroconf,
-        founders=founders,
-        advertise=_parse_advertised(advertise, address.port),
-        listen=address,
-        state=state or default_state_directory(),
-        control=control,
-        control_group=None if control_group is None else _group_id(control_group),
-        name=name,
-        tls=tls,
-        insecure_plaintext=insecure_plaintext,
-        trainer=trainer,
-        http=parse_http(http),
-        http_exposed=http_exposed,
-        patience_s=patience,
-        log_budget_bytes=log_budget * 1024 * 1024,
-        store_budget_bytes=log_disk_budget * 1024 * 1024,
-        record=record,
-        record_bytes_max=limit,
-    )
-    act = context.obj or run_node  # `p2psgd config show` only looks at them
-    raise typer.Exit(act(options))
-
-
-def _parse_advertised(text: str | None, port: int) -> Address | None:
-    from p2psgd.discovery.hosts import PORT_DEFAULT, parse_address
-    from p2psgd.discovery.naming import is_numeric
-
-    if text is None:
-        return None
-    try:
-        address = parse_address(text, port_default=port or PORT_DEFAULT)
-    except ValueError as error:
-        raise UsageError(f"--advertise: {error}", ExitCode.CONFIGURATION) from None
-    if not is_numeric(address) or address.host in ("0.0.0.0", "::"):
-        words = f"--advertise: {address.host} is not the IP address of one machine"
-        raise UsageError(words, ExitCode.CONFIGURATION)
-    return address
 
 
 @app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)
@@ -292,7 +150,7 @@ def local(
     from p2psgd.trainer.recipe import Told
 
     _exclusive(steps, seconds)
-    _check_patience(patience)
+    check_patience(patience)
     plan = make_plan(
         nodes,
         recipe=recipe,
@@ -304,7 +162,7 @@ def local(
         trainer=trainer,
         patience_s=patience,
         record=record,
-        record_bytes=_record_limit(record, record_bytes),
+        record_bytes=record_limit(record, record_bytes),
         told=Told(mode, payload, order),
         trace=trace,
         overlap=overlap,
@@ -352,58 +210,15 @@ def parse_share(text: str) -> tuple[int, int]:
     return int(index), int(count)
 
 
-def parse_http(text: str | None) -> Address | None:
-    """--http; UsageError if it is no address with a port."""
-    from p2psgd.discovery.hosts import parse_address
-
-    if text is None:
-        return None
-    try:
-        return parse_address(text, port_default=None)
-    except ValueError as error:
-        raise UsageError(f"--http: {error}; give 127.0.0.1:9400", ExitCode.CONFIGURATION) from None
-
-
 def _exclusive(steps: int | None, seconds: float | None) -> None:
     if steps is not None and seconds is not None:
         raise UsageError("--steps and --seconds exclude each other: give one of them")
 
 
-def _check_patience(patience: float) -> None:
-    from p2psgd.core.timing import Timing
-
-    try:
-        Timing(patience)
-    except ValueError as error:
-        raise UsageError(f"--patience: {error}") from None
-
-
-def _group_id(name: str) -> int:
-    import grp
-
-    try:
-        return grp.getgrnam(name).gr_gid
-    except (KeyError, ValueError):
-        words = f"--control-group: this machine has no group {name!r:.80}; groupadd --system makes one"
-        raise UsageError(words, ExitCode.CONFIGURATION) from None
-
-
-def _record_limit(record: Path | None, record_bytes: int | None) -> int:
-    """--record-bytes or its default; UsageError if it is of no use."""
-    from p2psgd.ops.recorder import RECORD_BYTES_MAX, RECORD_BYTES_RANGE
-
-    if record_bytes is None:
-        return RECORD_BYTES_MAX
-    if record is None:
-        raise UsageError("--record-bytes limits the file of --record: give both or neither")
-    least, most = RECORD_BYTES_RANGE
-    if not least <= record_bytes <= most:
-        raise UsageError(f"--record-bytes {record_bytes} is no limit for a recording: give {least} to {most}")
-    return record_bytes
-
-
 def main() -> NoReturn:
     """Entry point: one sentence on standard error and an exit code for everything a person can mend."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: names may have any letters
     try:
         code = ExitCode(int(app(args=sys.argv[1:] or ["--help"], standalone_mode=False) or 0))
     except CommandLineError as error:

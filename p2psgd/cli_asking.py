@@ -83,7 +83,7 @@ def top(
     watching = Watching(source, console, every_s=interval)
     if once:
         watching.once()
-    elif console.is_terminal:
+    elif console.is_terminal and not console.is_dumb_terminal:
         watching.screen()
     else:
         watching.lines()

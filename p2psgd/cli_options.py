@@ -1,16 +1,20 @@
-"""Options that several commands have, and the words that they take."""
+"""Options that several commands have, the words that they take and what checks them."""
 
 from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from p2psgd.configuration.command import take_file, take_preset
 from p2psgd.configuration.presets import Preset
+from p2psgd.errors import ExitCode, UsageError
 from p2psgd.ops.logs import LogFormat
+
+if TYPE_CHECKING:
+    from p2psgd.discovery.hosts import Address
 
 
 class ModeWord(enum.StrEnum):
@@ -142,3 +146,39 @@ RecordBytesOption = Annotated[
     int | None,
     typer.Option(help="Limit of that file in bytes; there it ends, the run goes on (default: 4 GiB)."),
 ]
+
+
+def parse_http(text: str | None) -> Address | None:
+    """--http; UsageError if it is no address with a port."""
+    from p2psgd.discovery.hosts import parse_address
+
+    if text is None:
+        return None
+    try:
+        return parse_address(text, port_default=None)
+    except ValueError as error:
+        raise UsageError(f"--http: {error}; give 127.0.0.1:9400", ExitCode.CONFIGURATION) from None
+
+
+def check_patience(patience: float) -> None:
+    """--patience; UsageError if no times follow from it."""
+    from p2psgd.core.timing import Timing
+
+    try:
+        Timing(patience)
+    except ValueError as error:
+        raise UsageError(f"--patience: {error}") from None
+
+
+def record_limit(record: Path | None, record_bytes: int | None) -> int:
+    """--record-bytes or its default; UsageError if it is of no use."""
+    from p2psgd.ops.recorder import RECORD_BYTES_MAX, RECORD_BYTES_RANGE
+
+    if record_bytes is None:
+        return RECORD_BYTES_MAX
+    if record is None:
+        raise UsageError("--record-bytes limits the file of --record: give both or neither")
+    least, most = RECORD_BYTES_RANGE
+    if not least <= record_bytes <= most:
+        raise UsageError(f"--record-bytes {record_bytes} is no limit for a recording: give {least} to {most}")
+    return record_bytes

@@ -68,7 +68,7 @@ class Node:
         self._stop: asyncio.Future[tuple[str, ExitCode]] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._http: NodeHttp | None = None
-        self._reloading = False
+        self._reloading = True  # the list is read at the start
         self._reload_again = False
 
     async def serve(self) -> ExitCode:
@@ -105,6 +105,7 @@ class Node:
         check_exposure(self.listen, encrypted=self.tls.credentials is not None, insecure=insecure)
         if self.options.peers is not None:
             self.hosts = await self._find_hosts(self.options.peers)
+            self._spawn(self._follow_hosts(self.options.peers))
         peers = [str(address) for address in self.hosts.peers]
         more = [f"{len(peers) - NAMED_MAX} more"] if len(peers) > NAMED_MAX else []
         others = numerals.listed([*peers[:NAMED_MAX], *more])
@@ -197,11 +198,11 @@ class Node:
             self._spawn(self._follow_hosts(self.options.peers))
 
     async def _follow_hosts(self, path: Path) -> None:
-        """Dial whom the list names now. This node's share of the data stays the one it began with."""
+        """Dial whom the list names now, if it is to be read again. This node's share of the data stays the
+        one it began with.
+        """
         while self._reload_again:
             self._reload_again = False
-            if self._listening is None:
-                break  # the list is about to be read
             try:
                 hosts = await self._find_hosts(path)
             except UsageError as error:

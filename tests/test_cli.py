@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Self
 
@@ -146,3 +148,19 @@ def test_exposed_without_an_address_is_refused(
 ) -> None:
     assert run(monkeypatch, "node", "--peers", "hosts.txt", "--http-exposed") == ExitCode.USAGE
     assert "--http-exposed is for the address of --http: give both or neither" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("encoding", "name"), [("ascii", "n\u00e9"), ("utf-8", "n\udcff")])
+def test_what_standard_output_cannot_hold_is_printed_escaped(
+    tmp_path: Path, encoding: str, name: str
+) -> None:
+    (tmp_path / "hosts.txt").write_text("127.0.0.1\n")
+    shown = [sys.executable, "-m", "p2psgd", "config", "show", "--name", name]
+    done = subprocess.run(
+        [*shown, "--peers", str(tmp_path / "hosts.txt"), "--listen", "127.0.0.1:7315"],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert ascii(name)[1:-1].encode() in done.stdout

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -154,6 +156,15 @@ def test_into_a_pipe_go_pictures_until_nobody_reads_on(pair: Pair) -> None:
         assert process.stderr.read() == ""
 
 
+def test_on_a_terminal_that_cannot_be_drawn_on_pictures_go_one_under_the_other(pair: Pair) -> None:
+    with Terminal([*TOP, "--state", pair.state, "--interval", "0.2"], columns=80, TERM="dumb") as terminal:
+        for _ in range(2):
+            terminal.until(" node-0: training")
+        os.kill(terminal.pid, signal.SIGINT)
+        assert terminal.wait() == 0
+    assert "\x1b" not in terminal.text
+
+
 def test_a_terminal_that_knows_only_ascii_gets_a_picture(pair: Pair) -> None:
     done = run("--state", pair.state, "--once", PYTHONIOENCODING="ascii", PYTHONUTF8="0", LC_ALL="C")
     assert (done.returncode, done.stderr) == (0, "")
@@ -166,6 +177,8 @@ def test_a_terminal_that_knows_only_ascii_gets_a_picture(pair: Pair) -> None:
         (("--state", "/nonexistent"), 75, "no daemon answers at /nonexistent/control.sock"),
         (("--url", "http://127.0.0.1:1"), 75, "no node answers at http://127.0.0.1:1/status.json"),
         (("--url", "127.0.0.1:9400"), 64, "give http://127.0.0.1:9400"),
+        (("--url", "http://[::1"), 64, "give http://127.0.0.1:9400"),
+        (("--url", "http://127.0.0.1:http"), 64, "give http://127.0.0.1:9400"),
         (("--url", "http://h:1", "--state", "x"), 64, "give one of them"),
         (("--interval", "0"), 64, "0.2"),
     ],
@@ -179,6 +192,25 @@ def test_whoever_cannot_be_asked_is_named_in_one_sentence(
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_what_answers_and_is_no_web_server_is_named_in_one_sentence(once: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=greet, args=(server,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        done = run("--url", url, *(["--once"] if once else []))
+    assert done.returncode == 65
+    assert done.stderr == f"p2psgd: what answers at {url}/status.json is no p2psgd node\n"
+
+
+def greet(server: socket.socket) -> None:
+    """As a mail server does."""
+    connection, _ = server.accept()
+    with connection:
+        connection.sendall(b"220 mail.example ready\r\n")
+        while connection.recv(4096):
+            pass
 
 
 def test_on_a_terminal_too_a_node_that_is_not_there_is_told_without_a_screen() -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final, get_args, get_origin
 from p2psgd.errors import ExitCode, UsageError
 
 FILE_BYTES_MAX: Final = 64 * 1024
+INTEGER_BITS_MAX: Final = 63  # as in TOML; tomllib reads longer ones as well
 _KINDS: Final[Mapping[Any, str]] = {
     bool: "true or false",
     int: "a whole number, without quotes",
@@ -52,8 +53,9 @@ def read_file(path: Path, kinds: Mapping[str, Any]) -> ConfigurationFile:
     text = _read_text(path)
     try:
         found = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        words = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "it is nested too deeply"
+    except (ValueError, RecursionError) as error:
+        words = "it is nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
+        words = str(error) if isinstance(error, tomllib.TOMLDecodeError) else words
         raise _refusal(f"{path} is not TOML: {words[:1].lower()}{words[1:200]}") from None
     values, lines = {}, {}
     for name, value in found.items():
@@ -120,6 +122,8 @@ def _checked(value: Any, kind: Any, folder: Path) -> Any:
         if not isinstance(value, list):
             raise ValueError("a list in square brackets")
         return [_checked(each, get_args(kind)[0], folder) for each in value]
+    if type(value) is int and value.bit_length() > INTEGER_BITS_MAX:
+        raise ValueError(f"no number of more than {INTEGER_BITS_MAX} bits")
     if kind in _KINDS:
         if type(value) is kind or (kind is float and type(value) is int):
             return value
@@ -141,7 +145,11 @@ def _place(path: Path, line: int | None) -> str:
 
 
 def _words(path: Path, line: int | None, name: str, value: Any) -> str:
-    return f"{_place(path, line)}, {name} = {json.dumps(value, ensure_ascii=False, default=str):.80}"
+    try:
+        written = json.dumps(value, ensure_ascii=False, default=str)
+    except ValueError:  # Python writes no number of thousands of digits
+        written = "..."
+    return f"{_place(path, line)}, {name} = {written:.80}"
 
 
 def _refusal(words: str) -> UsageError:

@@ -172,8 +172,10 @@ class Connection(asyncio.BufferedProtocol):
             self._owner.frame_received(self, *frame)
 
     def _flush(self) -> None:
-        """Send what TLS has to say."""
-        if self._session is not None and self._transport is not None and (data := self._session.take()):
+        """Send what TLS has to say, unless the end was sent: after that nothing may be."""
+        if self._session is None or self._transport is None or self._finished:
+            return
+        if data := self._session.take():
             self.bytes_sent += len(data)
             self._transport.write(data)
 

@@ -13,6 +13,9 @@ from p2psgd.net.line import Line
 from p2psgd.tasks import raise_failure
 
 HINT_DIALS_MAX: Final = 16  # at once, of nodes that only hints tell of
+# After each dial its place stays taken for so long: hints may be anybody's, of anybody's addresses, and new
+# ones without end, and this node is not to be who floods these.
+HINT_DIAL_S: Final = 0.1
 
 
 class Dialling:
@@ -105,8 +108,11 @@ class Dialling:
         return dialler
 
     async def _dial_hinted(self, dialler: Dialler, address: Address) -> None:
-        async with self._turns:
+        await self._turns.acquire()
+        try:
             await self._dial(dialler, address)
+        finally:
+            asyncio.get_running_loop().call_later(HINT_DIAL_S, self._turns.release)
 
     def _go(self, worker: Dialler | Line, work: Coroutine[None, None, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)

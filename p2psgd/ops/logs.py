@@ -89,7 +89,12 @@ class LogHandler(logging.StreamHandler[TextIO]):
         self._limit = LogLimit()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._write(self._limit.take(record, time.monotonic()))
+        try:
+            records = self._limit.take(record, time.monotonic())
+        except Exception:  # a message whose arguments do not fit it: no reason to end who has logged it
+            self.handleError(record)
+        else:
+            self._write(records)
 
     def settle(self) -> None:
         """Tell what was held back, if it is time for it."""

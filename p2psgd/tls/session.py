@@ -21,6 +21,9 @@ from p2psgd.tls.names import CertifiedPeer
 
 # All that a peer may send before its handshake is done. It needs less than 2 KiB; HELLO may follow at once.
 HANDSHAKE_BYTES_MAX: Final = 8 * 1024
+# What TLS itself answers on one link, to requests for new keys: a peer that asks and never reads must not
+# fill the memory. An answer has some 30 bytes, and no implementation asks before some 2^24 records.
+ANSWERS_BYTES_MAX: Final = 64 * 1024
 # Ciphertext lies here until it is handed to OpenSSL, in the turn of the loop that received it: one place is
 # enough for all connections of a process.
 _RECEIVED: Final = bytearray(256 * 1024)
@@ -36,6 +39,7 @@ class Session:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=not dialled)
         self._before = 0
+        self._answered = 0
 
     def get_buffer(self) -> memoryview:
         """Where the transport may write next."""
@@ -70,8 +74,16 @@ class Session:
 
     def read_into(self, buffer: memoryview) -> int:
         """Decrypt up to one record; the number of bytes, 0 if more must be received first. PeerError if what
-        came is no TLS, or the peer's alert.
+        came is no TLS, the peer's alert, or asks for new keys without end.
         """
+        before = self._outgoing.pending
+        count = self._read_into(buffer)
+        self._answered += self._outgoing.pending - before
+        if self._answered > ANSWERS_BYTES_MAX:
+            raise PeerError("TLS", "it asks for new keys again and again")
+        return count
+
+    def _read_into(self, buffer: memoryview) -> int:
         try:
             return cast(
                 int, self._object.read(len(buffer), cast(bytearray, buffer))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 
 import pytest
 
+from p2psgd.discovery import naming
 from p2psgd.discovery.address import Address
 from p2psgd.discovery.naming import ADDRESSES_MAX, UnknownNameError, hosts_of, is_numeric, is_own, look_up
 from tests.conftest import LoopFactory
@@ -71,3 +73,52 @@ def test_of_a_name_with_very_many_addresses_some_are_taken(monkeypatch: pytest.M
 
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         assert len(runner.run(scenario())) == ADDRESSES_MAX
+
+
+def test_a_resolver_that_does_not_answer_is_asked_once_and_its_late_answer_is_heard(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        answer, asked = loop.create_future(), []
+
+        async def getaddrinfo(host: str, port: int, **_: object) -> object:
+            asked.append(host)
+            return await answer
+
+        monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
+        for _ in range(3):
+            with pytest.raises(UnknownNameError, match="was not resolved within 0 s"):
+                await look_up(Address("slow.example", 7), timeout_s=0.01)
+        assert asked == ["slow.example"]
+        answer.set_result([(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", 7315))])
+        assert await look_up(Address("slow.example", 7), timeout_s=20) == (Address("10.0.0.1", 7),)
+        assert await look_up(Address("slow.example", 7), timeout_s=20) == (Address("10.0.0.1", 7),)
+        assert asked == ["slow.example"] * 2
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(scenario())
+
+
+def test_a_late_refusal_that_nobody_waits_for_is_no_bug(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        answer, bugs = loop.create_future(), []
+        loop.set_exception_handler(lambda _, context: bugs.append(context))
+
+        async def getaddrinfo(*_: object, **__: object) -> object:
+            return await answer
+
+        monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
+        with pytest.raises(UnknownNameError):
+            await look_up(Address("slow.example", 7), timeout_s=0.01)
+        answer.set_exception(socket.gaierror(socket.EAI_AGAIN, "later"))
+        while naming._asked:
+            await asyncio.sleep(0)
+        gc.collect()
+        assert not bugs
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(scenario())

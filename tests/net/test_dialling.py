@@ -8,6 +8,7 @@ import pytest
 
 from p2psgd.discovery.address import Address
 from p2psgd.discovery.naming import Host, UnknownNameError
+from p2psgd.net import dialling as dialling_module
 from p2psgd.net import line as line_module
 from tests.conftest import LoopFactory
 from tests.net.parties import PATIENCE_S, Party, agree, run, until
@@ -209,6 +210,27 @@ def test_few_hints_are_dialled_at_once(loop_factory: LoopFactory) -> None:
         assert len(party.mesh._greetings) == 16
         await party.mesh.close()
         silent.listening.close()
+
+    run(loop_factory, scenario)
+
+
+def test_hints_of_ever_new_nodes_do_not_make_this_node_flood_whoever_is_there(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialling_module, "HINT_DIAL_S", 0.5)
+
+    async def scenario() -> None:
+        party, loop = Party(1), asyncio.get_running_loop()
+        await party.start()
+        began = loop.time()
+        nowhere = (Address("127.0.0.1", 1),)
+        for lot in range(4):
+            nodes = range(100 * lot, 100 * lot + dialling_module.HINT_DIALS_MAX)
+            party.mesh.dialling.follow_hints(dict.fromkeys(nodes, nowhere))
+            await until(lambda: all(dialler.words for dialler in party.mesh.diallers))
+        took_s = loop.time() - began
+        await party.mesh.close()
+        assert took_s >= 3 * 0.5
 
     run(loop_factory, scenario)
 

@@ -19,6 +19,7 @@ from p2psgd.wire.frames import NUMBERS_BYTES_MAX, FrameType, pack_frame
 from p2psgd.wire.messages import Goodbye, pack_message
 from tests.certificates import LONG_AGO, Certificates, careless
 from tests.conftest import LoopFactory
+from tests.key_updates import ask_for_new_keys
 from tests.net.parties import Party, agree, run, stall, until
 from tests.net.test_mesh_numbers import chunk_head
 
@@ -263,5 +264,30 @@ def test_a_server_that_never_answers_a_handshake_is_given_up(
         assert client.mesh.diallers[0].words == "no handshake within 0 s"
         await client.mesh.close()
         deaf.close()
+
+    run(loop_factory, scenario)
+
+
+def test_a_peer_that_asks_for_new_keys_while_this_node_ends_its_link_is_no_bug(
+    loop_factory: LoopFactory, certificates: Certificates
+) -> None:
+    async def scenario() -> None:
+        bugs: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: bugs.append(context))
+        one, other = party(certificates, 1), party(certificates, 2)
+        await one.start(other.address)
+        await other.start()
+        await until(lambda: agree(one, other))
+        theirs = other.mesh.links[1].connection
+        one.mesh.links[2].connection.finish("the end")
+        assert theirs._session is not None
+        for _ in range(3):  # the last answer waits for the next read
+            ask_for_new_keys(theirs._session)
+        theirs._flush()
+        await until(lambda: bool(one.host.closed))
+        assert one.host.closed == ["the end"]
+        assert not bugs
+        await one.mesh.close()
+        await other.mesh.close()
 
     run(loop_factory, scenario)

@@ -116,3 +116,12 @@ def test_the_handler_tells_what_it_held_back_at_the_latest_when_it_is_closed() -
     handler.close()
     last = stream.getvalue().splitlines()[-1]
     assert last == "70 more like this in the last minute, the last of them: linked with 99"
+
+
+def test_a_message_that_cannot_be_made_harms_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    handler = LogHandler(stream, TextFormatter())
+    for words in ("%d nodes", "%s nodes"):
+        handler.handle(logging.LogRecord("a library", logging.WARNING, "x.py", 1, words, ("two",), None))
+    assert stream.getvalue().endswith("WARNING two nodes\n")
+    assert "%d nodes" in capsys.readouterr().err

@@ -25,13 +25,11 @@ def authority(tmp_path: Path) -> Authority:
     return create_authority(tmp_path / "ca", "tested", now=NOW)
 
 
-@pytest.mark.parametrize("mask", [0, 0o077, 0o777])
+@pytest.mark.parametrize("mask", [0, 0o022, 0o077])
 def test_keys_are_their_owners_alone_whatever_the_umask(tmp_path: Path, mask: int) -> None:
     before = os.umask(mask)
     try:
         authority = create_authority(tmp_path / "ca", "tested", now=NOW)
-        if mask == 0o777:
-            return  # nothing else can be made in a directory that nobody may enter, but by root
         issued = authority.issue("node-1", now=NOW)
         write_bundle(issued.directory, tmp_path / "node-1.tar")
     finally:

@@ -9,8 +9,9 @@ import pytest
 
 from p2psgd.errors import PeerError
 from p2psgd.tls.names import CertifiedPeer
-from p2psgd.tls.session import HANDSHAKE_BYTES_MAX, Session
+from p2psgd.tls.session import ANSWERS_BYTES_MAX, HANDSHAKE_BYTES_MAX, Session
 from tests.certificates import Certificates
+from tests.key_updates import ask_for_new_keys
 
 
 def pair(certificates: Certificates) -> tuple[Session, Session]:
@@ -102,3 +103,27 @@ def test_whatever_bit_is_flipped_ends_in_a_counted_reason_or_in_nothing(certific
                         raise
         assert not (client.peer is not None and client.peer != CertifiedPeer(2, "server"))
     assert "TLS" in seen
+
+
+def test_a_peer_that_asks_for_new_keys_without_end_is_refused_before_the_answers_fill_the_memory(
+    certificates: Certificates,
+) -> None:
+    client, server = pair(certificates)
+    shake(client, server, 4096)
+    for _ in range(100):  # more than any implementation asks on one link, by far
+        ask_for_new_keys(client)
+    pass_on(client, server, 4096)
+    assert not read_all(server)
+    answered = []
+
+    def ask_on() -> None:
+        for _ in range(100):
+            for _ in range(100):
+                ask_for_new_keys(client)
+            pass_on(client, server, 4096)
+            read_all(server)
+            answered.append(len(server.take()))
+
+    with pytest.raises(PeerError, match="new keys"):
+        ask_on()
+    assert sum(answered) <= ANSWERS_BYTES_MAX

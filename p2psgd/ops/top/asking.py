@@ -4,7 +4,9 @@ the screen never waits for an answer.
 
 from __future__ import annotations
 
+import http.client
 import json
+import re
 import threading
 import time
 import urllib.error
@@ -14,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
-from urllib.parse import urlsplit
 
 from p2psgd.errors import ExitCode, P2psgdError, UsageError
 from p2psgd.ipc.control_client import ControlClient
@@ -23,6 +24,7 @@ from p2psgd.ops.figures import Status
 
 HTTP_TIMEOUT_S: Final = 5.0
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
+_URL: Final = re.compile(r"(http://(?:\[[\w:.%-]+\]|[\w.-]+)(?::\d{1,5})?)(?:/[^?#]*)?", re.ASCII)
 SILENT_S: Final = 3.0  # beyond the usual pause; a shorter silence is no news
 
 
@@ -50,10 +52,10 @@ class HttpSource:
     """The same from where `--http` shows a node; UsageError if that is no address. Raises P2psgdError."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.netloc or parts.query or parts.fragment:
+        found = _URL.fullmatch(url)
+        if found is None:
             raise UsageError(f"--url {url!r:.80} is no address of a node: give http://127.0.0.1:9400")
-        self._url = f"http://{parts.netloc}/status.json"
+        self._url = f"{found[1]}/status.json"
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def __call__(self) -> Status:
@@ -67,7 +69,7 @@ class HttpSource:
             reason = getattr(error, "reason", error)
             why = str(getattr(reason, "strerror", None) or reason).lower()
             raise UsageError(f"no node answers at {self._url}: {why}", ExitCode.TEMPORARY) from None
-        except (ValueError, RecursionError):
+        except (http.client.HTTPException, ValueError, RecursionError):
             status = None
         if not isinstance(status, Mapping) or not isinstance(status.get("node"), str):
             raise UsageError(f"what answers at {self._url} is no p2psgd node", ExitCode.DATA)

@@ -40,11 +40,10 @@ class Watching:
             while self._heard.count < 2:
                 self._take(self._asker.next(self._heard, FIRST_S))
                 raise_error(self._heard)
-        width = self._console.width if self._console.is_terminal else PLAIN_WIDTH
-        self._print(self._draw(width, None))
+        self._print(self._draw(self._width, None))
 
     def lines(self) -> None:
-        """A picture after every answer, for whoever is no terminal, until nobody reads on."""
+        """A picture after every answer, one under the other, until nobody reads on."""
         with self._asker, contextlib.suppress(KeyboardInterrupt):
             told = ""
             while True:
@@ -53,7 +52,7 @@ class Watching:
                 self._check_first()
                 trouble = self._trouble()
                 if self._heard.count > max(before, 1):  # the first has no rates
-                    if not self._print([*self._draw(PLAIN_WIDTH, None), Text()]):
+                    if not self._print([*self._draw(self._width, None), Text()]):
                         return
                 elif trouble and not told and not print_text(trouble):
                     return
@@ -110,6 +109,10 @@ class Watching:
         )
         bars = (self._console.encoding or "").lower().startswith("utf")
         return draw(picture, width=width, height=height, bars=bars)
+
+    @property
+    def _width(self) -> int:
+        return self._console.width if self._console.is_terminal else PLAIN_WIDTH
 
     def _trouble(self) -> str:
         return self._heard.trouble(time.monotonic(), every_s=self._every_s)
