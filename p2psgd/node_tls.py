@@ -30,6 +30,7 @@ class NodeTls:
         self._insecure = options.insecure_plaintext
         self._watch = ExpiryWatch()
         self._trouble = ""
+        self._warning = ""
 
     @property
     def words(self) -> str:
@@ -42,6 +43,7 @@ class NodeTls:
         """Have new links use what the files hold now; links that are there go on."""
         if self.credentials is None:
             return
+        journal.settle(self._trouble)
         try:
             self.credentials.reload()
         except UsageError as error:
@@ -49,6 +51,7 @@ class NodeTls:
             journal.alarm(self._trouble)
         else:
             self._trouble = ""
+            journal.settle(self._warning)
             journal.note(
                 "certificate",
                 f"certificates reloaded, valid until {self.credentials.expires:%Y-%m-%d %H:%M} UTC",
@@ -60,6 +63,8 @@ class NodeTls:
             return
         words = self._watch.due(self.credentials.expires, datetime.now(UTC))
         if words:
+            journal.settle(self._warning)
+            self._warning = words
             journal.alarm(words)
 
     def status(self) -> dict[str, Any] | None:

@@ -30,6 +30,16 @@ CommandLineError = cast(type[Exception], typer.BadParameter.__base__)
 
 FROM_ENVIRONMENT: Final = {"auto_envvar_prefix": PREFIX}
 ABOUT_ITSELF: Final = frozenset({"config", "help"})  # options that a file cannot hold
+# How Typer ends its sentences about values, and how a file's are told.
+_PLAIN: Final = {
+    r": Value error, ": ": ",
+    r": Input should be a valid number, .*$": ": it takes a number",
+    r": Input should be a valid integer, .*$": ": it takes a whole number",
+    r": Input should be a valid boolean, .*$": ": it takes true or false",
+    r": Input should be greater than or equal to (\S+)$": r": it takes \1 or more",
+    r": Input should be less than or equal to (\S+)$": r": it takes \1 or less",
+}
+_OPTION: Final = re.compile(r"^Invalid value for '--[a-z-]+': (?=it takes )")
 _META: Final = "p2psgd.configuration"
 
 
@@ -149,7 +159,7 @@ def _naming_origins(context: typer.Context) -> Iterator[None]:
     except CommandLineError as error:
         words = words_of(error)
         if origins := _origins_in(words, context):
-            raise UsageError(f"{origins}: {words}", ExitCode.CONFIGURATION) from None
+            raise UsageError(f"{origins}: {_OPTION.sub('', words)}", ExitCode.CONFIGURATION) from None
         raise
     except UsageError as error:
         if origins := _origins_in(str(error), context):
@@ -160,7 +170,9 @@ def _naming_origins(context: typer.Context) -> Iterator[None]:
 def words_of(error: Exception) -> str:
     """The sentence of a CommandLineError."""
     words = str(cast(Any, error).format_message()).removesuffix(".")
-    return words.replace(": Value error, ", ": ", 1)  # typer's, of an option with a few words
+    for pattern, plain in _PLAIN.items():
+        words = re.sub(pattern, plain, words, count=1)
+    return words
 
 
 def _origins_in(words: str, context: typer.Context) -> str:

@@ -76,7 +76,8 @@ def read_hosts(path: Path) -> tuple[Address, ...]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         words = (getattr(error, "strerror", None) or "it is not a text file").lower()
-        raise UsageError(f"cannot read the list of hosts {path}: {words}", ExitCode.CONFIGURATION) from None
+        sentence = f"cannot read the list of hosts {path.absolute()}: {words}"
+        raise UsageError(sentence, ExitCode.CONFIGURATION) from None
     addresses: dict[Address, None] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         entry = line.split("#", 1)[0].strip()

@@ -26,6 +26,10 @@ class Journal:
         self.alarms = [*self.alarms, words][-ALARMS_MAX:]
         self.events.write("alarm", words)
 
+    def settle(self, words: str) -> None:
+        """What this alarm told of is mended: the status no longer shows it, the log does."""
+        self.alarms = [alarm for alarm in self.alarms if alarm != words]
+
     def note(self, kind: str, words: str, node: int | None = None) -> None:
         """Something has become different, with `node`: for that peer."""
         log.info("%s", words, extra={"fields": {"kind": kind, **self.events.about(node)}})

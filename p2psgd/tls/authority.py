@@ -13,7 +13,7 @@ import contextlib
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -89,8 +89,8 @@ class Authority:
         """Make key and certificate for a node, valid from `now` (UTC) on; `node` is its id, by default the
         one it had or a new one.
 
-        UsageError if the name is no good, the id is another node's, or the node has been issued a certificate
-        before and `renew` is not given.
+        UsageError if the name is no good, the id is another node's, or `renew` is given for a node that has
+        been issued no certificate before, or is not given for one that has.
         """
         if not _NODE_NAME.fullmatch(name) or parse_node_id(name) is not None:
             raise UsageError(
@@ -103,6 +103,12 @@ class Authority:
                 f"{name} has been issued a certificate before: --renew gives it a new one with the same id",
                 ExitCode.CONFIGURATION,
             )
+        if renew and name not in known:
+            raise UsageError(
+                f"{name} has been issued no certificate that could be renewed; issued are: {_listed(known)}; "
+                "without --renew it gets its first one",
+                ExitCode.CONFIGURATION,
+            )
         chosen = known.get(name, secrets.randbits(64)) if node is None else node
         for other, id_ in known.items():
             if id_ == chosen and other != name:
@@ -113,7 +119,7 @@ class Authority:
         """Where the files of a node are; UsageError if it has none."""
         place = self.directory / "nodes" / name
         if not _NODE_NAME.fullmatch(name) or not place.is_dir():
-            issued = ", ".join(sorted(self._issued())) or "none"
+            issued = _listed(self._issued())
             raise UsageError(f"no files of a node {name!r:.80} are in {self.directory}; issued are: {issued}")
         return place
 
@@ -218,6 +224,10 @@ def node_id_of(certificate: x509.Certificate) -> int | None:
         return None
     uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     return node_of(uris[0]) if len(uris) == 1 else None
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
 
 
 def _named(name: str) -> x509.Name:

@@ -163,7 +163,7 @@ def test_people_are_shown_a_line_for_each(
     [
         ("patience = 900", "line 1, patience = 900: --patience: patience must be 0.2 to 600 s, not 900"),
         ("patience = nan", "line 1, patience = NaN: --patience: patience must be 0.2 to 600 s, not nan"),
-        ("log_budget = 0", "line 1, log_budget = 0: Invalid value for '--log-budget'"),
+        ("log_budget = 0", "line 1, log_budget = 0: it takes 1 or more"),
         ('listen = "nowhere"', "line 1, listen = \"nowhere\": --listen: 'nowhere' lacks a port"),
         ("http_exposed = true", "line 1, http_exposed = true: --http-exposed is for the address of --http"),
         ('preset = "moon"', "line 1, preset = \"moon\": Invalid value for '--preset': 'moon' is not one of"),
@@ -192,8 +192,13 @@ def test_what_the_environment_says_wrong_is_refused_with_its_name(
 ) -> None:
     monkeypatch.setenv("P2PSGD_LOG_BUDGET", "many")
     assert run(monkeypatch, "node", "--peers", "hosts.txt") == ExitCode.CONFIGURATION
-    words = "p2psgd: P2PSGD_LOG_BUDGET=many in the environment: Invalid value for '--log-budget': "
-    assert capsys.readouterr().err.startswith(words)
+    words = "p2psgd: P2PSGD_LOG_BUDGET=many in the environment: it takes a whole number\n"
+    assert capsys.readouterr().err == words
+    monkeypatch.setenv("P2PSGD_PATIENCE", "abc")
+    monkeypatch.delenv("P2PSGD_LOG_BUDGET")
+    assert run(monkeypatch, "node", "--peers", "hosts.txt") == ExitCode.CONFIGURATION
+    words = "p2psgd: P2PSGD_PATIENCE=abc in the environment: it takes a number\n"
+    assert capsys.readouterr().err == words
     # What is on the command line is that command line's fault, whatever else is set.
     assert run(monkeypatch, "node", "--peers", "hosts.txt", "--log-budget", "no") == ExitCode.USAGE
     assert capsys.readouterr().err.startswith("p2psgd: Invalid value for '--log-budget'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import asyncio
 from pathlib import Path
 
@@ -88,6 +89,14 @@ def test_a_missing_binary_or_huge_file_is_refused(tmp_path: Path) -> None:
         read_hosts(write(tmp_path, "host\n" * 10**6))
     with pytest.raises(UsageError, match=rf"more than {HOSTS_MAX} hosts"):
         read_hosts(write(tmp_path, "".join(f"h{number}\n" for number in range(2000))))
+
+
+def test_a_list_that_is_not_there_is_named_by_the_whole_path_that_was_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=re.escape(f"the list of hosts {tmp_path / 'none.txt'}: no such file")):
+        read_hosts(Path("none.txt"))
 
 
 def split(listening: Address, *addresses: Address) -> Hosts:

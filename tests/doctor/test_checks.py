@@ -194,6 +194,18 @@ def test_every_way_not_to_be_reached_has_something_that_mends_it(outcome: Outcom
     assert found.passing is passing
 
 
+def test_a_node_whose_dials_were_not_seen_leaves_open_whether_it_reaches_this_machine() -> None:
+    peer = Peer(Address("10.0.0.2", 7315), outcome=Outcome.NODE, words="berta runs there")
+    (found,) = check_peer(peer, LISTEN, daemon_here=False)
+    assert found.grade is Grade.NOTE
+    assert "whether it reaches this machine was not shown" in found.words
+    assert "7315/tcp" in found.mend
+    (with_daemon,) = check_peer(peer, LISTEN, daemon_here=True)
+    peer.heard_node = True
+    (heard,) = check_peer(peer, LISTEN, daemon_here=False)
+    assert with_daemon.grade is heard.grade is Grade.OK
+
+
 def test_two_lines_of_one_node_are_told() -> None:
     peers = [Peer(Address("10.0.0.2", 7315), node=7), Peer(Address("b.example", 7315), node=7)]
     (found,) = check_twins(peers)

@@ -52,6 +52,13 @@ def test_a_renewed_certificate_has_the_same_id_and_another_key(authority: Author
     assert not [path for path in authority.directory.rglob("*") if path.name.startswith(".")]
 
 
+def test_what_was_never_issued_cannot_be_renewed(authority: Authority) -> None:
+    authority.issue("node-1", now=NOW)
+    with pytest.raises(UsageError, match=r"node-7 has been issued no certificate .*; issued are: node-1;"):
+        authority.issue("node-7", now=NOW, renew=True)
+    assert authority.issue("node-7", now=NOW).name == "node-7"
+
+
 def test_an_id_survives_the_loss_of_the_nodes_own_files(authority: Authority) -> None:
     first = authority.issue("node-1", now=NOW)
     for path in first.directory.iterdir():

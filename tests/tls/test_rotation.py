@@ -56,6 +56,12 @@ def test_fault_26_new_links_use_what_was_renewed_and_old_ones_live_on(tmp_path: 
         until(lambda: len(told(daemons[0], "alarm")) == 2, "what cannot be used is told")
         assert "the old ones stay in use" in told(daemons[0], "alarm")[1]
         assert [shown(certificates, port) for port in place.ports] == after
+        certificates.authority.issue("node-0", now=NOW, renew=True)
+        daemons[0].process.send_signal(signal.SIGHUP)
+        until(lambda: len(told(daemons[0], "certificate")) == 2, "what was mended is taken")
+        status = daemons[0].status() or {}
+        assert status["alarms"] == []
+        assert status["tls"]["trouble"] == ""
 
         made = mini_batches(daemons[1])
         until(lambda: mini_batches(daemons[1]) > made + 20, "they train on")

@@ -20,7 +20,7 @@ def check_peer(peer: Peer, listen: Address, *, daemon_here: bool) -> list[Findin
         case Outcome.ITSELF:
             return [note(CHECK, f"{peer} leads to this machine itself")]
         case Outcome.NODE:
-            return _check_node(peer, daemon_here=daemon_here)
+            return _check_node(peer, listen, daemon_here=daemon_here)
         case Outcome.DOCTOR:
             return [_check_way_back(peer, listen)]
         case Outcome.LEFT:
@@ -57,16 +57,17 @@ def check_visitors(visitors: Mapping[str, str]) -> list[Finding]:
     ]
 
 
-def _check_node(peer: Peer, *, daemon_here: bool) -> list[Finding]:
+def _check_node(peer: Peer, listen: Address, *, daemon_here: bool) -> list[Finding]:
     words = peer.words
     if peer.other_run:
         return [problem("run", f"{peer}: {words}", "give this doctor and that node the same --recipe")]
-    if peer.heard_node:
+    if peer.reaches_us:
         return [ok(CHECK, f"{peer} is reached, and reaches this machine; {words}")]
-    back = "its own dials were not seen here in this time"
     if daemon_here:
-        back = "`p2psgd status` tells whether the two are linked"
-    return [ok(CHECK, f"{peer} is reached; {words}; {back}")]
+        return [ok(CHECK, f"{peer} is reached; {words}; `p2psgd status` tells whether the two are linked")]
+    unknown = f"{peer} is reached; {words}; whether it reaches this machine was not shown: it did not dial"
+    mend = f"start the node here, then there: nc -zv THIS_MACHINE {listen.port}; if that fails, here: "
+    return [note(CHECK, unknown, mend + _open_port(listen.port))]
 
 
 def _check_way_back(peer: Peer, listen: Address) -> Finding:
