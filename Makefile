@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard p2psgd/wire/native/*.?pp p2psgd/wire/native/kernels/*)
 
-.PHONY: demo test lint bench bench-tls fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
+.PHONY: demo test test-operations lint bench bench-tls fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
 
 demo: $(VENV)/.ready
 	$(BIN)/p2psgd local -n 4 --recipe speech
@@ -44,6 +44,10 @@ chaos: $(VENV)/.test
 # The GPU's kernels by nvcc, for every generation that it knows.
 kernels:
 	.ci/compile-kernels
+
+# docs/operations.md, followed to the letter on machines with a systemd of their own; needs root.
+test-operations: $(VENV)/.test
+	P2PSGD_OPERATIONS=1 $(BIN)/python -m pytest tests/operations -s $(PYTEST_ARGS)
 
 # What needs an NVIDIA GPU; without one the tests skip, or fail if P2PSGD_REQUIRE_GPU is set.
 test-gpu: $(VENV)/.test $(VENV)/.gpu

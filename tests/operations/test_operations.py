@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -104,6 +105,8 @@ class Reader:
 @pytest.mark.root
 @pytest.mark.timeout(900)
 def test_who_follows_the_page_gets_a_cluster_over_tls_and_keeps_it(tmp_path: Path) -> None:
+    if not os.environ.get("P2PSGD_OPERATIONS"):
+        pytest.skip("takes minutes on five machines: make test-operations")
     if not is_possible():
         pytest.skip(NEEDS)
     with Machines([*VMS, "node-4", DESK], tmp_path) as machines:
