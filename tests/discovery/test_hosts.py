@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -95,7 +95,9 @@ def test_a_list_that_is_not_there_is_named_by_the_whole_path_that_was_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=re.escape(f"the list of hosts {tmp_path / 'none.txt'}: no such file")):
+    with pytest.raises(
+        UsageError, match=re.escape(f"the list of hosts {tmp_path / 'none.txt'}: no such file")
+    ):
         read_hosts(Path("none.txt"))
 
 
