@@ -18,6 +18,7 @@ from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
 
 DOCTOR: Final = "doctor"  # the mode of a HELLO that only asks, and the code of the REJECT that answers it
 DOCTOR_OF_ANOTHER_RUN: Final = "doctor of another run"
+DOCTORS: Final = frozenset({DOCTOR, DOCTOR_OF_ANOTHER_RUN})  # codes of answers, not of refusals
 RUN_UNKNOWN: Final = bytes(32)  # what a doctor says that was not told the run
 
 

@@ -21,7 +21,7 @@ from p2psgd.net.complaints import Complaints
 from p2psgd.net.connection import Connection
 from p2psgd.net.dialler import Dialler, describe_failure
 from p2psgd.net.dialling import Dialling
-from p2psgd.net.greeting import check_greeting, newer_stays
+from p2psgd.net.greeting import DOCTORS, check_greeting, newer_stays
 from p2psgd.net.line import Line
 from p2psgd.net.listening import BACKLOG
 from p2psgd.net.mesh_host import MeshHost
@@ -87,6 +87,7 @@ class Mesh:
     news: dict[int, PeerNews] = field(default_factory=dict)
     dialling: Dialling = field(init=False)
     dropped: collections.Counter[str] = field(default_factory=collections.Counter)
+    doctors: int = 0  # that have asked, and were answered
     strangers: Strangers = field(init=False)
     _complaints: Complaints = field(default_factory=Complaints)
     _greetings: dict[Connection, _Greeting] = field(default_factory=dict)
@@ -217,8 +218,12 @@ class Mesh:
                 raise PeerError("frame order", f"a {frame_type.name} is not what comes first here")
 
     def peer_failed(self, connection: Connection, error: PeerError) -> None:
-        self._count(error.reason)
-        self._complaints.dropped(self._describe(connection), error, self.now())
+        if error.reason in DOCTORS:
+            self.doctors += 1
+            self._complaints.looked_at(connection.address, error, self.now())
+        else:
+            self._count(error.reason)
+            self._complaints.dropped(self._describe(connection), error, self.now())
         greeting = self._greetings.get(connection)
         if greeting is not None and greeting.dialler is not None:
             greeting.dialler.words = str(error)

@@ -80,6 +80,7 @@ def describe_node(
         "peers_total": len(peers),
         **vitals.accounts,
         "dropped": {} if mesh is None else dict(mesh.dropped),
+        "doctors": 0 if mesh is None else mesh.doctors,
         "strangers": [] if mesh is None else _describe_strangers(mesh, vitals.now),
         "alarms": vitals.alarms,
     }

@@ -47,6 +47,7 @@ def render_status(status: Status) -> str:
         *_line("recording", recording_words(section(status, "recording"))),
         *_line("replica", _replica(status)),
         *_line("dropped", _dropped(status)),
+        *_line("looked at", _doctors(status)),
         *(line for text in _refused(status) for line in _line("refused", text)),
         *_peers(node),
     ]
@@ -180,6 +181,10 @@ def _dropped(status: Status) -> str:
         printable(reason): whole(section(status, "dropped"), reason) for reason in section(status, "dropped")
     }
     return ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items()) if count)
+
+
+def _doctors(status: Status) -> str:
+    return f"by p2psgd doctor, {numerals.counted(count, 'time')}" if (count := whole(status, "doctors")) else ""
 
 
 def _refused(status: Status) -> list[str]:

@@ -171,7 +171,9 @@ def test_running_nodes_tell_their_run_and_go_on_undisturbed(tmp_path: Path) -> N
         assert "train different runs" in wrong.of("run", "problem")[0]
         status = daemons[1].status()
         assert status is not None
-        assert status["dropped"] == {"doctor": 1, "doctor of another run": 1}
+        assert (status["doctors"], status["dropped"]) == (2, {})
+        assert "p2psgd doctor on 127.0.0.1 looked at this node" in daemons[1].words()
+        assert "doctor: berta runs there" not in daemons[1].words()
         assert status["strangers"] == []
         assert daemons[1].linked() == {"anna"}
 

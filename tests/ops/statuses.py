@@ -118,6 +118,7 @@ def status(node: str = "node-0", **changes: Any) -> dict[str, Any]:
         "trainer": trainer(),
         "peers": [peer("node-1")],
         "dropped": {},
+        "doctors": 0,
         "strangers": [],
         "alarms": [],
     } | changes

@@ -45,6 +45,10 @@ def test_dropped_frames_are_counted_by_reason() -> None:
     assert line(text, "dropped") == "dropped     crc 1,200, payload 1"
 
 
+def test_visits_of_doctors_are_no_drops() -> None:
+    assert line(render_status(status(doctors=3)), "looked at") == "looked at   by p2psgd doctor, 3 times"
+
+
 def test_a_restarted_trainer_shows_what_happened() -> None:
     text = render_status(status(trainer=trainer(restarts=1, reloads=3, refused_requests=1)))
     assert line(text, "trainer").endswith("1 restart, 3 reloads, 1 refused request")
