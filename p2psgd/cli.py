@@ -35,6 +35,7 @@ from p2psgd.cli_options import (
     RecordBytesOption,
     RecordOption,
     SecondsOption,
+    ShareOption,
     StepsOption,
     TlsOption,
     TraceOption,
@@ -102,6 +103,7 @@ def node(
             help="Where others can dial this node, if not at the address that they see, as behind NAT.",
         ),
     ] = None,
+    share: ShareOption = None,
     listen: Annotated[str, typer.Option(help="Address and port to accept peers on.")] = "0.0.0.0:7315",
     state: StateOption = None,
     trainer: Annotated[
@@ -180,6 +182,7 @@ def node(
         zeroconf=zeroconf,
         founders=founders,
         advertise=_parse_advertised(advertise, address.port),
+        share=None if share is None else parse_share(share),
         listen=address,
         state=state or default_state_directory(),
         control=control,
@@ -219,12 +222,7 @@ def _parse_advertised(text: str | None, port: int) -> Address | None:
 @app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)
 def train(
     recipe: RecipeOption = "speech",
-    share: Annotated[
-        str | None,
-        typer.Option(
-            help="Which share of the data, as i/n with i from 0 (default: this node's place in hosts.txt)."
-        ),
-    ] = None,
+    share: ShareOption = None,
     steps: StepsOption = None,
     seconds: SecondsOption = None,
     started: Annotated[

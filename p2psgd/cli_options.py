@@ -55,6 +55,12 @@ PatienceOption = Annotated[
     ),
 ]
 RecipeOption = Annotated[str, typer.Option(help="Built-in recipe (speech, digits) or a TOML file.")]
+ShareOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Which share of the data is this node's, as i/n with i from 0 (default: its place in hosts.txt)."
+    ),
+]
 StepsOption = Annotated[
     int | None,
     typer.Option(min=1, help="Mini-batches of each node, or rounds of a ring; default: as the recipe says."),
