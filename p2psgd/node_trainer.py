@@ -15,6 +15,7 @@ from p2psgd.ipc.trainer_seat import ENDED
 from p2psgd.net.drain import DRAIN_POLL_S
 from p2psgd.node_options import NodeOptions
 from p2psgd.ops.event_log import EventLog
+from p2psgd.ops.pace import Pace
 from p2psgd.supervisor import STOP_TIMEOUT_S, Supervisor
 
 WAITING: Final = "waiting for a trainer"
@@ -45,6 +46,7 @@ class NodeTrainer:
         self._came = False
         self._ended = False
         self._asked = False  # to end
+        self._pace = Pace()
         self._supervisor: Supervisor | None = None
 
     @property
@@ -99,6 +101,11 @@ class NodeTrainer:
                 return
             await asyncio.sleep(DRAIN_POLL_S)
 
+    def pass_time(self, now: float) -> None:
+        """Count how fast it trains; `now` in seconds, monotonic."""
+        if self._pace.is_due(now):
+            self._pace.look(int(self._control.trainer_status()["mini_batches"]), now)
+
     def kill(self) -> None:
         """At once, with all that it has started."""
         if self._supervisor is not None:
@@ -123,6 +130,7 @@ class NodeTrainer:
     def attached(self, pid: int) -> None:
         """It has attached."""
         self._came = True
+        self._pace.begin()
         log.info("trainer %d attached", pid, extra=ABOUT_IT)
         self._events.write("trainer", f"trainer {pid} attached")
         if self._state != DRAINING:
@@ -143,6 +151,7 @@ class NodeTrainer:
         figures, supervisor = self._control.trainer_status(), self._supervisor
         return {
             **figures,
+            "mini_batches_per_s": self._pace.per_s if figures["attached"] else None,
             "supervised": supervisor is not None,
             "finished": figures["finished"] or self._ended,
             "restarts": 0 if supervisor is None else supervisor.restarts,

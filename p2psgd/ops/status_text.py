@@ -107,6 +107,8 @@ def _trainer(status: Status, node: NodeFigures) -> str:
         facts = ["finished" if trainer.get("finished") else "none attached"]
     if node.mini_batches:
         facts.append(f"mini-batch {numerals.grouped(node.mini_batches)}")
+    if node.samples_per_s is None and node.mini_batches_per_s is not None:
+        facts.append(f"{numerals.decimals(node.mini_batches_per_s, 1)} mini-batches/s")
     for value, text in (
         (node.epoch, f"epoch {numerals.decimals(node.epoch, 2)}"),
         (node.samples_per_s, f"{numerals.grouped(node.samples_per_s)} samples/s"),
