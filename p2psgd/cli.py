@@ -33,10 +33,12 @@ from p2psgd.cli_options import (
     RecordBytesOption,
     RecordOption,
     SecondsOption,
+    ShareOption,
     StepsOption,
     TraceOption,
     check_patience,
     parse_http,
+    parse_share,
     record_limit,
 )
 from p2psgd.configuration.command import (
@@ -77,12 +79,7 @@ def common(version: Annotated[bool, typer.Option("--version", help="Print the ve
 @app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)
 def train(
     recipe: RecipeOption = "speech",
-    share: Annotated[
-        str | None,
-        typer.Option(
-            help="Which share of the data, as i/n with i from 0 (default: this node's place in hosts.txt)."
-        ),
-    ] = None,
+    share: ShareOption = None,
     steps: StepsOption = None,
     seconds: SecondsOption = None,
     started: Annotated[
@@ -198,16 +195,6 @@ def cpu() -> None:
     from p2psgd.ops.cpu_bench import report
 
     print_text(report())
-
-
-def parse_share(text: str) -> tuple[int, int]:
-    """`i/n` as (i, n) with 0 <= i < n; UsageError otherwise."""
-    index, slash, count = text.partition("/")
-    if not (slash and index.isdecimal() and count.isdecimal() and int(index) < int(count) <= 1024):
-        raise UsageError(
-            f"--share {text!r:.40} is not i/n with 0 <= i < n, such as 0/4 for the first of four"
-        )
-    return int(index), int(count)
 
 
 def _exclusive(steps: int | None, seconds: float | None) -> None:

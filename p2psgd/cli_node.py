@@ -17,9 +17,11 @@ from p2psgd.cli_options import (
     PresetOption,
     RecordBytesOption,
     RecordOption,
+    ShareOption,
     TlsOption,
     check_patience,
     parse_http,
+    parse_share,
     record_limit,
 )
 from p2psgd.errors import ExitCode, UsageError
@@ -56,6 +58,7 @@ def node(
             help="Where others can dial this node, if not at the address that they see, as behind NAT.",
         ),
     ] = None,
+    share: ShareOption = None,
     listen: Annotated[str, typer.Option(help="Address and port to accept peers on.")] = "0.0.0.0:7315",
     state: StateOption = None,
     trainer: Annotated[
@@ -134,6 +137,7 @@ def node(
         zeroconf=zeroconf,
         founders=founders,
         advertise=_parse_advertised(advertise, address.port),
+        share=None if share is None else parse_share(share),
         listen=address,
         state=state or default_state_directory(),
         control=control,

@@ -59,6 +59,12 @@ PatienceOption = Annotated[
     ),
 ]
 RecipeOption = Annotated[str, typer.Option(help="Built-in recipe (speech, digits) or a TOML file.")]
+ShareOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Which share of the data is this node's, as i/n with i from 0 (default: its place in hosts.txt)."
+    ),
+]
 StepsOption = Annotated[
     int | None,
     typer.Option(min=1, help="Mini-batches of each node, or rounds of a ring; default: as the recipe says."),
@@ -168,6 +174,16 @@ def check_patience(patience: float) -> None:
         Timing(patience)
     except ValueError as error:
         raise UsageError(f"--patience: {error}") from None
+
+
+def parse_share(text: str) -> tuple[int, int]:
+    """`i/n` as (i, n) with 0 <= i < n; UsageError otherwise."""
+    index, slash, count = text.partition("/")
+    if not (slash and index.isdecimal() and count.isdecimal() and int(index) < int(count) <= 1024):
+        raise UsageError(
+            f"--share {text!r:.40} is not i/n with 0 <= i < n, such as 0/4 for the first of four"
+        )
+    return int(index), int(count)
 
 
 def record_limit(record: Path | None, record_bytes: int | None) -> int:

@@ -183,6 +183,7 @@ class Node:
             self.loop_lag_s = max(time.monotonic() - due, 0.9 * self.loop_lag_s)
             if self.run is not None:
                 self.run.pass_time(self.loop_lag_s)
+            self._control.trainer.pass_time(time.monotonic())
             self.tls.look_at_expiry(self.journal)
             settle_log()
             self._supervision.beat(time.monotonic(), lambda: sentence_of(self._control.status()))

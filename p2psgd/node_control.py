@@ -129,6 +129,8 @@ class NodeControl:
 
     def share(self) -> tuple[int, int] | None:
         hosts = self._node.hosts
+        if self._node.options.share is not None:
+            return self._node.options.share
         alone = not hosts.peers and self._node.options.founders_of(0) == 1
         return (0, 1) if alone else hosts.share if hosts.peers else None
 

@@ -14,7 +14,8 @@ class NodeOptions:
     """`patience_s` is the one time setting; all others derive from it. `control`: the control socket, if not
     in the state directory; `control_group`: id of the group that may use it. `tls`: the TLS directory;
     without one a node listens on loopback only, unless `insecure_plaintext`. `founders`: how many nodes found
-    the run, if not those of the list; `advertise`: where others are told to dial this node.
+    the run, if not those of the list; `advertise`: where others are told to dial this node; `share`: (i, n),
+    of the data, if not by the place in the list.
     """
 
     peers: Path | None
@@ -27,6 +28,7 @@ class NodeOptions:
     insecure_plaintext: bool = False
     founders: int | None = None
     advertise: Address | None = None
+    share: tuple[int, int] | None = None
     zeroconf: bool = False
     trainer: str | None = None
     http: Address | None = None

@@ -64,6 +64,7 @@ from p2psgd.ops.frame_store import FrameFile
 from p2psgd.ops.journal import Journal
 from p2psgd.ops.observe import observe_replication
 from p2psgd.ops.replication import Replication
+from p2psgd.ops.replication_text import unfounded_words
 from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import Body, FrameType
 
@@ -209,7 +210,7 @@ class NodeRun:
             case Alarm():
                 self.alarm(effect.words)
             case Note():
-                self.note(effect.kind, effect.words, effect.node)
+                self.note(effect.kind, self._words_of(effect), effect.node)
             case SaveVotes():
                 self.keeper.save_votes(effect)
             case WriteCheckpoint():
@@ -227,6 +228,13 @@ class NodeRun:
                 self._control.refuse_share(effect.words)
             case Halt():
                 self._halt(effect)
+
+    def _words_of(self, note: Note) -> str:
+        """Of a node that is ready before the run is founded, more than the replica says."""
+        membership = self.replica.membership
+        if note.kind != "ready" or membership.view.number:
+            return note.words
+        return f"{note.words}, {unfounded_words(membership.explain(), ring=self.rounds.mode.ring)}"
 
     def _record(self, effect: Record) -> None:
         if effect.own:

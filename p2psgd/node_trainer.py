@@ -11,9 +11,11 @@ from typing import Any, Final
 
 from p2psgd.errors import ExitCode
 from p2psgd.ipc.control_server import ControlServer
+from p2psgd.ipc.trainer_seat import ENDED
 from p2psgd.net.drain import DRAIN_POLL_S
 from p2psgd.node_options import NodeOptions
 from p2psgd.ops.event_log import EventLog
+from p2psgd.ops.pace import Pace
 from p2psgd.supervisor import STOP_TIMEOUT_S, Supervisor
 
 WAITING: Final = "waiting for a trainer"
@@ -43,6 +45,8 @@ class NodeTrainer:
         self._fail = fail
         self._came = False
         self._ended = False
+        self._asked = False  # to end
+        self._pace = Pace()
         self._supervisor: Supervisor | None = None
 
     @property
@@ -62,6 +66,8 @@ class NodeTrainer:
             self._options.trainer,
             environment={"P2PSGD_CONTROL": str(place)},
             progress=lambda: int(self._control.trainer_status()["mini_batches"]),
+            came=lambda: self._came,
+            crashed=lambda words: self._events.write("trainer", words),
             ended=self._on_end,
             failed=self._fail,
         )
@@ -69,7 +75,7 @@ class NodeTrainer:
 
     def _on_end(self) -> None:
         """The command is done, and is not started again."""
-        if not self._came and self._state != DRAINING:
+        if not (self._came or self._asked or self._state == DRAINING):
             words = f"the trainer ended without attaching to this node: {self._options.trainer}"
             self._fail(words, ExitCode.CONFIGURATION)
         elif self._state != DRAINING:
@@ -95,6 +101,11 @@ class NodeTrainer:
                 return
             await asyncio.sleep(DRAIN_POLL_S)
 
+    def pass_time(self, now: float) -> None:
+        """Count how fast it trains; `now` in seconds, monotonic."""
+        if self._pace.is_due(now):
+            self._pace.look(int(self._control.trainer_status()["mini_batches"]), now)
+
     def kill(self) -> None:
         """At once, with all that it has started."""
         if self._supervisor is not None:
@@ -108,6 +119,7 @@ class NodeTrainer:
 
     def finish(self) -> None:
         """It was asked to end: it is not to be started again."""
+        self._asked = True
         if self._supervisor is not None:
             self._supervisor.finish()
 
@@ -118,6 +130,7 @@ class NodeTrainer:
     def attached(self, pid: int) -> None:
         """It has attached."""
         self._came = True
+        self._pace.begin()
         log.info("trainer %d attached", pid, extra=ABOUT_IT)
         self._events.write("trainer", f"trainer {pid} attached")
         if self._state != DRAINING:
@@ -126,6 +139,8 @@ class NodeTrainer:
     def left(self, *, finished: bool, words: str) -> None:
         """It has left; `words` say why, if there is anything to say."""
         why = words or ("done" if finished else "gone")
+        if words == ENDED and self._state == DRAINING:
+            why = "stopped with its node"  # by a SIGTERM, which most scripts do not catch
         log.info("trainer left: %s", why, extra=ABOUT_IT)
         self._events.write("trainer", f"the trainer left: {why}")
         if self._state != DRAINING:
@@ -136,6 +151,7 @@ class NodeTrainer:
         figures, supervisor = self._control.trainer_status(), self._supervisor
         return {
             **figures,
+            "mini_batches_per_s": self._pace.per_s if figures["attached"] else None,
             "supervised": supervisor is not None,
             "finished": figures["finished"] or self._ended,
             "restarts": 0 if supervisor is None else supervisor.restarts,

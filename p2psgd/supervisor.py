@@ -26,6 +26,8 @@ FIRST_DELAY_S: Final = 1.0  # before a crashed trainer is started again; doubled
 DELAY_MAX_S: Final = 60.0  # up to this,
 STEADY_S: Final = 30.0  # unless it had run for so long
 CRASHES_MAX: Final = 10  # in a row, of the same kind or without a mini-batch in between
+ABSENT_CRASHES_MAX: Final = 4  # in a row with the same words, while no trainer has ever attached,
+QUICK_S: Final = 2.0  # of lives that were shorter than this: it is the command that is wrong
 STOP_TIMEOUT_S: Final = 10.0
 LINE_BYTES_MAX: Final = 64 * 1024
 MISSING: Final = "ModuleNotFoundError: "  # how Python begins the last line of a script that lacks a package
@@ -43,11 +45,14 @@ class Supervisor:
         *,
         environment: dict[str, str],
         progress: Callable[[], int],
+        came: Callable[[], bool],
+        crashed: Callable[[str], None],
         ended: Callable[[], None],
         failed: Callable[[str, ExitCode], None],
     ) -> None:
-        """`progress` counts mini-batches; `ended` is called when the trainer is done, `failed` with a
-        sentence when it is not worth another try.
+        """`progress` counts mini-batches; `came`: whether a trainer has ever attached. `crashed` hears of
+        every crash after which it is started again; `ended` is called when the trainer is done, `failed` with
+        a sentence when it is not worth another try.
         """
         try:
             self._arguments = shlex.split(command)
@@ -65,6 +70,8 @@ class Supervisor:
         self._hurried = asyncio.Event()  # nothing is waited for any more
         self._environment = {**os.environ, **environment}
         self._progress = progress
+        self._came = came
+        self._crashed = crashed
         self._ended = ended
         self._failed = failed
         self._process: asyncio.subprocess.Process | None = None
@@ -113,7 +120,7 @@ class Supervisor:
                 self._process.send_signal(number)
 
     async def _run(self) -> None:
-        crashes, delay_s = 0, FIRST_DELAY_S
+        crashes, quick, delay_s = 0, 0, FIRST_DELAY_S
         while not self._stopping:
             before, began = self._progress(), time.monotonic()
             try:
@@ -139,10 +146,17 @@ class Supervisor:
             words = f"the trainer crashed ({how}){said + last_line if last_line else ''}"
             if self._progress() > before and (code < 0 or words != self.words):
                 crashes = 0
-            if time.monotonic() - began >= STEADY_S:
+            lived_s = time.monotonic() - began
+            if lived_s >= STEADY_S:
                 delay_s = FIRST_DELAY_S
             crashes += 1
+            same = code > 0 and words == self.words and lived_s < QUICK_S
+            quick = quick + 1 if same else 1
             self.words = words
+            if quick >= ABSENT_CRASHES_MAX and not self._came() and not self._finishing:
+                absent = f"{words}; {quick} times in a row, without ever attaching to this node"
+                self._failed(absent, ExitCode.INTERNAL)
+                return
             if crashes >= CRASHES_MAX and not self._finishing:
                 self._failed(f"{words}; {crashes} times in a row", ExitCode.INTERNAL)
                 return
@@ -157,7 +171,9 @@ class Supervisor:
         if self._hurried.is_set():
             return
         self.restarts += 1
-        log.warning("%s; started again in %.0f s", self.words, delay_s)
+        words = f"{self.words}; started again in {delay_s:.0f} s"
+        log.warning("%s", words)
+        self._crashed(words)
         self._restart_at = time.monotonic() + delay_s
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay_s):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import os
+import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -131,3 +134,52 @@ def test_what_is_advertised_is_the_address_of_one_machine(tmp_path: Path, advert
     done = command("node", "--zeroconf", "--state", str(tmp_path), "--advertise", advertised)
     assert done.returncode == 78
     assert "--advertise: " in done.stderr
+
+
+SCRIPT = """
+import time
+import numpy
+import p2psgd
+
+with p2psgd.attach(numpy.zeros(10, numpy.float32)) as link:
+    print("share", *link.share, flush=True)
+    while not link.stopping:
+        link.receive()
+        link.send(numpy.full(10, 1e-3, numpy.float32), step=100)
+        time.sleep(0.01)
+"""
+
+
+def test_a_list_of_one_other_node_needs_the_share_and_a_lone_node_says_that_it_trains_alone(
+    tmp_path: Path,
+) -> None:
+    """Its script, which reports nothing, is killed once, and stopped with its node."""
+    hosts, script = tmp_path / "hosts.txt", tmp_path / "train.py"
+    one, two = free_ports(2)
+    hosts.write_text(f"127.0.0.1:{one}\n")
+    script.write_text(SCRIPT)
+    places = ("--peers", str(hosts), "--listen", f"127.0.0.1:{two}", "--patience", "1")
+    options = (*places, "--trainer", f"{sys.executable} {script}")
+    with all_stopped([Daemon(tmp_path / "a", *options)]) as daemons:
+        until(lambda: "does not know its share of the data" in daemons[0].words(), "it asks for its share")
+        assert daemons[0].stop() == 0
+        daemons.append(Daemon(tmp_path / "b", *options, "--share", "1/2"))
+        b = daemons[1]
+        until(lambda: "share 1 2" in b.words(), "the script was told it")
+        until(
+            lambda: (b.status() or {"trainer": {}})["trainer"].get("mini_batches_per_s"), "its pace is known"
+        )
+        shown = command("status", "--state", str(b.state)).stdout
+        alone = "but the run is not founded: 1 of 2 nodes are here, it takes 2; until then it trains alone"
+        assert alone in shown
+        assert "mini-batches/s" in shown
+        assert "samples" not in shown
+        os.kill((b.status() or {})["trainer"]["pid"], signal.SIGKILL)
+        until(lambda: len(re.findall(r"trainer \d+ attached", b.words())) == 2, "it was started again")
+        b.process.terminate()
+        until(lambda: "trainer left: stopped with its node" in b.words(), "the script was stopped")
+        said = command("events", "--state", str(b.state)).stdout
+        b.kill()  # it would wait for peers
+    assert alone in said
+    assert "the trainer crashed (killed by signal 9)" in said
+    assert "the trainer left: stopped with its node" in said

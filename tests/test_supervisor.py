@@ -21,13 +21,18 @@ from tests.conftest import LoopFactory
 class Watched:
     """A supervisor of a Python one-liner, and what it said."""
 
-    def __init__(self, code: str, *, progress: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self, code: str, *, progress: Callable[[], int] = lambda: 0, came: Callable[[], bool] = lambda: True
+    ) -> None:
         self.failures: list[tuple[str, ExitCode]] = []
+        self.crashes: list[str] = []
         self.ended = False
         self.supervisor = Supervisor(
             f'{sys.executable} -c "{code}"',
             environment={"MARK": "set"},
             progress=progress,
+            came=came,
+            crashed=self.crashes.append,
             ended=self._end,
             failed=lambda words, code: self.failures.append((words, code)),
         )
@@ -97,6 +102,24 @@ def test_a_trainer_that_only_crashes_is_given_up_with_its_last_words(
         assert "it is broken" in words
         assert f"{CRASHES_MAX} times in a row" in words
         assert code is ExitCode.INTERNAL
+
+    run(loop_factory, scenario)
+
+
+def test_a_command_that_fails_alike_and_at_once_and_never_attaches_is_given_up_sooner(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(supervisor_module, "QUICK_S", 60.0)
+
+    async def scenario() -> None:
+        watched = Watched("import sys; print('no such file'); sys.exit(2)", came=lambda: False)
+        watched.supervisor.start()
+        await watched.until(lambda: bool(watched.failures))
+        crash = "the trainer crashed (exit code 2): no such file"
+        words = f"{crash}; 4 times in a row, without ever attaching to this node"
+        assert watched.failures == [(words, ExitCode.INTERNAL)]
+        assert watched.crashes == [f"{crash}; started again in 0 s"] * 3
 
     run(loop_factory, scenario)
 
@@ -223,6 +246,8 @@ def test_a_command_that_does_not_exist_is_named(loop_factory: LoopFactory) -> No
             "no-such-command --now",
             environment={},
             progress=lambda: 0,
+            came=lambda: True,
+            crashed=lambda _: None,
             ended=lambda: None,
             failed=lambda words, code: failures.append(words),
         )
@@ -271,6 +296,8 @@ def test_a_command_line_that_is_none_is_refused(command: str, words: str) -> Non
             command,
             environment={},
             progress=lambda: 0,
+            came=lambda: True,
+            crashed=lambda _: None,
             ended=lambda: None,
             failed=lambda *_: None,
         )

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Final
 
 from p2psgd.discovery.address import PORT_DEFAULT, Address, parse_address
-from p2psgd.discovery.naming import Host, UnknownNameError, hosts_of, is_here, is_numeric, is_own, look_up
+from p2psgd.discovery.naming import (
+    Host,
+    UnknownNameError,
+    hosts_of,
+    is_here,
+    is_loopback,
+    is_numeric,
+    is_own,
+    look_up,
+)
 from p2psgd.errors import ExitCode, UsageError
 
 __all__ = [
@@ -109,6 +118,8 @@ async def find_hosts(
     for address in hosts.several:
         log.info("%s: %s stands for %s", path, address, f"{hosts.counts.get(address, 0)} other hosts")
     for address in hosts.near_misses:
+        if is_loopback(address):  # one of several nodes on this machine, which the list need not name
+            continue
         log.warning(
             "%s names this machine as %s, but this node listens on port %d: if that line is meant for it, "
             "start it with --listen HOST:%d",

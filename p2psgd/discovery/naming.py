@@ -38,6 +38,11 @@ def is_numeric(address: Address) -> bool:
     return True
 
 
+def is_loopback(address: Address) -> bool:
+    """Its host is written as a loopback address, or as localhost."""
+    return address.host == "localhost" or (is_numeric(address) and plain_ip(address.host).is_loopback)
+
+
 async def look_up(address: Address, *, timeout_s: float) -> Host:
     """The numeric addresses that it has now, in the order in which the system would try them (RFC 6724);
     UnknownNameError if there is none within `timeout_s`.

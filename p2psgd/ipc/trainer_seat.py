@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from p2psgd.errors import TrainerError
 from p2psgd.ipc.answers import pack_refusal
@@ -28,6 +28,8 @@ from p2psgd.ipc.proposal import RunProposal
 from p2psgd.ipc.requests import ReportRequest, StateRequest
 from p2psgd.ipc.trainer_figures import TrainerFigures
 from p2psgd.wire.mode import parse_mode
+
+ENDED: Final = "ended without detaching"
 
 
 class TrainerSeat:
@@ -295,7 +297,7 @@ class TrainerSeat:
     def lost(self, connection: Connection) -> None:
         """A connection has ended; if it was the trainer's, so has the trainer."""
         if connection is self.connection:
-            self._leave(finished=False, words="ended without detaching")
+            self._leave(finished=False, words=ENDED)
 
     def status(self) -> dict[str, Any]:
         """What the node's status says about the trainer."""

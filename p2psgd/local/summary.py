@@ -99,7 +99,7 @@ def _figures(node: Report) -> list[str]:
     return [
         node["node"],
         f"{node['steps']:,}",
-        f"{node['samples']:,}",
+        numerals.grouped(node["samples"] or None),  # a script may report none
         numerals.grouped(node["samples_per_s"]),
         f"{node['updates_sent']:,}",
         f"{node['updates_applied']:,}",

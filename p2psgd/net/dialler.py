@@ -43,7 +43,7 @@ class Dialler:
         self.words = ""
         self.since = now()
         self.ourselves = False
-        self.answered = False  # some node has
+        self.was_linked = False
         self._patience_s = patience_s
         self._now = now
         self._dial = dial
@@ -58,8 +58,8 @@ class Dialler:
             self._changed.set()
 
     def met(self, node: int) -> None:
-        """This node has answered there."""
-        self.answered = True
+        """This node has answered there, and is linked."""
+        self.was_linked = True
         if self.hinted is None:
             self.node = node
         self.words = "" if node == self.node else "another node answers there"
@@ -97,12 +97,12 @@ class Dialler:
 
 
 def describe_failure(error: BaseException, timeout_s: float, *, before: bool) -> str:
-    """Why a dial failed, that was given so long, in a person's words; `before`: a node has answered there."""
+    """Why a dial failed, that was given so long, in a person's words; `before`: a node there was linked."""
     match error:
         case TimeoutError():
             return f"no answer within {timeout_s:.0f} s: is a firewall in between?"
         case ConnectionRefusedError():
-            return f"connection refused: no node listens there {'any more' if before else 'yet'}"
+            return f"connection refused: no node listens there{' any more' if before else ''}"
         case socket.gaierror():
             return "the name does not resolve"
         case OSError() if error.strerror:

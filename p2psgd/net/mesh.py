@@ -268,7 +268,7 @@ class Mesh:
                     lambda: self._connection(dialled=True), address.host, address.port
                 )
         except (OSError, TimeoutError, UnicodeError) as error:
-            dialler.words = describe_failure(error, GREETING_TIMEOUT_S, before=dialler.answered)
+            dialler.words = describe_failure(error, GREETING_TIMEOUT_S, before=dialler.was_linked)
             return
         greeting = self._await_greeting(connection, dialler=dialler)
         connection.send(pack_message(self.greeting))
@@ -352,7 +352,7 @@ class Mesh:
         self._forget(connection, message.words)
 
     def _note_refusal(self, dialler: Dialler, node: int, code: str, words: str) -> None:
-        dialler.words, dialler.answered = words, True
+        dialler.words = words
         if code == "duplicate":
             dialler.met(node)
         elif dialler.hinted is not None:

@@ -14,6 +14,7 @@ from p2psgd.durable.store import CheckpointStore, Entry
 from p2psgd.errors import CheckpointError, UsageError
 from p2psgd.ops import numerals
 from p2psgd.ops.applied import count_applied, is_ring, unit_of
+from p2psgd.ops.event_log import EVENTS_NAME
 from p2psgd.ops.figures import printable
 
 
@@ -21,9 +22,11 @@ def open_store(state: Path) -> CheckpointStore:
     """The checkpoints in a state directory; UsageError if there are none."""
     store = CheckpointStore(state / FOLDER)
     if not store.numbers():
-        raise UsageError(
-            f"there is no checkpoint in {store.folder}: name a node's state directory with --state"
-        )
+        if (state / EVENTS_NAME).exists():
+            words = "that node has not written one yet, which it does about every twelve patiences"
+        else:
+            words = "name a node's state directory with --state"
+        raise UsageError(f"there is no checkpoint in {store.folder}: {words}")
     return store
 
 

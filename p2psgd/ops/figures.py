@@ -70,7 +70,8 @@ class NodeFigures:
     notes: tuple[str, ...]  # what it waits for or what became of it, in plain words
     weights: int
     mini_batches: int
-    epoch: float | None
+    mini_batches_per_s: float | None
+    epoch: float | None  # it and the speed in samples: None also of a script that does not report them
     samples: int
     samples_per_s: float | None
     loss: float | None
@@ -99,15 +100,17 @@ def node_figures(status: Status) -> NodeFigures:
     trainer, updates, run, ring = (section(status, key) for key in ("trainer", "updates", "run", "ring"))
     state = printable(status.get("state", "starting"))
     finished = bool(trainer.get("finished")) and state in ("serving", "waiting for a trainer")
+    told = whole(trainer, "samples") or number(trainer, "samples_per_s") or number(trainer, "epoch")
     return NodeFigures(
         node=printable(status.get("node", "?")),
         state=FINISHED if finished else state.split()[0],
         notes=_notes(state, finished, status, trainer),
         weights=whole(run, "weights"),
         mini_batches=whole(trainer, "mini_batches"),
-        epoch=number(trainer, "epoch"),
+        mini_batches_per_s=number(trainer, "mini_batches_per_s"),
+        epoch=number(trainer, "epoch") if told else None,
         samples=whole(trainer, "samples"),
-        samples_per_s=number(trainer, "samples_per_s"),
+        samples_per_s=number(trainer, "samples_per_s") if told else None,
         loss=number(trainer, "loss"),
         test_accuracy=number(trainer, "test_accuracy"),
         updates_sent=whole(updates, "sent"),

@@ -24,6 +24,8 @@ def progress_line(statuses: Sequence[Status]) -> str:
     facts = [", ".join(_states(nodes)), _mini_batches(live)]
     speeds = [node.samples_per_s for node in live if node.samples_per_s]
     facts += [f"{numerals.grouped(sum(speeds))} samples/s"] if speeds else []
+    if not speeds and (paces := [node.mini_batches_per_s for node in live if node.mini_batches_per_s]):
+        facts.append(f"{numerals.decimals(sum(paces), 1)} mini-batches/s")
     losses = [node.loss for node in live if node.loss is not None]
     facts += [f"loss {sum(losses) / len(losses):.3f}"] if losses else []
     bits, ratio = total_bits_per_index(nodes), total_compression_ratio(nodes)

@@ -26,7 +26,7 @@ def replication_lines(status: Status) -> list[tuple[str, str]]:
     """(label, text) of every line, empty if the status is of a node without a run."""
     return [
         *_ready(status),
-        *_view(section(status, "view")),
+        *_view(status),
         *_members(section(status, "view"), dense=node_figures(status).dense),
         *_stall(section(status, "stall")),
         *_holders(section(status, "log")),
@@ -56,9 +56,26 @@ def log_words(log: Status) -> str:
 def _ready(status: Status) -> Iterator[tuple[str, str]]:
     if status.get("ready") is False:
         yield "not ready", printable(status.get("not_ready") or "nothing says why")
+    elif alone := alone_words(status):
+        yield "ready", alone
 
 
-def _view(view: Status) -> Iterator[tuple[str, str]]:
+def alone_words(status: Status) -> str:
+    """Of a ready node whose run is not founded: for what that waits, and what the node does meanwhile."""
+    view = section(status, "view")
+    if not (status.get("ready") and view) or whole(view, "number"):
+        return ""
+    return unfounded_words(printable(view.get("waits") or ""), ring=bool(status.get("ring")))
+
+
+def unfounded_words(waits: str, *, ring: bool) -> str:
+    """The same of what the first view waits for; in a ring nobody trains alone."""
+    meanwhile = "it waits" if ring else "it trains alone, and what it makes counts when the others come"
+    return f"but {waits or 'the run is not founded'}; until then {meanwhile}"
+
+
+def _view(status: Status) -> Iterator[tuple[str, str]]:
+    view = section(status, "view")
     if not view:
         return
     if not whole(view, "number"):
@@ -68,7 +85,7 @@ def _view(view: Status) -> Iterator[tuple[str, str]]:
         facts += [] if view.get("member") else ["this node is not one of them"]
         facts += [f"{len(view['forbidden'])} forbidden"] if view.get("forbidden") else []
         yield "view", ", ".join(facts)
-    if view.get("waits"):
+    if view.get("waits") and not alone_words(status):
         yield "view", printable(view["waits"])
 
 

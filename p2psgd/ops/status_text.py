@@ -108,6 +108,8 @@ def _trainer(status: Status, node: NodeFigures) -> str:
         facts = ["finished" if trainer.get("finished") else "none attached"]
     if node.mini_batches:
         facts.append(f"mini-batch {numerals.grouped(node.mini_batches)}")
+    if node.samples_per_s is None and node.mini_batches_per_s is not None:
+        facts.append(f"{numerals.decimals(node.mini_batches_per_s, 1)} mini-batches/s")
     for value, text in (
         (node.epoch, f"epoch {numerals.decimals(node.epoch, 2)}"),
         (node.samples_per_s, f"{numerals.grouped(node.samples_per_s)} samples/s"),
@@ -184,7 +186,9 @@ def _dropped(status: Status) -> str:
 
 
 def _doctors(status: Status) -> str:
-    return f"by p2psgd doctor, {numerals.counted(count, 'time')}" if (count := whole(status, "doctors")) else ""
+    return (
+        f"by p2psgd doctor, {numerals.counted(count, 'time')}" if (count := whole(status, "doctors")) else ""
+    )
 
 
 def _refused(status: Status) -> list[str]:

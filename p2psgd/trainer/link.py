@@ -56,7 +56,7 @@ class Link(RingCalls):
     `weights` is the working copy, float32 (P,), read-only; `tensors` are views of it by name, in their
     shapes. `mini_batches` counts the `send` calls of all this node's trainers so far, `peer_mini_batches` the
     same of each peer as far as its updates told, by node id. `sent` says how many indices the last `send` of
-    this trainer sent of each tensor, by name. `share` is (i, n): take the i-th of n parts of the data.
+    this trainer sent of each tensor, by name.
     `restored` is the dict that a trainer of this node gave last by `keep`, None if there is none.
     `residual_age` says how many mini-batches behind the residual was at the begin of this life: that of a
     trainer on a GPU which crashed is a copy. `mode` is the run's (wire/mode.py).
@@ -107,7 +107,7 @@ class Link(RingCalls):
         self.sent: Mapping[str, int] = dict.fromkeys((name for name, _ in answer.tensors), 0)
         self.node = answer.node
         self.residual_age = answer.residual_age
-        self.share = answer.share
+        self._share = answer.share
         self.peer_mini_batches = dict(answer.peer_mini_batches)
 
     def __enter__(self) -> Self:
@@ -119,6 +119,16 @@ class Link(RingCalls):
         if kind is not None:
             self._keeping.make_state = None  # it may be in the middle of anything
         self.close(finished=kind is None)
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """(i, n): take the i-th of n parts of the data. TrainerError if this node was not told it."""
+        if self._share is None:
+            raise TrainerError(
+                "this node does not know its share of the data: start it with p2psgd node --share i/n, such "
+                "as 0/3 on the first of three, or name all nodes, itself too, in its --peers"
+            )
+        return self._share
 
     @property
     def mini_batches(self) -> int:

@@ -79,11 +79,10 @@ def train(
         make_compute=backend.make_compute,
     )
     with link, Interruption() as interruption, _tracing(trace, link) as events:
-        share = share or link.share
-        if share is None:
-            raise UsageError(
-                "which share of the data is this node's? give --share i/n, or name this node in its hosts.txt"
-            )
+        try:
+            share = share or link.share
+        except TrainerError as error:
+            raise UsageError(str(error)) from None
         met = Circumstances(
             backend=backend,
             interrupted=lambda: interruption.wanted,

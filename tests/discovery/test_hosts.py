@@ -140,6 +140,21 @@ def test_a_list_without_hosts_is_warned_of(tmp_path: Path, caplog: pytest.LogCap
         assert sum("names no host" in record.getMessage() for record in caplog.records) == warnings
 
 
+def test_a_line_for_this_machine_with_another_port_is_warned_of_unless_it_is_loopback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def look_up(address: Address, *, timeout_s: float) -> tuple[Address, ...]:
+        return (Address("127.0.1.1" if address.host == "this-machine" else "127.0.0.1", address.port),)
+
+    monkeypatch.setattr(hosts_module, "look_up", look_up)
+    for host, warnings in (("this-machine", 1), ("127.0.0.1", 0), ("localhost", 0)):
+        caplog.clear()
+        path = write(tmp_path, f"{host}:7401\n")
+        hosts = asyncio.run(find_hosts(path, Address("0.0.0.0", 7404), timeout_s=5.0))
+        assert hosts.near_misses == (Address(host, 7401),)
+        assert sum("names this machine" in record.getMessage() for record in caplog.records) == warnings
+
+
 def test_a_name_for_several_hosts_gives_no_share_and_counts_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -259,3 +259,17 @@ def test_a_state_directory_in_use_is_refused(start: Start) -> None:
     assert first.process.poll() is None
     first.process.send_signal(signal.SIGINT)
     assert first.ends() == ExitCode.OK, first.output
+
+
+def test_a_trainer_that_has_not_attached_when_the_user_stops_the_run_is_not_blamed(
+    start: Start, tmp_path: Path
+) -> None:
+    script = tmp_path / "late.py"
+    begins = f"import pathlib, time; pathlib.Path({str(tmp_path / 'runs')!r}).touch()"
+    script.write_text(f"{begins}; time.sleep(5); 1 / 0\n")
+    run = start("-n", "1", "--trainer", f"{sys.executable} '{script}'")
+    wait_until((tmp_path / "runs").exists, "the trainer runs")
+    run.process.send_signal(signal.SIGINT)
+    assert run.ends() == ExitCode.FAILED, run.output
+    assert "at the start" not in run.output
+    assert "no node knew a run: nothing was trained" in run.output

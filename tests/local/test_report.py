@@ -198,3 +198,10 @@ def test_losses_are_one_sentence(nodes: int, lost: list[str], identical: bool, s
         )
     )
     assert lost_sentence(report) == sentence
+
+
+def test_samples_that_nobody_reported_are_not_none_trained() -> None:
+    script = trainer(samples=0, samples_per_s=0.0, epoch=0.0)
+    report = build_report(outcome(statuses=[status("node-0", trainer=script)], speeds={}))
+    row = next(row for row in summary_text(report).splitlines() if row.startswith("node-0"))
+    assert row.split()[1:4] == ["1,000", "-", "-"]

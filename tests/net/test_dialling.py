@@ -85,13 +85,16 @@ def test_a_host_that_moves_is_found_where_its_name_leads(loop_factory: LoopFacto
         names.host = (Address("127.0.0.1", 1),)
         await party.start(NAME)
         await until(lambda: "refused" in party.mesh.diallers[0].words)
+        assert party.mesh.diallers[0].words == "connection refused: no node listens there"
         await peer.start()
         names.host = (peer.address,)
         await until(lambda: 2 in party.mesh.links)
         assert party.mesh.dialling.others == 1
         assert party.mesh.news[2].address == str(NAME)
-        await party.mesh.close()
         await peer.mesh.close()
+        gone = "connection refused: no node listens there any more"
+        await until(lambda: party.mesh.diallers[0].words == gone)
+        await party.mesh.close()
 
     run(loop_factory, scenario)
 

@@ -14,6 +14,7 @@ import p2psgd.cli
 from p2psgd.durable.state_directory import FOLDER
 from p2psgd.durable.store import CheckpointStore
 from p2psgd.errors import ExitCode
+from p2psgd.ops.event_log import EVENTS_NAME
 from tests.durable.states import ME, PEER, SPEC, checkpoint
 
 Run = Callable[..., tuple[int, str, str]]
@@ -138,3 +139,10 @@ def test_without_a_checkpoint_there_is_a_sentence(run: Run, tmp_path: Path, comm
     assert err == (
         f"p2psgd: there is no checkpoint in {tmp_path / FOLDER}: name a node's state directory with --state\n"
     )
+
+
+def test_of_a_node_that_has_not_written_one_yet_that_is_said(run: Run, tmp_path: Path) -> None:
+    (tmp_path / EVENTS_NAME).touch()
+    code, _, err = run("list", "--state", tmp_path)
+    assert code == ExitCode.USAGE
+    assert f"there is no checkpoint in {tmp_path / FOLDER}: that node has not written one yet" in err

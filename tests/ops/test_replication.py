@@ -21,6 +21,7 @@ from p2psgd.ops.replication import (
 from p2psgd.ops.replication_text import log_words, replication_lines
 from p2psgd.ops.status import ROWS_MAX
 from p2psgd.ops.status_text import render_status
+from p2psgd.ops.top.nodes import own_waits
 from p2psgd.ops.unmet import ERROR_MAX, PLACE_MAX
 from tests.ops.replications import ME, OTHER, THIRD, replication
 from tests.ops.statuses import peer, status
@@ -143,3 +144,19 @@ def test_the_largest_status_fits_into_one_datagram() -> None:
         "strangers": [stranger] * STRANGERS_MAX,
     }
     assert len(msgpack.packb(whole)) < ANSWER_BYTES_MAX - 10_000
+
+
+def test_a_node_that_is_ready_before_the_run_is_founded_says_that_it_trains_alone() -> None:
+    waits = "the run is not founded: 1 of 3 nodes are here, it takes 2"
+    told = describe_replication(replication(view=View(), view_waits=waits, members=[]))
+    alone = f"but {waits}; until then it trains alone, and what it makes counts when the others come"
+    lines = replication_lines(told)
+    assert lines[:2] == [
+        ("ready", alone),
+        ("view", "none yet: the run is not founded, and nothing leaves any log"),
+    ]
+    assert ("view", waits) not in lines
+    assert own_waits(told) == f"ready, {alone}"
+    in_a_ring = replication_lines(told | {"ring": {"round": 0}})
+    assert in_a_ring[0] == ("ready", f"but {waits}; until then it waits")
+    assert ("view", waits) in replication_lines(told | {"ready": False})

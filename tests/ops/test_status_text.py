@@ -54,6 +54,12 @@ def test_a_restarted_trainer_shows_what_happened() -> None:
     assert line(text, "trainer").endswith("1 restart, 3 reloads, 1 refused request")
 
 
+def test_a_script_that_reports_no_samples_shows_its_mini_batches_per_second() -> None:
+    figures = {"samples": 0, "samples_per_s": 0.0, "epoch": 0.0, "loss": None}
+    text = render_status(status(trainer=trainer(mini_batches=801, mini_batches_per_s=81.25, **figures)))
+    assert line(text, "trainer") == "trainer     attached (pid 4712), mini-batch 801, 81.2 mini-batches/s"
+
+
 def test_a_finished_trainer_is_not_missed() -> None:
     text = render_status(
         status(state="serving", trainer=trainer(attached=False, finished=True, test_accuracy=0.5234))

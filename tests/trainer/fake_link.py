@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from p2psgd.errors import TrainerError
 from p2psgd.trainer.net import Vector
 
 Update = tuple[int, int, np.ndarray[Any, np.dtype[np.int64]], Vector]  # (node, mini_batch, indices, amounts)
@@ -39,7 +40,7 @@ class FakeLink:
     def __init__(self, net: FakeNet, node: int) -> None:
         self.net = net
         self.node = node
-        self.share: tuple[int, int] | None = None
+        self.share_told: tuple[int, int] | None = None
         self.weights: Vector = net.initial.copy()
         self.residual: Vector = np.zeros_like(net.initial)
         self.mini_batches = 0
@@ -55,6 +56,12 @@ class FakeLink:
         self.finished: bool | None = None
         self.restored: Mapping[str, Any] | None = None
         self.make_state: Callable[[], Mapping[str, Any]] | None = None
+
+    @property
+    def share(self) -> tuple[int, int]:
+        if self.share_told is None:
+            raise TrainerError("this node does not know its share of the data: --share i/n")
+        return self.share_told
 
     def keep(self, make_state: Callable[[], Mapping[str, Any]]) -> None:
         self.make_state = make_state

@@ -57,6 +57,15 @@ def test_attach_gives_the_rounded_weights_by_name(daemon: Daemon) -> None:
     assert daemon.host.left == [(True, "has finished")]
 
 
+def test_a_node_that_does_not_know_its_share_says_who_can_tell_it(daemon: Daemon) -> None:
+    daemon.host.share_value = None
+    with (
+        attach({"w": np.zeros(WEIGHTS)}, control=daemon.path) as link,
+        pytest.raises(TrainerError, match=r"does not know its share of the data: .* p2psgd node --share i/n"),
+    ):
+        link.share  # noqa: B018
+
+
 def test_a_later_trainer_needs_no_weights(daemon: Daemon) -> None:
     with pytest.raises(TrainerError, match="knows no run yet: attach a trainer with initial weights first"):
         attach(control=daemon.path)

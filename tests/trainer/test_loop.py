@@ -53,7 +53,7 @@ class Attaching:
             (link,) = FakeRing(initial, quantum, 1, dense=payload != "sparse").links
         else:
             (link,) = FakeNet(initial, quantum, 1).links
-        link.share = self.share
+        link.share_told = self.share
         link.mini_batches = self.mini_batches
         self.links.append(link)
         return link
@@ -125,7 +125,7 @@ def test_what_is_refused_is_refused_before_attaching(attaching: Attaching) -> No
 
 def test_a_node_that_nobody_told_its_share_is_refused(attaching: Attaching) -> None:
     attaching.share = None
-    with pytest.raises(UsageError, match="give --share i/n"):
+    with pytest.raises(UsageError, match="does not know its share of the data"):
         train(load_recipe("digits"), steps=1)
 
 

@@ -26,6 +26,7 @@ from p2psgd.ops.figures import (
     section,
     whole,
 )
+from p2psgd.ops.replication_text import alone_words
 from p2psgd.ops.ring_text import ring_words
 from p2psgd.ops.top.nodes import Grade, NodeRow, node_rows
 from p2psgd.ops.top.recent import Rates
@@ -74,6 +75,7 @@ def _heading(picture: Picture, figures: NodeFigures, rows: Sequence[NodeRow], wi
         return Text(set_cell_size(f" {figures.node}: {picture.trouble}", width), style="bold white on red")
     state = printable(status.get("state", "starting"))
     ready = ", ready" if status.get("ready") else ", not ready" if "ready" in status else ""
+    ready += ", run not founded" if alone_words(status) else ""
     ready += ", plaintext" if status.get("plaintext") else ""
     up = numerals.duration(number(status, "uptime_s"))
     left, right = f" {figures.node}: {state}{ready}", f"up {up}  {picture.clock} "

@@ -12,7 +12,7 @@ from typing import Final
 
 from p2psgd.ops import numerals
 from p2psgd.ops.figures import PeerFigures, Status, node_figures, number, printable, section, whole
-from p2psgd.ops.replication_text import HELD_BACK, slow_link_words, snapshot_words
+from p2psgd.ops.replication_text import HELD_BACK, alone_words, slow_link_words, snapshot_words
 from p2psgd.ops.ring_text import wait_words
 from p2psgd.ops.status_text import trouble_words
 from p2psgd.ops.top.recent import Rates
@@ -72,13 +72,15 @@ def own_waits(status: Status) -> str:
     """What this node waits for, the gravest first and each once; empty if it does not."""
     stall, ring, view, trainer = (section(status, key) for key in ("stall", "ring", "view", "trainer"))
     said: list[str] = []
+    alone = alone_words(status)
+    next_view = f"the next view: {printable(view['waits'])}" if view.get("waits") else ""
     stalled_s = numerals.duration(number(stall, "since_s"))
     for words in (
         f"{printable(stall['words'])} (for {stalled_s})" if stall.get("words") else "",
         printable(status.get("not_ready") or ""),
         printable(status.get("waits") or ""),
         wait_words(ring),
-        f"the next view: {printable(view['waits'])}" if view.get("waits") else "",
+        f"ready, {alone}" if alone else next_view,
         f"the trainer: {printable(trainer['waits'])}" if trainer.get("waits") else "",
     ):
         bare = words.removeprefix("the trainer: ")
