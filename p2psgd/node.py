@@ -70,6 +70,7 @@ class Node:
         self._http: NodeHttp | None = None
         self._reloading = True  # the list is read at the start
         self._reload_again = False
+        self._closing = False
 
     async def serve(self) -> ExitCode:
         """Run until a signal, a fault that only a person can mend, or the end of what this replica can
@@ -191,7 +192,9 @@ class Node:
     # -- SIGHUP
 
     def _reload(self) -> None:
-        """Read again what may change while this node runs."""
+        """Read again what may change while this node runs; one that closes is not to dial anew."""
+        if self._closing:
+            return
         self.tls.reload(self.journal)
         self._reload_again = True
         if not self._reloading and self.options.peers is not None:
@@ -285,6 +288,7 @@ class Node:
         await leave(run.replica)
 
     async def _close(self, words: str) -> None:
+        self._closing = True
         await self._control.trainer.close()
         self._control.server.close()
         if self._http is not None:

@@ -311,6 +311,41 @@ def test_a_list_that_changes_while_the_node_starts_is_the_one_that_counts(
     asyncio.run(scenario())
 
 
+def test_a_list_is_not_read_again_by_a_node_that_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("192.0.2.1:1\n")
+    calls = 0
+
+    async def find_and_count(path: Path, *listen: Address, **options: Any) -> Hosts:
+        nonlocal calls
+        calls += 1
+        return await find_hosts(path, *listen, **options)
+
+    async def scenario() -> None:
+        node = Node(NodeOptions(peers=hosts, listen=Address("127.0.0.1", 0), state=tmp_path / "state"))
+        close = node.accounts.close
+
+        async def close_while_asked_to_reload() -> None:
+            signal.raise_signal(signal.SIGHUP)
+            await close()
+            for _ in range(20):
+                await asyncio.sleep(0.01)
+
+        monkeypatch.setattr(node.accounts, "close", close_while_asked_to_reload)
+        serving = asyncio.create_task(node.serve())
+        while not (tmp_path / "state" / "control.sock").exists() or node._reloading:
+            await asyncio.sleep(0.01)
+        assert calls == 1
+        signal.raise_signal(signal.SIGTERM)
+        assert await serving is ExitCode.OK
+        assert calls == 1
+
+    monkeypatch.setattr(node_module, "find_hosts", find_and_count)
+    asyncio.run(scenario())
+
+
 def bad_frame(stranger: Stranger, what: str) -> bytes:
     far = stranger.weights
     match what:
