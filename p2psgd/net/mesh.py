@@ -7,7 +7,6 @@ on a link is the host's business. Every refusal is counted by its reason. A dead
 from __future__ import annotations
 
 import asyncio
-import collections
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from p2psgd.net.greeting import check_greeting, newer_stays
 from p2psgd.net.line import Line
 from p2psgd.net.listening import BACKLOG
 from p2psgd.net.mesh_host import MeshHost
+from p2psgd.net.reasons import Reasons
 from p2psgd.net.strangers import Strangers
 from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import Body, FrameType, link_limits
@@ -33,7 +33,6 @@ from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message
 GREETING_TIMEOUT_S: Final = 10.0
 GREETINGS_MAX: Final = 32  # inbound connections that have not said HELLO yet
 LINKS_MAX: Final = 1023
-REASONS_MAX: Final = 64  # kinds of refusal that are counted apart; there are far fewer
 
 ONE_IS_ENOUGH: Final = "another connection between these two nodes is in use"
 STARTED_AGAIN: Final = "its node has been started again"
@@ -86,7 +85,7 @@ class Mesh:
     links: dict[int, Link] = field(default_factory=dict)
     news: dict[int, PeerNews] = field(default_factory=dict)
     dialling: Dialling = field(init=False)
-    dropped: collections.Counter[str] = field(default_factory=collections.Counter)
+    dropped: Reasons = field(default_factory=Reasons)
     strangers: Strangers = field(init=False)
     _complaints: Complaints = field(default_factory=Complaints)
     _greetings: dict[Connection, _Greeting] = field(default_factory=dict)
@@ -189,7 +188,7 @@ class Mesh:
             return  # _dial greets
         waiting = sum(not other.dialled for other in self._greetings)
         if waiting >= GREETINGS_MAX or self._closing:
-            self._count("too many greetings")
+            self.dropped.count("too many greetings")
             connection.abort("too many connections that have not said hello")
             return
         self._await_greeting(connection, dialler=None)
@@ -217,7 +216,7 @@ class Mesh:
                 raise PeerError("frame order", f"a {frame_type.name} is not what comes first here")
 
     def peer_failed(self, connection: Connection, error: PeerError) -> None:
-        self._count(error.reason)
+        self.dropped.count(error.reason)
         self._complaints.dropped(self._describe(connection), error, self.now())
         greeting = self._greetings.get(connection)
         if greeting is not None and greeting.dialler is not None:
@@ -251,7 +250,7 @@ class Mesh:
     def _greeting_overdue(self, connection: Connection) -> None:
         what = "handshake" if connection.shaking_hands else "greeting"
         words = f"no {what} within {GREETING_TIMEOUT_S:.0f} s"
-        self._count(f"no {what}")
+        self.dropped.count(f"no {what}")
         connection.abort(words)
         self._forget(connection, words)
 
@@ -342,7 +341,7 @@ class Mesh:
             self._note_refusal(dialler, message.node, message.code, message.words)
         elif message.code != "duplicate":
             log.warning("%s closed the link: %s", self._describe(connection), message.words)
-            self._count(f"rejected by peer: {message.code}"[:40])
+            self.dropped.count_told("rejected by peer", message.code)
         connection.close(message.words)
         self._forget(connection, message.words)
 
@@ -351,7 +350,7 @@ class Mesh:
         if code == "duplicate":
             dialler.met(node)
         elif dialler.hinted is not None:
-            self._count(f"hint: {code}"[:40])  # whoever told of it may be wrong, and this node right
+            self.dropped.count_told("hint", code)  # whoever told of it may be wrong, and this node right
         elif code == "self" and node == self.greeting.node:
             dialler.ourselves = True
             log.info("%s is this node itself, skipped", dialler.called)
@@ -392,7 +391,3 @@ class Mesh:
     def _describe(self, connection: Connection) -> str:
         link = self._by_connection.get(connection)
         return connection.address if link is None else f"{link.name} ({connection.address})"
-
-    def _count(self, reason: str) -> None:
-        if reason in self.dropped or len(self.dropped) < REASONS_MAX:
-            self.dropped[reason] += 1
