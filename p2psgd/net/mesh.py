@@ -18,6 +18,7 @@ from p2psgd.discovery.hosts import Address
 from p2psgd.errors import PeerError
 from p2psgd.net.complaints import Complaints
 from p2psgd.net.connection import Connection
+from p2psgd.net.crowding import whom_to_displace
 from p2psgd.net.dialler import Dialler, describe_failure
 from p2psgd.net.dialling import Dialling
 from p2psgd.net.greeting import check_greeting, newer_stays
@@ -186,11 +187,15 @@ class Mesh:
     def connection_made(self, connection: Connection) -> None:
         if connection.dialled:
             return  # _dial greets
-        waiting = sum(not other.dialled for other in self._greetings)
-        if waiting >= GREETINGS_MAX or self._closing:
+        waiting = {other: other.host for other in self._greetings if not other.dialled}
+        full = len(waiting) >= GREETINGS_MAX
+        displaced = whom_to_displace(waiting, connection.host) if full else None
+        if self._closing or (full and displaced is None):
             self.dropped.count("too many greetings")
             connection.abort("too many connections that have not said hello")
             return
+        if displaced is not None:
+            self._give_up(displaced, "displaced", "its host has most of the places for a greeting")
         self._await_greeting(connection, dialler=None)
 
     def frame_received(self, connection: Connection, frame_type: FrameType, body: Body) -> None:
@@ -249,8 +254,10 @@ class Mesh:
 
     def _greeting_overdue(self, connection: Connection) -> None:
         what = "handshake" if connection.shaking_hands else "greeting"
-        words = f"no {what} within {GREETING_TIMEOUT_S:.0f} s"
-        self.dropped.count(f"no {what}")
+        self._give_up(connection, f"no {what}", f"no {what} within {GREETING_TIMEOUT_S:.0f} s")
+
+    def _give_up(self, connection: Connection, reason: str, words: str) -> None:
+        self.dropped.count(reason)
         connection.abort(words)
         self._forget(connection, words)
 
@@ -304,12 +311,11 @@ class Mesh:
         self._link_up(connection, greeting, theirs, again=same)
 
     def _refuse_duplicate(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
-        words = ONE_IS_ENOUGH
         if greeting.dialler is not None:
             greeting.dialler.met(theirs.node)
-        connection.send(pack_message(Reject(node=self.greeting.node, code="duplicate", words=words)))
-        connection.close(words)
-        self._forget(connection, words)
+        connection.send(pack_message(Reject(node=self.greeting.node, code="duplicate", words=ONE_IS_ENOUGH)))
+        connection.close(ONE_IS_ENOUGH)
+        self._forget(connection, ONE_IS_ENOUGH)
 
     def _link_up(self, connection: Connection, greeting: _Greeting, theirs: Hello, *, again: bool) -> None:
         if not connection.dialled:
