@@ -1,13 +1,7 @@
-"""Ports of loopback that nobody listens on just now."""
+"""Ports of loopback that nobody listens on just now, and that no outgoing connection is given."""
 
 from __future__ import annotations
 
-import socket
+from p2psgd.local.ports import free_ports
 
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listening.getsockname()[1] for listening in sockets]
-    for listening in sockets:
-        listening.close()
-    return ports
+__all__ = ["free_ports"]

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from p2psgd.discovery.address import Address
+from p2psgd.discovery.resolver import get_infos
 from p2psgd.wire.addresses import plain_ip
 
 ADDRESSES_MAX: Final = 1023  # of one name; as many peers as a node can have
@@ -22,7 +23,7 @@ Host = tuple[Address, ...]  # all of its numeric addresses that are known, in th
 
 
 # What the system has been asked and has not answered yet, one question for each name.
-_asked: Final[dict[tuple[asyncio.AbstractEventLoop, Address], asyncio.Task[list[Any]]]] = {}
+_asked: Final[dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Task[list[Any]]]] = {}
 
 
 class UnknownNameError(Exception):
@@ -47,7 +48,7 @@ async def look_up(address: Address, *, timeout_s: float) -> Host:
     """The numeric addresses that it has now, in the order in which the system would try them (RFC 6724);
     UnknownNameError if there is none within `timeout_s`.
     """
-    asked = _ask(address)
+    asked = _ask(address.host)
     await asyncio.wait([asked], timeout=timeout_s)
     if not asked.done():
         raise UnknownNameError(f"the name was not resolved within {timeout_s:.0f} s")
@@ -65,26 +66,21 @@ async def look_up(address: Address, *, timeout_s: float) -> Host:
     return tuple(found)[:ADDRESSES_MAX]
 
 
-def _ask(address: Address) -> asyncio.Task[list[Any]]:
+def _ask(name: str) -> asyncio.Task[list[Any]]:
     """Ask the system, or wait for what it has been asked before: it goes on when nobody waits any more, a few
     names at a time, so questions to a resolver that does not answer would pile up.
     """
     loop = asyncio.get_running_loop()
-    key = loop, address
+    key = loop, name
     asked = _asked.get(key)
     if asked is None:
-        asked = loop.create_task(_get_infos(address))
+        asked = loop.create_task(get_infos(name, 0))
         _asked[key] = asked
         asked.add_done_callback(lambda done: _answered(key, done))
     return asked
 
 
-async def _get_infos(address: Address) -> list[Any]:
-    loop = asyncio.get_running_loop()
-    return await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-
-
-def _answered(key: tuple[asyncio.AbstractEventLoop, Address], asked: asyncio.Task[list[Any]]) -> None:
+def _answered(key: tuple[asyncio.AbstractEventLoop, str], asked: asyncio.Task[list[Any]]) -> None:
     del _asked[key]
     if not asked.cancelled():
         asked.exception()  # has been seen, also if nobody waits for it

@@ -182,6 +182,11 @@ class Connection(asyncio.BufferedProtocol):
     # -- the owner's side
 
     @property
+    def host(self) -> str:
+        """The peer's IP address; empty if it is not known."""
+        return "" if self.remote is None else self.remote.host
+
+    @property
     def round_trip_ms(self) -> float | None:
         """Of the way to the peer and back, as the kernel measures it; None if it does not know."""
         return round_trip_ms(self._transport)

@@ -6,7 +6,6 @@ that connect before this node knows its run wait in the backlog, and are greeted
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import ipaddress
 import logging
@@ -14,6 +13,7 @@ import socket
 from typing import Final
 
 from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.resolver import get_infos
 from p2psgd.errors import ExitCode, UsageError
 
 BACKLOG: Final = 128
@@ -25,10 +25,9 @@ async def bind(listen: Address, *, option: str = "--listen") -> tuple[socket.soc
     """A listening socket on which nobody accepts yet, and its numeric address; UsageError, which names the
     `option`, if it cannot be had.
     """
-    loop = asyncio.get_running_loop()
     bound: socket.socket | None = None
     try:
-        info = (await loop.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM))[0]
+        info = (await get_infos(listen.host, listen.port))[0]
         bound = socket.socket(info[0], socket.SOCK_STREAM)
         bound.setblocking(False)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

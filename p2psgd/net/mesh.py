@@ -7,7 +7,6 @@ on a link is the host's business. Every refusal is counted by its reason. A dead
 from __future__ import annotations
 
 import asyncio
-import collections
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +18,14 @@ from p2psgd.discovery.hosts import Address
 from p2psgd.errors import PeerError
 from p2psgd.net.complaints import Complaints
 from p2psgd.net.connection import Connection
+from p2psgd.net.crowding import whom_to_displace
 from p2psgd.net.dialler import Dialler, describe_failure
 from p2psgd.net.dialling import Dialling
 from p2psgd.net.greeting import DOCTORS, check_greeting, newer_stays
 from p2psgd.net.line import Line
 from p2psgd.net.listening import BACKLOG
 from p2psgd.net.mesh_host import MeshHost
+from p2psgd.net.reasons import Reasons
 from p2psgd.net.strangers import Strangers
 from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import Body, FrameType, link_limits
@@ -33,7 +34,6 @@ from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message
 GREETING_TIMEOUT_S: Final = 10.0
 GREETINGS_MAX: Final = 32  # inbound connections that have not said HELLO yet
 LINKS_MAX: Final = 1023
-REASONS_MAX: Final = 64  # kinds of refusal that are counted apart; there are far fewer
 
 ONE_IS_ENOUGH: Final = "another connection between these two nodes is in use"
 STARTED_AGAIN: Final = "its node has been started again"
@@ -86,7 +86,7 @@ class Mesh:
     links: dict[int, Link] = field(default_factory=dict)
     news: dict[int, PeerNews] = field(default_factory=dict)
     dialling: Dialling = field(init=False)
-    dropped: collections.Counter[str] = field(default_factory=collections.Counter)
+    dropped: Reasons = field(default_factory=Reasons)
     doctors: int = 0  # that have asked, and were answered
     strangers: Strangers = field(init=False)
     _complaints: Complaints = field(default_factory=Complaints)
@@ -188,11 +188,15 @@ class Mesh:
     def connection_made(self, connection: Connection) -> None:
         if connection.dialled:
             return  # _dial greets
-        waiting = sum(not other.dialled for other in self._greetings)
-        if waiting >= GREETINGS_MAX or self._closing:
-            self._count("too many greetings")
+        waiting = {other: other.host for other in self._greetings if not other.dialled}
+        full = len(waiting) >= GREETINGS_MAX
+        displaced = whom_to_displace(waiting, connection.host) if full else None
+        if self._closing or (full and displaced is None):
+            self.dropped.count("too many greetings")
             connection.abort("too many connections that have not said hello")
             return
+        if displaced is not None:
+            self._give_up(displaced, "displaced", "its host has most of the places for a greeting")
         self._await_greeting(connection, dialler=None)
 
     def frame_received(self, connection: Connection, frame_type: FrameType, body: Body) -> None:
@@ -222,7 +226,7 @@ class Mesh:
             self.doctors += 1
             self._complaints.looked_at(connection.address, error, self.now())
         else:
-            self._count(error.reason)
+            self.dropped.count(error.reason)
             self._complaints.dropped(self._describe(connection), error, self.now())
         greeting = self._greetings.get(connection)
         if greeting is not None and greeting.dialler is not None:
@@ -255,8 +259,10 @@ class Mesh:
 
     def _greeting_overdue(self, connection: Connection) -> None:
         what = "handshake" if connection.shaking_hands else "greeting"
-        words = f"no {what} within {GREETING_TIMEOUT_S:.0f} s"
-        self._count(f"no {what}")
+        self._give_up(connection, f"no {what}", f"no {what} within {GREETING_TIMEOUT_S:.0f} s")
+
+    def _give_up(self, connection: Connection, reason: str, words: str) -> None:
+        self.dropped.count(reason)
         connection.abort(words)
         self._forget(connection, words)
 
@@ -310,12 +316,11 @@ class Mesh:
         self._link_up(connection, greeting, theirs, again=same)
 
     def _refuse_duplicate(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
-        words = ONE_IS_ENOUGH
         if greeting.dialler is not None:
             greeting.dialler.met(theirs.node)
-        connection.send(pack_message(Reject(node=self.greeting.node, code="duplicate", words=words)))
-        connection.close(words)
-        self._forget(connection, words)
+        connection.send(pack_message(Reject(node=self.greeting.node, code="duplicate", words=ONE_IS_ENOUGH)))
+        connection.close(ONE_IS_ENOUGH)
+        self._forget(connection, ONE_IS_ENOUGH)
 
     def _link_up(self, connection: Connection, greeting: _Greeting, theirs: Hello, *, again: bool) -> None:
         if not connection.dialled:
@@ -347,7 +352,7 @@ class Mesh:
             self._note_refusal(dialler, message.node, message.code, message.words)
         elif message.code != "duplicate":
             log.warning("%s closed the link: %s", self._describe(connection), message.words)
-            self._count(f"rejected by peer: {message.code}"[:40])
+            self.dropped.count_told("rejected by peer", message.code)
         connection.close(message.words)
         self._forget(connection, message.words)
 
@@ -356,7 +361,7 @@ class Mesh:
         if code == "duplicate":
             dialler.met(node)
         elif dialler.hinted is not None:
-            self._count(f"hint: {code}"[:40])  # whoever told of it may be wrong, and this node right
+            self.dropped.count_told("hint", code)  # whoever told of it may be wrong, and this node right
         elif code == "self" and node == self.greeting.node:
             dialler.ourselves = True
             log.info("%s is this node itself, skipped", dialler.called)
@@ -397,7 +402,3 @@ class Mesh:
     def _describe(self, connection: Connection) -> str:
         link = self._by_connection.get(connection)
         return connection.address if link is None else f"{link.name} ({connection.address})"
-
-    def _count(self, reason: str) -> None:
-        if reason in self.dropped or len(self.dropped) < REASONS_MAX:
-            self.dropped[reason] += 1

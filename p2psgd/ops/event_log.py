@@ -24,7 +24,7 @@ KINDS: Final = frozenset(
     {"start", "stop", "trainer", "stall", "alarm", "checkpoint", "restored"}
     | {"link", "view", "admitted", "left", "evicted", "removed", "ready", "unready"}
     | {"snapshot given", "snapshot taken", "quarantine", "mended", "lost", "abandoned"}
-    | {"result given", "given up", "refused", "certificate"}
+    | {"result given", "given up", "refused", "certificate", "reload", "zeroconf"}
 )
 
 Figure = int | float | str | bool

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from p2psgd.discovery import naming
 from p2psgd.discovery.address import Address
 from p2psgd.discovery.naming import ADDRESSES_MAX, UnknownNameError, hosts_of, is_numeric, is_own, look_up
+from p2psgd.discovery.resolver import THREADS_MAX
 from tests.conftest import LoopFactory
 
 FOUR = [Address(f"10.0.0.{n}", 7315) for n in range(1, 4)]
@@ -62,61 +65,106 @@ def test_a_name_that_does_not_resolve_is_said_to(loop_factory: LoopFactory) -> N
         resolve(loop_factory, Address("no-such-host.invalid", 7))
 
 
-def test_of_a_name_with_very_many_addresses_some_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def many(*_: object, **__: object) -> list[object]:
-        hosts = [f"10.{n // 65536}.{n // 256 % 256}.{n % 256}" for n in range(5000)]
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 7)) for host in hosts]
+def test_of_a_name_with_very_many_addresses_some_are_taken(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = [f"10.{n // 65536}.{n // 256 % 256}.{n % 256}" for n in range(5000)]
+    infos = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in hosts]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: infos)
+    assert len(resolve(loop_factory, Address("many.example", 7))) == ADDRESSES_MAX
 
-    async def scenario() -> tuple[Address, ...]:
-        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", many)
-        return await look_up(Address("many.example", 7), timeout_s=5)
 
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        assert len(runner.run(scenario())) == ADDRESSES_MAX
+class SlowResolver:
+    """In the system's place: it lets everybody wait until it is `awake`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.awake = threading.Event()
+        self.asked: list[str] = []
+        self.answered: list[str] = []
+        self.failure: OSError | None = None
+        monkeypatch.setattr(socket, "getaddrinfo", self.getaddrinfo)
+
+    def getaddrinfo(self, host: str, *_: object, **__: object) -> list[object]:
+        self.asked.append(host)
+        self.awake.wait(20)
+        self.answered.append(host)
+        if self.failure is not None:
+            raise self.failure
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", 0))]
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowResolver]:
+    resolver = SlowResolver(monkeypatch)
+    yield resolver
+    resolver.awake.set()
+    for thread in threading.enumerate():
+        if thread.name == "resolver":
+            thread.join(20)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def ask_in_vain(name: str, port: int = 7) -> None:
+    with pytest.raises(UnknownNameError, match="was not resolved within 0 s"):
+        await look_up(Address(name, port), timeout_s=0.01)
 
 
 def test_a_resolver_that_does_not_answer_is_asked_once_and_its_late_answer_is_heard(
-    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+    loop_factory: LoopFactory, slow: SlowResolver
 ) -> None:
     async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        answer, asked = loop.create_future(), []
-
-        async def getaddrinfo(host: str, port: int, **_: object) -> object:
-            asked.append(host)
-            return await answer
-
-        monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
-        for _ in range(3):
-            with pytest.raises(UnknownNameError, match="was not resolved within 0 s"):
-                await look_up(Address("slow.example", 7), timeout_s=0.01)
-        assert asked == ["slow.example"]
-        answer.set_result([(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", 7315))])
+        for port in (7, 7, 8):
+            await ask_in_vain("slow.example", port)
+        await until(lambda: slow.asked == ["slow.example"])
+        slow.awake.set()
         assert await look_up(Address("slow.example", 7), timeout_s=20) == (Address("10.0.0.1", 7),)
-        assert await look_up(Address("slow.example", 7), timeout_s=20) == (Address("10.0.0.1", 7),)
-        assert asked == ["slow.example"] * 2
+        assert slow.asked == ["slow.example"]
+        assert await look_up(Address("slow.example", 8), timeout_s=20) == (Address("10.0.0.1", 8),)
+        assert slow.asked == ["slow.example"] * 2
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(scenario())
+
+
+def test_a_loop_ends_without_the_answers_of_a_dead_resolver(
+    loop_factory: LoopFactory, slow: SlowResolver
+) -> None:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(ask_in_vain("slow.example"))
+    assert not slow.answered
+
+
+def test_a_dead_resolver_holds_some_threads_and_other_names_wait_for_their_turn(
+    loop_factory: LoopFactory, slow: SlowResolver
+) -> None:
+    async def scenario() -> None:
+        names = [f"slow-{number}.example" for number in range(3 * THREADS_MAX)]
+        await asyncio.gather(*map(ask_in_vain, names))
+        await until(lambda: len(slow.asked) == THREADS_MAX)
+        assert sum(thread.name == "resolver" for thread in threading.enumerate()) == THREADS_MAX
+        slow.awake.set()
+        await asyncio.gather(*(look_up(Address(name, 7), timeout_s=20) for name in names))
+        assert sorted(slow.answered) == sorted(names)
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(scenario())
 
 
 def test_a_late_refusal_that_nobody_waits_for_is_no_bug(
-    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+    loop_factory: LoopFactory, slow: SlowResolver
 ) -> None:
     async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        answer, bugs = loop.create_future(), []
-        loop.set_exception_handler(lambda _, context: bugs.append(context))
-
-        async def getaddrinfo(*_: object, **__: object) -> object:
-            return await answer
-
-        monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
-        with pytest.raises(UnknownNameError):
-            await look_up(Address("slow.example", 7), timeout_s=0.01)
-        answer.set_exception(socket.gaierror(socket.EAI_AGAIN, "later"))
-        while naming._asked:
-            await asyncio.sleep(0)
+        bugs: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: bugs.append(context))
+        slow.failure = socket.gaierror(socket.EAI_AGAIN, "later")
+        await ask_in_vain("slow.example")
+        slow.awake.set()
+        await until(lambda: not naming._asked)
         gc.collect()
         assert not bugs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import socket
 import struct
@@ -247,6 +248,31 @@ def test_strangers_that_say_nothing_are_capped_and_timed_out(
         assert party.mesh.dropped["no greeting"] == mesh_module.GREETINGS_MAX
         for _, writer in streams:
             writer.close()
+        await party.mesh.close()
+
+    run(loop_factory, scenario)
+
+
+def test_one_host_that_says_nothing_does_not_keep_others_out(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        party, friend = Party(1), Party(2)
+        await party.start()
+        silent = [
+            socket.create_connection(
+                (party.address.host, party.address.port), source_address=("127.0.0.2", 0)
+            )
+            for _ in range(mesh_module.GREETINGS_MAX)
+        ]
+        await until(lambda: len(party.mesh._greetings) == len(silent))
+        await friend.start(party.address)
+        await until(lambda: 2 in party.host.open)
+        assert party.mesh.dropped == {"displaced": 1}
+        silent[0].settimeout(10)
+        with contextlib.suppress(ConnectionResetError):
+            assert silent[0].recv(1) == b""
+        for end in silent:
+            end.close()
+        await friend.mesh.close()
         await party.mesh.close()
 
     run(loop_factory, scenario)

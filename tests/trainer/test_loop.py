@@ -151,7 +151,7 @@ def test_a_recipe_in_rounds_is_trained_in_rounds(
     train(load_recipe("digits", Told("ring", order="measured")), steps=5)
     assert capsys.readouterr().err == ""
     train(load_recipe("digits", Told("ring", "dense-float16")), steps=5)
-    assert "tau and gentle_start mean nothing in a dense ring" in capsys.readouterr().err
+    assert capsys.readouterr().err == ""  # the recipe is for another mode, and that was asked for
     assert attaching.modes == [
         ("async", None, "id"),
         ("ring", "sparse", "measured"),
