@@ -39,13 +39,14 @@ class Terminal:
         self.text = ""
         self.resize(columns, rows)
         self.modes = self._modes()
+        inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
         told, telling = os.pipe()
         self._owner = subprocess.Popen(
             [sys.executable, "-c", _OWNER, str(telling), *command],
             stdin=self._below,
             stdout=self._below,
             stderr=self._below,
-            env={**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", **environment},
+            env={**inherited, "TERM": "xterm-256color", "LANG": "C.UTF-8", **environment},
             pass_fds=[telling],
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 (one system call)
