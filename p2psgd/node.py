@@ -113,9 +113,9 @@ class Node:
         where = f"{self.listen}{self.tls.words}"
         words = f"p2psgd {version('p2psgd')} starts as {self.identity.name}, listens on {where}"
         self.journal.note("start", f"{words}, peers: {others or 'none'}")
-        self._control.server.start(loop)
         self._supervision.starting(f"starting: looks for a checkpoint in {self.options.state}")
         await self._serve_http()
+        self._control.server.start(loop)  # last: who is answered there finds the others too
         self._go_on()
         self._control.trainer.start()
         self._spawn(self._tick())

@@ -9,6 +9,7 @@ encrypted, and frames begin when the handshake is done; nothing is made for whoe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from collections.abc import Mapping
@@ -245,7 +246,8 @@ class Connection(asyncio.BufferedProtocol):
         """
         if not self.closing and self._transport is not None:
             self.close_words, self._finished = words, True
-            self._transport.write_eof()
+            with contextlib.suppress(RuntimeError):  # of uvloop: it has ended, which is about to be told
+                self._transport.write_eof()
 
     def abort(self, words: str) -> None:
         """Close at once; what was not sent yet is lost."""
