@@ -41,6 +41,11 @@ def exit_code_of(error: OSError) -> ExitCode:
     return ExitCode.TEMPORARY if error.errno in _PASSING else ExitCode.PERMISSION
 
 
+def words_of(error: OSError) -> str:
+    """What the system says went wrong, in a few lower-case words."""
+    return (error.strerror or str(error)).lower()
+
+
 class P2psgdError(Exception):
     """Root of everything p2psgd raises on purpose."""
 
@@ -61,6 +66,11 @@ class UsageError(P2psgdError):
     def __init__(self, words: str, exit_code: ExitCode = ExitCode.USAGE) -> None:
         super().__init__(words)
         self.exit_code = exit_code
+
+
+def cannot(do: str, error: OSError) -> UsageError:
+    """A UsageError for a file with which the system refuses to `do` something."""
+    return UsageError(f"cannot {do}: {words_of(error)}", exit_code_of(error))
 
 
 class RecordingError(UsageError):

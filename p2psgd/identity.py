@@ -18,7 +18,7 @@ from pathlib import Path
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_id import parse_node_id
-from p2psgd.errors import ExitCode, UsageError, exit_code_of
+from p2psgd.errors import ExitCode, UsageError, cannot
 
 _KEYS = {"node", "name", "incarnation"}
 
@@ -48,8 +48,7 @@ def claim_identity(state: Path, *, name: str | None, node: int | None = None) ->
         state.mkdir(parents=True, exist_ok=True, mode=0o750)
         lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     except OSError as error:
-        words = f"cannot use {state} as the state directory: {(error.strerror or str(error)).lower()}"
-        raise UsageError(words, exit_code_of(error)) from None
+        raise cannot(f"use {state} as the state directory", error) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -96,8 +95,7 @@ def _begin_life(state: Path, lock: int, name: str | None, certified: int | None)
     try:
         _write(path, {"node": f"{node:016x}", "name": called, "incarnation": incarnation})
     except OSError as error:
-        words = f"cannot write {path}: {(error.strerror or str(error)).lower()}"
-        raise UsageError(words, exit_code_of(error)) from None
+        raise cannot(f"write {path}", error) from None
     return Identity(Origin(node, incarnation), called, lock)
 
 
@@ -107,8 +105,7 @@ def _read(path: Path) -> tuple[int, str, int] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        words = f"cannot read {path}: {(error.strerror or str(error)).lower()}"
-        raise UsageError(words, exit_code_of(error)) from None
+        raise cannot(f"read {path}", error) from None
     except UnicodeDecodeError as error:
         raise UsageError(f"cannot read {path}: {error}", ExitCode.CONFIGURATION) from None
     try:

@@ -15,7 +15,8 @@ from p2psgd.core.replica import Replica
 from p2psgd.discovery.address import Address
 from p2psgd.discovery.hints import Hints
 from p2psgd.discovery.known_peers import NAME, pack_known_peers, read_known_peers
-from p2psgd.durable.atomic import replacing, words_of
+from p2psgd.durable.atomic import replacing
+from p2psgd.errors import words_of
 from p2psgd.net.mesh import Mesh
 from p2psgd.net.telling import Telling
 from p2psgd.node_options import NodeOptions

@@ -45,8 +45,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.timing import Timing
 from p2psgd.discovery.address import Address
-from p2psgd.durable.atomic import words_of
-from p2psgd.errors import ExitCode, UsageError, exit_code_of
+from p2psgd.errors import ExitCode, cannot
 from p2psgd.identity import Identity
 from p2psgd.ipc.control_server import ControlServer
 from p2psgd.keeper import Keeper
@@ -335,5 +334,4 @@ def _make_store(options: NodeOptions) -> FrameFile:
     try:
         return FrameFile(options.state, budget_bytes=options.store_budget_bytes)
     except OSError as error:
-        words = f"cannot make a file in {options.state}: {words_of(error)}"
-        raise UsageError(words, exit_code_of(error)) from None
+        raise cannot(f"make a file in {options.state}", error) from None

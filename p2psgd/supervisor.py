@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.errors import ExitCode, UsageError, words_of
 from p2psgd.tasks import raise_failure
 
 FIRST_DELAY_S: Final = 1.0  # before a crashed trainer is started again; doubled by every crash,
@@ -126,7 +126,7 @@ class Supervisor:
             try:
                 code, last_line = await self._run_once()
             except OSError as error:
-                why = (error.strerror or str(error)).lower()
+                why = words_of(error)
                 words = f"cannot start the trainer {self._arguments[0]!r}: {why}"
                 self._failed(words, ExitCode.CONFIGURATION)
                 return

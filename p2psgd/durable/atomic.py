@@ -52,8 +52,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def words_of(error: OSError) -> str:
-    """What went wrong, in a few lower-case words."""
-    return (error.strerror or str(error)).lower()

@@ -28,10 +28,10 @@ from pydantic import ValidationError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.tail import Tail, UnreadableTailError
-from p2psgd.durable.atomic import replacing, words_of
+from p2psgd.durable.atomic import replacing
 from p2psgd.durable.meta import DTYPES, FORMAT, HASH_PLACE, NO_HASH, CheckpointMeta, Row, TrainerMeta
 from p2psgd.durable.tail_frames import ending_at, is_whole, split_frames
-from p2psgd.errors import CheckpointError, CheckpointUnreadable
+from p2psgd.errors import CheckpointError, CheckpointUnreadable, words_of
 from p2psgd.wire import codec
 from p2psgd.wire.messages import FrontierRow
 

@@ -23,11 +23,11 @@ from typing import Final
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.durable.atomic import numbered, sync_folder, words_of
+from p2psgd.durable.atomic import numbered, sync_folder
 from p2psgd.durable.frame_file import FrameFile, start_of
 from p2psgd.durable.meta import CheckpointMeta
 from p2psgd.durable.own_updates import OWN_PREFIX, OWN_SUFFIX, own_path, own_paths, read_own
-from p2psgd.errors import RecordingError, UsageError
+from p2psgd.errors import RecordingError, UsageError, words_of
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.update import parse_update
 

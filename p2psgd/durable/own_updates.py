@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from p2psgd.core.run_spec import RunSpec, name_run
-from p2psgd.durable.atomic import numbered, words_of
+from p2psgd.durable.atomic import numbered
 from p2psgd.durable.state_directory import giving_up
 from p2psgd.durable.tail_frames import is_whole
-from p2psgd.errors import ExitCode, PeerError, RecordingError, UsageError
+from p2psgd.errors import ExitCode, PeerError, RecordingError, UsageError, words_of
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES, FrameType, pack_frame
 from p2psgd.wire.recording import RecordingHeader, read_bodies, read_start

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.durable.atomic import sync_folder, words_of
+from p2psgd.durable.atomic import sync_folder
 from p2psgd.durable.checkpoint import Checkpoint
 from p2psgd.durable.own_updates import another_run, own_paths, read_own
 from p2psgd.durable.store import CheckpointStore
-from p2psgd.errors import ExitCode, RecordingError, UsageError, exit_code_of
+from p2psgd.errors import ExitCode, RecordingError, UsageError, cannot, words_of
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.update import UpdateHeader, parse_update
@@ -112,8 +112,7 @@ def _read_all_own(folder: Path, spec: RunSpec, warnings: list[str]) -> Iterator[
     try:
         paths = own_paths(folder)
     except OSError as error:
-        words = f"cannot look for this node's own updates in {folder}: {words_of(error)}"
-        raise UsageError(words, exit_code_of(error)) from None
+        raise cannot(f"look for this node's own updates in {folder}", error) from None
     for path in paths:
         try:
             yield from read_own(path, spec)

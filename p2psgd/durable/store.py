@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from p2psgd.core.tail import Tail, UnreadableTailError
-from p2psgd.durable.atomic import FRESH_SUFFIX, numbered, sync_folder, words_of
+from p2psgd.durable.atomic import FRESH_SUFFIX, numbered, sync_folder
 from p2psgd.durable.checkpoint import Checkpoint, read_checkpoint, read_meta, write_checkpoint
 from p2psgd.durable.meta import CheckpointMeta
 from p2psgd.durable.tail_frames import is_whole
-from p2psgd.errors import CheckpointError, CheckpointUnreadable
+from p2psgd.errors import CheckpointError, CheckpointUnreadable, words_of
 from p2psgd.wire import codec
 
 KEPT: Final = 2  # the newest, and the one before it should the newest be damaged

@@ -20,9 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.view import View
 from p2psgd.core.votes import Ballot, Votes
-from p2psgd.durable.atomic import replacing, words_of
+from p2psgd.durable.atomic import replacing
 from p2psgd.durable.state_directory import VOTES_NAME, giving_up
-from p2psgd.errors import ExitCode, UsageError, exit_code_of
+from p2psgd.errors import ExitCode, UsageError, exit_code_of, words_of
 from p2psgd.wire.messages import MEMBERS_MAX, U64, Name
 
 _BYTES_MAX: Final = 4 * 1024 * 1024  # two views of 1,024 members each, with their names, take less than half

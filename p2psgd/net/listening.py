@@ -14,7 +14,7 @@ from typing import Final
 
 from p2psgd.discovery.hosts import Address
 from p2psgd.discovery.resolver import get_infos
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.errors import ExitCode, UsageError, words_of
 
 BACKLOG: Final = 128
 
@@ -38,7 +38,7 @@ async def bind(listen: Address, *, option: str = "--listen") -> tuple[socket.soc
     except OSError as error:
         if bound is not None:
             bound.close()
-        words = (error.strerror or str(error)).lower()
+        words = words_of(error)
         if error.errno == errno.EADDRINUSE:
             words += f"; is another node running here? {option} takes another address or port"
         raise UsageError(f"cannot listen on {listen}: {words}", ExitCode.CONFIGURATION) from None

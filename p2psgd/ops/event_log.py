@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from p2psgd.errors import words_of
+
 EVENTS_NAME: Final = "events.jsonl"
 EVENTS_BYTES_MAX: Final = 1024 * 1024  # of one file; there are two, this one and the one before
 EVENTS_KEPT: Final = 200  # the latest, in memory
@@ -103,7 +105,7 @@ class EventLog:
 
     def _fail(self, error: OSError) -> None:
         self.failures += 1
-        self.trouble = f"{self.path} cannot be written: {(error.strerror or str(error)).lower()}"
+        self.trouble = f"{self.path} cannot be written: {words_of(error)}"
         with contextlib.suppress(OSError):
             self.close()
         self._file = None

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.errors import ExitCode, UsageError, words_of
 from p2psgd.ops.event_log import EVENTS_NAME, KINDS, older_path, parse_event
 from p2psgd.ops.figures import printable
 
@@ -70,7 +70,7 @@ class EventReader:
                 f"no events in {self._path.parent}: name that of a node that has run with --state"
             ) from None
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+            reason = words_of(error)
             raise UsageError(f"cannot read {self._path}: {reason}", ExitCode.PERMISSION) from None
 
     def _is_replaced(self) -> bool:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.durable.atomic import words_of
 from p2psgd.durable.frame_file import FrameFile, start_of
+from p2psgd.errors import words_of
 from p2psgd.ops import numerals
 
 RECORD_BYTES_MAX: Final = 4 * 1024**3  # the usual limit of a file

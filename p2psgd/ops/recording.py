@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from p2psgd.core.compression import SlicedCompression, Tally
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.errors import ExitCode, RecordingError, UsageError
+from p2psgd.errors import ExitCode, RecordingError, UsageError, words_of
 from p2psgd.ops import numerals
 from p2psgd.ops.compression import describe_compression, describe_tally
 from p2psgd.ops.compression_text import ADVICE, facts_of, render_slices, tensor_rows
@@ -65,7 +65,7 @@ def describe_recording(path: Path) -> dict[str, Any]:
             status = os.fstat(file.fileno())
             size = status.st_size if stat.S_ISREG(status.st_mode) else file.count
     except OSError as error:
-        words = (error.strerror or str(error)).lower()
+        words = words_of(error)
         raise UsageError(f"the recording {path} cannot be read: {words}", ExitCode.USAGE) from None
     total, slices = compression.total(), compression.slices
     latest = Tally.empty(len(header.tensors))

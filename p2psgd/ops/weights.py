@@ -12,7 +12,7 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.errors import ExitCode, UsageError, words_of
 from p2psgd.ipc.answers import ReplicaAnswer, check_answer
 from p2psgd.ipc.control_client import ControlClient
 from p2psgd.ipc.datagrams import close_descriptors
@@ -70,7 +70,7 @@ def write_weights(
         fresh.replace(path)
     except OSError as error:
         fresh.unlink(missing_ok=True)
-        words = f"the weights cannot be written to {path}: {(error.strerror or str(error)).lower()}"
+        words = f"the weights cannot be written to {path}: {words_of(error)}"
         raise UsageError(words, ExitCode.USAGE) from None
 
 

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from p2psgd.core.node_id import parse_node_id
-from p2psgd.errors import ExitCode, UsageError, exit_code_of
+from p2psgd.errors import ExitCode, UsageError, cannot
 from p2psgd.tls.key_file import check_key_file, write_key
 from p2psgd.tls.names import CA_FILE, CERTIFICATE_FILE, KEY_FILE, node_of, uri_of
 
@@ -204,8 +204,7 @@ def read_certificates(path: Path) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(path.read_bytes())
     except OSError as error:
-        words = f"cannot read {path}: {(error.strerror or str(error)).lower()}"
-        raise UsageError(words, exit_code_of(error)) from None
+        raise cannot(f"read {path}", error) from None
     except ValueError:
         raise UsageError(f"{path} holds no certificate in PEM form", ExitCode.CONFIGURATION) from None
 
@@ -292,5 +291,4 @@ def _writing(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        words = f"cannot write to {directory}: {(error.strerror or str(error)).lower()}"
-        raise UsageError(words, exit_code_of(error)) from None
+        raise cannot(f"write to {directory}", error) from None

@@ -10,7 +10,7 @@ import io
 import tarfile
 from pathlib import Path
 
-from p2psgd.errors import ExitCode, UsageError, exit_code_of
+from p2psgd.errors import ExitCode, UsageError, cannot
 from p2psgd.tls.key_file import write_key
 from p2psgd.tls.names import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 
@@ -23,8 +23,7 @@ def pack_bundle(directory: Path) -> bytes:
             try:
                 data = (directory / name).read_bytes()
             except OSError as error:
-                words = f"cannot read {directory / name}: {(error.strerror or str(error)).lower()}"
-                raise UsageError(words, exit_code_of(error)) from None
+                raise cannot(f"read {directory / name}", error) from None
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(data), mode
             entry.mtime = int((directory / name).stat().st_mtime)
@@ -41,5 +40,4 @@ def write_bundle(directory: Path, file: Path) -> None:
         words = f"{file} exists: name another with --out, or remove it"
         raise UsageError(words, ExitCode.CONFIGURATION) from None
     except OSError as error:
-        words = f"cannot write {file}: {(error.strerror or str(error)).lower()}"
-        raise UsageError(words, exit_code_of(error)) from None
+        raise cannot(f"write {file}", error) from None

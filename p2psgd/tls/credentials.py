@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from p2psgd.errors import ExitCode, PeerError, UsageError, exit_code_of
+from p2psgd.errors import ExitCode, PeerError, UsageError, cannot
 from p2psgd.tls.key_file import check_key_file, missing
 from p2psgd.tls.names import CA_FILE, CERTIFICATE_FILE, KEY_FILE, CertifiedPeer, node_of
 
@@ -143,8 +143,7 @@ def _check_readable(path: Path) -> None:
     except FileNotFoundError:
         raise missing(path) from None
     except OSError as error:
-        words = f"cannot read {path}: {(error.strerror or str(error)).lower()}"
-        raise UsageError(words, exit_code_of(error)) from None
+        raise cannot(f"read {path}", error) from None
 
 
 def _fill(context: ssl.SSLContext, ca: Path, certificate: Path, key: Path) -> None:
@@ -163,8 +162,7 @@ def _fill(context: ssl.SSLContext, ca: Path, certificate: Path, key: Path) -> No
             words = f"{key} does not belong to {certificate}: take both from the same `p2psgd ca issue`"
         raise UsageError(words, ExitCode.CONFIGURATION) from None
     except OSError as error:
-        words = f"cannot read {certificate} or {key}: {(error.strerror or str(error)).lower()}"
-        raise UsageError(words, exit_code_of(error)) from None
+        raise cannot(f"read {certificate} or {key}", error) from None
 
 
 def _seen_by_itself(server: ssl.SSLContext, client: ssl.SSLContext, path: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import os
 import stat
 from pathlib import Path
 
-from p2psgd.errors import ExitCode, UsageError, exit_code_of
+from p2psgd.errors import ExitCode, UsageError, cannot
 
 
 def write_key(path: Path, data: bytes) -> None:
@@ -45,8 +45,7 @@ def check_key_file(path: Path) -> None:
     except FileNotFoundError:
         raise missing(path) from None
     except OSError as error:
-        words = f"cannot read {path}: {(error.strerror or str(error)).lower()}"
-        raise UsageError(words, exit_code_of(error)) from None
+        raise cannot(f"read {path}", error) from None
     if not stat.S_ISREG(found.st_mode):
         raise UsageError(f"{path} is no file", ExitCode.CONFIGURATION)
     mode = stat.S_IMODE(found.st_mode)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.errors import ExitCode, UsageError, words_of
 
 EVENTS_MAX: Final = 200_000  # some 10,000 steps; 60 MB of memory and a file of about as much
 LIVES_MAX: Final = 9  # of one trainer whose traces are kept; who restarts more often needs no more of them
@@ -108,5 +108,5 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _refusal(path: Path, error: OSError) -> UsageError:
-    words = (error.strerror or str(error)).lower()
+    words = words_of(error)
     return UsageError(f"the trace cannot be written to {path}: {words}", ExitCode.USAGE)

@@ -11,6 +11,7 @@ from p2psgd.discovery.hosts import Address
 from p2psgd.doctor.finding import Finding, ok, problem
 from p2psgd.doctor.peer import Peer
 from p2psgd.doctor.route import Route, find_route
+from p2psgd.errors import words_of
 from p2psgd.ops import numerals
 
 CHECK: Final = "route"
@@ -45,7 +46,7 @@ def _no_route(peer: Peer, host: str, error: OSError) -> Finding:
     if host not in str(peer.address):
         words += f", which is {host}"
     if error.errno not in (errno.ENETUNREACH, errno.EHOSTUNREACH):
-        words += f": {(error.strerror or str(error)).lower()}"
+        words += f": {words_of(error)}"
     return problem(CHECK, words, f"is the network up? ip address; ip route get {host}")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from p2psgd.doctor.finding import Finding, note, ok, problem
+from p2psgd.errors import words_of
 from p2psgd.ops import numerals
 
 CHECK: Final = "state"
@@ -33,7 +34,7 @@ def check_state_directory(
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        words = f"{place} cannot be written to: {(error.strerror or str(error)).lower()}"
+        words = f"{place} cannot be written to: {words_of(error)}"
         mend = f"sudo install -d -o {os.geteuid()} -m 750 {state}, or another one with --state DIR"
         return [problem(CHECK, words, mend)]
     found = [_check_room(place, state, weights, free_bytes)]
