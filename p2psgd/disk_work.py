@@ -7,15 +7,13 @@ thread of its own, which the process does not wait for when it ends.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 from p2psgd.ops import numerals
+from p2psgd.threads import in_daemon_thread
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
@@ -43,7 +41,7 @@ class DiskWork:
         key = object()
         self._begun[key] = time.monotonic(), what
         try:
-            return await _in_thread(what, partial(work, *args, **kwargs))
+            return await in_daemon_thread(what, partial(work, *args, **kwargs))
         finally:
             del self._begun[key]
 
@@ -61,28 +59,3 @@ class DiskWork:
         own = self._own_busy_since()
         begun = [*self._begun.values(), *([] if own is None else [(own, OWN_UPDATES)])]
         return min(begun, default=(now, "nothing"))
-
-
-async def _in_thread(name: str, work: Callable[[], _Result]) -> _Result:
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[_Result] = loop.create_future()
-
-    def settle(result: _Result | None, error: BaseException | None) -> None:
-        if future.cancelled():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]  # what work has returned
-
-    def run() -> None:
-        result, fault = None, None
-        try:
-            result = work()
-        except BaseException as error:  # whoever waits for it gets it
-            fault = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-            loop.call_soon_threadsafe(settle, result, fault)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return await future

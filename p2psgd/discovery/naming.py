@@ -11,19 +11,15 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from p2psgd.discovery.address import Address
-from p2psgd.discovery.resolver import get_infos
+from p2psgd.discovery.resolver import ask_infos
 from p2psgd.wire.addresses import plain_ip
 
 ADDRESSES_MAX: Final = 1023  # of one name; as many peers as a node can have
 
 Host = tuple[Address, ...]  # all of its numeric addresses that are known, in the order in which to try them
-
-
-# What the system has been asked and has not answered yet, one question for each name.
-_asked: Final[dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Task[list[Any]]]] = {}
 
 
 class UnknownNameError(Exception):
@@ -48,7 +44,7 @@ async def look_up(address: Address, *, timeout_s: float) -> Host:
     """The numeric addresses that it has now, in the order in which the system would try them (RFC 6724);
     UnknownNameError if there is none within `timeout_s`.
     """
-    asked = _ask(address.host)
+    asked = ask_infos(address.host, 0)
     await asyncio.wait([asked], timeout=timeout_s)
     if not asked.done():
         raise UnknownNameError(f"the name was not resolved within {timeout_s:.0f} s")
@@ -64,26 +60,6 @@ async def look_up(address: Address, *, timeout_s: float) -> Host:
     if not found:
         raise UnknownNameError("the name has no address")
     return tuple(found)[:ADDRESSES_MAX]
-
-
-def _ask(name: str) -> asyncio.Task[list[Any]]:
-    """Ask the system, or wait for what it has been asked before: it goes on when nobody waits any more, a few
-    names at a time, so questions to a resolver that does not answer would pile up.
-    """
-    loop = asyncio.get_running_loop()
-    key = loop, name
-    asked = _asked.get(key)
-    if asked is None:
-        asked = loop.create_task(get_infos(name, 0))
-        _asked[key] = asked
-        asked.add_done_callback(lambda done: _answered(key, done))
-    return asked
-
-
-def _answered(key: tuple[asyncio.AbstractEventLoop, str], asked: asyncio.Task[list[Any]]) -> None:
-    del _asked[key]
-    if not asked.cancelled():
-        asked.exception()  # has been seen, also if nobody waits for it
 
 
 def hosts_of(found: Host) -> list[Host]:

@@ -1,75 +1,59 @@
-"""Questions to the system's resolver, each in a daemon thread.
+"""Questions to the system's resolver, each in a daemon thread: one for each name, and a few at a time.
 
-The loops' own getaddrinfo would do, but for the end: a loop that closes waits for every answer, and a
-resolver that is dead takes half a minute for one. Nobody waits for these threads.
+A question goes on when nobody waits for it any more, so questions to a resolver that does not answer would
+pile up: whoever asks the same again meanwhile waits for the same answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-import collections
-import contextlib
 import socket
-import threading
+import weakref
+from functools import partial
 from typing import Any, Final
 
-THREADS_MAX: Final = 8  # in one process; other questions wait for their turn
+from p2psgd.threads import in_daemon_thread
 
-_Question = tuple[asyncio.AbstractEventLoop, asyncio.Future[list[Any]], str, int]
+THREADS_MAX: Final = 8  # of one loop; other questions wait for their turn
+
+_Infos = list[Any]
 
 
-class _Resolver:
-    """The questions of all loops of this process."""
+class _Questions:
+    """Of one loop: what the system has been asked and has not answered yet."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: collections.deque[_Question] = collections.deque()
-        self._threads = 0
+        self.open: dict[tuple[str, int], asyncio.Task[_Infos]] = {}
+        self._turns = asyncio.Semaphore(THREADS_MAX)
 
-    def ask(self, question: _Question) -> None:
-        with self._lock:
-            if self._threads < THREADS_MAX:
-                threading.Thread(target=self._work, name="resolver", daemon=True).start()
-                self._threads += 1
-            self._waiting.append(question)
+    def ask(self, host: str, port: int) -> asyncio.Task[_Infos]:
+        asked = self.open.get((host, port))
+        if asked is None:
+            asked = self.open[host, port] = asyncio.get_running_loop().create_task(self._ask(host, port))
+            asked.add_done_callback(partial(self._answered, (host, port)))
+        return asked
 
-    def _next(self) -> _Question | None:
-        with self._lock:
-            if self._waiting:
-                return self._waiting.popleft()
-            self._threads -= 1
-            return None
+    async def _ask(self, host: str, port: int) -> _Infos:
+        async with self._turns:
+            question = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+            return await in_daemon_thread("resolver", question)
 
-    def _work(self) -> None:
-        while (question := self._next()) is not None:
-            loop, answer, host, port = question
-            if answer.cancelled():
-                continue
-            infos: list[Any] = []
-            failure: Exception | None = None
-            try:
-                infos = list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-            except Exception as error:  # whatever it is, whoever asked is to know
-                failure = error
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_tell, answer, infos, failure)
+    def _answered(self, question: tuple[str, int], asked: asyncio.Task[_Infos]) -> None:
+        del self.open[question]
+        if not asked.cancelled():
+            asked.exception()  # has been seen, also if nobody waits for it
 
 
-_resolver: Final = _Resolver()
+_by_loop: Final = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Questions]()
 
 
-async def get_infos(host: str, port: int) -> list[Any]:
-    """What socket.getaddrinfo returns for TCP, or raises: OSError, UnicodeError."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[list[Any]] = loop.create_future()
-    _resolver.ask((loop, answer, host, port))
-    return await answer
+def questions() -> _Questions:
+    """Those of the running loop."""
+    return _by_loop.setdefault(asyncio.get_running_loop(), _Questions())
 
 
-def _tell(answer: asyncio.Future[list[Any]], infos: list[Any], failure: Exception | None) -> None:
-    if answer.done():
-        return
-    if failure is None:
-        answer.set_result(infos)
-    else:
-        answer.set_exception(failure)
+def ask_infos(host: str, port: int) -> asyncio.Task[_Infos]:
+    """What socket.getaddrinfo returns for TCP, or raises: OSError, UnicodeError. Others may wait for it too:
+    it is to be waited for, not cancelled.
+    """
+    return questions().ask(host, port)

@@ -13,7 +13,7 @@ import socket
 from typing import Final
 
 from p2psgd.discovery.hosts import Address
-from p2psgd.discovery.resolver import get_infos
+from p2psgd.discovery.resolver import ask_infos
 from p2psgd.errors import ExitCode, UsageError, words_of
 
 BACKLOG: Final = 128
@@ -27,7 +27,7 @@ async def bind(listen: Address, *, option: str = "--listen") -> tuple[socket.soc
     """
     bound: socket.socket | None = None
     try:
-        info = (await get_infos(listen.host, listen.port))[0]
+        info = (await ask_infos(listen.host, listen.port))[0]
         bound = socket.socket(info[0], socket.SOCK_STREAM)
         bound.setblocking(False)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

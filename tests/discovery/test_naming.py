@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from p2psgd.discovery import naming
+from p2psgd.discovery import resolver
 from p2psgd.discovery.address import Address
 from p2psgd.discovery.naming import ADDRESSES_MAX, UnknownNameError, hosts_of, is_numeric, is_own, look_up
 from p2psgd.discovery.resolver import THREADS_MAX
@@ -164,7 +164,7 @@ def test_a_late_refusal_that_nobody_waits_for_is_no_bug(
         slow.failure = socket.gaierror(socket.EAI_AGAIN, "later")
         await ask_in_vain("slow.example")
         slow.awake.set()
-        await until(lambda: not naming._asked)
+        await until(lambda: not resolver.questions().open)
         gc.collect()
         assert not bugs
 
