@@ -89,11 +89,7 @@ class Kernels:
         if not 0 <= first <= codec.WEIGHTS_MAX - weights:
             raise ValueError(f"{weights} weights from {first} on do not all lie below 2**31")
         room = _length(words, "words", np.uint32)
-        state.begin(groups, first, stream)
-        if state.weights_end > weights:
-            raise ValueError(f"the ranges end at weight {state.weights_end} and there are {weights}")
-        if state.words_end > room:
-            raise ValueError(f"the groups have room for {state.words_end} words and words for {room}")
+        state.begin(groups, first, stream, weights=weights, room=room)
         vectors = _aligned(source, 16) and _aligned(target, 16) and _aligned(delta, 4 * delta.itemsize)
         with stream:
             kernel(

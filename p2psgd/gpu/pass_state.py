@@ -82,19 +82,29 @@ class PassState:
         self._clean = True  # not from the begin of a pass until its results are read
         self.ranges = 0  # of the table
         self.tiles_used = 0
-        self.weights_end = 0
-        self.words_end = 0
+        self._weights_end = 0
+        self._words_end = 0
         self.epoch = 0
         self.first_ticket = 0
 
-    def begin(self, groups: Sequence[PassGroup], first: int, stream: Any) -> None:
-        """Order the table of a pass onto the device, unless it is there; the launch follows on `stream`."""
+    def begin(self, groups: Sequence[PassGroup], first: int, stream: Any, *, weights: int, room: int) -> None:
+        """Order the table of a pass onto the device, unless it is there; the launch follows on `stream`.
+
+        The pass is over `weights` weights and has room for `room` words in all. ValueError for what does not
+        fit: nothing has been ordered then.
+        """
         if self._pending:
             raise ValueError("the results of the pass before this one have not been read")
-        self._clean = False
-        if self._groups != tuple(groups):
+        changed = self._groups != tuple(groups)
+        if changed:
             self._groups = ()
             self._fill_table(groups)
+        if self._weights_end > weights:
+            raise ValueError(f"the ranges end at weight {self._weights_end} and there are {weights}")
+        if self._words_end > room:
+            raise ValueError(f"the groups have room for {self._words_end} words and words for {room}")
+        self._clean = False
+        if changed:
             _copy(self.table, self._host_table, self.ranges * _RECORD.itemsize, stream, to_device=True)
             self._groups = tuple(groups)
         if self.epoch == EPOCH_MAX:
@@ -188,8 +198,8 @@ class PassState:
             words_begin += group.room
         if tile > len(self.tiles):
             raise ValueError(f"the ranges hold more than the {self._weights} weights, some of them twice")
-        self.ranges, self.tiles_used, self.words_end = ranges, tile, words_begin
-        self.weights_end = max(end for group in groups for _, end in group.ranges)
+        self.ranges, self.tiles_used, self._words_end = ranges, tile, words_begin
+        self._weights_end = max(end for group in groups for _, end in group.ranges)
 
 
 def _checked_threshold(threshold: float) -> np.float32:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ def gpu(request: pytest.FixtureRequest) -> Iterator[Backend]:
         request.getfixturevalue("host_compiler")
     with backends.stand_in() if request.param == "host" else backends.device() as backend:
         yield backend
+        if request.param == "host":
+            assert_all_is_done()
 
 
 @pytest.fixture
@@ -27,6 +30,12 @@ def host_gpu(host_compiler: None) -> Iterator[Backend]:
     """For what is about the host alone."""
     with backends.stand_in() as backend:
         yield backend
+        assert_all_is_done()
+
+
+def assert_all_is_done() -> None:
+    """What a test leaves on a stream would touch memory that is gone by then, in whatever test comes next."""
+    assert importlib.import_module("cupy._stream").at_work() == []
 
 
 @pytest.fixture(autouse=True)

@@ -152,7 +152,7 @@ def test_a_send_that_was_interrupted_has_changed_nothing_and_the_next_one_is_rig
     residual = send(gpu, link, 2)
     state = gpu.load("pass_state").PassState
 
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -127,3 +127,8 @@ def stream_of(ptr: int) -> Stream:
 def synchronize_all() -> None:
     for stream in list(_streams.values()):
         stream.flush()
+
+
+def at_work() -> list[int]:
+    """The streams that have been given what they have not done."""
+    return [number for number, stream in _streams.items() if not stream.done]
