@@ -11,9 +11,9 @@ NATIVE := CMakeLists.txt pyproject.toml $(wildcard p2psgd/wire/native/*.?pp p2ps
 demo: $(VENV)/.ready
 	$(BIN)/p2psgd local -n 4 --recipe speech
 
-# In two processes: most tests wait for clocks and sockets most of the time, the others keep a core busy meanwhile.
+# In four processes: most tests wait for clocks and sockets most of the time, the others keep two cores busy meanwhile.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal $(PYTEST_ARGS)
 
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .

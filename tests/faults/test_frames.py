@@ -70,7 +70,8 @@ def test_fault_20_a_flipped_bit_in_an_update_is_refused_and_the_right_one_still_
     stranger = target.stranger(20)
     frame = forged_update(stranger, [3, 4, 5])
     stranger.close()
-    for bit in range(8 * PREFIX.size, 8 * len(frame)):
+    # Over TLS, where a connection takes longer, a bit of every byte: the next one of the next byte.
+    for bit in range(8 * PREFIX.size, 8 * len(frame), 1 if target.certificates is None else 9):
         damaged = bytearray(frame)
         damaged[bit // 8] ^= 1 << bit % 8
         is_length = 48 <= bit // 8 - PREFIX.size < 52
@@ -166,7 +167,7 @@ def test_fault_22_bad_lengths_and_types_are_refused_before_they_get_memory(targe
             for length, kind in prefixes:
                 assert target.code_of_refusal(24, PREFIX.pack(length, kind)) == reason, (length, kind)
 
-    assert target.memory_taken(send_all) < MIB
+    assert target.takes_less_memory(MIB, send_all)
     assert target.state() == before
 
 
@@ -185,7 +186,7 @@ def test_fault_22_before_the_greeting_hardly_anything_is_allowed(target: Target)
                 with target.connect() as connected:
                     assert refusal(connected, PREFIX.pack(length, kind)) == reason, (length, kind)
 
-    assert target.memory_taken(send_all) < MIB
+    assert target.takes_less_memory(MIB, send_all)
 
 
 def bad_numbers() -> Iterator[bytes]:
@@ -201,11 +202,14 @@ def bad_numbers() -> Iterator[bytes]:
 
 def test_fault_23_msgpack_bombs_are_refused_and_cost_no_memory(target: Target) -> None:
     limits = link_limits(target.status()["run"]["weights"])
+    kinds = sorted(MESSAGES.keys() & limits.keys(), key=lambda kind: limits[kind])
+    if target.certificates is not None:  # where a connection takes longer: the least room, and the most
+        kinds = [kinds[0], kinds[-1]]
 
     def send_all() -> None:
         for body in bad_numbers():
             assert target.code_of_refusal(25, pack_frame(FrameType.NEED, body)) == "message", body
-        for kind in sorted(MESSAGES.keys() & limits.keys()):
+        for kind in kinds:
             for bomb in bombs(limits[kind], KEYS[kind]):
                 assert target.code_of_refusal(25, pack_frame(kind, bomb)) == "message", (kind, bomb[:20])
         for bomb in bombs(GREETING_LIMITS[FrameType.HELLO], KEYS[FrameType.HELLO]):
@@ -213,5 +217,5 @@ def test_fault_23_msgpack_bombs_are_refused_and_cost_no_memory(target: Target) -
                 assert refusal(connected, pack_frame(FrameType.HELLO, bomb)) == "message", bomb[:20]
 
     before = target.state()
-    assert target.memory_taken(send_all) < MIB
+    assert target.takes_less_memory(MIB, send_all)
     assert target.state() == before
