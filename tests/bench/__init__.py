@@ -20,6 +20,7 @@ BENCHES: Final = (
     "apply",
     "daemon",
     "tls",
+    "floods",
     "step",
     "turns",
     "allreduce",
