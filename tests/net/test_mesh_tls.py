@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from p2psgd.discovery.hosts import Address
-from p2psgd.net import mesh as mesh_module
+from p2psgd.net import greetings
 from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import NUMBERS_BYTES_MAX, FrameType, pack_frame
 from p2psgd.wire.messages import Goodbye, pack_message
@@ -37,7 +37,7 @@ class Faulty(Credentials):
         self._dialling = dialling
 
     def context(self, *, dialled: bool) -> ssl.SSLContext:
-        return self._dialling if dialled else self.server_context
+        return self._dialling if dialled else super().context(dialled=False)
 
 
 def party(certificates: Certificates, node: int) -> Party:
@@ -254,7 +254,7 @@ def test_new_links_use_renewed_certificates_and_old_ones_go_on(
 def test_a_server_that_never_answers_a_handshake_is_given_up(
     loop_factory: LoopFactory, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mesh_module, "GREETING_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(greetings, "GREETING_TIMEOUT_S", 0.5)
 
     async def scenario() -> None:
         deaf = socket.create_server(("127.0.0.1", 0))  # the kernel connects, and nobody reads
