@@ -41,7 +41,7 @@ def doctor(
     """
     import asyncio
 
-    from p2psgd.discovery.hosts import parse_address
+    from p2psgd.discovery.address import parse_address
     from p2psgd.doctor.examination import DoctorOptions, Examination
     from p2psgd.doctor.finding import exit_code
     from p2psgd.doctor.intended import intended_run

@@ -28,7 +28,7 @@ from p2psgd.errors import ExitCode, UsageError
 from p2psgd.ops.logs import LogFormat, begin_log
 
 if TYPE_CHECKING:
-    from p2psgd.discovery.hosts import Address
+    from p2psgd.discovery.address import Address
 
 
 def node(
@@ -113,7 +113,7 @@ def node(
     """
     if context.obj is None:
         begin_log(log_format)
-    from p2psgd.discovery.hosts import parse_address
+    from p2psgd.discovery.address import parse_address
     from p2psgd.ipc.paths import default_state_directory
     from p2psgd.node import run_node
     from p2psgd.node_options import NodeOptions
@@ -159,7 +159,7 @@ def node(
 
 
 def _parse_advertised(text: str | None, port: int) -> Address | None:
-    from p2psgd.discovery.hosts import PORT_DEFAULT, parse_address
+    from p2psgd.discovery.address import PORT_DEFAULT, parse_address
     from p2psgd.discovery.naming import is_numeric
 
     if text is None:

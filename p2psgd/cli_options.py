@@ -14,7 +14,7 @@ from p2psgd.errors import ExitCode, UsageError
 from p2psgd.ops.logs import LogFormat
 
 if TYPE_CHECKING:
-    from p2psgd.discovery.hosts import Address
+    from p2psgd.discovery.address import Address
 
 
 class ModeWord(enum.StrEnum):
@@ -156,7 +156,7 @@ RecordBytesOption = Annotated[
 
 def parse_http(text: str | None) -> Address | None:
     """--http; UsageError if it is no address with a port."""
-    from p2psgd.discovery.hosts import parse_address
+    from p2psgd.discovery.address import parse_address
 
     if text is None:
         return None

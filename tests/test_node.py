@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from p2psgd import node as node_module
-from p2psgd.discovery.hosts import Address, Hosts, find_hosts
+from p2psgd.discovery.address import Address
+from p2psgd.discovery.hosts import Hosts, find_hosts
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.node import Node
 from p2psgd.node_options import NodeOptions

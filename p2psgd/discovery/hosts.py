@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from p2psgd.discovery.address import PORT_DEFAULT, Address, parse_address
+from p2psgd.discovery.address import Address, parse_address
 from p2psgd.discovery.naming import (
     Host,
     UnknownNameError,
@@ -26,17 +26,6 @@ from p2psgd.discovery.naming import (
     look_up,
 )
 from p2psgd.errors import ExitCode, UsageError
-
-__all__ = [
-    "PORT_DEFAULT",
-    "Address",
-    "Hosts",
-    "describe_change",
-    "find_hosts",
-    "parse_address",
-    "read_hosts",
-    "split_own",
-]
 
 HOSTS_MAX: Final = 1023  # peers of one node; the frontier holds 1,024 origins
 FILE_BYTES_MAX: Final = 1024 * 1024

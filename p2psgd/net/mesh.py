@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from p2psgd.core.frontier import Origin
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.errors import PeerError
 from p2psgd.net.complaints import Complaints
 from p2psgd.net.connection import Connection

@@ -9,16 +9,8 @@ from pathlib import Path
 import pytest
 
 from p2psgd.discovery import hosts as hosts_module
-from p2psgd.discovery.hosts import (
-    HOSTS_MAX,
-    Address,
-    Hosts,
-    describe_change,
-    find_hosts,
-    parse_address,
-    read_hosts,
-    split_own,
-)
+from p2psgd.discovery.address import Address, parse_address
+from p2psgd.discovery.hosts import HOSTS_MAX, Hosts, describe_change, find_hosts, read_hosts, split_own
 from p2psgd.errors import ExitCode, UsageError
 
 

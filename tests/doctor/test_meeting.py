@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.doctor.intended import Intended
 from p2psgd.doctor.meeting import Meeting
 from p2psgd.doctor.messages import BULK, Done, Echo, Facts, Turn, Yours, pack

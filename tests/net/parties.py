@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from p2psgd.core.frontier import Origin
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.net.mesh import Mesh
 from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import Body, FrameType

@@ -11,7 +11,7 @@ import struct
 import pytest
 
 from p2psgd.core.frontier import Origin
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.net import greetings
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import Goodbye, Reject, pack_message

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.net import greetings
 from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import NUMBERS_BYTES_MAX, FrameType, pack_frame

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from p2psgd.discovery.hosts import Address, Hosts
+from p2psgd.discovery.address import Address
+from p2psgd.discovery.hosts import Hosts
 from p2psgd.doctor.finding import Finding, note, ok, problem
 from p2psgd.ops import numerals
 
