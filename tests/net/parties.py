@@ -127,6 +127,18 @@ async def linked_parties() -> AsyncIterator[tuple[Party, Party]]:
         await other.mesh.close()
 
 
+async def see_a_life_superseded(hub: Party, old: Party, new: Party) -> None:
+    """`old` and `new` are lives of node 2, of which the hub knows the new one when the old one dials it."""
+    await hub.start()
+    await new.start(hub.address)
+    await until(lambda: 2 in hub.host.open)
+    await old.start(hub.address)
+    await until(lambda: bool(old.host.refusals))
+    assert old.host.refusals[0][0] == "superseded"
+    for party in (hub, old, new):
+        await party.mesh.close()
+
+
 def stall(party: Party, node: int) -> asyncio.Transport:
     """It reads no more from that node until reading is resumed."""
     transport = party.mesh.links[node].connection._transport

@@ -16,7 +16,7 @@ from p2psgd.net import greetings
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import Goodbye, Reject, pack_message
 from tests.conftest import LoopFactory
-from tests.net.parties import Party, agree, linked_parties, run, stall, until
+from tests.net.parties import Party, agree, linked_parties, run, see_a_life_superseded, stall, until
 
 
 def test_four_nodes_that_all_dial_each_other_end_with_one_link_each(loop_factory: LoopFactory) -> None:
@@ -158,14 +158,7 @@ def test_a_node_that_dials_itself_stops_doing_so(loop_factory: LoopFactory) -> N
 def test_a_superseded_life_is_told(loop_factory: LoopFactory) -> None:
     async def scenario() -> None:
         hub, old, new = Party(1), Party(2, incarnation=1), Party(2, incarnation=2)
-        await hub.start()
-        await new.start(hub.address)
-        await until(lambda: 2 in hub.host.open)
-        await old.start(hub.address)
-        await until(lambda: bool(old.host.refusals))
-        assert old.host.refusals[0][0] == "superseded"
-        for party in (hub, old, new):
-            await party.mesh.close()
+        await see_a_life_superseded(hub, old, new)
 
     run(loop_factory, scenario)
 

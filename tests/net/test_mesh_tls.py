@@ -20,7 +20,7 @@ from p2psgd.wire.messages import Goodbye, pack_message
 from tests.certificates import LONG_AGO, Certificates, careless
 from tests.conftest import LoopFactory
 from tests.key_updates import ask_for_new_keys
-from tests.net.parties import Party, agree, run, stall, until
+from tests.net.parties import Party, agree, run, see_a_life_superseded, stall, until
 from tests.net.test_mesh_numbers import chunk_head
 
 
@@ -214,14 +214,7 @@ def test_a_superseded_life_is_told_over_tls(loop_factory: LoopFactory, certifica
         cloned = certificates.credentials("node-2", node=2)
         hub = party(certificates, 1)
         old, new = Party(2, incarnation=1, credentials=cloned), Party(2, incarnation=2, credentials=cloned)
-        await hub.start()
-        await new.start(hub.address)
-        await until(lambda: 2 in hub.host.open)
-        await old.start(hub.address)
-        await until(lambda: bool(old.host.refusals))
-        assert old.host.refusals[0][0] == "superseded"
-        for each in (hub, old, new):
-            await each.mesh.close()
+        await see_a_life_superseded(hub, old, new)
 
     run(loop_factory, scenario)
 
