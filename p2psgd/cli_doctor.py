@@ -11,6 +11,7 @@ import typer
 from p2psgd.cli_asking import StateOption
 from p2psgd.cli_options import PlaintextOption, TlsOption
 from p2psgd.errors import ExitCode, UsageError
+from p2psgd.ops.logs import LogFormat, begin_log
 from p2psgd.ops.printing import print_text
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def doctor(
     """
     import asyncio
 
+    begin_log(LogFormat.TEXT)
     from p2psgd.discovery.address import parse_address
     from p2psgd.doctor.examination import DoctorOptions, Examination
     from p2psgd.doctor.finding import exit_code

@@ -116,7 +116,7 @@ class Reception:
     def peer_failed(self, connection: Connection, error: PeerError) -> None:
         self.dropped.count(error.reason)
         if connection in self._sessions:
-            log.warning("dropped %s: %s: %s", connection.address, error.reason, ascii(str(error))[1:-1])
+            log.warning("dropped %s: %s: %s", connection.address, error.reason, error)
         elif not connection.dialled:
             self._reject(connection, error.reason, str(error))
         connection.close(str(error))

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from p2psgd.doctor.intended import Intended
 from p2psgd.tls.authority import Authority, create_authority
 from p2psgd.wire.frames import FrameType, pack_frame
+from p2psgd.wire.messages import pack_message
 from tests.daemons import Daemon, all_stopped, trainer, until
 from tests.doctor.doctors import Doctor, running, write_hosts
 from tests.ports import free_ports
@@ -249,6 +251,7 @@ def test_garbage_and_stalled_strangers_are_refused_and_counted_and_the_others_st
             b"\xff" * 64,
             pack_frame(FrameType.DOCTOR, b"\x07" * 100),
             pack_frame(FrameType.HELLO, b"\xdf\xff\xff\xff\xff"),
+            pack_message(Intended().greeting(1, "evil")) + pack_frame(FrameType.DOCTOR, b"\xff"),
         ):
             with socket.create_connection(place, timeout=10) as stranger:
                 stranger.sendall(garbage)
@@ -267,6 +270,7 @@ def test_garbage_and_stalled_strangers_are_refused_and_counted_and_the_others_st
     assert refused["too many greetings"] >= 8
     assert refused["message"] >= 1
     assert refused["frame order"] >= 1
+    assert "WARNING dropped 127.0.0.1:" in reports[0].complaints  # by the log, which escapes what peers say
 
 
 def _connects(place: tuple[str, int]) -> bool:
