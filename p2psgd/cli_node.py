@@ -25,7 +25,7 @@ from p2psgd.cli_options import (
     record_limit,
 )
 from p2psgd.errors import ExitCode, UsageError
-from p2psgd.ops.logs import LogFormat, begin_log
+from p2psgd.ops.logs import LogFormat
 
 if TYPE_CHECKING:
     from p2psgd.discovery.address import Address
@@ -102,7 +102,7 @@ def node(
     ] = 1024,
     record: RecordOption = None,
     record_bytes: RecordBytesOption = None,
-    log_format: LogFormatOption = LogFormat.AUTO,
+    log_format: LogFormatOption = LogFormat.AUTO,  # ConfiguredCommand's
     config: ConfigOption = None,
     preset: PresetOption = None,
 ) -> None:
@@ -111,8 +111,6 @@ def node(
     Each option may also stand in the file of --config, as log_budget = 512, or in the environment, as
     P2PSGD_LOG_BUDGET=512 (all but --control); the command line is the strongest, then the environment.
     """
-    if context.obj is None:
-        begin_log(log_format)
     from p2psgd.discovery.address import parse_address
     from p2psgd.ipc.paths import default_state_directory
     from p2psgd.node import run_node

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from p2psgd.configuration.environment import PREFIX, variable_of, warn_of_unknow
 from p2psgd.configuration.file import ConfigurationFile, read_file
 from p2psgd.configuration.presets import PRESETS, Preset
 from p2psgd.errors import ExitCode, UsageError
+from p2psgd.ops.logs import LogFormat, begin_log, say_warning
 
 # What Typer raises for a command line it does not understand; it exports only this subclass of it.
 CommandLineError = cast(type[Exception], typer.BadParameter.__base__)
@@ -63,7 +63,7 @@ class _Given:
 
 class ConfiguredCommand(TyperCommand):
     """Its refusals name where each value came from, and end with CONFIGURATION if not all of them came from
-    the command line.
+    the command line. If it has --log-format, all that it says is that log's from its first sentence on.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -76,8 +76,11 @@ class ConfiguredCommand(TyperCommand):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
+        log_format = ctx.params.get("log_format")
+        if log_format is not None and ctx.obj is None:  # `p2psgd config show` logs nothing
+            begin_log(LogFormat(log_format))
         for words in warn_of_unknown(os.environ, option_variables(ctx)):
-            sys.stderr.write(f"p2psgd: warning: {words}\n")
+            say_warning(words)
         with _naming_origins(ctx):
             return super().invoke(ctx)
 
