@@ -19,6 +19,7 @@ from p2psgd.cli_options import (
     RecordOption,
     ShareOption,
     TlsOption,
+    check_finding,
     check_patience,
     parse_http,
     parse_share,
@@ -120,8 +121,6 @@ def node(
         address = parse_address(listen, port_default=None)
     except ValueError as error:
         raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
-    if peers is None and not zeroconf:
-        raise UsageError("how does this node find others? give --peers FILE, --zeroconf, or both")
     check_patience(patience)
     if http_exposed and http is None:
         raise UsageError("--http-exposed is for the address of --http: give both or neither")
@@ -152,8 +151,11 @@ def node(
         record=record,
         record_bytes_max=limit,
     )
-    act = context.obj or run_node  # `p2psgd config show` only looks at them
-    raise typer.Exit(act(options))
+    if context.obj is not None:  # `p2psgd config show`, which looks at them first
+        context.obj(options)
+        return
+    check_finding(peers, zeroconf=zeroconf)
+    raise typer.Exit(run_node(options))
 
 
 def _parse_advertised(text: str | None, port: int) -> Address | None:

@@ -166,6 +166,12 @@ def parse_http(text: str | None) -> Address | None:
         raise UsageError(f"--http: {error}; give 127.0.0.1:9400", ExitCode.CONFIGURATION) from None
 
 
+def check_finding(peers: Path | None, *, zeroconf: bool) -> None:
+    """UsageError if a node is told of no way to others."""
+    if peers is None and not zeroconf:
+        raise UsageError("how does this node find others? give --peers FILE, --zeroconf, or both")
+
+
 def check_patience(patience: float) -> None:
     """--patience; UsageError if no times follow from it."""
     from p2psgd.core.timing import Timing

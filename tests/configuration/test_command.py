@@ -222,6 +222,20 @@ def test_show_ends_as_a_node_that_a_person_must_mend(
     assert run(monkeypatch, "config", "show", *options) == ExitCode.CONFIGURATION
 
 
+def test_what_is_in_force_is_shown_before_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for options, missing in (
+        ([PLAIN], "how does this node find others? give --peers FILE, --zeroconf, or both"),
+        (["--peers", "hosts.txt", "--tls", "absent"], "there is no absent/ca.pem"),
+    ):
+        run(monkeypatch, "config", "show", "--json", "--patience", "7", *options)
+        said = capsys.readouterr()
+        assert json.loads(said.out)["patience"]["value"] == 7
+        assert said.err.startswith(f"p2psgd: {missing}")
+        assert said.err.count("\n") == 1
+
+
 def test_a_variable_that_nothing_reads_is_warned_of_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
