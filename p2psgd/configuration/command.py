@@ -1,8 +1,9 @@
-"""A command whose options may also come from a TOML file, a preset and the environment.
+"""A command whose options may also come from a node's TOML file, a preset and the environment.
 
 Click resolves each option: command line, then $P2PSGD_<OPTION>, then its default_map, which holds what the
 file says over what the preset says, then the default. `--config` and `--preset` are eager, so that the map is
-made before any other option is looked up.
+made before any other option is looked up. File and preset are a node's, whichever command reads them: it
+takes what it has an option for.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class ConfiguredCommand(TyperCommand):
 def take_file(context: typer.Context, path: Path | None) -> Path | None:
     """Callback of --config."""
     if path is not None and not context.resilient_parsing:
-        _given(context).file = read_file(path, _kinds(context.command))
+        node = cast(Any, context.find_root().command).commands["node"]
+        _given(context).file = read_file(path, _kinds(node))
         _make_default_map(context)
     return path
 

@@ -281,6 +281,15 @@ def test_what_local_reads_from_the_environment_is_not_read_by_each_of_its_nodes(
     assert seen == {"steps": 3, "left": {"P2PSGD_ZZZ", "P2PSGD_LOOP"}}
 
 
+def test_a_doctor_that_is_told_of_nobody_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("node.toml").write_text("log_budget = 512\n")
+    assert run(monkeypatch, "doctor", "--config", "node.toml") == ExitCode.USAGE
+    words = "p2psgd: which machines are to be met? give --peers FILE, or the --config that names it\n"
+    assert capsys.readouterr().err == words
+
+
 def test_help_says_how_else_options_can_be_given(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -88,12 +88,16 @@ def test_another_recipe_and_another_list_of_hosts_are_told(tmp_path: Path) -> No
 
 
 def test_over_tls_the_certificates_say_who_is_there(tmp_path: Path) -> None:
+    """One doctor has its options from the file that its node will have."""
     lines = addresses(2)
     hosts = write_hosts(tmp_path / "hosts.txt", *lines)
     tls = issue(tmp_path / "ca", "anna", "berta")
+    config = tmp_path / "node.toml"
+    options = f'peers = "hosts.txt"\nlisten = "{lines[1]}"\ntls = "{tls["berta"]}"\nlog_budget = 512\n'
+    config.write_text(options)
     doctors = [
-        Doctor(hosts, tmp_path / name, "--listen", line, "--tls", str(tls[name]), *WAIT)
-        for line, name in zip(lines, tls, strict=True)
+        Doctor(hosts, tmp_path / "anna", "--listen", lines[0], "--tls", str(tls["anna"]), *WAIT),
+        Doctor(None, tmp_path / "berta", "--config", str(config), *WAIT),
     ]
     with running(*doctors):
         reports = [doctor.report() for doctor in doctors]
