@@ -171,8 +171,9 @@ def local(
     raise typer.Exit(run_local(plan, Console()))
 
 
-for asking in (status, top, events, digest, remove, export, doctor):
+for asking in (status, top, events, digest, remove, export):
     app.command()(asking)
+app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)(doctor)
 
 
 @app.command()

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from p2psgd.cli_asking import StateOption
-from p2psgd.cli_options import PlaintextOption, TlsOption
+from p2psgd.cli_options import ConfigOption, PlaintextOption, PresetOption, TlsOption
 from p2psgd.errors import ExitCode, UsageError
+from p2psgd.ops.logs import LogFormat, begin_log
 from p2psgd.ops.printing import print_text
 
 if TYPE_CHECKING:
@@ -18,30 +19,50 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    peers: Annotated[Path, typer.Option(help="The list of hosts, as for `p2psgd node`.")],
+    peers: Annotated[
+        Path | None,
+        typer.Option(help="The list of hosts, as for `p2psgd node`."),
+    ] = None,
     listen: Annotated[str, typer.Option(help="Where the node is to listen.")] = "0.0.0.0:7315",
     tls: TlsOption = None,
     insecure_plaintext: PlaintextOption = False,
     state: StateOption = None,
     weights: Annotated[
-        int | None, typer.Option(min=1, max=2**31, help="How many weights the net has.")
+        int | None,
+        typer.Option(min=1, max=2**31, help="How many weights the net has.", allow_from_autoenv=False),
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="What is to be trained: compared with the others, and its size.")
+        str | None,
+        typer.Option(
+            help="What is to be trained: compared with the others, and its size.", allow_from_autoenv=False
+        ),
     ] = None,
     wait: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1.0, max=3600.0, help="How long to wait for the others.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=1.0,
+            max=3600.0,
+            help="How long to wait for the others.",
+            allow_from_autoenv=False,
+        ),
     ] = 30.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print everything, for machines.", allow_from_autoenv=False)
+    ] = False,
+    config: ConfigOption = None,
+    preset: PresetOption = None,
 ) -> None:
     """Say what would keep this machine from a run, and what mends it.
 
-    Run it on all machines at about the same time, before their nodes are started. Exit code 0: no problem;
-    75: machines have not been reached in time; 78: something must be mended.
+    Run it on all machines at about the same time, before their nodes are started. It reads the --config and
+    the environment of `p2psgd node` too, for the options that both have. Exit code 0: no problem; 75:
+    machines have not been reached in time; 78: something must be mended.
     """
     import asyncio
 
-    from p2psgd.discovery.hosts import parse_address
+    begin_log(LogFormat.TEXT)
+    from p2psgd.discovery.address import parse_address
     from p2psgd.doctor.examination import DoctorOptions, Examination
     from p2psgd.doctor.finding import exit_code
     from p2psgd.doctor.intended import intended_run
@@ -52,6 +73,8 @@ def doctor(
         address = parse_address(listen, port_default=None)
     except ValueError as error:
         raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
+    if peers is None:
+        raise UsageError("which machines are to be met? give --peers FILE, or the --config that names it")
     if tls is not None and insecure_plaintext:
         raise UsageError("--tls and --insecure-plaintext exclude each other: give one of them")
     options = DoctorOptions(

@@ -19,16 +19,17 @@ from p2psgd.cli_options import (
     RecordOption,
     ShareOption,
     TlsOption,
+    check_finding,
     check_patience,
     parse_http,
     parse_share,
     record_limit,
 )
 from p2psgd.errors import ExitCode, UsageError
-from p2psgd.ops.logs import LogFormat, begin_log
+from p2psgd.ops.logs import LogFormat
 
 if TYPE_CHECKING:
-    from p2psgd.discovery.hosts import Address
+    from p2psgd.discovery.address import Address
 
 
 def node(
@@ -102,7 +103,7 @@ def node(
     ] = 1024,
     record: RecordOption = None,
     record_bytes: RecordBytesOption = None,
-    log_format: LogFormatOption = LogFormat.AUTO,
+    log_format: LogFormatOption = LogFormat.AUTO,  # ConfiguredCommand's
     config: ConfigOption = None,
     preset: PresetOption = None,
 ) -> None:
@@ -111,9 +112,7 @@ def node(
     Each option may also stand in the file of --config, as log_budget = 512, or in the environment, as
     P2PSGD_LOG_BUDGET=512 (all but --control); the command line is the strongest, then the environment.
     """
-    if context.obj is None:
-        begin_log(log_format)
-    from p2psgd.discovery.hosts import parse_address
+    from p2psgd.discovery.address import parse_address
     from p2psgd.ipc.paths import default_state_directory
     from p2psgd.node import run_node
     from p2psgd.node_options import NodeOptions
@@ -122,8 +121,6 @@ def node(
         address = parse_address(listen, port_default=None)
     except ValueError as error:
         raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
-    if peers is None and not zeroconf:
-        raise UsageError("how does this node find others? give --peers FILE, --zeroconf, or both")
     check_patience(patience)
     if http_exposed and http is None:
         raise UsageError("--http-exposed is for the address of --http: give both or neither")
@@ -154,12 +151,15 @@ def node(
         record=record,
         record_bytes_max=limit,
     )
-    act = context.obj or run_node  # `p2psgd config show` only looks at them
-    raise typer.Exit(act(options))
+    if context.obj is not None:  # `p2psgd config show`, which looks at them first
+        context.obj(options)
+        return
+    check_finding(peers, zeroconf=zeroconf)
+    raise typer.Exit(run_node(options))
 
 
 def _parse_advertised(text: str | None, port: int) -> Address | None:
-    from p2psgd.discovery.hosts import PORT_DEFAULT, parse_address
+    from p2psgd.discovery.address import PORT_DEFAULT, parse_address
     from p2psgd.discovery.naming import is_numeric
 
     if text is None:

@@ -14,7 +14,7 @@ from p2psgd.errors import ExitCode, UsageError
 from p2psgd.ops.logs import LogFormat
 
 if TYPE_CHECKING:
-    from p2psgd.discovery.hosts import Address
+    from p2psgd.discovery.address import Address
 
 
 class ModeWord(enum.StrEnum):
@@ -156,7 +156,7 @@ RecordBytesOption = Annotated[
 
 def parse_http(text: str | None) -> Address | None:
     """--http; UsageError if it is no address with a port."""
-    from p2psgd.discovery.hosts import parse_address
+    from p2psgd.discovery.address import parse_address
 
     if text is None:
         return None
@@ -164,6 +164,12 @@ def parse_http(text: str | None) -> Address | None:
         return parse_address(text, port_default=None)
     except ValueError as error:
         raise UsageError(f"--http: {error}; give 127.0.0.1:9400", ExitCode.CONFIGURATION) from None
+
+
+def check_finding(peers: Path | None, *, zeroconf: bool) -> None:
+    """UsageError if a node is told of no way to others."""
+    if peers is None and not zeroconf:
+        raise UsageError("how does this node find others? give --peers FILE, --zeroconf, or both")
 
 
 def check_patience(patience: float) -> None:

@@ -101,6 +101,11 @@ class Node:
         return code
 
     async def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self.journal.events.cut_short:
+            words = (
+                "the life before this one ended without saying so: it was killed, or its machine went down"
+            )
+            self.journal.note("cut short", words)
         self._listening, self.listen = await bind(self.options.listen)
         insecure = self.options.insecure_plaintext
         check_exposure(self.listen, encrypted=self.tls.credentials is not None, insecure=insecure)

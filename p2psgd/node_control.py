@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from p2psgd.core.events import BucketShared, OwnUpdateMade, RemovalAsked, RoundShared
 from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates, name_run
-from p2psgd.discovery.hosts import Address, Hosts
+from p2psgd.discovery.address import Address
+from p2psgd.discovery.hosts import Hosts
 from p2psgd.durable.state_directory import giving_up
 from p2psgd.errors import ExitCode, P2psgdError, TrainerError
 from p2psgd.identity import Identity

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.net.listening import bind
 from p2psgd.ops.event_log import EventLog

@@ -76,7 +76,7 @@ class NodePeers:
             look_s=replica.timing.gone_s,
             seen=self._see,
             trouble=self._tell_trouble,
-            dropped=self._mesh.dropped,
+            count=self._mesh.dropped.count,
         )
         self._network = asyncio.get_running_loop().create_task(network.run(), name="zeroconf")
         self._network.add_done_callback(raise_failure)
@@ -133,11 +133,11 @@ class NodePeers:
     def _see(self, sighting: Sighting) -> None:
         if sighting.run == self._replica.spec.fingerprint:
             if not self._hints.see(sighting.node, sighting.host):
-                self._mesh.dropped["too many announcements"] += 1
+                self._mesh.dropped.count("too many announcements")
             return
         self._hints.see(sighting.node, ())
         if sighting.host and sighting.node not in self._other_runs:
-            self._mesh.dropped["announcement of another run"] += 1
+            self._mesh.dropped.count("announcement of another run")
             if len(self._other_runs) < OTHER_RUNS_MAX:
                 self._other_runs.add(sighting.node)
                 mine, theirs = self._replica.spec.fingerprint.hex()[:16], sighting.run.hex()[:16]

@@ -3,7 +3,7 @@
 Exit 0 means that it is done, and an exit code that says the user must act (usage, data, configuration,
 permission), or a package that is not installed, is passed on instead of being tried again. Anything else is a
 crash: the trainer is started again, its residual still in the daemon's segment, after a second, or the longer
-the sooner it has crashed again and again.
+the sooner it has crashed again and again (crashes.py).
 """
 
 from __future__ import annotations
@@ -19,19 +19,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from p2psgd.crashes import Crashes, what_to_mend
 from p2psgd.errors import ExitCode, UsageError, words_of
 from p2psgd.tasks import raise_failure
 
-FIRST_DELAY_S: Final = 1.0  # before a crashed trainer is started again; doubled by every crash,
-DELAY_MAX_S: Final = 60.0  # up to this,
-STEADY_S: Final = 30.0  # unless it had run for so long
-CRASHES_MAX: Final = 10  # in a row, of the same kind or without a mini-batch in between
-ABSENT_CRASHES_MAX: Final = 4  # in a row with the same words, while no trainer has ever attached,
-QUICK_S: Final = 2.0  # of lives that were shorter than this: it is the command that is wrong
 STOP_TIMEOUT_S: Final = 10.0
 LINE_BYTES_MAX: Final = 64 * 1024
-MISSING: Final = "ModuleNotFoundError: "  # how Python begins the last line of a script that lacks a package
-FINAL: Final = frozenset({ExitCode.USAGE, ExitCode.DATA, ExitCode.PERMISSION, ExitCode.CONFIGURATION})
 
 log = logging.getLogger("p2psgd.trainer")
 
@@ -120,51 +113,31 @@ class Supervisor:
                 self._process.send_signal(number)
 
     async def _run(self) -> None:
-        crashes, quick, delay_s = 0, 0, FIRST_DELAY_S
+        crashes = Crashes()
         while not self._stopping:
             before, began = self._progress(), time.monotonic()
             try:
                 code, last_line = await self._run_once()
             except OSError as error:
-                why = words_of(error)
-                words = f"cannot start the trainer {self._arguments[0]!r}: {why}"
+                words = f"cannot start the trainer {self._arguments[0]!r}: {words_of(error)}"
                 self._failed(words, ExitCode.CONFIGURATION)
                 return
             if code == 0 or self._stopping:
                 self._ended()
                 return
-            if code in FINAL:
-                self._failed(last_line or f"the trainer ended with exit code {code}", ExitCode(code))
+            if (mend := what_to_mend(code, last_line)) is not None:
+                self._failed(*mend)
                 return
-            if code == 1 and last_line.startswith(MISSING):
-                words = last_line.removeprefix(MISSING).replace("No module", "no module", 1)
-                advice = "install it where the trainer's Python finds it"
-                self._failed(f"the trainer cannot run: {words}; {advice}", ExitCode.CONFIGURATION)
-                return
-            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-            said = ": " if code > 0 else "; it said last: "  # whoever is killed does not say why
-            words = f"the trainer crashed ({how}){said + last_line if last_line else ''}"
-            if self._progress() > before and (code < 0 or words != self.words):
-                crashes = 0
-            lived_s = time.monotonic() - began
-            if lived_s >= STEADY_S:
-                delay_s = FIRST_DELAY_S
-            crashes += 1
-            same = code > 0 and words == self.words and lived_s < QUICK_S
-            quick = quick + 1 if same else 1
-            self.words = words
-            if quick >= ABSENT_CRASHES_MAX and not self._came() and not self._finishing:
-                absent = f"{words}; {quick} times in a row, without ever attaching to this node"
-                self._failed(absent, ExitCode.INTERNAL)
-                return
-            if crashes >= CRASHES_MAX and not self._finishing:
-                self._failed(f"{words}; {crashes} times in a row", ExitCode.INTERNAL)
+            lived_s, progressed = time.monotonic() - began, self._progress() > before
+            delay_s = crashes.count(code, last_line, lived_s=lived_s, progressed=progressed)
+            self.words = crashes.words
+            if not self._finishing and (why := crashes.give_up(came=self._came())):
+                self._failed(why, ExitCode.INTERNAL)
                 return
             await self._wait(delay_s)
             if self._finishing:
                 self._ended()
                 return
-            delay_s = min(2 * delay_s, DELAY_MAX_S)
 
     async def _wait(self, delay_s: float) -> None:
         """Before it is started again; not if it was asked to end, or as soon as it is."""

@@ -41,7 +41,7 @@ class Certificates:
 
     def client(self, name: str, *, node: int | None = None) -> ssl.SSLContext:
         """For a hand-made peer that behaves."""
-        return self.credentials(name, node=node).client_context
+        return self.credentials(name, node=node).context(dialled=True)
 
 
 def careless(directory: Path | None, *, ca: Path | None = None) -> ssl.SSLContext:

@@ -12,12 +12,10 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from p2psgd import node as node_module
-from p2psgd.discovery.hosts import Address, Hosts, find_hosts
+from p2psgd.discovery.address import Address
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.node import Node
 from p2psgd.node_options import NodeOptions
@@ -271,79 +269,6 @@ def test_a_bug_in_a_task_ends_the_daemon_instead_of_half_of_it(tmp_path: Path, e
     with pytest.raises(UsageError, match=r"internal error.*a bug") as caught:
         asyncio.run(scenario())
     assert caught.value.exit_code is ExitCode.INTERNAL
-
-
-def test_a_list_that_changes_while_the_node_starts_is_the_one_that_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hosts = tmp_path / "hosts.txt"
-    hosts.write_text("192.0.2.1:1\n")
-
-    async def scenario() -> None:
-        looked_up, calls = asyncio.Event(), 0
-
-        async def find_slowly(path: Path, *listen: Address, **options: Any) -> Hosts:
-            nonlocal calls
-            calls += 1
-            first, found = calls == 1, await find_hosts(path, *listen, **options)
-            if first:
-                await looked_up.wait()  # as a name server may let a node wait
-            return found
-
-        monkeypatch.setattr(node_module, "find_hosts", find_slowly)
-        node = Node(NodeOptions(peers=hosts, listen=Address("127.0.0.1", 0), state=tmp_path / "state"))
-        serving = asyncio.create_task(node.serve())
-        while calls == 0:
-            await asyncio.sleep(0.01)
-        hosts.write_text("192.0.2.2:2\n")
-        signal.raise_signal(signal.SIGHUP)
-        for _ in range(20):
-            await asyncio.sleep(0.01)
-        looked_up.set()
-        while not (tmp_path / "state" / "control.sock").exists() or calls < 2:
-            await asyncio.sleep(0.01)
-        while node._reloading:
-            await asyncio.sleep(0.01)
-        assert node.hosts.peers == (Address("192.0.2.2", 2),)
-        signal.raise_signal(signal.SIGTERM)
-        assert await serving is ExitCode.OK
-
-    asyncio.run(scenario())
-
-
-def test_a_list_is_not_read_again_by_a_node_that_closes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hosts = tmp_path / "hosts.txt"
-    hosts.write_text("192.0.2.1:1\n")
-    calls = 0
-
-    async def find_and_count(path: Path, *listen: Address, **options: Any) -> Hosts:
-        nonlocal calls
-        calls += 1
-        return await find_hosts(path, *listen, **options)
-
-    async def scenario() -> None:
-        node = Node(NodeOptions(peers=hosts, listen=Address("127.0.0.1", 0), state=tmp_path / "state"))
-        close = node.accounts.close
-
-        async def close_while_asked_to_reload() -> None:
-            signal.raise_signal(signal.SIGHUP)
-            await close()
-            for _ in range(20):
-                await asyncio.sleep(0.01)
-
-        monkeypatch.setattr(node.accounts, "close", close_while_asked_to_reload)
-        serving = asyncio.create_task(node.serve())
-        while not (tmp_path / "state" / "control.sock").exists() or node._reloading:
-            await asyncio.sleep(0.01)
-        assert calls == 1
-        signal.raise_signal(signal.SIGTERM)
-        assert await serving is ExitCode.OK
-        assert calls == 1
-
-    monkeypatch.setattr(node_module, "find_hosts", find_and_count)
-    asyncio.run(scenario())
 
 
 def bad_frame(stranger: Stranger, what: str) -> bytes:

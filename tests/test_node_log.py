@@ -35,10 +35,12 @@ def serves(daemon: Daemon) -> bool:
 
 def test_a_file_gets_json_lines_from_the_first_to_the_last(tmp_path: Path) -> None:
     command = trainer("digits", "--steps", "3")
-    with all_stopped([start(tmp_path, "--log-format", "auto", "--trainer", command)]) as (daemon,):
+    options = ("--log-format", "auto", "--trainer", command)
+    with all_stopped([start(tmp_path, *options, P2PSGD_LOG_BUGDET="1")]) as (daemon,):
         until(daemon.finished, "the end of training")
         assert daemon.stop() == 0
         said = records(daemon)
+    assert said[0]["message"].startswith("P2PSGD_LOG_BUGDET in the environment is read by nothing")
     assert (said[-1]["message"], said[-1]["kind"]) == ("stopped by SIGTERM", "stop")
     assert {"start", "trainer", "view", "ready", "stop"} <= {each.get("kind") for each in said}
     assert "p2psgd.trainer" in {each["logger"] for each in said}

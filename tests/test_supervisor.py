@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from p2psgd import crashes
 from p2psgd import supervisor as supervisor_module
+from p2psgd.crashes import CRASHES_MAX
 from p2psgd.errors import ExitCode, UsageError
-from p2psgd.supervisor import CRASHES_MAX, Supervisor
+from p2psgd.supervisor import Supervisor
 from tests.conftest import LoopFactory
 
 
@@ -69,7 +71,7 @@ def test_a_bug_in_the_supervisor_is_not_kept_until_it_stops(loop_factory: LoopFa
 def test_a_crashed_trainer_is_started_again_until_it_is_done(
     loop_factory: LoopFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(crashes, "FIRST_DELAY_S", 0.001)
 
     async def scenario() -> None:
         path = tmp_path / "lives"
@@ -92,7 +94,7 @@ def test_a_crashed_trainer_is_started_again_until_it_is_done(
 def test_a_trainer_that_only_crashes_is_given_up_with_its_last_words(
     loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(crashes, "FIRST_DELAY_S", 0.001)
 
     async def scenario() -> None:
         watched = Watched("import sys; print('it is broken'); sys.exit(1)")
@@ -109,8 +111,8 @@ def test_a_trainer_that_only_crashes_is_given_up_with_its_last_words(
 def test_a_command_that_fails_alike_and_at_once_and_never_attaches_is_given_up_sooner(
     loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_S", 0.001)
-    monkeypatch.setattr(supervisor_module, "QUICK_S", 60.0)
+    monkeypatch.setattr(crashes, "FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(crashes, "QUICK_S", 60.0)
 
     async def scenario() -> None:
         watched = Watched("import sys; print('no such file'); sys.exit(2)", came=lambda: False)
@@ -151,16 +153,16 @@ def test_a_trainer_that_crashes_again_and_again_is_started_ever_later_but_not_la
     assert waits[:9] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
-def test_a_trainer_that_had_run_for_a_while_is_started_again_soon(
+def test_a_trainer_that_had_run_for_a_while_is_started_again_soon_however_often(
     loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_S", 0.001)
-    monkeypatch.setattr(supervisor_module, "STEADY_S", 0.0)
-    monkeypatch.setattr(supervisor_module, "DELAY_MAX_S", 100.0)
+    monkeypatch.setattr(crashes, "FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(crashes, "STEADY_S", 0.0)
+    monkeypatch.setattr(crashes, "DELAY_MAX_S", 100.0)
 
     async def scenario() -> None:
         count = itertools.count()
-        watched = Watched(KILLS_ITSELF, progress=lambda: next(count))
+        watched = Watched("raise SystemExit(3)", progress=lambda: next(count))
         watched.supervisor.start()
         await watched.until(lambda: watched.supervisor.restarts == 20)  # doubled each time it would take days
         await watched.supervisor.stop()
@@ -172,7 +174,7 @@ def test_a_trainer_that_had_run_for_a_while_is_started_again_soon(
 def test_nobody_waits_for_a_crashed_trainer_that_is_not_to_be_started_again(
     loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_S", 10_000.0)
+    monkeypatch.setattr(crashes, "FIRST_DELAY_S", 10_000.0)
 
     async def scenario() -> None:
         watched = Watched(KILLS_ITSELF)

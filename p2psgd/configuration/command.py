@@ -1,8 +1,9 @@
-"""A command whose options may also come from a TOML file, a preset and the environment.
+"""A command whose options may also come from a node's TOML file, a preset and the environment.
 
 Click resolves each option: command line, then $P2PSGD_<OPTION>, then its default_map, which holds what the
 file says over what the preset says, then the default. `--config` and `--preset` are eager, so that the map is
-made before any other option is looked up.
+made before any other option is looked up. File and preset are a node's, whichever command reads them: it
+takes what it has an option for.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from p2psgd.configuration.environment import PREFIX, variable_of, warn_of_unknow
 from p2psgd.configuration.file import ConfigurationFile, read_file
 from p2psgd.configuration.presets import PRESETS, Preset
 from p2psgd.errors import ExitCode, UsageError
+from p2psgd.ops.logs import LogFormat, begin_log, say_warning
 
 # What Typer raises for a command line it does not understand; it exports only this subclass of it.
 CommandLineError = cast(type[Exception], typer.BadParameter.__base__)
@@ -63,7 +64,7 @@ class _Given:
 
 class ConfiguredCommand(TyperCommand):
     """Its refusals name where each value came from, and end with CONFIGURATION if not all of them came from
-    the command line.
+    the command line. If it has --log-format, all that it says is that log's from its first sentence on.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -76,8 +77,11 @@ class ConfiguredCommand(TyperCommand):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
+        log_format = ctx.params.get("log_format")
+        if log_format is not None and ctx.obj is None:  # `p2psgd config show` logs nothing
+            begin_log(LogFormat(log_format))
         for words in warn_of_unknown(os.environ, option_variables(ctx)):
-            sys.stderr.write(f"p2psgd: warning: {words}\n")
+            say_warning(words)
         with _naming_origins(ctx):
             return super().invoke(ctx)
 
@@ -85,7 +89,8 @@ class ConfiguredCommand(TyperCommand):
 def take_file(context: typer.Context, path: Path | None) -> Path | None:
     """Callback of --config."""
     if path is not None and not context.resilient_parsing:
-        _given(context).file = read_file(path, _kinds(context.command))
+        node = cast(Any, context.find_root().command).commands["node"]
+        _given(context).file = read_file(path, _kinds(node))
         _make_default_map(context)
     return path
 

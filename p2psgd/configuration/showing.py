@@ -59,9 +59,9 @@ def _place(origin: Origin) -> str:
     return origin.kind
 
 
-def _plain(value: Any) -> bool | int | float | str | list[str] | None:
-    if value is None or type(value) in (bool, int, float):
-        return value  # type: ignore[no-any-return]
+def _plain(value: object) -> bool | int | float | str | list[str] | None:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
     return [str(each) for each in value] if isinstance(value, (list, tuple)) else str(value)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from p2psgd.discovery.address import PORT_DEFAULT, Address, parse_address
+from p2psgd.discovery.address import Address, parse_address
 from p2psgd.discovery.naming import (
     Host,
     UnknownNameError,
@@ -27,17 +27,6 @@ from p2psgd.discovery.naming import (
 )
 from p2psgd.errors import ExitCode, UsageError
 
-__all__ = [
-    "PORT_DEFAULT",
-    "Address",
-    "Hosts",
-    "describe_change",
-    "find_hosts",
-    "parse_address",
-    "read_hosts",
-    "split_own",
-]
-
 HOSTS_MAX: Final = 1023  # peers of one node; the frontier holds 1,024 origins
 FILE_BYTES_MAX: Final = 1024 * 1024
 NAMED_MAX: Final = 8  # in one sentence
@@ -49,16 +38,15 @@ log = logging.getLogger("p2psgd.discovery")
 class Hosts:
     """What hosts.txt says: the lines to dial, and this node's (position, count) among all if one is its own.
 
-    `counts`: of each line that could be resolved, the hosts other than this node that it stands for;
-    `several`: lines that stand for more than one, this node perhaps among them; `own_names`: names that stand
-    for this node alone, so far.
+    `near_misses`: if no line is its own, those of this machine with another port, but for loopback ones,
+    which are other nodes of it. `counts`: of each line that could be resolved, the hosts other than this node
+    that it stands for; `several`: lines that stand for more than one, this node perhaps among them;
+    `own_names`: names that stand for this node alone, so far.
     """
 
     peers: tuple[Address, ...]
     share: tuple[int, int] | None
-    near_misses: tuple[
-        Address, ...
-    ] = ()  # this machine, but another port than the node's, if no line is its own
+    near_misses: tuple[Address, ...] = ()
     counts: Mapping[Address, int] = field(default_factory=dict, compare=False)
     several: tuple[Address, ...] = ()
     own_names: tuple[Address, ...] = field(default=(), compare=False)
@@ -118,8 +106,6 @@ async def find_hosts(
     for address in hosts.several:
         log.info("%s: %s stands for %s", path, address, f"{hosts.counts.get(address, 0)} other hosts")
     for address in hosts.near_misses:
-        if is_loopback(address):  # one of several nodes on this machine, which the list need not name
-            continue
         log.warning(
             "%s names this machine as %s, but this node listens on port %d: if that line is meant for it, "
             "start it with --listen HOST:%d",
@@ -154,8 +140,8 @@ async def split_own(addresses: tuple[Address, ...], *own: Address, timeout_s: fl
     own_names = tuple(line.address for line in lines if line.own and not is_numeric(line.address))
     owned = [line.own for line in lines]
     if True not in owned:
-        near = tuple(line.address for line in lines if line.here) if not several else ()
-        return Hosts(peers, None, near, counts, several, own_names)
+        near = tuple(line.address for line in lines if line.here and not is_loopback(line.address))
+        return Hosts(peers, None, () if several else near, counts, several, own_names)
     # Two lines may both be ours (a name and its address): the node counts once.
     share = None if several else (owned.index(True), len(peers) + 1)
     return Hosts(peers, share, (), counts, several, own_names)

@@ -8,7 +8,6 @@ when it is asked for.
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import ipaddress
 import logging
@@ -58,10 +57,11 @@ class LocalNetwork:
         look_s: float,
         seen: Callable[[Sighting], None],
         trouble: Callable[[str], None],
-        dropped: collections.Counter[str],
+        count: Callable[[str], None],
     ) -> None:
         """`listen` is numeric. `look_s`: between two looks at this machine's own addresses, or two attempts.
-        `trouble` is told, once in a row, why it does not work; "": it does.
+        `trouble` is told, once in a row, why it does not work; "": it does. `count` is told why an
+        announcement is passed over.
         """
         self._node = node
         self._run = run
@@ -70,7 +70,7 @@ class LocalNetwork:
         self._look_s = look_s
         self._seen = seen
         self._trouble = trouble
-        self._dropped = dropped
+        self._count = count
         self._asking: set[asyncio.Task[None]] = set()
         self._names: dict[str, Sighting] = {}
         self._words = ""
@@ -151,7 +151,7 @@ class LocalNetwork:
             if sighting is not None:
                 self._seen(Sighting(sighting.node, sighting.run, ()))
         elif len(self._asking) >= ASKING_MAX or (name not in self._names and len(self._names) >= SEEN_MAX):
-            self._dropped["too many announcements"] += 1
+            self._count("too many announcements")
         else:
             task = asyncio.get_running_loop().create_task(self._look_into(zeroconf, service_type, name))
             self._asking.add(task)
@@ -166,7 +166,7 @@ class LocalNetwork:
             sighting = read_announcement(info.properties, places, info.port, here=self._listen)
         except Exception as error:  # whatever strangers send, and the library makes of it
             log.debug("an announcement cannot be read: %r", error)
-            self._dropped[IGNORED] += 1
+            self._count(IGNORED)
             return
         if sighting.node != self._node:
             self._names[name] = sighting

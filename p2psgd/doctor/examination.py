@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from p2psgd.discovery.hosts import Address, read_hosts, split_own
+from p2psgd.discovery.address import Address
+from p2psgd.discovery.hosts import read_hosts, split_own
 from p2psgd.discovery.naming import UnknownNameError, is_numeric, look_up
 from p2psgd.doctor.checks.agreement import compare
 from p2psgd.doctor.checks.certificates import load_credentials

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from p2psgd.discovery.hosts import HOSTS_MAX, Address, Hosts
+from p2psgd.discovery.address import Address
+from p2psgd.discovery.hosts import HOSTS_MAX, Hosts
 from p2psgd.discovery.naming import UnknownNameError, hosts_of, is_own, look_up
 
 

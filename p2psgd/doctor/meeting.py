@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 import p2psgd
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.discovery.naming import UnknownNameError, look_up
 from p2psgd.doctor import bulk
 from p2psgd.doctor.messages import Dialled, Done, Facts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.doctor.messages import Dialled
 from p2psgd.doctor.outcome import REACHED, TELLING, UNANSWERED, Outcome
 from p2psgd.doctor.session import Clock, Session

@@ -6,17 +6,17 @@ A node that dials is told that a doctor runs here, and tries again later as it d
 from __future__ import annotations
 
 import asyncio
-import collections
 import logging
 import socket
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from p2psgd.doctor.session import Session
 from p2psgd.errors import PeerError
 from p2psgd.net.connection import Connection
 from p2psgd.net.greeting import DOCTOR, check_certificate
+from p2psgd.net.greetings import Greetings
 from p2psgd.net.listening import BACKLOG
+from p2psgd.net.reasons import Reasons
 from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import DOCTOR_LIMITS, Body, FrameType
 from p2psgd.wire.messages import (
@@ -29,9 +29,6 @@ from p2psgd.wire.messages import (
     parse_message,
 )
 
-GREETING_TIMEOUT_S: Final = 10.0
-GREETINGS_MAX: Final = 32  # inbound connections that have not said HELLO yet
-REASONS_MAX: Final = 64
 USER_TIMEOUT_S: Final = 20.0
 
 log = logging.getLogger("p2psgd.doctor")
@@ -44,24 +41,16 @@ class ReceptionHost(Protocol):
     def node_heard(self, address: str, theirs: Hello) -> None: ...  # a node has dialled this doctor
 
 
-@dataclass(slots=True)
-class _Greeting:
-    """A connection before it is a session; `answer` is what a dial waits for."""
-
-    timer: asyncio.TimerHandle
-    answer: asyncio.Future[Session | Reject]
-
-
 class Reception:
     """`hello` is what this doctor says first."""
 
     def __init__(self, host: ReceptionHost, hello: Hello, credentials: Credentials | None) -> None:
-        self.dropped: collections.Counter[str] = collections.Counter()
+        self.dropped = Reasons()
         self._host, self._hello, self._credentials = host, hello, credentials
-        self._greetings: dict[Connection, _Greeting] = {}
+        # of each connection what a dial of it waits for
+        self._greetings: Greetings[asyncio.Future[Session | Reject]] = Greetings(self.dropped, self._forget)
         self._sessions: dict[Connection, Session] = {}
         self._server: asyncio.Server | None = None
-        self._closing = False
 
     async def listen(self, listening: socket.socket) -> None:
         """Accept on a bound socket."""
@@ -75,17 +64,18 @@ class Reception:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(timeout_s):
             _, connection = await loop.create_connection(lambda: self._connection(dialled=True), host, port)
-        greeting = self._greetings[connection]
+        answer: asyncio.Future[Session | Reject] = loop.create_future()
+        self._greetings.begin(connection, answer)
         connection.send(pack_message(self._hello))
         try:
-            return await greeting.answer
+            return await answer
         except asyncio.CancelledError:
             connection.abort("this doctor ended")
             raise
 
     async def close(self) -> None:
         """Close every connection after what was sent has left."""
-        self._closing = True
+        self._greetings.close()
         if self._server is not None:
             self._server.close()
         for connection in [*self._greetings, *self._sessions]:
@@ -99,22 +89,15 @@ class Reception:
     # -- ConnectionOwner
 
     def connection_made(self, connection: Connection) -> None:
-        loop = asyncio.get_running_loop()
-        waiting = sum(not other.dialled for other in self._greetings)
-        if not connection.dialled and (waiting >= GREETINGS_MAX or self._closing):
-            self._count("too many greetings")
-            connection.abort("too many connections that have not said hello")
-            return
-        timer = loop.call_later(GREETING_TIMEOUT_S, self._overdue, connection)
-        self._greetings[connection] = _Greeting(timer, loop.create_future())
+        if not connection.dialled:  # else `dial` greets
+            self._greetings.begin(connection, asyncio.get_running_loop().create_future())
 
     def frame_received(self, connection: Connection, frame_type: FrameType, body: Body) -> None:
         session = self._sessions.get(connection)
         if session is not None:
             session.receive(body)  # by the limits nothing but DOCTOR comes
             return
-        greeting = self._greetings.get(connection)
-        if greeting is None:
+        if self._greetings.get(connection) is None:
             return
         message = parse_message(frame_type, body)
         match message:
@@ -131,9 +114,9 @@ class Reception:
                 raise PeerError("frame order", f"a {frame_type.name} is not what comes first here")
 
     def peer_failed(self, connection: Connection, error: PeerError) -> None:
-        self._count(error.reason)
+        self.dropped.count(error.reason)
         if connection in self._sessions:
-            log.warning("dropped %s: %s: %s", connection.address, error.reason, ascii(str(error))[1:-1])
+            log.warning("dropped %s: %s: %s", connection.address, error.reason, error)
         elif not connection.dialled:
             self._reject(connection, error.reason, str(error))
         connection.close(str(error))
@@ -150,9 +133,7 @@ class Reception:
     # -- greetings
 
     def _connection(self, *, dialled: bool) -> Connection:
-        tls = None
-        if self._credentials is not None:
-            tls = self._credentials.client_context if dialled else self._credentials.server_context
+        tls = None if self._credentials is None else self._credentials.context(dialled=dialled)
         return Connection(self, dialled=dialled, user_timeout_s=USER_TIMEOUT_S, tls=tls)
 
     def _greeted(self, connection: Connection, theirs: Hello) -> None:
@@ -188,31 +169,18 @@ class Reception:
     def _reject(self, connection: Connection, code: str, words: str) -> None:
         connection.send(pack_message(Reject(node=self._hello.node, code=code, words=words[:WORDS_MAX])))
 
-    def _overdue(self, connection: Connection) -> None:
-        self._count("no greeting")
-        words = f"no greeting within {GREETING_TIMEOUT_S:.0f} s"
-        connection.abort(words)
-        self._forget(connection, PeerError("no greeting", words))
-
-    def _settle(self, connection: Connection, answer: Session | Reject) -> None:
-        greeting = self._greetings.pop(connection)
-        greeting.timer.cancel()
-        if not greeting.answer.done():
-            greeting.answer.set_result(answer)
+    def _settle(self, connection: Connection, outcome: Session | Reject) -> None:
+        answer = self._greetings.end(connection)
+        if answer is not None and not answer.done():
+            answer.set_result(outcome)
 
     def _forget(self, connection: Connection, error: PeerError) -> None:
-        greeting = self._greetings.pop(connection, None)
-        if greeting is not None:
-            greeting.timer.cancel()
-            if not greeting.answer.done() and connection.dialled:
-                greeting.answer.set_exception(error)
+        answer = self._greetings.end(connection)
+        if answer is not None and not answer.done() and connection.dialled:
+            answer.set_exception(error)
         session = self._sessions.pop(connection, None)
         if session is not None:
             session.end(str(error))
-
-    def _count(self, reason: str) -> None:
-        if reason in self.dropped or len(self.dropped) < REASONS_MAX:
-            self.dropped[reason] += 1
 
 
 def _of_doctor(hello: Hello) -> bool:

@@ -7,7 +7,7 @@ nothing is. Taking happens in short turns on the loop, so that a busy trainer do
 its peers.
 
 What a new trainer goes on from is kept here between two of them: the residual and the count of mini-batches
-(port.py), and what the script gave to be kept.
+(port.py), and what the script gave to be kept; how the host gets it is state_handover.py.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from p2psgd.ipc.listener import Connection, Listener
 from p2psgd.ipc.port import TrainerPort
 from p2psgd.ipc.proposal import RunProposal
 from p2psgd.ipc.requests import ReportRequest, StateRequest
+from p2psgd.ipc.state_handover import StateHandover
 from p2psgd.ipc.trainer_figures import TrainerFigures
 from p2psgd.wire.mode import parse_mode
 
@@ -55,8 +56,7 @@ class TrainerSeat:
         self.dense: DenseSegments | None = None  # of a dense ring
         self._digest_given = 0  # of the replica, as the trainer got it last: when it attached, reloaded,
         # or was given its last round
-        self._restored = TrainerState(None, None, 0)
-        self._state_wanted = False
+        self._state = StateHandover(host, self.script)
         self._host = host
         self._listener = listener
         self._inbox_bytes = inbox_bytes
@@ -77,7 +77,7 @@ class TrainerSeat:
 
     def close(self) -> None:
         """Let the trainer go and close everything."""
-        self._state_wanted = False
+        self._state.wanted = False
         if self.connection is not None:
             self._leave(
                 finished=False,
@@ -93,8 +93,7 @@ class TrainerSeat:
     def restore(self, state: TrainerState) -> None:
         """The first trainer is to go on from here; TrainerError if the script's part is no state."""
         assert self.port is None
-        self.script.put(state.script)
-        self._restored = state
+        self._state.restore(state)
 
     def attach(
         self,
@@ -109,16 +108,17 @@ class TrainerSeat:
         """
         assert self.connection is None, self.pid
         if self.port is None:
+            restored = self._state.restored
             self.port = TrainerPort(
                 run.weights,
                 mode=parse_mode(run.mode),
                 inbox_bytes=self._inbox_bytes,
                 outbox_bytes=self._outbox_bytes,
-                residual=self._restored.residual,
-                mini_batches=self._restored.mini_batches,
-                residual_age=self._restored.residual_age,
+                residual=restored.residual,
+                mini_batches=restored.mini_batches,
+                residual_age=restored.residual_age,
             )
-            self._restored = TrainerState(None, None, 0)
+            self._state.restored = TrainerState(None, None, 0)
             if self._stopping:
                 self.port.finish()
         with self.port.attach() as descriptors:
@@ -230,11 +230,7 @@ class TrainerSeat:
 
     def want_state(self) -> None:
         """Ask the trainer for its state; the host gets it, and at once if no trainer is attached."""
-        self._state_wanted = True
-        if self.port is None or self.port.attachment is None:
-            self._give_state()
-        else:
-            self.port.attachment.want_state()
+        self._state.want(self.port)
 
     def take_state(self, request: StateRequest, descriptors: list[int]) -> bool:
         """The trainer's answer; False if it had to be refused for rubbish in its outbox.
@@ -244,29 +240,12 @@ class TrainerSeat:
         """
         assert self.port is not None
         assert self.port.attachment is not None
-        attachment = self.port.attachment
-        if not self._state_wanted or self.outbox_closed or attachment.taken_bytes > request.outbox:
+        too_late = self.port.attachment.taken_bytes > request.outbox
+        if not self._state.wanted or self.outbox_closed or too_late:
             return True
         if not self.drain(request.outbox):
             return False
-        if attachment.taken_bytes != request.outbox:
-            raise TrainerError(f"no update of the outbox ends at {request.outbox}, where the state begins")
-        if not attachment.mini_batches <= request.mini_batches <= attachment.progress():
-            raise TrainerError(
-                f"a state after mini-batch {request.mini_batches}, of a trainer that has come to"
-                f" {attachment.progress()}"
-            )
-        self.script.take(descriptors)
-        self._state_wanted = False
-        attachment.accept_state()
-        self._host.trainer_state(
-            TrainerState(
-                self.port.kept_residual,
-                self.script.state,
-                request.mini_batches,
-                self.port.age_after(request.mini_batches),
-            )
-        )
+        self._state.take(self.port, request, descriptors)
         return True
 
     def pause(self, *, paused: bool) -> None:
@@ -309,21 +288,12 @@ class TrainerSeat:
             "attached": self.connection is not None,
             "pid": self.pid if self.connection is not None else None,
             "finished": self._finished,
-            "mini_batches": port.mini_batches if port else self._restored.mini_batches,
+            "mini_batches": port.mini_batches if port else self._state.restored.mini_batches,
             **figures,
             "reloads": port.reloads if port else 0,
             "copies_mended": self._differed,
             "refused_trainers": self._refused,
         }
-
-    def _give_state(self) -> None:
-        """Give the host the state of a trainer that is not there: nobody changes it now."""
-        self._state_wanted = False
-        state = self._restored
-        if self.port is not None:
-            residual, mini_batches = self.port.lend_residual(), self.port.mini_batches
-            state = TrainerState(residual, self.script.state, mini_batches, self.port.residual_age)
-        self._host.trainer_state(state)
 
     def _watch(self, pid: int) -> None:
         assert self._loop is not None
@@ -400,6 +370,6 @@ class TrainerSeat:
         self._stopping = self._stopping and not finished
         self._figures.trainer_left()
         self._host.trainer_left(finished=finished, words=words)
-        if self._state_wanted and not self.outbox_closed:
-            self._give_state()
+        if self._state.wanted and not self.outbox_closed:
+            self._state.give(self.port)
         self._listener.close_connection(connection, farewell)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.errors import UsageError
 from p2psgd.gpu.device import AUTO, find_device
 from p2psgd.ops.recorder import RECORD_BYTES_MAX

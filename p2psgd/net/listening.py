@@ -12,7 +12,7 @@ import logging
 import socket
 from typing import Final
 
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.discovery.resolver import ask_infos
 from p2psgd.errors import ExitCode, UsageError, words_of
 

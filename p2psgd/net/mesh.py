@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from p2psgd.core.frontier import Origin
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.errors import PeerError
 from p2psgd.net.complaints import Complaints
 from p2psgd.net.connection import Connection
-from p2psgd.net.crowding import whom_to_displace
 from p2psgd.net.dialler import Dialler, describe_failure
 from p2psgd.net.dialling import Dialling
 from p2psgd.net.greeting import DOCTORS, check_greeting, newer_stays
+from p2psgd.net.greetings import GREETING_TIMEOUT_S, Greetings
 from p2psgd.net.line import Line
 from p2psgd.net.listening import BACKLOG
 from p2psgd.net.mesh_host import MeshHost
@@ -31,8 +31,6 @@ from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import Body, FrameType, link_limits
 from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
 
-GREETING_TIMEOUT_S: Final = 10.0
-GREETINGS_MAX: Final = 32  # inbound connections that have not said HELLO yet
 LINKS_MAX: Final = 1023
 
 ONE_IS_ENOUGH: Final = "another connection between these two nodes is in use"
@@ -56,7 +54,6 @@ class Link:
 class _Greeting:
     """A connection before it is a link."""
 
-    timer: asyncio.TimerHandle
     dialler: Dialler | None
     over: asyncio.Future[None]
 
@@ -90,13 +87,13 @@ class Mesh:
     doctors: int = 0  # that have asked, and were answered
     strangers: Strangers = field(init=False)
     _complaints: Complaints = field(default_factory=Complaints)
-    _greetings: dict[Connection, _Greeting] = field(default_factory=dict)
+    _greetings: Greetings[_Greeting] = field(init=False)
     _by_connection: dict[Connection, Link] = field(default_factory=dict)
     _server: asyncio.Server | None = None
-    _closing: bool = False
 
     def __post_init__(self) -> None:
         self.strangers = Strangers(self.host.stranger_met)
+        self._greetings = Greetings(self.dropped, lambda given_up, error: self._forget(given_up, str(error)))
         self.dialling = Dialling(
             patience_s=self.patience_s, now=self.now, dial=self._dial, linked=self._linked
         )
@@ -125,7 +122,7 @@ class Mesh:
 
     async def close(self) -> None:
         """Close every connection after what was sent has left, within one patience."""
-        self._closing = True
+        self._greetings.close()
         await self.dialling.close()
         if self._server is not None:
             self._server.close()
@@ -186,18 +183,8 @@ class Mesh:
     # -- connections: ConnectionOwner
 
     def connection_made(self, connection: Connection) -> None:
-        if connection.dialled:
-            return  # _dial greets
-        waiting = {other: other.host for other in self._greetings if not other.dialled}
-        full = len(waiting) >= GREETINGS_MAX
-        displaced = whom_to_displace(waiting, connection.host) if full else None
-        if self._closing or (full and displaced is None):
-            self.dropped.count("too many greetings")
-            connection.abort("too many connections that have not said hello")
-            return
-        if displaced is not None:
-            self._give_up(displaced, "displaced", "its host has most of the places for a greeting")
-        self._await_greeting(connection, dialler=None)
+        if not connection.dialled:  # else _dial greets
+            self._await_greeting(connection, dialler=None)
 
     def frame_received(self, connection: Connection, frame_type: FrameType, body: Body) -> None:
         link = self._by_connection.get(connection)
@@ -251,20 +238,9 @@ class Mesh:
         return Connection(self, dialled=dialled, user_timeout_s=4 * self.patience_s, tls=tls)
 
     def _await_greeting(self, connection: Connection, *, dialler: Dialler | None) -> _Greeting:
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(GREETING_TIMEOUT_S, self._greeting_overdue, connection)
-        greeting = _Greeting(timer, dialler, loop.create_future())
-        self._greetings[connection] = greeting
+        greeting = _Greeting(dialler, asyncio.get_running_loop().create_future())
+        self._greetings.begin(connection, greeting)
         return greeting
-
-    def _greeting_overdue(self, connection: Connection) -> None:
-        what = "handshake" if connection.shaking_hands else "greeting"
-        self._give_up(connection, f"no {what}", f"no {what} within {GREETING_TIMEOUT_S:.0f} s")
-
-    def _give_up(self, connection: Connection, reason: str, words: str) -> None:
-        self.dropped.count(reason)
-        connection.abort(words)
-        self._forget(connection, words)
 
     async def _dial(self, dialler: Dialler, address: Address) -> None:
         loop = asyncio.get_running_loop()
@@ -326,8 +302,7 @@ class Mesh:
         if not connection.dialled:
             connection.send(pack_message(Welcome(**self.greeting.model_dump())))
         connection.open(link_limits(self.greeting.weights))
-        greeting.timer.cancel()
-        del self._greetings[connection]
+        self._greetings.end(connection)
         peer = Origin(theirs.node, theirs.incarnation)
         link = Link(peer, theirs.name, connection, self.now(), asyncio.get_running_loop().create_future())
         self.links[theirs.node] = link
@@ -371,9 +346,8 @@ class Mesh:
     # -- bookkeeping
 
     def _forget(self, connection: Connection, words: str, *, replaced: bool = False) -> None:
-        greeting = self._greetings.pop(connection, None)
+        greeting = self._greetings.end(connection)
         if greeting is not None:
-            greeting.timer.cancel()
             if greeting.dialler is not None and not greeting.dialler.words:
                 greeting.dialler.words = words
             if not greeting.over.done():

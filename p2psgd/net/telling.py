@@ -8,7 +8,6 @@ something has changed; a peer gets it at most once a patience, and every twelve 
 
 from __future__ import annotations
 
-import collections
 import ipaddress
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.timing import Timing
 from p2psgd.discovery.address import Address
 from p2psgd.discovery.hints import Hints, ip_of, may_tell
+from p2psgd.net.reasons import Reasons
 from p2psgd.wire.addresses import IPAddress, PeerRow, pack_ip, pack_peers, parse_ip, parse_peers
 from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.messages import MEMBERS_MAX, Peers, pack_message, parse_message
@@ -47,7 +47,7 @@ class LinkedPeers(Protocol):
     @property
     def links(self) -> Mapping[int, PeerLink]: ...
     @property
-    def dropped(self) -> collections.Counter[str]: ...
+    def dropped(self) -> Reasons: ...
     def send(self, peer: Origin, frame: bytes) -> None: ...
     def takes_more(self, peer: Origin) -> bool: ...
 
@@ -123,7 +123,7 @@ class Telling:
             known.heard, known.heard_since = 0, now
         known.heard += 1
         if known.heard > HEARD_MAX:
-            self._mesh.dropped["peers told too often"] += 1
+            self._mesh.dropped.count("peers told too often")
             return
         message = parse_message(FrameType.PEERS, body)
         assert isinstance(message, Peers)
@@ -138,7 +138,7 @@ class Telling:
             if may_tell(row.ip, to=seen):
                 self._hints.tell(row.node, Address(str(row.ip), row.port))
             else:
-                self._mesh.dropped["address of another machine's own"] += 1
+                self._mesh.dropped.count("address of another machine's own")
 
     def _pack(self, members: Collection[int], to: IPAddress | None) -> Peers:
         rows = []

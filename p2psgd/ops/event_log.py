@@ -23,7 +23,7 @@ EVENTS_BYTES_MAX: Final = 1024 * 1024  # of one file; there are two, this one an
 EVENTS_KEPT: Final = 200  # the latest, in memory
 WORDS_MAX: Final = 1000  # characters
 KINDS: Final = frozenset(
-    {"start", "stop", "trainer", "stall", "alarm", "checkpoint", "restored"}
+    {"start", "stop", "cut short", "trainer", "stall", "alarm", "checkpoint", "restored"}
     | {"link", "view", "admitted", "left", "evicted", "removed", "ready", "unready"}
     | {"snapshot given", "snapshot taken", "quarantine", "mended", "lost", "abandoned"}
     | {"result given", "given up", "refused", "certificate", "reload", "zeroconf"}
@@ -37,7 +37,7 @@ class EventLog:
 
     `failures` counts the events that are in memory only, `trouble` says why the last of them is. Every event
     has `time` (UTC, ISO 8601), `count` (ascending, also over restarts), `kind`, `words`, then `node` and `id`
-    if it is about a peer, then its figures.
+    if it is about a peer, then its figures. `cut_short`: the last one of the life before was no "stop".
     """
 
     def __init__(self, state: Path, *, bytes_max: int = EVENTS_BYTES_MAX) -> None:
@@ -47,7 +47,9 @@ class EventLog:
         self.trouble = ""
         self.names: Callable[[int], str | None] = lambda _: None  # what people call a node
         self._bytes_max = bytes_max
-        self._count = _last_count(self.path)
+        last = _last_event(self.path)
+        self._count = 0 if last is None else int(last["count"])
+        self.cut_short = last is not None and last["kind"] != "stop"
         self._file: int | None = None
         self._size = 0
         self._torn = False
@@ -127,15 +129,14 @@ def parse_event(line: bytes) -> dict[str, Any] | None:
     return event if whole else None
 
 
-def _last_count(path: Path) -> int:
-    """The last event's count, so that the next one goes on from there; 0 if there is none."""
+def _last_event(path: Path) -> dict[str, Any] | None:
     for candidate in (path, older_path(path)):
         with contextlib.suppress(OSError):
             for line in reversed(candidate.read_bytes().splitlines()):
                 event = parse_event(line)
                 if event is not None:
-                    return int(event["count"])
-    return 0
+                    return event
+    return None
 
 
 def _ends_whole(path: Path) -> bool:

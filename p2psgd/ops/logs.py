@@ -155,6 +155,14 @@ def settle_log() -> None:
         handler.settle()
 
 
+def say_warning(words: str) -> None:
+    """A sentence about how a command was started: of its log, if it has one."""
+    if _handler() is None:
+        sys.stderr.write(f"p2psgd: warning: {printable(words)}\n")
+    else:
+        log.warning("%s", words)
+
+
 def say_last(words: str) -> None:
     """The sentence that a command ends with: for people, or a line of the log if machines read it."""
     handler = _handler()

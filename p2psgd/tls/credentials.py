@@ -66,19 +66,9 @@ class Credentials:
             )
         self._loaded = loaded
 
-    @property
-    def server_context(self) -> ssl.SSLContext:
-        """For the next connection that comes in."""
-        return self._loaded.server_context
-
-    @property
-    def client_context(self) -> ssl.SSLContext:
-        """For the next connection that this node dials."""
-        return self._loaded.client_context
-
     def context(self, *, dialled: bool) -> ssl.SSLContext:
         """For the next connection, ours or a peer's."""
-        return self.client_context if dialled else self.server_context
+        return self._loaded.client_context if dialled else self._loaded.server_context
 
     @property
     def node(self) -> int:

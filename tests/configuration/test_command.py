@@ -222,6 +222,20 @@ def test_show_ends_as_a_node_that_a_person_must_mend(
     assert run(monkeypatch, "config", "show", *options) == ExitCode.CONFIGURATION
 
 
+def test_what_is_in_force_is_shown_before_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for options, missing in (
+        ([PLAIN], "how does this node find others? give --peers FILE, --zeroconf, or both"),
+        (["--peers", "hosts.txt", "--tls", "absent"], "there is no absent/ca.pem"),
+    ):
+        run(monkeypatch, "config", "show", "--json", "--patience", "7", *options)
+        said = capsys.readouterr()
+        assert json.loads(said.out)["patience"]["value"] == 7
+        assert said.err.startswith(f"p2psgd: {missing}")
+        assert said.err.count("\n") == 1
+
+
 def test_a_variable_that_nothing_reads_is_warned_of_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -265,6 +279,15 @@ def test_what_local_reads_from_the_environment_is_not_read_by_each_of_its_nodes(
     monkeypatch.setenv("P2PSGD_RECIPE", "digits")
     assert run(monkeypatch, "local", "-n", "2") == ExitCode.OK
     assert seen == {"steps": 3, "left": {"P2PSGD_ZZZ", "P2PSGD_LOOP"}}
+
+
+def test_a_doctor_that_is_told_of_nobody_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("node.toml").write_text("log_budget = 512\n")
+    assert run(monkeypatch, "doctor", "--config", "node.toml") == ExitCode.USAGE
+    words = "p2psgd: which machines are to be met? give --peers FILE, or the --config that names it\n"
+    assert capsys.readouterr().err == words
 
 
 def test_help_says_how_else_options_can_be_given(

@@ -40,12 +40,15 @@ class Report:
 
 
 class Doctor:
-    """One process; `options` after --peers and --state."""
+    """One process; `options` after --peers, if there are `hosts`, and --state."""
 
-    def __init__(self, hosts: Path, state: Path, *options: str, within: list[str] | None = None) -> None:
-        command = [*(within or []), *P2PSGD, "doctor", "--json", "--peers", str(hosts), "--state", str(state)]
+    def __init__(
+        self, hosts: Path | None, state: Path, *options: str, within: list[str] | None = None
+    ) -> None:
+        command = [*(within or []), *P2PSGD, "doctor", "--json", "--state", str(state)]
+        peers = [] if hosts is None else ["--peers", str(hosts)]
         self._process = subprocess.Popen(
-            [*command, *options],
+            [*command, *peers, *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.discovery.hosts import Address, Hosts
+from p2psgd.discovery.address import Address
+from p2psgd.discovery.hosts import Hosts
 from p2psgd.doctor.checks.certificates import load_credentials
 from p2psgd.doctor.checks.clocks import compare_clocks
 from p2psgd.doctor.checks.descriptors import check_descriptors, descriptors_needed

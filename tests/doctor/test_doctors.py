@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from p2psgd.doctor.intended import Intended
 from p2psgd.tls.authority import Authority, create_authority
 from p2psgd.wire.frames import FrameType, pack_frame
+from p2psgd.wire.messages import pack_message
 from tests.daemons import Daemon, all_stopped, trainer, until
 from tests.doctor.doctors import Doctor, running, write_hosts
 from tests.ports import free_ports
@@ -86,12 +88,16 @@ def test_another_recipe_and_another_list_of_hosts_are_told(tmp_path: Path) -> No
 
 
 def test_over_tls_the_certificates_say_who_is_there(tmp_path: Path) -> None:
+    """One doctor has its options from the file that its node will have."""
     lines = addresses(2)
     hosts = write_hosts(tmp_path / "hosts.txt", *lines)
     tls = issue(tmp_path / "ca", "anna", "berta")
+    config = tmp_path / "node.toml"
+    options = f'peers = "hosts.txt"\nlisten = "{lines[1]}"\ntls = "{tls["berta"]}"\nlog_budget = 512\n'
+    config.write_text(options)
     doctors = [
-        Doctor(hosts, tmp_path / name, "--listen", line, "--tls", str(tls[name]), *WAIT)
-        for line, name in zip(lines, tls, strict=True)
+        Doctor(hosts, tmp_path / "anna", "--listen", lines[0], "--tls", str(tls["anna"]), *WAIT),
+        Doctor(None, tmp_path / "berta", "--config", str(config), *WAIT),
     ]
     with running(*doctors):
         reports = [doctor.report() for doctor in doctors]
@@ -249,6 +255,7 @@ def test_garbage_and_stalled_strangers_are_refused_and_counted_and_the_others_st
             b"\xff" * 64,
             pack_frame(FrameType.DOCTOR, b"\x07" * 100),
             pack_frame(FrameType.HELLO, b"\xdf\xff\xff\xff\xff"),
+            pack_message(Intended().greeting(1, "evil")) + pack_frame(FrameType.DOCTOR, b"\xff"),
         ):
             with socket.create_connection(place, timeout=10) as stranger:
                 stranger.sendall(garbage)
@@ -267,6 +274,7 @@ def test_garbage_and_stalled_strangers_are_refused_and_counted_and_the_others_st
     assert refused["too many greetings"] >= 8
     assert refused["message"] >= 1
     assert refused["frame order"] >= 1
+    assert "WARNING dropped 127.0.0.1:" in reports[0].complaints  # by the log, which escapes what peers say
 
 
 def _connects(place: tuple[str, int]) -> bool:

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from p2psgd.discovery.hosts import Address, Hosts
+from p2psgd.discovery.address import Address
+from p2psgd.discovery.hosts import Hosts
 from p2psgd.discovery.naming import Host, UnknownNameError
 from p2psgd.doctor import lines
 from p2psgd.doctor.lines import each_host

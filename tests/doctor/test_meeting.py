@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.doctor.intended import Intended
 from p2psgd.doctor.meeting import Meeting
 from p2psgd.doctor.messages import BULK, Done, Echo, Facts, Turn, Yours, pack
 from p2psgd.doctor.session import MESSAGES_MAX
+from p2psgd.net.greetings import GREETINGS_MAX
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from p2psgd.wire.messages import Hello, pack_message
 from tests.conftest import LoopFactory
@@ -134,6 +135,25 @@ def test_another_protocol_and_a_node_are_answered_with_a_reason(loop_factory: Lo
                 assert b"code" + bytes([0xA0 + len(code)]) + code in body
                 await hand.closed()
                 assert meeting.reception.dropped[code.decode()] == 1
+
+    run(loop_factory, scenario())
+
+
+def test_one_host_that_says_nothing_does_not_keep_doctors_out(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        async with a_meeting() as (meeting, hand):
+            place = hand.writer.get_extra_info("peername")
+            silent = [
+                socket.create_connection(place, source_address=("127.0.0.2", 0))
+                for _ in range(GREETINGS_MAX + 4)
+            ]
+            await until(lambda: meeting.reception.dropped["too many greetings"] == 5)
+            late = Hand(*await asyncio.open_connection(*place))
+            assert await late.greet() is FrameType.WELCOME
+            assert meeting.reception.dropped["displaced"] == 1
+            late.writer.close()
+            for end in silent:
+                end.close()
 
     run(loop_factory, scenario())
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from p2psgd.net.mesh import GREETING_TIMEOUT_S, GREETINGS_MAX
+from p2psgd.net.greetings import GREETING_TIMEOUT_S, GREETINGS_MAX
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from tests.certificates import Certificates, careless
 from tests.daemons import Daemon, all_stopped, until

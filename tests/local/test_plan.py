@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.local.plan import Plan, make_plan
 from p2psgd.trainer.recipe import RECIPES, Told

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from p2psgd.core.frontier import Origin
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.net.mesh import Mesh
 from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import Body, FrameType
@@ -125,6 +125,18 @@ async def linked_parties() -> AsyncIterator[tuple[Party, Party]]:
     finally:
         await one.mesh.close()
         await other.mesh.close()
+
+
+async def see_a_life_superseded(hub: Party, old: Party, new: Party) -> None:
+    """`old` and `new` are lives of node 2, of which the hub knows the new one when the old one dials it."""
+    await hub.start()
+    await new.start(hub.address)
+    await until(lambda: 2 in hub.host.open)
+    await old.start(hub.address)
+    await until(lambda: bool(old.host.refusals))
+    assert old.host.refusals[0][0] == "superseded"
+    for party in (hub, old, new):
+        await party.mesh.close()
 
 
 def stall(party: Party, node: int) -> asyncio.Transport:

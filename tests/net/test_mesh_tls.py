@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p2psgd.discovery.hosts import Address
-from p2psgd.net import mesh as mesh_module
+from p2psgd.discovery.address import Address
+from p2psgd.net import greetings
 from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import NUMBERS_BYTES_MAX, FrameType, pack_frame
 from p2psgd.wire.messages import Goodbye, pack_message
 from tests.certificates import LONG_AGO, Certificates, careless
 from tests.conftest import LoopFactory
 from tests.key_updates import ask_for_new_keys
-from tests.net.parties import Party, agree, run, stall, until
+from tests.net.parties import Party, agree, run, see_a_life_superseded, stall, until
 from tests.net.test_mesh_numbers import chunk_head
 
 
@@ -37,7 +37,7 @@ class Faulty(Credentials):
         self._dialling = dialling
 
     def context(self, *, dialled: bool) -> ssl.SSLContext:
-        return self._dialling if dialled else self.server_context
+        return self._dialling if dialled else super().context(dialled=False)
 
 
 def party(certificates: Certificates, node: int) -> Party:
@@ -214,14 +214,7 @@ def test_a_superseded_life_is_told_over_tls(loop_factory: LoopFactory, certifica
         cloned = certificates.credentials("node-2", node=2)
         hub = party(certificates, 1)
         old, new = Party(2, incarnation=1, credentials=cloned), Party(2, incarnation=2, credentials=cloned)
-        await hub.start()
-        await new.start(hub.address)
-        await until(lambda: 2 in hub.host.open)
-        await old.start(hub.address)
-        await until(lambda: bool(old.host.refusals))
-        assert old.host.refusals[0][0] == "superseded"
-        for each in (hub, old, new):
-            await each.mesh.close()
+        await see_a_life_superseded(hub, old, new)
 
     run(loop_factory, scenario)
 
@@ -254,7 +247,7 @@ def test_new_links_use_renewed_certificates_and_old_ones_go_on(
 def test_a_server_that_never_answers_a_handshake_is_given_up(
     loop_factory: LoopFactory, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mesh_module, "GREETING_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(greetings, "GREETING_TIMEOUT_S", 0.5)
 
     async def scenario() -> None:
         deaf = socket.create_server(("127.0.0.1", 0))  # the kernel connects, and nobody reads

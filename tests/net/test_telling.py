@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import ipaddress
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from p2psgd.core.timing import Timing
 from p2psgd.discovery.address import Address
 from p2psgd.discovery.hints import Hints
 from p2psgd.errors import PeerError
+from p2psgd.net.reasons import Reasons
 from p2psgd.net.telling import HEARD_MAX, Telling
 from p2psgd.wire.addresses import PeerRow, pack_ip, pack_peers, parse_peers
 from p2psgd.wire.frames import FrameType
@@ -41,7 +41,7 @@ class Links:
     """What the mesh would do."""
 
     links: dict[int, Link] = field(default_factory=dict)
-    dropped: collections.Counter[str] = field(default_factory=collections.Counter)
+    dropped: Reasons = field(default_factory=Reasons)
     sent: list[tuple[int, Peers]] = field(default_factory=list)
     full: bool = False
 

@@ -38,7 +38,7 @@ def test_a_good_directory_says_who_the_node_is_and_until_when(directory: Path) -
     held = Credentials.load(directory)
     assert (held.node, held.name, held.run) == (0xABC, "node-1", "tested")
     assert held.expires == NOW.replace(microsecond=0) + timedelta(days=365)
-    for context in (held.server_context, held.client_context):
+    for context in (held.context(dialled=False), held.context(dialled=True)):
         assert context.minimum_version is ssl.TLSVersion.TLSv1_3
         assert context.verify_mode is ssl.CERT_REQUIRED
 
@@ -98,12 +98,12 @@ def test_reloading_takes_what_is_there_now_or_keeps_what_was(
 ) -> None:
     own = Certificates(tmp_path, run="reloaded")
     held = own.credentials("node-1", node=1)
-    first = held.server_context, held.expires
+    first = held.context(dialled=False), held.expires
     own.authority.issue("node-1", now=NOW, days=100, renew=True)
     held.reload()
     assert held.expires == NOW.replace(microsecond=0) + timedelta(days=100)
-    assert held.server_context is not first[0]
-    kept = held.server_context, held.expires
+    assert held.context(dialled=False) is not first[0]
+    kept = held.context(dialled=False), held.expires
     (held.directory / "node.pem").write_text("nothing")
     with pytest.raises(UsageError):
         held.reload()
@@ -114,7 +114,7 @@ def test_reloading_takes_what_is_there_now_or_keeps_what_was(
         UsageError, match=r"holds the certificate of another node \(node-2, id 0000000000000002"
     ):
         held.reload()
-    assert (held.server_context, held.expires, held.node) == (*kept, 1)
+    assert (held.context(dialled=False), held.expires, held.node) == (*kept, 1)
 
 
 def test_it_ends_when_the_ca_does_if_that_is_sooner(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_while_a_run_goes_over_to_another_ca_both_are_in_force(tmp_path: Path) -
         (place / "ca.pem").write_bytes(both)
         assert not any(finding.fault for finding in inspect_directory(place))
     one, other = map(Credentials.load, places)
-    client = Session(one.client_context, dialled=True)
-    server = Session(other.server_context, dialled=False)
+    client = Session(one.context(dialled=True), dialled=True)
+    server = Session(other.context(dialled=False), dialled=False)
     client.shake_hands()
     for _ in range(2):
         server.receive(client.take())

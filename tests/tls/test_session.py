@@ -16,7 +16,7 @@ from tests.key_updates import ask_for_new_keys
 
 def pair(certificates: Certificates) -> tuple[Session, Session]:
     client = Session(certificates.client("client", node=1), dialled=True)
-    server = Session(certificates.credentials("server", node=2).server_context, dialled=False)
+    server = Session(certificates.credentials("server", node=2).context(dialled=False), dialled=False)
     client.shake_hands()
     return client, server
 

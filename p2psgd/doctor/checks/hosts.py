@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from p2psgd.discovery.hosts import Address, Hosts
+from p2psgd.discovery.address import Address
+from p2psgd.discovery.hosts import Hosts
 from p2psgd.doctor.finding import Finding, note, ok, problem
 from p2psgd.ops import numerals
 
@@ -34,7 +35,7 @@ def check_hosts(path: Path, addresses: Sequence[Address], hosts: Hosts, listen: 
         return problem(
             CHECK, words, f"--listen {listen.host}:{near.port}, or port {listen.port} in that line"
         )
-    words = f"{path}: {lines}, none of them is this machine: its trainer will not know its share of the data"
+    words = f"{path}: {lines}, none of them is this node: its trainer will not know its share of the data"
     return note(CHECK, words, "add this machine's line on all machines, or give its trainer --share i/n")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.doctor.finding import Finding, note, ok, problem
 from p2psgd.errors import P2psgdError
 from p2psgd.ipc.control_client import ControlClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.doctor.finding import Finding, note, ok, problem
 from p2psgd.doctor.outcome import Outcome
 from p2psgd.doctor.peer import Peer

@@ -7,7 +7,7 @@ import ipaddress
 from collections.abc import Sequence
 from typing import Final
 
-from p2psgd.discovery.hosts import Address
+from p2psgd.discovery.address import Address
 from p2psgd.doctor.finding import Finding, ok, problem
 from p2psgd.doctor.peer import Peer
 from p2psgd.doctor.route import Route, find_route
