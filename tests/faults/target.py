@@ -70,8 +70,7 @@ class Target:
             stranger.close()
 
     def takes_less_memory(self, limit: int, action: Callable[[], None]) -> bool:
-        """Whether the daemon's resident memory is, at its peak during the action, less than `limit` bytes above
-        what it was before.
+        """Whether the daemon's resident memory peaks less than `limit` bytes above what it was before.
 
         Three attempts: the first also pays for what Python keeps for good, and whatever else the daemon does
         falls into any of them.
