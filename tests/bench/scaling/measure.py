@@ -15,13 +15,13 @@ from typing import Final
 from p2psgd.planning.prediction import Way
 from tests.bench.daemon import cpu_seconds
 from tests.bench.reliability.machines import Machine, machines
-from tests.bench.ring.hosts import BURST
 from tests.bench.scaling import PATIENCE_S, Case
 from tests.bench.scaling.trainer import write_deltas
 from tests.daemons import until
 from tests.lan import Lan
 
 WAYS: Final = {Way.ASYNC: "async", Way.SPARSE_RING: "sparse", Way.DENSE_RING: "dense"}
+BURST_KB_MIN, BURST_KB_MAX = 16, 256  # see tests/bench/ring/hosts.py
 SETTLING_S: Final = 5.0
 START_S: Final = 400.0  # many interpreters start at once, on few processors
 
@@ -69,8 +69,9 @@ def measure(case: Case, directory: Path, seconds: float) -> Measured:
         return f"{sys.executable} -m tests.bench.scaling.trainer {notes} {WAYS[case.way]} {sizes}"
 
     rate = f"{round(1000 * case.link_mbit)}kbit"
+    burst = f"{min(BURST_KB_MAX, max(BURST_KB_MIN, round(12 * case.link_mbit)))}kb"  # what 0.1 s carries
     with machines(
-        case.nodes, directory=directory / "nodes", options=options, trainer=trainer, rate=rate, burst=BURST
+        case.nodes, directory=directory / "nodes", options=options, trainer=trainer, rate=rate, burst=burst
     ) as (lan, all_machines):
         for machine in all_machines:
             machine.start()
