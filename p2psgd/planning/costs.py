@@ -6,8 +6,9 @@ right for what binds, since work that has piled up is done in one go. A daemon t
 after some milliseconds finds its caches cold and takes up to seven times as long for it, but then it has the
 time. Where nothing can pile up the cold figure stands: `send_s` of a trainer after computing, from a paced
 node without peers; `pass_on_s` in a ring and `chunk_s`, from the CPU seconds, not the rates, of paced rings
-of 4 to 16 nodes (`python -m tests.bench.scaling`). Other processors are off by a factor of their own: where a
-prediction says that a processor binds, measure there.
+of 4 to 16 nodes (`python -m tests.bench.scaling`); `move_weight_s` is what a dense round of docs/ring.md
+takes beyond its bytes. Other processors are off by a factor of their own: where a prediction says that a
+processor binds, measure there.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Costs:
     # of a dense ring
     sum_byte_s: float = 2e-9  # a byte of a share on its way: received, checked, added, sent
     chunk_s: float = 100e-6  # a RING_CHUNK, whatever its size
-    move_weight_s: float = 4e-9  # the new weights of a round, in daemon and trainer
+    move_weight_s: float = 2e-9  # the new weights of a round, in daemon and trainer
 
 
 MEASURED: Final = Costs()
