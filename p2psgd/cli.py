@@ -41,6 +41,7 @@ from p2psgd.cli_options import (
     parse_share,
     record_limit,
 )
+from p2psgd.cli_plan import plan
 from p2psgd.configuration.command import (
     FROM_ENVIRONMENT,
     CommandLineError,
@@ -171,7 +172,7 @@ def local(
     raise typer.Exit(run_local(plan, Console()))
 
 
-for asking in (status, top, events, digest, remove, export):
+for asking in (status, top, events, digest, remove, export, plan):
     app.command()(asking)
 app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)(doctor)
 

@@ -128,11 +128,12 @@ def machines(
     options: Sequence[str],
     trainer: Callable[[Path], str],
     rate: str = "100mbit",
+    burst: str = "64kb",
 ) -> Iterator[tuple[Lan, list[Machine]]]:
     """So many machines, none started; `trainer` makes the command from the path for its notes."""
     directory.mkdir(parents=True)
     run = secrets.token_hex(16)
-    with Lan(count, rate=rate) as lan:
+    with Lan(count, rate=rate, burst=burst) as lan:
         made: list[Machine] = []
         try:
             for number, address in enumerate(lan.addresses):
