@@ -1,0 +1,50 @@
+"""The example under `p2psgd local`, with real daemons and trainers."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from p2psgd.errors import ExitCode
+from tests.local.run import Run
+from tests.torch.accuracy import EXAMPLES, accuracy_of
+from tests.torch.needed import torch
+
+PAGE = EXAMPLES.parents[1] / "docs" / "torch.md"
+
+
+def test_the_plain_script_becomes_one_of_p2psgd_by_changing_less_than_ten_lines() -> None:
+    plain, distributed = (
+        (EXAMPLES / name).read_text().splitlines() for name in ("plain.py", "distributed.py")
+    )
+    changes = [line[2:] for line in difflib.ndiff(plain, distributed) if line[0] == "+"]
+    assert 0 < len(changes) < 10, changes
+    shown = re.findall(r"```diff\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert [line[1:] for line in shown[0].splitlines() if line[0] == "+"] == changes[1:]
+
+
+@pytest.mark.timeout(200)
+def test_the_example_trains_on_four_nodes_to_the_same_bits_and_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = tmp_path / "weights.npz"
+    command = shlex.join([sys.executable, str(EXAMPLES / "distributed.py")])
+    run = Run(tmp_path, "-n", "4", "--trainer", command, "--weights", str(weights))
+    try:
+        assert run.ends(170) == ExitCode.OK, run.output
+    finally:
+        run.close()
+    report = run.report()
+    assert (report["replicas_identical"], report["lost"]) == (True, [])
+    steps = 30 * -(-1437 // 4 // 32)
+    assert [node["steps"] for node in report["per_node"]] == [steps] * 4
+    assert accuracy_of(weights) > 0.93
+    log = (run.state / "node-3" / "log.txt").read_text()
+    assert float(re.findall(r"test accuracy (\d\.\d+)", log)[0]) > 0.9
+    assert torch.from_numpy(np.load(weights)["0.weight"]).shape == (128, 64)
