@@ -8,7 +8,7 @@ train at the same lattice points, and what is too small to send waits in the res
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -51,10 +51,11 @@ class ModelLink:
         self._mean = GradientMean(link, parameters) if needs_mean_of_gradients(link, optimizer) else None
         self._follow()
         link.keep(kept.make)
+        guard = LoadGuard(self._undo)
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
-            *_refuse_loading(model, self._undo),
+            *(each.register_load_state_dict_post_hook(guard) for each in model.modules()),
         ]
 
     def __enter__(self) -> Self:
@@ -172,20 +173,23 @@ class ModelLink:
         self._hooks = []
 
 
-def _refuse_loading(model: Any, undo: Any) -> list[Any]:
-    """Hooks that have load_state_dict of the model, or of a part of it, undone and refused.
+class LoadGuard:
+    """A hook that has load_state_dict of a model, or of a part of it, undone and refused.
 
-    What is loaded would look like a change of this node's, to be sent bit by bit. A deep copy of the model
-    has the same hooks, and is let alone.
+    What is loaded would look like a change of this node's, to be sent bit by bit. In copies of the model, and
+    where it was pickled, nothing is refused.
     """
-    modules = {id(module): module for module in model.modules()}
 
-    def refuse(module: Any, _: Any) -> None:
-        if modules.get(id(module)) is module:
-            undo()
+    def __init__(self, undo: Callable[[], None] | None = None) -> None:
+        self._undo = undo
+
+    def __call__(self, module: Any, keys: Any) -> None:
+        if self._undo is not None:
+            self._undo()
             raise TrainerError(
                 "load_state_dict would change the weights on this node alone: load them before"
                 " p2psgd.torch.attach, the same on all nodes, or after close()"
             )
 
-    return [module.register_load_state_dict_post_hook(refuse) for module in modules.values()]
+    def __reduce__(self) -> tuple[type[LoadGuard], tuple[()]]:
+        return LoadGuard, ()
