@@ -31,7 +31,12 @@ class TrainedParameters:
         named = dict(model.named_parameters())
         self._left_out = {name: each for name, each in named.items() if not _is_trained(each)}
         self.named: Mapping[str, Any] = {name: each for name, each in named.items() if _is_trained(each)}
-        self._places = _places_of(model)
+        self._places = [  # of all modules and parameters; a tied one has several
+            (path, holder, name, held)
+            for path, module in model.named_modules()
+            for holder in (module._modules, module._parameters)
+            for name, held in holder.items()
+        ]
         self._pointers: dict[str, int] = {}
         self._groups = self._find_groups(model)
         self._optimized = _count(optimizer)
@@ -66,13 +71,13 @@ class TrainedParameters:
 
     def check(self) -> None:
         """After `lay_out`: TrainerError if model or optimiser have other parameters than they had."""
-        for name, parameter in self.named.items():
-            held: Any = self._places[name].get(name.rpartition(".")[2])
-            if held is not parameter:
+        for path, holder, name, held in self._places:
+            if holder.get(name) is not held:
                 raise TrainerError(
-                    f"parameter {name!r} of the model is another one than when p2psgd.torch.attach was"
-                    " called: change the model before that"
+                    f"{f'{path}.{name}'.lstrip('.')!r} of the model is another one than when"
+                    " p2psgd.torch.attach was called: change the model before that"
                 )
+        for name, parameter in self.named.items():
             if parameter.data_ptr() != self._pointers[name]:
                 raise TrainerError(
                     f"parameter {name!r} has been given other memory since p2psgd.torch.attach was called, by"
@@ -161,15 +166,6 @@ def _check_kinds(model: Any, optimizer: Any) -> None:
 def _is_trained(parameter: Any) -> bool:
     lazy = torch.nn.parameter.is_lazy(parameter)
     return bool(parameter.requires_grad and (lazy or parameter.numel()))
-
-
-def _places_of(model: Any) -> dict[str, Mapping[str, Any]]:
-    """Where the modules hold their parameters, by the parameters' names."""
-    return {
-        f"{path}.{name}" if path else name: module._parameters
-        for path, module in model.named_modules()
-        for name in module._parameters
-    }
 
 
 def _count(optimizer: Any) -> int:

@@ -99,6 +99,14 @@ def replace(model: Any, optimizer: Any) -> None:
     model.first.bias = nn.Parameter(torch.zeros(6))
 
 
+def rebuild(model: Any, optimizer: Any) -> None:
+    model.first = nn.Linear(6, 6)
+
+
+def untie(model: Any, optimizer: Any) -> None:
+    model.last.weight = nn.Parameter(model.last.weight.detach().clone())
+
+
 def move(model: Any, optimizer: Any) -> None:
     model.norm.weight.data = torch.ones(6)
 
@@ -115,11 +123,13 @@ def enlarge(model: Any, optimizer: Any) -> None:
     ("change", "words"),
     [
         (replace, "'first.bias' of the model is another one than when"),
+        (rebuild, "'first' of the model is another one than when"),
+        (untie, "'last.weight' of the model is another one than when"),
         (move, "'norm.weight' has been given other memory"),
         (thaw, "'frozen.weight' was frozen when"),
         (enlarge, "call add_param_group before that"),
     ],
-    ids=["replace", "move", "thaw", "enlarge"],
+    ids=["replace", "rebuild", "untie", "move", "thaw", "enlarge"],
 )
 def test_a_model_or_an_optimizer_that_was_changed_later_is_refused_at_the_next_step(
     daemon: Daemon, change: Callable[[Model, Any], None], words: str
