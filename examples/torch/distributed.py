@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import p2psgd.torch
 from p2psgd.trainer.data import DATASETS
 
-EPOCHS = 30
+EPOCHS = 120
 
 torch.manual_seed(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
 arrays = np.load(DATASETS / "digits.npz")
@@ -20,7 +20,7 @@ train, test = (
     for part in ("train", "test")
 )
 model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=1e-4)
 scheduler = CosineAnnealingLR(optimizer, EPOCHS)
 
 link = p2psgd.torch.attach(model, optimizer, keep=[scheduler])
