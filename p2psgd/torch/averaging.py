@@ -3,6 +3,7 @@
 The mean of the changes that all nodes' optimisers make is given as well, as in every dense ring. Of an
 optimiser in which a change is a linear function of the gradients, both come to the same numbers, and one
 round is enough; of all others only the mean of gradients is what one machine would do with one large batch.
+Rounds of odd numbers are then those of gradients, so that a node that comes later knows what is due.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ class GradientMean:
             (name, parameter, flat[slice(*parameters.ranges[name])].view(parameter.shape))
             for name, parameter in parameters.named.items()
         ]
+
+    @property
+    def due(self) -> bool:
+        """Whether the round that is open is one of gradients."""
+        return self._link.round % 2 == 1
 
     def take(self, optimizer: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
         """Before optimizer.step(*arguments, **named): average the gradients; none counts as zeros.

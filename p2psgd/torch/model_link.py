@@ -123,6 +123,8 @@ class ModelLink:
                 " make it with fused=False, and call skip() after a step that was left out"
             )
         if self._mean is not None:
+            if not self._mean.due:
+                self._follow_round_of_changes()
             self._mean.take(optimizer, arguments, named)
 
     def _after_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
@@ -145,6 +147,13 @@ class ModelLink:
             return
         link.send(self._delta, steps.take(self._delta, link.residual, self._parameters.rates))
         steps.sent(link.sent)
+
+    def _follow_round_of_changes(self) -> None:
+        """The others give what came of gradients that this node had no part in: it changes nothing."""
+        with self._arrays.ordered():
+            self._delta[...] = 0
+            self.link.send(self._delta)
+        self._follow()
 
     def _follow(self) -> None:
         """Apply what has come from peers, and have the parameters be what the replica is."""

@@ -61,14 +61,22 @@ def trained(model: Any) -> list[Any]:
     return [each for each in model.parameters() if each.requires_grad and each.numel()]
 
 
-@pytest.mark.parametrize(("make_optimizer", "rounds"), [(sgd, ROUNDS), (adam, 2 * ROUNDS)])
+@pytest.mark.parametrize(
+    ("make_optimizer", "behind", "rounds"),
+    [
+        (sgd, 0, ROUNDS),
+        (adam, 0, 2 * ROUNDS),
+        (adam, 1, 1 + 2 * ROUNDS),
+    ],  # those who come to a round of changes
+)
 def test_in_a_dense_ring_nodes_do_what_one_does_with_the_mean_of_their_gradients(
-    start_daemon: StartDaemon, make_optimizer: Callable[[Any], Any], rounds: int
+    start_daemon: StartDaemon, make_optimizer: Callable[[Any], Any], behind: int, rounds: int
 ) -> None:
     ring = DenseRing([start_daemon(1), start_daemon(2)], WEIGHTS)
+    ring.rounds = behind
     first, second = train(ring, make_optimizer, "dense")
     assert torch.equal(first, second)
-    assert ring.rounds == rounds
+    assert ring.rounds == rounds + behind
 
     models = [make_model(), make_model()]
     optimizer = make_optimizer(models[0])
