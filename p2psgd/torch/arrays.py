@@ -51,7 +51,6 @@ class DeviceArrays:
     """CuPy's, on one CUDA device; PyTorch's current stream there becomes CuPy's."""
 
     def __init__(self, device: Any) -> None:
-        """TrainerError, with what is missing, if CuPy cannot use it."""
         self._device = device
 
     @property

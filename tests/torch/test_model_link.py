@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import io
 from collections.abc import Callable
 from typing import Any
@@ -191,3 +192,22 @@ def test_weights_are_not_loaded_under_a_link_but_copies_are_free(daemon: Daemon)
     take_gradient(model, 1)
     optimizer.step()  # an ordinary one again
     assert not torch.equal(flat(model), before)
+
+
+def test_a_state_that_is_too_large_is_kept_without_the_optimizers_and_that_is_said_once(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = importlib.import_module("p2psgd.torch.kept")
+    monkeypatch.setattr(kept, "STATE_BYTES_MAX", kept.HEADERS_BYTES + 4096)
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(40, 20))
+    later = copy.deepcopy(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    with attach(model, optimizer, daemon) as link:
+        model(torch.ones(2, 40)).sum().backward()
+        optimizer.step()
+        for _ in range(2):
+            assert "optimizer" not in link.link._keeping.make_state()
+    with attach(later, torch.optim.Adam(later.parameters()), daemon) as link:
+        assert torch.equal(flat(later), flat(model))
+    assert capsys.readouterr().err.count("after a restart the optimizer begins anew") == 1
