@@ -109,7 +109,7 @@ def measure(hosts: Sequence[Host], count: int, rounds: int) -> tuple[dict[str, T
                     taken[name].bytes_sent.append((bytes_sent(hosts) - before) / len(hosts))
         assert len(sums) == 1, f"different sums: {sums}"
         note = f"result {sums.pop()}"
-        return taken, note if has_gloo() else f"{note}; no gloo: the extra `gloo` is not installed"
+        return taken, note if has_gloo() else f"{note}; no gloo: the extra `test-torch` is not installed"
 
 
 def bytes_sent(hosts: Sequence[Host]) -> int:

@@ -136,5 +136,5 @@ def p2psgd_ring(
 
 
 def has_gloo() -> bool:
-    """Whether PyTorch is installed: the extra `gloo`."""
+    """Whether PyTorch is installed: the extra `test-torch`."""
     return importlib.util.find_spec("torch") is not None

@@ -80,6 +80,12 @@ def asarray(values: Any, dtype: Any = None) -> ndarray:
 array = asarray
 
 
+def from_dlpack(tensor: Any) -> ndarray:
+    """The memory of a tensor of PyTorch's, which is the host's, as if it were the device's."""
+    get_current_stream().flush()
+    return ndarray.of(tensor.numpy())
+
+
 def ascontiguousarray(values: ndarray) -> ndarray:
     return values if values.flags.c_contiguous else values.copy()
 

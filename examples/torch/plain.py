@@ -1,0 +1,39 @@
+"""Handwritten digits by plain PyTorch, on one machine: `python plain.py [SEED]`."""
+
+import sys
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.utils.data import DataLoader, TensorDataset
+
+from p2psgd.trainer.data import DATASETS
+
+EPOCHS = 120
+
+torch.manual_seed(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+arrays = np.load(DATASETS / "digits.npz")
+train, test = (
+    TensorDataset(torch.from_numpy(arrays[f"x_{part}"]), torch.from_numpy(arrays[f"y_{part}"]))
+    for part in ("train", "test")
+)
+loader = DataLoader(train, batch_size=32, shuffle=True)
+model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=1e-4)
+scheduler = CosineAnnealingLR(optimizer, EPOCHS)
+
+for epoch in range(EPOCHS):
+    for inputs, labels in loader:
+        loss = nn.functional.cross_entropy(model(inputs), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    scheduler.step()
+    print(f"epoch {epoch}: loss {loss.item():.4f}")
+
+with torch.no_grad():
+    inputs, labels = test.tensors
+    accuracy = (model(inputs).argmax(1) == labels).float().mean().item()
+print(f"test accuracy {accuracy:.4f}")

@@ -1,0 +1,21 @@
+"""A plain PyTorch script trained by p2psgd: after `p2psgd.torch.attach(model, optimizer)` each
+`optimizer.step()` is a mini-batch of this node. Nothing else imports PyTorch.
+"""
+
+from __future__ import annotations
+
+try:
+    import torch as _torch
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError(
+        "No module named 'torch': p2psgd.torch needs PyTorch, pip install 'p2psgd[torch]'", name="torch"
+    ) from None
+
+from p2psgd.torch.attaching import attach
+from p2psgd.torch.model_link import ModelLink
+
+__all__ = ["ModelLink", "attach"]
+
+del _torch

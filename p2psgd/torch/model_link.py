@@ -1,0 +1,204 @@
+"""A model and its optimiser on a node's link: each `optimizer.step()` is a mini-batch of this node.
+
+The optimiser stays the object that it was, for schedulers, scalers and state_dict; hooks are called after its
+steps. What a step has changed in the flat tensor of all parameters is the delta. The link's own weights never
+move but by what was sent and received, and the parameters are set to them after each step, so that all nodes
+train at the same lattice points, and what is too small to send waits in the residual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch.utils.data import DistributedSampler
+
+from p2psgd.errors import TrainerError
+from p2psgd.torch.arrays import Arrays
+from p2psgd.torch.averaging import GradientMean, needs_mean_of_gradients
+from p2psgd.torch.kept import Kept
+from p2psgd.torch.parameters import TrainedParameters
+from p2psgd.torch.steps import Steps
+from p2psgd.trainer.link import Link
+
+
+class ModelLink:
+    """Made by `p2psgd.torch.attach`; ended by `close`, or at the end of its with block.
+
+    `link` is the node's, for all that is not here. Not safe for several threads.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        model: Any,
+        optimizer: Any,
+        *,
+        parameters: TrainedParameters,
+        arrays: Arrays,
+        steps: Steps,
+        kept: Kept,
+    ) -> None:
+        self.link = link
+        self._optimizer = optimizer
+        self._parameters, self._arrays, self._steps = parameters, arrays, steps
+        kept.restore()
+        flat = parameters.lay_out()
+        self._flat = arrays.view(flat)
+        self._delta = arrays.view(torch.empty_like(flat))
+        self._mean = GradientMean(link, parameters) if needs_mean_of_gradients(link, optimizer) else None
+        self._follow()
+        link.keep(kept.make)
+        guard = LoadGuard(self._undo)
+        self._hooks = [
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_step_post_hook(self._after_step),
+            *(each.register_load_state_dict_post_hook(guard) for each in model.modules()),
+        ]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove_hooks()
+        self.link.__exit__(kind, error, trace)
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """(i, n): take the i-th of n parts of the data. TrainerError if this node was not told it."""
+        return self.link.share
+
+    @property
+    def mini_batches(self) -> int:
+        """How many steps this node has made, over all lives of its script."""
+        return self.link.mini_batches
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the daemon asks this script to end after its current mini-batch."""
+        return self.link.stopping
+
+    def report(self, **figures: Any) -> None:
+        """Tell the daemon's status how training goes: loss=..., samples_per_s=...; see Link.report."""
+        self.link.report(**figures)
+
+    def sampler(self, dataset: Any, **options: Any) -> Any:
+        """A torch.utils.data.DistributedSampler of this node's share of a dataset."""
+        share, shares = self.share
+        return DistributedSampler(dataset, num_replicas=shares, rank=share, **options)
+
+    def skip(self) -> None:
+        """A mini-batch without a gradient of this node's, as after a GradScaler has left a step out.
+
+        In a ring the others wait for this node's share: in a sparse one it is empty, in a dense one the
+        optimiser makes a step with zeros for this node's gradient. Without rounds the weights only follow
+        the peers, and nobody needs to call this.
+        """
+        if self.link.mode.dense:
+            for parameter in self._parameters.named.values():
+                parameter.grad = torch.zeros_like(parameter)
+            self._optimizer.step()
+            return
+        if self.link.mode.ring:
+            self.link.skip()
+        self._follow()
+
+    def close(self, finished: bool = True) -> None:
+        """End the training; `finished`: all is done, nobody needs to start this script again.
+
+        The model keeps its weights, and the optimiser is an ordinary one again. May be called twice.
+        """
+        self._remove_hooks()
+        self.link.close(finished)
+
+    def _before_step(self, optimizer: Any, arguments: Any, named: Mapping[str, Any]) -> None:
+        self._parameters.check()
+        if self.link.mode.dense and getattr(optimizer, "found_inf", None) is not None:
+            raise TrainerError(
+                "in a dense ring a GradScaler cannot leave the decision about a step to a fused optimizer:"
+                " make it with fused=False, and call skip() after a step that was left out"
+            )
+        if self._mean is not None:
+            if not self._mean.due:
+                self._follow_round_of_changes()
+            self._mean.take(optimizer, arguments, named)
+
+    def _after_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
+        infinite = getattr(optimizer, "found_inf", None)  # of a fused optimiser, which asks the scaler itself
+        if infinite is not None and float(infinite):
+            self.skip()
+            return
+        with self._arrays.ordered():
+            self._arrays.xp.subtract(self._flat, self.link.weights, out=self._delta)
+            try:
+                self._send()
+            except TrainerError as error:
+                self._blame_parameter(error)
+        self._follow()
+
+    def _send(self) -> None:
+        link, steps = self.link, self._steps
+        if link.mode.dense:
+            link.send(self._delta)
+            return
+        link.send(self._delta, steps.take(self._delta, link.residual, self._parameters.rates))
+        steps.sent(link.sent)
+
+    def _follow_round_of_changes(self) -> None:
+        """The others give what came of gradients that this node had no part in: it changes nothing."""
+        with self._arrays.ordered():
+            self._delta[...] = 0
+            self.link.send(self._delta)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Apply what has come from peers, and have the parameters be what the replica is."""
+        with self._arrays.ordered():
+            self.link.receive()
+        self._undo()
+
+    def _undo(self) -> None:
+        """Set the parameters to the link's weights."""
+        with self._arrays.ordered():
+            self._flat[...] = self.link.weights
+
+    def _blame_parameter(self, error: TrainerError) -> None:
+        """TrainerError with the name of the first parameter that a step has spoilt, else the error itself."""
+        for name, (begin, end) in self._parameters.ranges.items():
+            if not bool(self._arrays.xp.isfinite(self._delta[begin:end]).all()):
+                raise TrainerError(
+                    f"the step has made {name!r} NaN or infinite, and nothing of it was sent: lower the"
+                    " learning rate, clip the gradients, or look for the division that made it"
+                ) from None
+        raise error
+
+    def _remove_hooks(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+
+class LoadGuard:
+    """A hook that has load_state_dict of a model, or of a part of it, undone and refused.
+
+    What is loaded would look like a change of this node's, to be sent bit by bit. In copies of the model, and
+    where it was pickled, nothing is refused.
+    """
+
+    def __init__(self, undo: Callable[[], None] | None = None) -> None:
+        self._undo = undo
+
+    def __call__(self, module: Any, keys: Any) -> None:
+        if self._undo is not None:
+            self._undo()
+            raise TrainerError(
+                "load_state_dict would change the weights on this node alone: load them before"
+                " p2psgd.torch.attach, the same on all nodes, or after close()"
+            )
+
+    def __reduce__(self) -> tuple[type[LoadGuard], tuple[()]]:
+        return LoadGuard, ()

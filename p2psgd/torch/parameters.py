@@ -1,0 +1,172 @@
+"""Which parameters of a model are trained together with the other nodes, and their numbers in a flat tensor.
+
+They are all that require a gradient, each once, in the order of `model.named_parameters()`. Each becomes a
+view of its part of the flat tensor, so that one pass over that sees the whole model; it stays the Parameter
+that it was, and whoever holds it need not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from p2psgd.errors import TrainerError
+
+Range = tuple[int, int]  # of the flat tensor: begin, end
+DEVICES = ("cpu", "cuda")
+
+
+class TrainedParameters:
+    """Those of one model, which an optimiser changes; checked, and nothing else, until `lay_out`.
+
+    `ranges` are their places by name. TrainerError for what p2psgd cannot train.
+    """
+
+    def __init__(self, model: Any, optimizer: Any) -> None:
+        _check_kinds(model, optimizer)
+        self._optimizer = optimizer
+        named = dict(model.named_parameters())
+        self._left_out = {name: each for name, each in named.items() if not _is_trained(each)}
+        self.named: Mapping[str, Any] = {name: each for name, each in named.items() if _is_trained(each)}
+        self._places = [  # of all modules and parameters; a tied one has several
+            (path, holder, name, held)
+            for path, module in model.named_modules()
+            for holder in (module._modules, module._parameters)
+            for name, held in holder.items()
+        ]
+        self._pointers: dict[str, int] = {}
+        self._groups = self._find_groups(model)
+        self._optimized = _count(optimizer)
+        self.device = self._check_values()
+        self.ranges: dict[str, Range] = {}
+        self.weights = 0
+        for name, parameter in self.named.items():
+            begin, self.weights = self.weights, self.weights + parameter.numel()
+            self.ranges[name] = (begin, self.weights)
+
+    @property
+    def rates(self) -> list[float]:
+        """The learning rate of each of them, in their order; 1 of a group that has none."""
+        groups = self._optimizer.param_groups
+        by_group = [float(group.get("lr", 1.0)) for group in groups]
+        return [by_group[group] for group in self._groups]
+
+    def initial(self) -> dict[str, NDArray[Any]]:
+        """Their numbers now, in the host's memory."""
+        return {name: each.detach().cpu().numpy() for name, each in self.named.items()}
+
+    def lay_out(self) -> Any:
+        """The flat tensor (P,) float32 on their device, which from now on holds them."""
+        flat = torch.empty(self.weights, dtype=torch.float32, device=self.device)
+        for name, parameter in self.named.items():
+            begin, end = self.ranges[name]
+            part = flat[begin:end].view(parameter.shape)
+            part.copy_(parameter.detach())
+            parameter.data = part
+            self._pointers[name] = parameter.data_ptr()
+        return flat
+
+    def check(self) -> None:
+        """After `lay_out`: TrainerError if model or optimiser have other parameters than they had."""
+        for path, holder, name, held in self._places:
+            if holder.get(name) is not held:
+                raise TrainerError(
+                    f"{f'{path}.{name}'.lstrip('.')!r} of the model is another one than when"
+                    " p2psgd.torch.attach was called: change the model before that"
+                )
+        for name, parameter in self.named.items():
+            if parameter.data_ptr() != self._pointers[name]:
+                raise TrainerError(
+                    f"parameter {name!r} has been given other memory since p2psgd.torch.attach was called, by"
+                    " model.to() or by an assignment: do that before, and later change its numbers in place"
+                )
+        for name, parameter in self._left_out.items():
+            if parameter.requires_grad and parameter.numel():
+                raise TrainerError(
+                    f"parameter {name!r} was frozen when p2psgd.torch.attach was called, so other nodes do"
+                    " not have it: let it require its gradient until then, and freeze it afterwards"
+                )
+        if _count(self._optimizer) != self._optimized:
+            raise TrainerError(
+                "the optimizer has other parameters than when p2psgd.torch.attach was called: call"
+                " add_param_group before that"
+            )
+
+    def _find_groups(self, model: Any) -> Sequence[int]:
+        """The parameter group of each."""
+        known = {id(parameter) for parameter in model.parameters()}
+        groups: dict[int, int] = {}
+        for number, group in enumerate(self._optimizer.param_groups):
+            for place, parameter in enumerate(group["params"]):
+                if id(parameter) not in known:
+                    raise TrainerError(
+                        f"parameter {place} of group {number} of the optimizer, of shape"
+                        f" {tuple(parameter.shape)}, is none of the model's: make the optimizer of"
+                        " model.parameters(), and give attach the whole model"
+                    )
+                groups[id(parameter)] = number
+        if not self.named:
+            raise TrainerError("the model has no parameter that requires a gradient: nothing can be trained")
+        for name, parameter in self.named.items():
+            if id(parameter) not in groups:
+                raise TrainerError(
+                    f"parameter {name!r} requires a gradient and is in no group of the optimizer: add it, or"
+                    " freeze it by requires_grad_(False)"
+                )
+        return [groups[id(parameter)] for parameter in self.named.values()]
+
+    def _check_values(self) -> Any:
+        """The one device that they are all on."""
+        first, device = next((name, each.device) for name, each in self.named.items())
+        seen: dict[int, str] = {}
+        for name, parameter in self.named.items():
+            if torch.nn.parameter.is_lazy(parameter):
+                raise TrainerError(
+                    f"parameter {name!r} has no shape yet: run the model once before p2psgd.torch.attach"
+                )
+            if parameter.dtype != torch.float32:
+                raise TrainerError(
+                    f"parameter {name!r} is {str(parameter.dtype).removeprefix('torch.')}, and p2psgd trains"
+                    " float32: call model.float(), and torch.autocast for what is to be computed in less"
+                )
+            if parameter.layout != torch.strided:
+                raise TrainerError(f"parameter {name!r} is {parameter.layout}; p2psgd trains dense ones")
+            if parameter.device != device:
+                raise TrainerError(
+                    f"parameter {name!r} is on {parameter.device} and {first!r} on {device}: p2psgd trains a"
+                    " model that is on one device"
+                )
+            twin = seen.setdefault(parameter.data_ptr(), name)
+            if twin != name:
+                raise TrainerError(
+                    f"parameters {twin!r} and {name!r} are two Parameters with the same memory: tie them by"
+                    " assigning one Parameter to both places"
+                )
+        if device.type not in DEVICES:
+            raise TrainerError(f"the model is on {device}: p2psgd trains on {' and '.join(DEVICES)}")
+        return device
+
+
+def _check_kinds(model: Any, optimizer: Any) -> None:
+    if not isinstance(model, torch.nn.Module) or not isinstance(optimizer, torch.optim.Optimizer):
+        raise TrainerError(
+            "p2psgd.torch.attach takes a torch.nn.Module and its torch.optim.Optimizer; it was given"
+            f" {type(model).__name__} and {type(optimizer).__name__}"
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise TrainerError(
+            "LBFGS compares gradients of one step with those of the next, and here the weights change in"
+            " between: take SGD, Adam or another one that does not"
+        )
+
+
+def _is_trained(parameter: Any) -> bool:
+    lazy = torch.nn.parameter.is_lazy(parameter)
+    return bool(parameter.requires_grad and (lazy or parameter.numel()))
+
+
+def _count(optimizer: Any) -> int:
+    return sum(len(group["params"]) for group in optimizer.param_groups)

@@ -1,0 +1,121 @@
+"""Models in rings of two nodes: the mean of gradients or of changes, and updates in rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from p2psgd.errors import TrainerError
+from tests.ipc.daemons import StartDaemon
+from tests.ipc.rings import DenseRing, Ring
+from tests.torch.models import WEIGHTS, flat, make_model, take_gradient
+from tests.torch.needed import nn, p2psgd_torch, torch
+
+ROUNDS = 6
+
+
+def sgd(model: Any) -> Any:
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-2)
+
+
+def adam(model: Any) -> Any:
+    return torch.optim.Adam(model.parameters(), lr=1e-2)
+
+
+def open_to(ring: Ring) -> None:
+    """Open the first round once all trainers are there."""
+    for daemon in ring.daemons:
+        daemon.until(partial(bool, daemon.host.attached), "the trainer has attached")
+    ring.open()
+
+
+def train(ring: Ring, make_optimizer: Callable[[Any], Any], payload: str) -> list[Any]:
+    """What each of two nodes ends with: flat weights; each skips a round."""
+
+    def one(place: int) -> Any:
+        model = models[place]
+        optimizer = make_optimizer(model)
+        options = {"mode": "ring", "payload": payload, "control": ring.daemons[place].path}
+        with p2psgd_torch.attach(model, optimizer, **options) as link:
+            for number in range(ROUNDS):
+                if number == 2 + place:
+                    link.skip()
+                else:
+                    take_gradient(model, 10 * number + place)
+                    optimizer.step()
+            return flat(model)
+
+    models = [make_model(), make_model()]  # here, for the seed is the process's
+    with ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(one, place) for place in (0, 1)]
+        open_to(ring)
+        return [each.result(60) for each in waiting]
+
+
+def trained(model: Any) -> list[Any]:
+    return [each for each in model.parameters() if each.requires_grad and each.numel()]
+
+
+@pytest.mark.parametrize(
+    ("make_optimizer", "behind", "rounds"),
+    [
+        (sgd, 0, ROUNDS),
+        (adam, 0, 2 * ROUNDS),
+        (adam, 1, 1 + 2 * ROUNDS),
+    ],  # those who come to a round of changes
+)
+def test_in_a_dense_ring_nodes_do_what_one_does_with_the_mean_of_their_gradients(
+    start_daemon: StartDaemon, make_optimizer: Callable[[Any], Any], behind: int, rounds: int
+) -> None:
+    ring = DenseRing([start_daemon(1), start_daemon(2)], WEIGHTS)
+    ring.rounds = behind
+    first, second = train(ring, make_optimizer, "dense")
+    assert torch.equal(first, second)
+    assert ring.rounds == rounds + behind
+
+    models = [make_model(), make_model()]
+    optimizer = make_optimizer(models[0])
+    for number in range(ROUNDS):
+        for place, model in enumerate(models):
+            take_gradient(model, 10 * number + place, scale=0.0 if number == 2 + place else 1.0)
+        for one, other in zip(trained(models[0]), trained(models[1]), strict=True):
+            one.grad = (one.grad + other.grad) / 2
+        optimizer.step()
+        nn.utils.vector_to_parameters(flat(models[0]), trained(models[1]))
+    torch.testing.assert_close(first, flat(models[0]), rtol=0, atol=1e-6)
+
+
+def test_in_a_sparse_ring_all_have_the_same_weights_after_each_round(start_daemon: StartDaemon) -> None:
+    ring = Ring([start_daemon(1), start_daemon(2)])
+    first, second = train(ring, adam, "sparse")
+    assert torch.equal(first, second)
+    assert ring.rounds == ROUNDS
+    np.testing.assert_array_equal(first, ring.daemons[0].weights())
+
+
+def test_what_cannot_be_averaged_is_refused(start_daemon: StartDaemon) -> None:
+    ring = DenseRing([start_daemon(1)], WEIGHTS)
+    model = make_model()
+    optimizer = adam(model)
+    options = {"mode": "ring", "payload": "dense", "control": ring.daemons[0].path}
+    with ThreadPoolExecutor() as pool:
+        attached = pool.submit(p2psgd_torch.attach, model, optimizer, **options)
+        open_to(ring)
+    with attached.result(30) as link:
+        with pytest.raises(TrainerError, match=r"call step\(\) without one"):
+            optimizer.step(lambda: take_gradient(model, 0))
+        fused = torch.optim.Adam(model.parameters(), fused=True)
+        scaler = torch.amp.GradScaler("cpu")
+        fused.register_step_pre_hook(link._before_step)
+        scaler.scale(model(torch.ones(8, 6)).sum()).backward()
+        with pytest.raises(TrainerError, match=r"make it with fused=False, and call skip\(\)"):
+            scaler.step(fused)
+        model.zero_grad()
+        model.first.bias.grad = torch.ones(6).to_sparse()
+        with pytest.raises(TrainerError, match=r"gradient of 'first.bias' is sparse"):
+            optimizer.step()

@@ -1,0 +1,213 @@
+"""A model on its link: what a step gives, what comes of it, and all that PyTorch scripts do besides."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from p2psgd.errors import TrainerError
+from tests.ipc.daemons import Daemon, make_update, make_words
+from tests.torch.models import NAMES, WEIGHTS, flat, make_model, take_gradient
+from tests.torch.needed import nn, p2psgd_torch, torch
+
+MakeOptimizer = Callable[[Any], Any]
+
+
+def two_groups(model: Any) -> Any:
+    biases = [each for name, each in model.named_parameters() if name.endswith("bias")]
+    others = [each for name, each in model.named_parameters() if not name.endswith("bias")]
+    return torch.optim.AdamW([{"params": others}, {"params": biases, "lr": 3e-3}], lr=1e-2)
+
+
+OPTIMIZERS: dict[str, MakeOptimizer] = {
+    "momentum": lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3),
+    "adam": lambda model: torch.optim.Adam(model.parameters(), lr=1e-2),
+    "groups": two_groups,
+    "adagrad": lambda model: torch.optim.Adagrad(model.parameters(), lr=1e-2),
+}
+
+
+def attach(model: Any, optimizer: Any, daemon: Daemon, **options: Any) -> Any:
+    return p2psgd_torch.attach(model, optimizer, control=daemon.path, **options)
+
+
+def sgd(model: Any, rate: float = 0.1) -> Any:
+    return torch.optim.SGD(model.parameters(), lr=rate)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_what_any_optimizer_changes_is_sent_or_waits_and_nothing_of_it_is_lost(
+    daemon: Daemon, name: str
+) -> None:
+    model = make_model()
+    optimizer = OPTIMIZERS[name](model)
+    with attach(model, optimizer, daemon, density=0.1) as link:
+        assert list(link.link.tensors) == NAMES
+        np.testing.assert_array_equal(flat(model), daemon.weights())
+        plain = copy.deepcopy(model)
+        plain_optimizer = OPTIMIZERS[name](plain)
+        sent = 0
+        for number in range(12):
+            with torch.no_grad():  # the same weights before each step, and states of their own
+                for own, other in zip(plain.parameters(), model.parameters(), strict=True):
+                    own.copy_(other)
+            waiting = torch.tensor(link.link.residual)
+            for each, stepped in ((model, optimizer), (plain, plain_optimizer)):
+                take_gradient(each, number)
+                nn.utils.clip_grad_norm_(each.parameters(), 0.5)
+                stepped.step()
+            daemon.take_all()
+            np.testing.assert_array_equal(flat(model), daemon.weights())
+            after = flat(model) + torch.tensor(link.link.residual)
+            torch.testing.assert_close(after - waiting, flat(plain), rtol=0, atol=2e-7)
+            sent += sum(link.link.sent.values())
+        assert link.mini_batches == 12
+        assert 0 < sent < 12 * WEIGHTS
+        state = optimizer.state_dict()
+        assert state["param_groups"] == plain_optimizer.state_dict()["param_groups"]
+        assert model.first.weight is model.last.weight
+
+
+def test_parameters_follow_the_peers_and_stay_views_of_one_tensor(daemon: Daemon) -> None:
+    model = make_model()
+    frozen = model.frozen.weight.clone()
+    optimizer = sgd(model)
+    with attach(model, optimizer, daemon) as link:
+        before = model.scale.item()
+        words = make_words(np.array([0]), np.array([0]))  # the scale
+        daemon.peer_update(make_update(words, WEIGHTS, step=1 << 20))
+        take_gradient(model, 0, scale=0.0)
+        optimizer.step()
+        assert model.scale.item() == pytest.approx(before + 1)
+        assert len({each.untyped_storage().data_ptr() for each in model.parameters()}) == 4
+        assert torch.equal(model.frozen.weight, frozen)
+        np.testing.assert_array_equal(flat(model), link.link.weights)
+
+
+def test_what_waits_shrinks_with_the_rate_and_a_rate_of_zero_sends_nothing_of_it(daemon: Daemon) -> None:
+    model = make_model()
+    optimizer = sgd(model, 0.1)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: [1.0, 0.0, 0.1, 0.1][step])
+    with attach(model, optimizer, daemon, tau=100.0) as link:
+        take_gradient(model, 1)
+        optimizer.step()
+        waiting = link.link.residual.copy()
+        assert waiting.any()
+        for factor in (1, 0.1, 0.1):
+            scheduler.step()
+            take_gradient(model, 1, scale=0.0)
+            optimizer.step()
+            np.testing.assert_allclose(link.link.residual, waiting * factor, rtol=1e-5)
+        assert sum(link.link.sent.values()) == 0
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_that_a_scaler_leaves_out_is_no_update(daemon: Daemon, fused: bool) -> None:
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    with attach(model, optimizer, daemon, keep=[scaler]) as link:
+        for spoilt in (False, True, False):
+            before = (flat(model), link.mini_batches)
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = model(torch.ones(8, 6)).square().mean()
+            model.zero_grad()
+            scaler.scale(loss).backward()
+            if spoilt:
+                model.scale.grad.fill_(torch.inf)
+            scaler.step(optimizer)
+            scaler.update()
+            assert link.mini_batches == before[1] + (not spoilt)
+            if spoilt:
+                assert torch.equal(flat(model), before[0])
+        assert scaler.get_scale() == 2.0
+        assert link.link.residual.any()
+
+
+def test_a_step_that_makes_a_nan_is_refused_by_the_parameters_name_and_changes_nothing(
+    daemon: Daemon,
+) -> None:
+    model = make_model()
+    optimizer = sgd(model)
+    with attach(model, optimizer, daemon):
+        take_gradient(model, 1)
+        model.norm.bias.grad[2] = torch.nan
+        with pytest.raises(TrainerError, match=r"made 'norm\.bias' NaN or infinite"):
+            optimizer.step()
+    daemon.take_all()
+    assert not daemon.host.updates
+
+
+def test_a_script_that_is_started_again_has_its_optimizer_buffers_and_schedulers_back(daemon: Daemon) -> None:
+    def life() -> tuple[Any, Any, Any]:
+        model = make_model()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        return model, optimizer, torch.optim.lr_scheduler.MultiStepLR(optimizer, [3, 50])
+
+    model, optimizer, scheduler = life()
+    with attach(model, optimizer, daemon, keep=[scheduler]) as link:
+        for number in range(5):
+            take_gradient(model, number)
+            optimizer.step()
+            scheduler.step()
+        tau = link._steps.tau
+    later, other, another = life()
+    with attach(later, other, daemon, keep=[another]) as link:
+        np.testing.assert_array_equal(flat(later), flat(model))
+        torch.testing.assert_close(other.state_dict(), optimizer.state_dict(), rtol=0, atol=0)
+        assert dict(another.state_dict()) == dict(scheduler.state_dict())
+        assert torch.equal(later.norm.running_mean, model.norm.running_mean)
+        assert int(later.norm.num_batches_tracked) == 5
+        assert (link.mini_batches, link._steps.tau) == (5, tau)
+    third = life()
+    with pytest.raises(TrainerError, match=r"does not fit the script .*keep of before, or start its node"):
+        attach(third[0], torch.optim.SGD(third[0].parameters(), lr=1.0), daemon)
+    assert third[0].first.weight.untyped_storage().nbytes() == 36 * 4  # untouched
+
+
+def test_weights_are_not_loaded_under_a_link_but_copies_are_free(daemon: Daemon) -> None:
+    model = make_model()
+    optimizer = sgd(model)
+    other = make_model(2).state_dict()
+    with attach(model, optimizer, daemon):
+        before = flat(model)
+        pickled = io.BytesIO()
+        torch.save(model, pickled)
+        pickled.seek(0)
+        for average in (copy.deepcopy(model), torch.load(pickled, weights_only=False)):
+            assert torch.equal(flat(average), before)
+            average.load_state_dict(other)
+        for part in (model, model.first):
+            state = other if part is model else make_model(2).first.state_dict()
+            with pytest.raises(TrainerError, match="load them before"):
+                part.load_state_dict(state)
+            assert torch.equal(flat(model), before)
+    model.load_state_dict(other)
+    take_gradient(model, 1)
+    optimizer.step()  # an ordinary one again
+    assert not torch.equal(flat(model), before)
+
+
+def test_a_state_that_is_too_large_is_kept_without_the_optimizers_and_that_is_said_once(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = importlib.import_module("p2psgd.torch.kept")
+    monkeypatch.setattr(kept, "STATE_BYTES_MAX", kept.HEADERS_BYTES + 4096)
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(40, 20))
+    later = copy.deepcopy(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    with attach(model, optimizer, daemon) as link:
+        model(torch.ones(2, 40)).sum().backward()
+        optimizer.step()
+        for _ in range(2):
+            assert "optimizer" not in link.link._keeping.make_state()
+    with attach(later, torch.optim.Adam(later.parameters()), daemon) as link:
+        assert torch.equal(flat(later), flat(model))
+    assert capsys.readouterr().err.count("after a restart the optimizer begins anew") == 1

@@ -1,0 +1,69 @@
+"""The example under `p2psgd local`, with real daemons and trainers."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from p2psgd.errors import ExitCode
+from tests.local.conditions import wait_until
+from tests.local.run import Run
+from tests.torch.accuracy import EXAMPLES, accuracy_of
+from tests.torch.needed import torch
+
+EPOCHS = 25
+PAGE = EXAMPLES.parents[1] / "docs" / "torch.md"
+
+
+def mini_batches(run: Run) -> int:
+    """Of the third node."""
+    count: int = run.status(2).get("trainer", {}).get("mini_batches", 0)
+    return count
+
+
+def test_the_plain_script_becomes_one_of_p2psgd_by_changing_less_than_ten_lines() -> None:
+    plain, distributed = (
+        (EXAMPLES / name).read_text().splitlines() for name in ("plain.py", "distributed.py")
+    )
+    changes = [line[2:] for line in difflib.ndiff(plain, distributed) if line[0] == "+"]
+    assert 0 < len(changes) < 10, changes
+    shown = re.findall(r"```diff\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert [line[1:] for line in shown[0].splitlines() if line[0] == "+"] == changes[1:]
+
+
+@pytest.mark.timeout(300)
+def test_the_example_trains_on_four_nodes_to_the_same_bits_though_a_trainer_is_killed(tmp_path: Path) -> None:
+    script, weights = tmp_path / "train.py", tmp_path / "weights.npz"
+    example = (EXAMPLES / "distributed.py").read_text()
+    assert "EPOCHS = 120" in example
+    script.write_text(example.replace("EPOCHS = 120", f"EPOCHS = {EPOCHS}"))
+    command = shlex.join([sys.executable, str(script)])
+    run = Run(tmp_path, "-n", "4", "--trainer", command, "--weights", str(weights))
+    try:
+        wait_until(lambda: mini_batches(run) >= 20 or run.process.poll() is not None, "20 mini-batches", 120)
+        trainer = run.status(2)["trainer"]
+        assert trainer["attached"], run.output
+        os.kill(trainer["pid"], signal.SIGKILL)
+        assert run.ends(170) == ExitCode.OK, run.output
+    finally:
+        run.close()
+    report = run.report()
+    assert (report["replicas_identical"], report["lost"]) == (True, [])
+    epoch = math.ceil(math.ceil(1437 / 4) / 32)
+    steps = [node["steps"] for node in report["per_node"]]
+    killed = steps.pop(2)  # it has begun its epoch anew
+    assert steps == [EPOCHS * epoch] * 3
+    assert EPOCHS * epoch <= killed < (EPOCHS + 1) * epoch
+    assert accuracy_of(weights) > 0.93
+    log = (run.state / "node-3" / "log.txt").read_text()
+    assert float(re.findall(r"test accuracy (\d\.\d+)", log)[0]) > 0.9
+    assert torch.from_numpy(np.load(weights)["0.weight"]).shape == (128, 64)
