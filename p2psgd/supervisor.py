@@ -3,7 +3,8 @@
 Exit 0 means that it is done, and an exit code that says the user must act (usage, data, configuration,
 permission), or a package that is not installed, is passed on instead of being tried again. Anything else is a
 crash: the trainer is started again, its residual still in the daemon's segment, after a second, or the longer
-the sooner it has crashed again and again.
+the sooner it has crashed again and again; so many times in a row only, unless it is the store of its data
+that fails, which may be back at any time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from p2psgd.errors import ExitCode, UsageError, words_of
+from p2psgd.errors import STORE, ExitCode, UsageError, words_of
 from p2psgd.tasks import raise_failure
 
 FIRST_DELAY_S: Final = 1.0  # before a crashed trainer is started again; doubled by every crash,
@@ -149,11 +150,11 @@ class Supervisor:
             lived_s = time.monotonic() - began
             if lived_s >= STEADY_S:
                 delay_s = FIRST_DELAY_S
-            crashes += 1
+            crashes = 0 if code > 0 and STORE in last_line else crashes + 1
             same = code > 0 and words == self.words and lived_s < QUICK_S
             quick = quick + 1 if same else 1
             self.words = words
-            if quick >= ABSENT_CRASHES_MAX and not self._came() and not self._finishing:
+            if crashes and quick >= ABSENT_CRASHES_MAX and not self._came() and not self._finishing:
                 absent = f"{words}; {quick} times in a row, without ever attaching to this node"
                 self._failed(absent, ExitCode.INTERNAL)
                 return
