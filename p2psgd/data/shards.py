@@ -98,7 +98,7 @@ class Shards:
     """The shards below a folder or URL, by the list `shards.json` there.
 
     At most `ahead` + 1 shards are in memory, one of them the one in use, and the file of each that is just
-    being read. `cache`: a folder that files from a URL are kept in, up to `cache_bytes`; None: the usual one.
+    being read. `patience`: with the store. `cache`: a folder that files from a URL are kept in, up to `cache_bytes`; None: the usual one.
     UsageError if there is no such list, StoreError if the store gives none.
     """
 
@@ -114,13 +114,13 @@ class Shards:
         if not 0 <= ahead <= AHEAD_MAX:
             raise UsageError(f"ahead = {ahead} is refused: 0 to {AHEAD_MAX} shards can be fetched ahead")
         self._store = open_store(str(place))
-        self._patience = patience or Patience()
+        self.patience = patience or Patience()
         self._ahead = ahead
         self._cache = None
         if self._store.local is None:
             folder = default_cache() if cache is None else Path(cache).expanduser()
             self._cache = Cache(folder, bytes_max=cache_bytes)
-        self.list: ShardList = fetch_list(self._store, self._patience)
+        self.list: ShardList = fetch_list(self._store, self.patience)
 
     @property
     def place(self) -> str:
@@ -207,7 +207,7 @@ class Shards:
                 turn.give_back(queue)
 
     def _fetch(self, shard: Shard) -> Fetch:
-        return Fetch(self._store, self._cache, shard, self._patience)
+        return Fetch(self._store, self._cache, shard, self.patience)
 
 
 class _Turn:

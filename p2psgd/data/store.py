@@ -111,9 +111,7 @@ class RemoteStore:
             import fsspec  # an extra, which folders do without
 
             self._files: Any
-            self._files, self._root = fsspec.core.url_to_fs(
-                self.place, use_listings_cache=False, skip_instance_cache=True
-            )
+            self._files, self._root = fsspec.core.url_to_fs(self.place, use_listings_cache=False)
         except ImportError as error:
             words = f"{url} cannot be read here: {error}; pip install 'p2psgd[{extra}]'"
             raise UsageError(words, ExitCode.CONFIGURATION) from None
