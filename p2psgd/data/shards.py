@@ -98,7 +98,8 @@ class Shards:
     """The shards below a folder or URL, by the list `shards.json` there.
 
     At most `ahead` + 1 shards are in memory, one of them the one in use, and the file of each that is just
-    being read. `patience`: with the store. `cache`: a folder that files from a URL are kept in, up to `cache_bytes`; None: the usual one.
+    being read. `patience`: with the store. `cache`: a folder that files from a URL are kept in, up to
+    `cache_bytes`; None: the usual one.
     UsageError if there is no such list, StoreError if the store gives none.
     """
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,15 @@ import pytest
 import s3fs
 
 from tests.data.store_server import FaultyProxy, environment, s3_server
-from tests.ipc.conftest import daemon, link_options, loop_factory, start_daemon
+from tests.ipc.conftest import daemon, start_daemon
+from tests.ipc.daemons import LoopFactory
 
-__all__ = ["daemon", "link_options", "loop_factory", "start_daemon"]  # fixtures
+__all__ = ["daemon", "start_daemon"]  # fixtures
+
+
+@pytest.fixture
+def loop_factory() -> LoopFactory:
+    return asyncio.new_event_loop
 
 
 @pytest.fixture(scope="session")

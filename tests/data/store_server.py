@@ -1,4 +1,4 @@
-"""A real S3 server on loopback, in a process of its own, and a proxy before it that fails when it is told to."""
+"""A real S3 server on loopback, in a process of its own, and a proxy before it that fails when told to."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def s3_server() -> Iterator[int]:
 
 class FaultyProxy:
     """Passes on what is asked of the server; of objects whose names hold `word` it gives what `fault` says:
-    "error" (status 500), "gone" (404), "wrong" (other bytes of the same length), "short" (half of them), "stall" (nothing,
-    until that changes). `asked` counts requests of such objects.
+    "error" (status 500), "gone" (404), "wrong" (other bytes of the same length), "short" (half of them),
+    "stall" (nothing, until that changes). `asked` counts requests of objects by their names.
     """
 
     def __init__(self, port: int) -> None:
@@ -77,7 +77,7 @@ class FaultyProxy:
                 length = int(self.headers.get("Content-Length") or 0)
                 proxy.pass_on(self, port, self.rfile.read(length))
 
-            do_GET = do_HEAD = do_PUT = do_POST = pass_on  # noqa: N815 - http.server's names
+            do_GET = do_HEAD = do_PUT = do_POST = pass_on
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True

@@ -50,7 +50,7 @@ def test_what_others_are_writing_stays_and_what_they_left_goes(tmp_path: Path) -
 
 def test_a_cache_that_cannot_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="cannot use .*file/cache as a cache for shards"):
+    with pytest.raises(UsageError, match=r"cannot use .*file/cache as a cache for shards"):
         Cache(tmp_path / "file" / "cache")
     with pytest.raises(UsageError, match="a cache of 0 bytes holds nothing"):
         Cache(tmp_path, bytes_max=0)

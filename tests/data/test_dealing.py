@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,24 +10,9 @@ import numpy as np
 import pytest
 
 from p2psgd.data.dealing import Counts, Deal, Dealing
-from p2psgd.data.shard_list import Array, Shard, ShardList
+from tests.data.lists import shard_list
 
 LEASE_S = 30.0
-
-
-def shard_list(count: int) -> ShardList:
-    return ShardList(
-        shards=tuple(
-            Shard(
-                name=f"{number:05}.npy",
-                bytes=1,
-                sha256=hashlib.sha256(b"%d" % number).hexdigest(),
-                samples=1,
-                arrays={"array": Array(dtype="int8", shape=(1,))},
-            )
-            for number in range(count)
-        )
-    )
 
 
 @dataclass
@@ -45,7 +29,7 @@ class Node:
 
 @dataclass
 class World:
-    """Counts as they were and are: a node sees what others did `late_s` ago, and what it did itself at once."""
+    """Counts as they were and are: a node sees what others did `late_s` ago, and at once what it did itself."""
 
     shards: int
     epochs: int
@@ -86,10 +70,10 @@ class World:
         if node.holds is None:
             taken, used = self.counts(node)
             others = {other.number for other in self.nodes if other is not node}
-            deal = node.dealing.choose(taken, used, others=others, held=set(), now=self.now)
-            if deal is not None:
-                self.change(node, deal.shard, 1, 0)
-                node.holds, node.since, node.until = deal, self.now, self.now + node.speed
+            node.holds = node.dealing.choose(taken, used, others=others, held=set(), now=self.now)
+            if node.holds is not None:
+                self.change(node, node.holds.shard, 1, 0)
+                node.since, node.until = self.now, self.now + node.speed
 
     def run(self, until: float) -> None:
         while self.now < until and not (self.counts()[1] >= self.epochs).all():
@@ -132,7 +116,7 @@ def test_no_epoch_begins_for_a_shard_before_the_last_one_has_ended_for_it() -> N
     assert late == Deal(2, 1), "the epoch that is behind comes first"
     dealing.held_for(100.0)
     assert dealing.choose(taken, used, others=set(), held={0}, now=399) is None, "others may be as slow"
-    assert dealing.choose(taken + [0, 0, 1], used, others=set(), held={0}, now=401) == Deal(1, 2)
+    assert dealing.choose(taken + np.array([0, 0, 1]), used, others=set(), held={0}, now=401) == Deal(1, 2)
 
 
 def test_nodes_that_know_each_other_reach_for_different_shards_and_keep_to_them() -> None:

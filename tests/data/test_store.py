@@ -107,17 +107,18 @@ def test_what_cannot_be_a_data_set_is_refused_in_a_sentence(bucket: Any, tmp_pat
         f"make one with p2psgd data index {bucket.url}/none"
     )
     assert "is no URL that fsspec can read" in refusal("nowhere://bucket")
-    with pytest.raises(UsageError, match="has 0 files that end in .npz, .npy, .safetensors"):
+    with pytest.raises(UsageError, match=r"has 0 files that end in \.npz, \.npy, \.safetensors"):
         make_list(str(tmp_path))
     np.savez(tmp_path / "a.npz", x=NUMBERS)
     made = json.loads(make_list(str(tmp_path)).packed())
-    for change, words in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"version": 2}, "version: Input should be less than or equal to 1"),
         ({"shards": []}, "shards: Tuple should have at least 1 item"),
         ({"shards": made["shards"] * 2}, "must stand in the order of their names"),
         ({"shards": [{**made["shards"][0], "name": "../a.npz"}]}, "a path below the list's own folder"),
         ({"shards": [{**made["shards"][0], "sha256": "AB"}]}, "shards.0.sha256: String should match"),
-    ]:
+    ]
+    for change, words in cases:
         (tmp_path / "shards.json").write_text(json.dumps({**made, **change}))
         said = refusal(str(tmp_path))
         assert words in said
