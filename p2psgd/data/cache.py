@@ -14,17 +14,32 @@ import time
 from pathlib import Path
 from typing import Final
 
-from p2psgd.errors import UsageError, cannot
+from p2psgd.errors import ExitCode, UsageError, cannot
 
 CACHE_BYTES: Final = 10 * 1024**3
+FOLDER_VARIABLE: Final = "P2PSGD_CACHE"
+BYTES_VARIABLE: Final = "P2PSGD_CACHE_BYTES"
 STALE_S: Final = 24 * 3600.0  # a file that nobody has gone on writing for so long is of a trainer that died
 WRITING: Final = ".part"
 
 
 def default_cache() -> Path:
-    """$XDG_CACHE_HOME/p2psgd/shards, or below ~/.cache."""
+    """$P2PSGD_CACHE, else $XDG_CACHE_HOME/p2psgd/shards, else that below ~/.cache."""
+    told = os.environ.get(FOLDER_VARIABLE, "")
+    if told:
+        return Path(told).expanduser()
     base = os.environ.get("XDG_CACHE_HOME", "")
     return Path(base if base.startswith("/") else Path.home() / ".cache") / "p2psgd" / "shards"
+
+
+def default_bytes() -> int:
+    """$P2PSGD_CACHE_BYTES, else CACHE_BYTES."""
+    told = os.environ.get(BYTES_VARIABLE, "")
+    try:
+        return int(told) if told else CACHE_BYTES
+    except ValueError:
+        words = f"{BYTES_VARIABLE}={told:.40} is refused: give a number of bytes"
+        raise UsageError(words, ExitCode.CONFIGURATION) from None
 
 
 class Cache:

@@ -13,7 +13,8 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from p2psgd.data.shards import ShardLink, Use, shuffled
+from p2psgd.data.shards import shuffled
+from p2psgd.data.turn import ShardLink, Use
 from p2psgd.trainer.data import Dataset, samples_of
 from p2psgd.trainer.plan import NEARLY_DONE, Plan
 from p2psgd.trainer.recipe import Recipe

@@ -29,7 +29,7 @@ class Node:
 
 @dataclass
 class World:
-    """Counts as they were and are: a node sees what others did `late_s` ago, and at once what it did itself."""
+    """Counts as they were and are: a node sees what others did `late_s` ago, at once what it did."""
 
     shards: int
     epochs: int

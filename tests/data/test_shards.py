@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +55,7 @@ def test_batches_bring_every_sample_once_an_epoch_and_count_a_shard_with_its_las
         link.send(DELTA, 8)
         seen.append(batch["number"].tolist())
         daemon.take_all()
-        published = daemon.call(lambda: daemon.host.coordinates[10:].copy())
+        published = daemon.call(daemon.host.coordinates[10:].copy)
         np.testing.assert_array_equal(
             published, link.shard_counts[1], "the gradient and the count go together"
         )
@@ -106,6 +107,26 @@ def test_what_another_node_holds_is_waited_for_and_then_used(
     assert uses == [5]
     assert said[0].startswith("1 of 6 shards are other nodes' to use: waited 0 s so far")
     assert said[-1] == ""
+
+
+def test_the_script_of_the_page_trains(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (script,) = re.findall(r"```python\n(.*?)```", Path("docs/data.md").read_text(), re.DOTALL)
+    folder, draw = tmp_path / "train", np.random.default_rng(1)
+    folder.mkdir()
+    truth = draw.normal(size=100).astype(np.float32)
+    for number in range(3):
+        x = draw.normal(size=(600, 100)).astype(np.float32)
+        np.savez(folder / f"{number}.npz", x=x, y=x @ truth)
+    make_list(str(folder))
+    monkeypatch.setenv("P2PSGD_CONTROL", str(daemon.path))
+    names: dict[str, Any] = {}
+    exec(script.replace("s3://bucket/train", str(folder)), names)
+    assert names["link"].mini_batches == 10 * 3 * 3
+    before, after = np.abs(truth).mean(), np.abs(daemon.weights()[:100] - truth).mean()
+    assert after < 0.8 * before
+    assert daemon.host.coordinates[100:].tolist() == [10] * 6
 
 
 def test_wrong_words_are_refused(data: Shards, link: Link, folder: Path) -> None:

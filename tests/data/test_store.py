@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+import p2psgd.cli
 from p2psgd.data import Patience, Shards, StoreError
-from p2psgd.data.indexing import copy_all, make_list
+from p2psgd.data.indexing import make_list
 from p2psgd.errors import ExitCode, UsageError
 from tests.data.store_server import FaultyProxy
 
@@ -50,9 +51,40 @@ def test_every_format_is_listed_fetched_checked_and_kept(
     assert {name: count - asked[name] for name, count in proxy.asked.items() if count > asked[name]} == {
         "shards.json": 1
     }, "the cache had them"
-    copy_all(place, tmp_path / "copy")
-    assert (tmp_path / "copy" / "deep" / "c.safetensors").is_file()
-    assert make_list(str(tmp_path / "copy")).digest == made.digest
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """The exit code of p2psgd data."""
+    monkeypatch.setattr("sys.argv", ["p2psgd", "data", *arguments])
+    with pytest.raises(SystemExit) as end:
+        p2psgd.cli.main()
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+def test_commands_list_shards_and_copy_them(
+    bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket.save("a.npz", x=NUMBERS)
+    bucket.save("deep/b.npz", x=NUMBERS + 1)
+    assert command(monkeypatch, "index", bucket.url) == 0
+    digest = Shards(bucket.url).list.digest
+    said = capsys.readouterr().out
+    assert said.startswith("2 shards with 12 samples, ")
+    assert said.endswith(f" bytes, digest {digest}: listed in {bucket.url}/shards.json\n")
+    copy = tmp_path / "copy"
+    for lines in (["1 of 2: a.npz", "2 of 2: deep/b.npz"], []):
+        assert command(monkeypatch, "fetch", bucket.url, str(copy)) == 0
+        *listed, last = capsys.readouterr().out.splitlines()
+        assert listed == lines, "what is there is not copied again"
+        assert last == f"2 shards are in {copy}, as listed"
+    assert make_list(str(copy)).digest == digest
+    (copy / "a.npz").write_bytes(b"PK")
+    assert command(monkeypatch, "index", str(copy)) == 65
+    assert (
+        capsys.readouterr().err
+        == "p2psgd: shard a.npz: it is damaged, or not of plain arrays: it is not a .npz file\n"
+    )
 
 
 @pytest.mark.parametrize(
