@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final, NoReturn, Protocol, cast
 
 from p2psgd.errors import ExitCode, UsageError, words_of
 
-PIECE_BYTES: Final = 1 << 20  # read at a time
+PIECE_BYTES: Final = 2 << 20  # read at a time; a slow link brings it well before an attempt counts as stalled
 _URL: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _EXTRAS: Final = {"s3": "s3", "s3a": "s3"}  # which extra has what fsspec needs for a scheme; else "data"
 
@@ -122,7 +122,9 @@ class RemoteStore:
     def read(self, name: str) -> Iterator[bytes]:
         """Of an object."""
         try:
-            with cast(BinaryIO, self._files.open(f"{self._root}/{name}", "rb")) as file:
+            with cast(
+                BinaryIO, self._files.open(f"{self._root}/{name}", "rb", block_size=PIECE_BYTES)
+            ) as file:
                 while piece := file.read(PIECE_BYTES):
                     yield piece
         except Exception as error:  # of whatever library is behind it
