@@ -1,14 +1,15 @@
 """Which shard a node takes next. Pure: from counts that all nodes share, as far as they have come.
 
-Of every shard the replicas hold two counts: how often it was taken, and how often it was used to its end. A
-shard is free when it was not taken more often than used; whoever takes a free one that was used the fewest
-times counts it as taken, and as used when it is through. So all epochs come one after the other, a fast node
-uses more shards than a slow one, and a node needs to know nothing of the others to begin or to leave.
+Of every shard the replicas hold two counts: how many nodes hold it now, and how often it was used to its end.
+Whoever takes a shard adds itself to the first, and takes itself away when it is through or gives it back; who
+is the first to be through in an epoch counts the shard as used. So a node needs to know nothing of the others
+to begin or to leave, and a fast node uses more shards than a slow one.
 
-Among the free ones a node prefers those that are its own by rendezvous hashing over the nodes it knows to be
-at work: it is rare that two reach for the same one at the same moment, and shards come back to the node whose
-cache has them. What a node had taken when it died is free for others once nothing has changed there for a
-lease, which is much longer than this node itself ever takes.
+A shard is free when nobody holds it. A node prefers those that are its own by rendezvous hashing over the
+nodes it knows to be at work, also while they are an epoch ahead of others: it is rare that two reach for the
+same one at the same moment, and shards come back to the node whose cache has them. What a node held when it
+died is free for others once nothing has changed there for a lease, which is much longer than this node itself
+ever takes; whoever takes that then takes the dead one away with itself.
 """
 
 from __future__ import annotations
@@ -28,10 +29,15 @@ HOLD_FACTOR: Final = 4  # a shard that others hold for so many times as long as 
 
 @dataclass(frozen=True, slots=True)
 class Deal:
-    """Shard number `shard` (its place in the list) for epoch `epoch`, from 1."""
+    """Shard number `shard` (its place in the list) for epoch `epoch`, from 1.
+
+    `begins` is added to how many hold it when it is taken, `ends` taken away in the end.
+    """
 
     shard: int
     epoch: int
+    begins: int = 1
+    ends: int = 1
 
 
 class Dealing:
@@ -51,42 +57,43 @@ class Dealing:
         return bool((used >= self.epochs).all())
 
     def choose(
-        self, taken: Counts, used: Counts, *, others: Set[int], held: Set[int], now: float
+        self, held: Counts, used: Counts, *, others: Set[int], mine: Set[int], now: float
     ) -> Deal | None:
         """What to take next, None if there is nothing to take now.
 
-        taken, used: (shards,) each. `others`: nodes that seem to be at work; `held`: shards that this node
-        has taken and not used yet; `now` in seconds, monotonic.
+        held, used: (shards,) each. `others`: nodes that seem to be at work; `mine`: shards that this node
+        holds; `now` in seconds, monotonic.
         """
-        self._look(taken, used, now)
+        self._look(held, used, now)
         wanted = used < self.epochs
-        wanted[list(held)] = False
-        late = now - self._since > max(self._lease_s, HOLD_FACTOR * self._hold_s)
-        free = wanted & ((taken <= used) | late)
-        if not free.any():
+        wanted[list(mine)] = False
+        free = wanted & (held <= 0)
+        late = wanted & (now - self._since > max(self._lease_s, HOLD_FACTOR * self._hold_s)) & ~free
+        if not (free | late).any():
             return None
-        candidates = np.flatnonzero(free & (used == used[free].min()))
-        untouched = candidates[(taken <= used)[candidates]]
-        if len(untouched):
-            candidates = untouched
-        own = self._rank(self._node)[candidates]
-        best = np.ones(len(candidates), bool)
+        behind = used[free | late].min()
+        rank = self._rank(self._node)
+        own = np.ones(len(used), bool)
         for other in others:
-            best &= own > self._rank(other)[candidates]
-        choice = int(np.lexsort((own, best))[-1])
-        shard = int(candidates[choice])
-        return Deal(shard, int(used[shard]) + 1)
+            own &= rank > self._rank(other)
+        preferred = (free & own & (used <= behind + 1), free & (used == behind), late & (used == behind))
+        places = next(places for each in preferred if len(places := np.flatnonzero(each)))
+        shard = int(places[np.lexsort((rank[places], -used[places]))[-1]])
+        holders = int(held[shard])
+        if holders > 0:
+            return Deal(shard, int(used[shard]) + 1, ends=1 + holders)
+        return Deal(shard, int(used[shard]) + 1, begins=1 - holders)
 
     def held_for(self, seconds: float) -> None:
         """This node has used a shard so long after it had taken it."""
         self._hold_s = max(self._hold_s, seconds)
 
-    def _look(self, taken: Counts, used: Counts, now: float) -> None:
+    def _look(self, held: Counts, used: Counts, now: float) -> None:
         if self._seen is None:
             self._since[:] = now
         else:
-            self._since[(taken != self._seen[0]) | (used != self._seen[1])] = now
-        self._seen = taken.copy(), used.copy()
+            self._since[(held != self._seen[0]) | (used != self._seen[1])] = now
+        self._seen = held.copy(), used.copy()
 
     def _rank(self, node: int) -> NDArray[np.uint64]:
         """A number for every shard: it belongs to the node with the highest [Thaler, Ravishankar 1998]."""

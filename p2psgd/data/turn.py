@@ -41,9 +41,9 @@ class ShardLink(Protocol):
 
     @property
     def shard_counts(self) -> NDArray[np.int64]:
-        """(2, shards): taken, used."""
+        """(2, shards): held, used."""
 
-    def count_shard(self, shard: int, *, taken: int = 0, used: int = 0) -> None:
+    def count_shard(self, shard: int, *, held: int = 0, used: int = 0) -> None:
         """Add to them with the next send."""
 
     def flush_shard_counts(self) -> None:
@@ -106,13 +106,13 @@ class Turn:
             return True
         return not busy and self._dealing.over(self._link.shard_counts[1])
 
-    def take(self, held: set[int]) -> Deal | None:
-        """The next shard, counted as taken."""
-        taken, used = self._link.shard_counts
+    def take(self, mine: set[int]) -> Deal | None:
+        """The next shard, which is held from now on."""
+        held, used = self._link.shard_counts
         now = time.monotonic()
-        deal = self._dealing.choose(taken, used, others=self._at_work(now), held=held, now=now)
+        deal = self._dealing.choose(held, used, others=self._at_work(now), mine=mine, now=now)
         if deal is not None:
-            self._link.count_shard(deal.shard, taken=1)
+            self._link.count_shard(deal.shard, held=deal.begins)
         return deal
 
     def use(self, queue: deque[Taken]) -> Iterator[Use]:
@@ -148,23 +148,20 @@ class Turn:
         self._wait(f"{left} of {len(used)} shards are other nodes' to use")
 
     def is_late(self, deal: Deal) -> bool:
-        """Others have used it meanwhile, who did not know that this node has taken it, or gave it up."""
+        """Others have used it meanwhile, who did not know that this node holds it, or gave it up."""
         return bool(self._link.shard_counts[1, deal.shard] >= deal.epoch)
 
     def give_back(self, queue: Iterable[Taken]) -> None:
         """Those that were not used: others need not wait for a lease."""
-        taken, used = self._link.shard_counts
-        for shard in (each.deal.shard for each in queue if not each.counted):
-            if taken[shard] > used[shard]:
-                self._link.count_shard(shard, taken=-1)
+        for deal in (each.deal for each in queue if not each.counted):
+            self._link.count_shard(deal.shard, held=-deal.ends)
         self._link.flush_shard_counts()
         self._done_waiting()
 
     def _count_as_used(self, deal: Deal) -> None:
-        """Unless another node, which had thought that this one was gone, has done it already."""
-        taken, used = self._link.shard_counts[:, deal.shard]
-        if used < deal.epoch:
-            self._link.count_shard(deal.shard, taken=int(deal.epoch - taken), used=1)
+        """In this epoch, unless another node has done so already; held no more."""
+        used = self._link.shard_counts[1, deal.shard]
+        self._link.count_shard(deal.shard, held=-deal.ends, used=int(used < deal.epoch))
 
     def _at_work(self, now: float) -> set[int]:
         at_work = set()

@@ -43,15 +43,15 @@ class ShardCalls(abc.ABC):
 
     @property
     def shard_counts(self) -> NDArray[np.int64]:
-        """(2, shards): how often each shard of the data was taken, and used, as far as is known here; what
-        `count_shard` told is in it. TrainerError in a run that was attached to without `shards`.
+        """(2, shards): how many nodes hold each shard of the data, and how often it was used, as far as is
+        known here, with what `count_shard` told. TrainerError in a run that was attached to without `shards`.
         """
         counts = self._shard_counts()
         return counts.counts(self._compute.fetch(*counts.place), self._memory.mark.changes_counted)
 
-    def count_shard(self, shard: int, *, taken: int = 0, used: int = 0) -> None:
+    def count_shard(self, shard: int, *, held: int = 0, used: int = 0) -> None:
         """Have this added to the counts of a shard, by its place in the list, with the next `send`."""
-        self._shard_counts().change(shard, taken=taken, used=used)
+        self._shard_counts().change(shard, held=held, used=used)
 
     def flush_shard_counts(self) -> None:
         """Have all that `count_shard` told added now, for no `send` follows. A trainer that has not sent

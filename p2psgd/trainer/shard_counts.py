@@ -1,4 +1,4 @@
-"""How often each shard of the data was taken and used, counted in the replica itself.
+"""How many nodes hold each shard of the data, and how often it was used, counted in the replica itself.
 
 The counts are coordinates like the weights, two for each shard, at the end of them. A change of theirs goes
 out with a mini-batch as one more update, and has the fate of its gradient: what of a node's work has reached
@@ -70,17 +70,17 @@ class ShardCounts:
         """How many changes were made so far."""
         return self._done + len(self._changes)
 
-    def change(self, shard: int, *, taken: int = 0, used: int = 0) -> None:
+    def change(self, shard: int, *, held: int = 0, used: int = 0) -> None:
         """Add to a shard's counts."""
         shards = (self._weights - self._begin) // 2
         if not 0 <= shard < shards:
             raise TrainerError(f"there is no shard {shard} in a run with {shards}")
-        for coordinate, amount in ((shard, taken), (shards + shard, used)):
+        for coordinate, amount in ((shard, held), (shards + shard, used)):
             if amount:
                 self._changes.append((self._begin + coordinate, amount))
 
     def counts(self, weights: NDArray[np.float32], published: int) -> NDArray[np.int64]:
-        """(2, shards): how often each was taken, and used; `weights` lie at `place`, and the first
+        """(2, shards): how many hold each, and how often it was used; `weights` lie at `place`, and the first
         `published` changes are in them.
         """
         counts = np.rint(weights / np.float32(self._quantum)).astype(np.int64)

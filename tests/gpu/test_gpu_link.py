@@ -70,8 +70,8 @@ def test_shards_are_counted_behind_the_weights_as_on_the_host(
     with attach(initial(), control=daemons[1].path, shards=shards) as here:
         for number in range(4):
             for link in (there, here):
-                link.count_shard(7 * number, taken=1 + number, used=number)
-                link.count_shard(299, taken=-1)
+                link.count_shard(7 * number, held=1 + number, used=number)
+                link.count_shard(299, held=-1)
             delta = delta_of(number, WEIGHTS)
             assert there.send(gpu.cupy.asarray(delta), 8) == here.send(delta, 8)
             check_equal(there, here)

@@ -47,8 +47,8 @@ def hear(daemon: Daemon, link: Link) -> list[list[int]]:
 
 def test_counts_go_with_the_next_send_and_have_no_part_in_weights_deltas_and_residuals(two: Two) -> None:
     (first, one), (second, other) = two
-    one.count_shard(2, taken=1)
-    one.count_shard(4, taken=1)
+    one.count_shard(2, held=1)
+    one.count_shard(4, held=1)
     told = [[0, 0, 1, 0, 1], [0, 0, 0, 0, 0]]
     assert one.shard_counts.tolist() == told
     assert hear(second, other) == [[0] * 5] * 2, "nothing was sent"
@@ -56,11 +56,11 @@ def test_counts_go_with_the_next_send_and_have_no_part_in_weights_deltas_and_res
     first.take_all()
     second.until(lambda: bool(second.host.mini_batches), "it hears")
     assert hear(second, other) == told
-    one.count_shard(4, taken=1, used=3)
-    one.count_shard(4, taken=-2)
+    one.count_shard(4, held=1, used=3)
+    one.count_shard(4, held=-2)
     assert one.send(ONES, {"in": 8, "out": 4}) == 10
     assert one.sent == {"in": 6, "out": 4}
-    one.count_shard(0, taken=1)
+    one.count_shard(0, held=1)
     one.flush_shard_counts()
     one.flush_shard_counts()
     first.take_all()
@@ -92,7 +92,7 @@ def test_an_interruption_counts_nothing_twice_and_forgets_nothing(
         raise KeyboardInterrupt
 
     for shard, interrupted in enumerate((before, after)):
-        one.count_shard(shard, taken=1)
+        one.count_shard(shard, held=1)
         monkeypatch.setattr(one._memory, "publish", interrupted)
         with pytest.raises(KeyboardInterrupt):
             one.send(ONES, 8)
@@ -109,7 +109,7 @@ def test_an_interruption_counts_nothing_twice_and_forgets_nothing(
 def test_what_has_no_counts_says_so(two: Two, start_daemon: StartDaemon) -> None:
     one = two[0][1]
     with pytest.raises(TrainerError, match="there is no shard 5 in a run with 5"):
-        one.count_shard(5, taken=1)
+        one.count_shard(5, held=1)
     plain = start_daemon(3)
     with attach(INITIAL, control=plain.path) as link, pytest.raises(TrainerError, match="counts no shards"):
         _ = link.shard_counts
