@@ -72,7 +72,7 @@ def test_every_shard_is_used_in_every_epoch_while_a_node_joins_and_another_dies(
     assert sorted(times) == list(range(SHARDS * SAMPLES))
     assert min(times.values()) >= EPOCHS
     again = {number // SAMPLES for number, count in times.items() if count > EPOCHS}
-    # What the dead node held, and what two reached for at once: shards of 0.1 s, an update takes a part of it.
+    # What the dead node held, and what two reached for at once: an update takes a part of a shard's 0.1 s.
     assert len(again) <= 6
 
 
