@@ -1,21 +1,23 @@
 """p2psgd: data-parallel SGD on ordinary machines over ordinary networks.
 
 A training script needs two names from here: `with p2psgd.attach(...) as link:`, and `p2psgd.TrainerError`,
-which a link raises for what it refuses. They are imported when they are asked for, so that commands start
-fast.
+which a link raises for what it refuses; and `p2psgd.data.Shards`, if its data come in shards. They are
+imported when they are asked for, so that commands start fast.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from p2psgd import data
     from p2psgd.errors import TrainerError
     from p2psgd.trainer.attaching import attach
 
     __version__: str
 
-__all__ = ["TrainerError", "__version__", "attach"]
+__all__ = ["TrainerError", "__version__", "attach", "data"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,6 +26,8 @@ def __getattr__(name: str) -> Any:
             from p2psgd.trainer.attaching import attach
 
             return attach
+        case "data":
+            return import_module("p2psgd.data")
         case "TrainerError":
             from p2psgd.errors import TrainerError
 

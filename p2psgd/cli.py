@@ -19,6 +19,7 @@ from p2psgd.cli_asking import digest, events, export, remove, status, top
 from p2psgd.cli_ca import app as ca
 from p2psgd.cli_checkpoint import app as checkpoint
 from p2psgd.cli_config import app as config
+from p2psgd.cli_data import app as data
 from p2psgd.cli_doctor import doctor
 from p2psgd.cli_node import node
 from p2psgd.cli_options import (
@@ -63,6 +64,7 @@ bench = typer.Typer(help="Measure this machine.", rich_markup_mode=None)
 app.add_typer(bench, name="bench")
 app.add_typer(checkpoint, name="checkpoint")
 app.add_typer(ca, name="ca")
+app.add_typer(data, name="data")
 app.add_typer(config, name="config")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from p2psgd.errors import ExitCode
+from p2psgd.errors import STORE, ExitCode
 
 FIRST_DELAY_S: Final = 1.0  # before a crashed trainer is started again; doubled by every crash,
 DELAY_MAX_S: Final = 60.0  # up to this,
@@ -33,8 +33,11 @@ class Crashes:
         said = ": " if code > 0 else "; it said last: "  # whoever is killed does not say why
         words = f"the trainer crashed ({how}){said + last_line if last_line else ''}"
         steady, same = lived_s >= STEADY_S, code > 0 and words == self.words
-        self._in_a_row = 1 if progressed and (steady or not same) else self._in_a_row + 1
-        self._alike = self._alike + 1 if same and lived_s < QUICK_S else 1
+        if code > 0 and STORE in last_line:  # it may be back at any time
+            self._in_a_row = self._alike = 0
+        else:
+            self._in_a_row = 1 if progressed and (steady or not same) else self._in_a_row + 1
+            self._alike = self._alike + 1 if same and lived_s < QUICK_S else 1
         delay_s = FIRST_DELAY_S if steady else self._delay_s
         self._delay_s = min(2 * delay_s, DELAY_MAX_S)
         self.words = words

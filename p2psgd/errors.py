@@ -3,6 +3,7 @@
 P2psgdError
  +-- PeerError      a peer broke the protocol: drop that connection, count the reason, go on
  +-- UsageError     configuration, command line, data or recipe: one sentence and an exit code
+ |    +-- StoreError        where the data are gives none, or wrong ones: it may later
  |    +-- RecordingError    a file that is no recording, or from some place on is none
  |    +-- CheckpointError   a checkpoint that is damaged, or cannot be written
  |         +-- CheckpointUnreadable   one that the disk does not give, now: it may be whole
@@ -71,6 +72,18 @@ class UsageError(P2psgdError):
 def cannot(do: str, error: OSError) -> UsageError:
     """A UsageError for a file with which the system refuses to `do` something."""
     return UsageError(f"cannot {do}: {words_of(error)}", exit_code_of(error))
+
+
+STORE: Final = "the data store "  # how each StoreError begins, by which a daemon knows its trainer's
+
+
+class StoreError(UsageError):
+    """The place where the data are does not give them, or gives others than its list says, again and again.
+    A trainer that ends with it is started again as long as its node runs: the node itself goes on.
+    """
+
+    def __init__(self, place: str, words: str) -> None:
+        super().__init__(f"{STORE}{place} {words}", ExitCode.TEMPORARY)
 
 
 class RecordingError(UsageError):

@@ -128,6 +128,9 @@ class NodeControl:
     def name(self) -> str:
         return self._node.identity.name
 
+    def node_id(self) -> int:
+        return self._node.identity.origin.node
+
     def share(self) -> tuple[int, int] | None:
         hosts = self._node.hosts
         if self._node.options.share is not None:

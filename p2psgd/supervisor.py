@@ -3,7 +3,8 @@
 Exit 0 means that it is done, and an exit code that says the user must act (usage, data, configuration,
 permission), or a package that is not installed, is passed on instead of being tried again. Anything else is a
 crash: the trainer is started again, its residual still in the daemon's segment, after a second, or the longer
-the sooner it has crashed again and again (crashes.py).
+the sooner it has crashed again and again; so many times in a row only, unless it is the store of its data
+that fails, which may be back at any time (crashes.py).
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from tests.daemons import P2PSGD
 README = Path(__file__).parent.parent / "README.md"
 RING = README.parent / "docs" / "ring.md"
 GPU = README.parent / "docs" / "gpu.md"
+DATA = README.parent / "docs" / "data.md"
 TORCH = README.parent / "docs" / "torch.md"
 UNITS = README.parent / "systemd" / "README.md"
 WATCHING = README.parent / "docs" / "watching.md"
@@ -63,7 +64,7 @@ def test_the_scripts_for_rounds_train_on_two_nodes(
     assert (result["replicas_identical"], result["rounds"]) == (True, rounds)
 
 
-@pytest.mark.parametrize("page", [README, RING, GPU, TORCH, UNITS, WATCHING, OPERATIONS, SECURITY])
+@pytest.mark.parametrize("page", [README, DATA, RING, GPU, TORCH, UNITS, WATCHING, OPERATIONS, SECURITY])
 def test_every_file_it_names_is_there(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target

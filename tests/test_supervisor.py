@@ -15,7 +15,7 @@ import pytest
 from p2psgd import crashes
 from p2psgd import supervisor as supervisor_module
 from p2psgd.crashes import CRASHES_MAX
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.errors import ExitCode, StoreError, UsageError
 from p2psgd.supervisor import Supervisor
 from tests.conftest import LoopFactory
 
@@ -106,6 +106,26 @@ def test_a_trainer_that_only_crashes_is_given_up_with_its_last_words(
         assert code is ExitCode.INTERNAL
 
     run(loop_factory, scenario)
+
+
+@pytest.mark.parametrize("line", ["p2psgd: {}", "p2psgd.errors.StoreError: {}"])
+def test_a_trainer_whose_data_store_fails_is_started_again_as_often_as_it_takes(
+    monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(supervisor_module, "DELAY_MAX_S", 0.001)
+    said = line.format(StoreError("s3://bucket", "does not answer"))
+
+    async def scenario() -> None:
+        watched = Watched(f"import sys; print('{said}'); sys.exit(75)", came=lambda: False)
+        watched.supervisor.start()
+        await watched.until(lambda: watched.supervisor.restarts > CRASHES_MAX)
+        assert watched.crashes[-1].startswith("the trainer crashed (exit code 75): ")
+        assert "the data store s3://bucket does not answer; started again in " in watched.crashes[-1]
+        assert not watched.failures
+        await watched.supervisor.stop()
+
+    run(asyncio.new_event_loop, scenario)
 
 
 def test_a_command_that_fails_alike_and_at_once_and_never_attaches_is_given_up_sooner(

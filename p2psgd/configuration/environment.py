@@ -8,9 +8,12 @@ from typing import Final
 from p2psgd.configuration.file import nearest
 
 PREFIX: Final = "P2PSGD"
-# Read elsewhere, and no options: where a trainer finds its daemon, which code runs, what marks a local run.
+# Read elsewhere, and no options: where a trainer finds its daemon and keeps data, which code runs, what
+# marks a local run.
 OTHERS: Final = frozenset(
     {
+        "P2PSGD_CACHE",
+        "P2PSGD_CACHE_BYTES",
         "P2PSGD_CONTROL",
         "P2PSGD_CPU",
         "P2PSGD_LOCAL_RUN",

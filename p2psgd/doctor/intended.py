@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from p2psgd.core.run_spec import RunSpec, hash_coordinates, name_run
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.ipc.proposal import propose
 from p2psgd.net.greeting import DOCTOR, RUN_UNKNOWN
-from p2psgd.trainer.data import load_dataset
+from p2psgd.trainer.data import load_data_of
 from p2psgd.trainer.evaluation import net_shape
 from p2psgd.trainer.net import initial_weights
 from p2psgd.trainer.recipe import load_recipe
+from p2psgd.trainer.shard_counts import with_counts
 from p2psgd.wire.codec import WEIGHTS_MAX
 from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
 from p2psgd.wire.mode import ASYNC, Mode, parse_mode
@@ -58,16 +60,20 @@ def intended_run(weights: int | None, recipe: str | None) -> Intended:
     if recipe is None:
         return Intended(weights)
     loaded = load_recipe(recipe)
-    shape = net_shape(loaded, load_dataset(loaded.data))
+    dataset = load_data_of(loaded)
+    shape = net_shape(loaded, dataset)
     if shape.weights > WEIGHTS_MAX:
         raise UsageError(
             f"recipe {loaded.name} makes a net of {shape.weights} weights; at most {WEIGHTS_MAX} will do",
             ExitCode.CONFIGURATION,
         )
+    initial, label = dict[str, Any](initial_weights(shape, loaded.seed)), loaded.label
+    if dataset.shards is not None:
+        initial, label = with_counts(initial, label, dataset.shards.list, loaded.run.trains.word)
     proposal, coordinates = propose(
-        initial_weights(shape, loaded.seed),
+        initial,
         quantum=loaded.quantum,
-        label=loaded.label,
+        label=label,
         two_nodes=loaded.run.two_nodes,
         mode=loaded.run.trains.word,
     )

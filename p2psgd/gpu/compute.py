@@ -37,7 +37,7 @@ class DeviceCompute:
         self._device = int(cupy.cuda.Device().id)
         self._answer = answer
         self._copy = DeviceWorkingCopy(answer, kernels)
-        self.weights, self.tensors = self._copy.weights, self._copy.tensors
+        self.weights, self.tensors = self._copy.weights, self._copy.tensors  # of the model
         self._residual: DeviceResidual | None = None  # none in a dense ring
         if not parse_mode(answer.mode).dense:
             self._residual = DeviceResidual(answer, memory, kernels, copy_s=copy_s)
@@ -49,7 +49,13 @@ class DeviceCompute:
     @property
     def residual(self) -> Any:
         """(P,), as of the last publication."""
-        return cupy.zeros_like(self.weights) if self._residual is None else self._residual.current
+        if self._residual is None:
+            return cupy.zeros_like(self.weights)
+        return self._residual.current[: self.weights.size]
+
+    def fetch(self, begin: int, end: int) -> NDArray[np.float32]:
+        """A copy of these weights, once all that was ordered is done."""
+        return self._copy.fetch(begin, end)
 
     def copy_from(self, replica: int) -> None:
         """Take the weights from the daemon's copy of its replica."""

@@ -61,6 +61,7 @@ class AttachAnswer(Strict):
 
     generation: Annotated[int, Field(ge=1, le=2**32 - 1)]
     node: str
+    node_id: U64
     share: tuple[int, int] | None
     weights: Annotated[int, Field(ge=1)]
     quantum_log2: int

@@ -333,6 +333,7 @@ class ControlServer:
         return {
             "generation": port.generation + 1,
             "node": self._host.name(),
+            "node_id": self._host.node_id(),
             "share": self._host.share(),
             "weights": run.weights,
             "quantum_log2": run.quantum_log2,

@@ -104,6 +104,9 @@ class ControlHost(Protocol):
     def name(self) -> str:
         """The node's name."""
 
+    def node_id(self) -> int:
+        """And its id."""
+
     def define_run(self, proposal: RunProposal, coordinates: NDArray[np.int32]) -> None:
         """Take on this run; P2psgdError with both fingerprints if another one is known already."""
 

@@ -29,6 +29,8 @@ TWO_NODES = (
     "lower-id",
 )  # what a run of two nodes does when one is lost: wait, or the lower id goes on
 
+SHARDS_TENSOR = "p2psgd.shards"  # (2, shards) counts among the weights, in quanta: trainer/shard_counts.py
+
 Tensors = tuple[tuple[str, tuple[int, ...]], ...]
 
 

@@ -18,7 +18,7 @@ from p2psgd.wire import codec
 from p2psgd.wire.maps import unpack_map
 from p2psgd.wire.mode import parse_mode
 
-VERSION = 5  # of the control protocol and of the memory's layout
+VERSION = 6  # of the control protocol and of the memory's layout
 REQUEST_BYTES_MAX = 64 * 1024
 TENSORS_MAX = 4096
 COUNT_MAX = 2**63 - 1  # what every reader of the status can hold

@@ -22,7 +22,7 @@ from p2psgd.discovery.address import Address
 from p2psgd.errors import UsageError
 from p2psgd.gpu.device import AUTO, find_device
 from p2psgd.ops.recorder import RECORD_BYTES_MAX
-from p2psgd.trainer.data import load_dataset
+from p2psgd.trainer.data import load_data_of
 from p2psgd.trainer.recipe import NOTHING_TOLD, Recipe, Told, load_recipe
 
 NODES_MAX = 64  # every node holds N - 1 connections, and one machine all of them
@@ -122,7 +122,7 @@ def make_plan(
     if trainer is None:
         loaded = load_recipe(recipe, told)
         _check_ring(loaded, nodes, overlap=overlap)
-        load_dataset(loaded.data)
+        load_data_of(loaded)
         if (device or loaded.device) != AUTO:
             find_device(device or loaded.device)
     elif told.given or trace is not None or device is not None or not overlap:

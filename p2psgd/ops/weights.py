@@ -16,6 +16,7 @@ from p2psgd.errors import ExitCode, UsageError, words_of
 from p2psgd.ipc.answers import ReplicaAnswer, check_answer
 from p2psgd.ipc.control_client import ControlClient
 from p2psgd.ipc.datagrams import close_descriptors
+from p2psgd.ipc.proposal import SHARDS_TENSOR
 from p2psgd.ipc.requests import ReplicaRequest
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.wire.weights import weights_of
@@ -51,14 +52,16 @@ def write_weights(
     *,
     tensors: Sequence[tuple[str, tuple[int, ...]]],
 ) -> None:
-    """Write weights float32 (P,) by tensor: as safetensors if `path` ends so, else as .npz.
+    """Write weights float32 (P,) by tensor: as safetensors if `path` ends so, else as .npz. What counts
+    shards is left out.
 
     The file appears whole or not at all. UsageError if it cannot be written.
     """
     weights, start = {}, 0
     for name, shape in tensors:
         size = math.prod(shape)
-        weights[name] = values[start : start + size].reshape(shape)
+        if name != SHARDS_TENSOR:  # no weights of the model
+            weights[name] = values[start : start + size].reshape(shape)
         start += size
     fresh = path.with_name(f".{path.name}.new")
     try:

@@ -72,12 +72,15 @@ def reading(path: Path) -> Iterator[None]:
 def load_array_file(path: Path) -> tuple[ArraySamples, ArraySamples]:
     """Training and test samples of a .npz file; x of any real type becomes float32, y int32."""
     arrays = load_arrays(path, NAMES)
-    train = _samples(path, "train", arrays["x_train"], arrays["y_train"])
-    test = _samples(path, "test", arrays["x_test"], arrays["y_test"])
+    train = make_samples(path, "train", arrays["x_train"], arrays["y_train"])
+    test = make_samples(path, "test", arrays["x_test"], arrays["y_test"])
     return train, test
 
 
-def _samples(path: Path, part: str, values: NDArray[np.generic], labels: NDArray[np.generic]) -> ArraySamples:
+def make_samples(
+    path: Path, part: str, values: NDArray[np.generic], labels: NDArray[np.generic]
+) -> ArraySamples:
+    """Samples of x_`part` and y_`part`; UsageError that names the file and the array if they are none."""
     check_kind(path, f"x_{part}", values, dimensions=2)
     check_kind(path, f"y_{part}", labels, dimensions=1)
     check_pair(path, part, values, labels)

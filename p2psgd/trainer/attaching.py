@@ -15,6 +15,7 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 from pydantic import ValidationError
 
+from p2psgd.data.shard_list import ShardList
 from p2psgd.errors import DaemonLost, TrainerError, UsageError
 from p2psgd.ipc.control_client import ControlClient, NoDaemon
 from p2psgd.ipc.datagrams import close_descriptors
@@ -25,6 +26,7 @@ from p2psgd.ipc.segments import sealed_copy
 from p2psgd.trainer.compute import MakeCompute
 from p2psgd.trainer.host_compute import HostCompute
 from p2psgd.trainer.link import Link
+from p2psgd.trainer.shard_counts import with_counts
 
 RETRY_S = 0.05  # between looks for a daemon that is just starting
 
@@ -38,6 +40,7 @@ def attach(
     mode: str = "async",
     payload: str | None = None,
     order: str = "id",
+    shards: ShardList | None = None,
     control: str | Path | None = None,
     timeout_s: float = 30.0,
     make_compute: MakeCompute = HostCompute,
@@ -52,8 +55,9 @@ def attach(
     train in step, round after round, and `payload` says what goes around: "sparse" (so if it is not
     given), coded updates as in async, "dense", the float32 changes of all weights, whose mean is applied, or
     "dense-float16", the same rounded to float16 on its way; `order` of the ring is by node "id", or
-    "measured". `control` is the daemon's state directory or its socket, by default $P2PSGD_CONTROL, else the
-    default state directory. `make_compute` says where weights and residual lie: p2psgd.gpu has another.
+    "measured". `shards`: the list of the data that the nodes of the run share out among them (docs/data.md).
+    `control` is the daemon's state directory or its socket, by default $P2PSGD_CONTROL, else the default
+    state directory. `make_compute` says where weights and residual lie: p2psgd.gpu has another.
 
     Waits up to `timeout_s` for a daemon to listen there, and then for as long as it takes until its node may
     train; what that waits for is printed. TrainerError if no daemon listens, if initial weights or any of the
@@ -64,6 +68,9 @@ def attach(
     run, coordinates = None, None
     try:
         if initial is not None:
+            if shards is not None:
+                chosen = choose_mode(mode, payload, order).word
+                initial, label = with_counts(initial, label, shards, chosen)
             proposal, coordinates = propose(
                 initial,
                 quantum=quantum,

@@ -23,7 +23,9 @@ NotePeer = Callable[[int, int], None]  # node, mini-batch
 
 
 class Compute(Protocol):
-    """One link's. Not safe for several threads."""
+    """One link's. Not safe for several threads. P: as many weights as the model has; where shards are counted
+    (shard_counts.py), the counts lie behind them.
+    """
 
     @property
     def weights(self) -> Any:
@@ -32,6 +34,9 @@ class Compute(Protocol):
     @property
     def tensors(self) -> Mapping[str, Any]:
         """Views of the weights by name, in their shapes."""
+
+    def fetch(self, begin: int, end: int) -> NDArray[np.float32]:
+        """These of the weights, those that count shards among them, as numpy's; for reading, at once."""
 
     @property
     def residual(self) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from p2psgd.trainer.backend import HOST, Backend
-from p2psgd.trainer.data import Dataset, load_dataset
+from p2psgd.trainer.data import Dataset, load_data_of
 from p2psgd.trainer.net import Net, Shape, Vector
 from p2psgd.trainer.recipe import Recipe
 from p2psgd.trainer.samples import Samples
@@ -21,11 +21,14 @@ def net_shape(recipe: Recipe, dataset: Dataset) -> Shape:
 def evaluate(recipe: Recipe, weights: Vector, dataset: Dataset | None = None) -> tuple[float, float]:
     """Return the mean cross-entropy in nats and the accuracy, 0 to 1, of weights (P,) on the test samples.
 
+    What may come behind the weights counts shards (shard_counts.py).
+
     The recipe's data are loaded unless they are given. Raises UsageError if they cannot be.
     """
     if dataset is None:
-        dataset = load_dataset(recipe.data)
-    return loss_and_accuracy(net_shape(recipe, dataset), weights, dataset.test)
+        dataset = load_data_of(recipe)
+    shape = net_shape(recipe, dataset)
+    return loss_and_accuracy(shape, weights[: shape.weights], dataset.test)
 
 
 def loss_and_accuracy(

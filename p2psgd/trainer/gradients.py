@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from p2psgd.errors import ExitCode, UsageError
-from p2psgd.trainer.backend import HOST, Backend
+from p2psgd.trainer.backend import HOST, Backend, Feed
 from p2psgd.trainer.data import Dataset
 from p2psgd.trainer.evaluation import net_shape
 from p2psgd.trainer.net import Net, Vector
 from p2psgd.trainer.recipe import Recipe
+from p2psgd.trainer.samples import Samples
 from p2psgd.trainer.schedule import Indices, Order
 from p2psgd.trainer.step_times import StepTimes
 
@@ -20,10 +21,18 @@ class Gradients:
 
     def __init__(self, recipe: Recipe, dataset: Dataset, times: StepTimes, backend: Backend = HOST) -> None:
         self.shape = net_shape(recipe, dataset)
-        self._feed = backend.feed(dataset.train, recipe.batch)
+        self._backend, self._batch = backend, recipe.batch
         self._net = Net(self.shape, recipe.batch, backend.xp)
-        self._order = Order(len(dataset.train.labels), recipe.seed)
         self._times = times
+        self._feed: Feed
+        self._order: Order | None = None
+        if dataset.shards is None:
+            self._feed = backend.feed(dataset.train, recipe.batch)
+            self._order = Order(len(dataset.train.labels), recipe.seed)
+
+    def turn_to(self, samples: Samples) -> None:
+        """From now on positions are rows of these, a shard's."""
+        self._feed = self._backend.feed(samples, self._batch)
 
     def take(
         self,
@@ -37,7 +46,8 @@ class Gradients:
         mean loss; `gradient` and `ready` as in Net.gradient(), without a gradient if the loss is not finite.
         """
         with self._times.part("load samples"):
-            inputs, labels = self._feed.take(self._order.rows(positions))
+            rows = positions if self._order is None else self._order.rows(positions)
+            inputs, labels = self._feed.take(rows)
         with self._times.part("gradient"):
             laps, layers = self._times.laps(), len(self.shape.layers)
 

@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 
 from p2psgd.errors import TrainerError
 from p2psgd.ipc.answers import AttachAnswer
+from p2psgd.ipc.proposal import count_weights
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.trainer.compute import NotePeer, cut
 from p2psgd.trainer.received import batch_words_max, decode_batches
+from p2psgd.trainer.shard_counts import own_tensors
 from p2psgd.trainer.sweep import Chain, Found, Group, Words, words_max
 from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode
@@ -37,15 +39,20 @@ class HostCompute:
         self._quantum = 2.0**answer.quantum_log2
         self._dense = parse_mode(answer.mode).dense
         self._weights = np.empty(answer.weights, np.float32)
-        self.weights = _read_only(self._weights)
-        self.tensors = cut(self.weights, answer.tensors)
+        tensors = own_tensors(answer.tensors)
+        self.weights = _read_only(self._weights[: count_weights(tensors)])
+        self.tensors = cut(self.weights, tensors)
         self._batch_words = np.empty(batch_words_max(answer.indices_max), np.uint32)
         self._words = np.empty(words_max(answer.indices_max, answer.tensors), np.uint32)
 
     @property
     def residual(self) -> NDArray[np.float32]:
         """(P,), as of the last publication."""
-        return _read_only(self._memory.residual)
+        return _read_only(self._memory.residual[: self.weights.size])
+
+    def fetch(self, begin: int, end: int) -> NDArray[np.float32]:
+        """These weights."""
+        return _read_only(self._weights[begin:end])
 
     def copy_from(self, replica: int) -> None:
         """Take the weights from the daemon's copy of its replica."""

@@ -42,6 +42,8 @@ from p2psgd.trainer.given import Given
 from p2psgd.trainer.host_compute import HostCompute
 from p2psgd.trainer.keeping import Keeping, MakeState, read_kept
 from p2psgd.trainer.ring_calls import RingCalls
+from p2psgd.trainer.shard_calls import ShardCalls
+from p2psgd.trainer.shard_counts import ShardCounts, own_tensors
 from p2psgd.trainer.sweep import Sweep
 from p2psgd.trainer.waiting import Waiting
 from p2psgd.wire import codec
@@ -50,7 +52,7 @@ from p2psgd.wire.mode import parse_mode
 DETACH_TIMEOUT_S = 10.0
 
 
-class Link(RingCalls):
+class Link(RingCalls, ShardCalls):
     """An attached trainer; made by `attach`, closed by `close` or at the end of its with block.
 
     `weights` is the working copy, float32 (P,), read-only; `tensors` are views of it by name, in their
@@ -103,9 +105,14 @@ class Link(RingCalls):
         self.quantum = 2.0**answer.quantum_log2
         self.weights: NDArray[np.float32] = self._compute.weights
         self.tensors: Mapping[str, NDArray[np.float32]] = self._compute.tensors
-        self._sweep = Sweep(answer.tensors, indices_max=answer.indices_max, quantum=self.quantum)
-        self.sent: Mapping[str, int] = dict.fromkeys((name for name, _ in answer.tensors), 0)
+        tensors = own_tensors(answer.tensors)
+        self._counts = ShardCounts(answer) if len(tensors) < len(answer.tensors) else None
+        self._begun = answer.mini_batches
+        self._sweep = Sweep(tensors, indices_max=answer.indices_max, quantum=self.quantum)
+        self.sent: Mapping[str, int] = dict.fromkeys((name for name, _ in tensors), 0)
         self.node = answer.node
+        self.node_id = answer.node_id
+        self._all_weights = answer.weights
         self.residual_age = answer.residual_age
         self._share = answer.share
         self.peer_mini_batches = dict(answer.peer_mini_batches)
@@ -216,10 +223,10 @@ class Link(RingCalls):
             raise TrainerError(f"delta is refused: {error}") from None
         entries = [
             layout.OUTBOX_ENTRY.pack(mini_batch, group.step, len(words))
-            + codec.encode(words, self.weights.size)
+            + codec.encode(words, self._all_weights)
             for group, words in parts
         ]
-        given = memory.mark
+        counted, given = self._count_shards(mini_batch, entries)
         if self.mode.ring:
             entries.append(layout.OUTBOX_ENTRY.pack(mini_batch, 0, 0))
             given = given.share(changes=True)
@@ -227,6 +234,7 @@ class Link(RingCalls):
         self._exact = False
         memory.publish(entries, given)
         compute.apply_sent(parts)
+        self._apply_counts(counted)
         self._exact = True
         self.sent = self._sweep.count(parts)
         return sum(len(words) for _, words in parts)

@@ -11,7 +11,7 @@ from pathlib import Path
 from p2psgd.errors import ExitCode, TrainerError, UsageError
 from p2psgd.trainer.attaching import attach
 from p2psgd.trainer.backend import HOST, Backend
-from p2psgd.trainer.data import Dataset, load_dataset
+from p2psgd.trainer.data import Dataset, load_data_of
 from p2psgd.trainer.evaluation import net_shape
 from p2psgd.trainer.interruption import Interruption
 from p2psgd.trainer.link import Link
@@ -21,6 +21,7 @@ from p2psgd.trainer.recipe import Recipe
 from p2psgd.trainer.recipe_training import Circumstances
 from p2psgd.trainer.ring_training import RingTraining
 from p2psgd.trainer.round_plan import RoundPlan
+from p2psgd.trainer.streamed_training import NO_SHARE, StreamedPlan, StreamedTraining
 from p2psgd.trainer.trace import Trace, check_place, choose_place
 from p2psgd.trainer.training import Training
 from p2psgd.wire.codec import WEIGHTS_MAX
@@ -60,7 +61,7 @@ def train(
         print(f"p2psgd train: {recipe.unused}", file=sys.stderr)
     if backend.name:
         print(f"p2psgd train: on {backend.name}", file=sys.stderr)
-    dataset = load_dataset(recipe.data)
+    dataset = load_data_of(recipe)
     shape = net_shape(recipe, dataset)
     if shape.weights > WEIGHTS_MAX:
         raise UsageError(
@@ -76,13 +77,16 @@ def train(
         mode=recipe.run.mode,
         payload=mode.payload or None,
         order=mode.order,
+        shards=None if dataset.shards is None else dataset.shards.list,
         make_compute=backend.make_compute,
     )
     with link, Interruption() as interruption, _tracing(trace, link) as events:
         try:
             share = share or link.share
         except TrainerError as error:
-            raise UsageError(str(error)) from None
+            if dataset.shards is None:
+                raise UsageError(str(error)) from None
+            share = NO_SHARE
         met = Circumstances(
             backend=backend,
             interrupted=lambda: interruption.wanted,
@@ -113,6 +117,9 @@ def _make_training(
     met: Circumstances,
 ) -> Training | RingTraining:
     """In rounds, or as each node likes; `length`: the share, and steps or seconds or neither."""
+    if dataset.shards is not None:
+        plan = StreamedPlan(recipe, dataset.shards.list.samples, *length)
+        return StreamedTraining(recipe, dataset, plan, link, met)
     samples = len(dataset.train.labels)
     if recipe.run.trains.ring:
         return RingTraining(recipe, dataset, RoundPlan(recipe, samples, *length), link, met)

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
+from p2psgd.data.store import is_url
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.trainer.net import Activation, tensor_names
 from p2psgd.trainer.step_rules import StepRule, assign
@@ -101,7 +102,8 @@ class Recipe(BaseModel):
         description="1 to 40 letters, digits, dots, dashes and underscores",
     )
     data: str = Field(
-        min_length=1, description='"speech-small", "digits", the path of a .npz file or of a folder of them'
+        min_length=1,
+        description='"speech-small", "digits", the path of a .npz file or of a folder, a URL of shards',
     )
     seed: int = Field(default=1, ge=0, lt=2**32, description="a whole number from 0 to 4294967295")
     hidden: Widths = Field(description="a list of at most 16 layer widths from 1 to 65536")
@@ -219,7 +221,7 @@ def load_recipe(name_or_path: str | Path, told: Told = NOTHING_TOLD) -> Recipe:
         _refuse(f"recipe {path} is not valid TOML: {error}")
     _tell_run(keys, told.given)
     recipe = parse_recipe(keys, where=f"recipe {path.name}", told=told)
-    if recipe.data in BUILT_IN_DATA:
+    if recipe.data in BUILT_IN_DATA or is_url(recipe.data):
         return recipe
     return recipe.model_copy(update={"data": str(path.parent.absolute() / Path(recipe.data).expanduser())})
 

@@ -43,3 +43,26 @@ class ArraySamples:
     def fill(self, rows: NDArray[np.int64], batch: NDArray[np.float32]) -> None:
         # mode="clip": with an out array the default mode would gather into a temporary one first
         np.take(self._values, rows, axis=0, out=batch, mode="clip")
+
+    def join(self, others: list[ArraySamples]) -> ArraySamples:
+        """These and those after them."""
+        parts = [self, *others]
+        return ArraySamples(
+            np.concatenate([part._values for part in parts]), np.concatenate([part._labels for part in parts])
+        )
+
+
+class SamplesToCome:
+    """Samples of which only the number of values is known yet."""
+
+    def __init__(self, inputs: int) -> None:
+        self.inputs = inputs
+
+    @property
+    def labels(self) -> Labels:
+        """Of none."""
+        return np.empty(0, np.int32)
+
+    def fill(self, rows: NDArray[np.int64], batch: NDArray[np.float32]) -> None:
+        """Of none."""
+        raise IndexError("these samples come shard by shard")

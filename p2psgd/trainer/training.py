@@ -35,6 +35,9 @@ class Training(RecipeTraining[Plan, AsyncLink]):
         self._wait_for_gentle_start()
         while not self._ended():
             self._mini_batch()
+        self._end()
+
+    def _end(self) -> None:
         accuracy = None
         if not self._interrupted():
             self._link.receive()

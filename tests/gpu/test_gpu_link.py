@@ -12,6 +12,7 @@ import pytest
 from p2psgd.errors import TrainerError
 from p2psgd.trainer.attaching import attach
 from p2psgd.wire import codec
+from tests.data.lists import shard_list
 from tests.gpu.backends import Backend
 from tests.gpu.links import TENSORS, WEIGHTS, Attach, attach_gpu, initial, loop_factory, sent_by, start_daemon
 from tests.ipc.daemons import QUANTUM, StartDaemon, make_update, make_words, smallest_rings
@@ -58,6 +59,27 @@ def test_the_same_deltas_make_the_same_bytes_weights_and_residuals_as_on_the_hos
         sent = sent_by(daemons[0])
         assert sent == sent_by(daemons[1])
         assert len(sent) > 12
+
+
+def test_shards_are_counted_behind_the_weights_as_on_the_host(
+    start_daemon: StartDaemon, gpu: Backend, attach_gpu: Attach
+) -> None:
+    daemons = [start_daemon(1), start_daemon(2)]
+    shards = shard_list(300)
+    there = attach_gpu(initial(), control=daemons[0].path, shards=shards)
+    with attach(initial(), control=daemons[1].path, shards=shards) as here:
+        for number in range(4):
+            for link in (there, here):
+                link.count_shard(7 * number, held=1 + number, used=number)
+                link.count_shard(299, held=-1)
+            delta = delta_of(number, WEIGHTS)
+            assert there.send(gpu.cupy.asarray(delta), 8) == here.send(delta, 8)
+            check_equal(there, here)
+        np.testing.assert_array_equal(there.shard_counts, here.shard_counts)
+        assert there.shard_counts[:, 21].tolist() == [4, 3]
+        assert there.shard_counts[:, 299].tolist() == [-4, 0]
+        assert sent_by(daemons[0]) == sent_by(daemons[1])
+        np.testing.assert_array_equal(daemons[0].weights(), daemons[1].weights())
 
 
 def test_what_finds_no_room_in_an_update_waits_and_has_its_turn_as_on_the_host(

@@ -139,6 +139,9 @@ class NumpyHost:
     def name(self) -> str:
         return f"node-{self.node}"
 
+    def node_id(self) -> int:
+        return self.node
+
     def define_run(self, proposal: RunProposal, coordinates: NDArray[np.int32]) -> None:
         initial = hashlib.sha256(repr(proposal).encode() + coordinates.tobytes()).digest()
         if self.proposal is None:

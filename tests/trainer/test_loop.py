@@ -43,9 +43,11 @@ class Attaching:
         mode: str,
         payload: str | None,
         order: str,
+        shards: None,
         make_compute: MakeCompute,
     ) -> FakeLink:
         assert make_compute is HostCompute
+        assert shards is None
         assert (label, two_nodes) == (RECIPE.label, RECIPE.run.two_nodes)
         self.modes.append((mode, payload, order))
         link: FakeLink

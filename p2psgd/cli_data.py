@@ -1,0 +1,41 @@
+"""`p2psgd data`: data in shards, in a folder or wherever a URL leads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from p2psgd.ops.printing import print_text
+
+app = typer.Typer(help="Prepare data that nodes share out among them.", rich_markup_mode=None)
+
+PlaceArgument = Annotated[
+    str, typer.Argument(metavar="PLACE", help="A folder, or a URL such as s3://bucket/prefix.")
+]
+
+
+@app.command()
+def index(place: PlaceArgument) -> None:
+    """Read all shards there (.npz, .npy, .safetensors), and write the list of them, shards.json."""
+    from p2psgd.data.indexing import make_list
+
+    made = make_list(place)
+    size = sum(shard.bytes for shard in made.shards)
+    print_text(
+        f"{len(made.shards):,} shards with {made.samples:,} samples, {size:,} bytes, digest {made.digest}: "
+        f"listed in {place.rstrip('/')}/shards.json"
+    )
+
+
+@app.command()
+def fetch(
+    place: PlaceArgument,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to copy them to.")],
+) -> None:
+    """Copy all shards that are listed there into a folder, and check them."""
+    from p2psgd.data.indexing import copy_all
+
+    shards = copy_all(place, folder, lambda words: print(words, flush=True))
+    print_text(f"{len(shards.shards):,} shards are in {folder}, as listed")

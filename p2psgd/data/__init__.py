@@ -1,0 +1,32 @@
+"""Data in shards: a folder or any place that fsspec reads, shared out among the nodes of a run; docs/data.md.
+
+For training scripts: `Shards`, and `StoreError`, which it raises when a store fails for good.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from p2psgd.data.attempts import Patience
+    from p2psgd.data.shards import Shards
+    from p2psgd.errors import StoreError
+
+__all__ = ["Patience", "Shards", "StoreError"]
+
+
+def __getattr__(name: str) -> Any:
+    match name:
+        case "Shards":
+            from p2psgd.data.shards import Shards
+
+            return Shards
+        case "Patience":
+            from p2psgd.data.attempts import Patience
+
+            return Patience
+        case "StoreError":
+            from p2psgd.errors import StoreError
+
+            return StoreError
+    raise AttributeError(f"module 'p2psgd.data' has no attribute {name!r}")

@@ -1,0 +1,118 @@
+"""Real nodes that share out shards from a real S3 server, while nodes come and go and a store fails."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from p2psgd.data.indexing import make_list
+from tests.daemons import Daemon, all_stopped, assert_replicas_identical, trainer, until
+from tests.data.store_server import FaultyProxy, environment
+from tests.test_node import Place
+
+pytestmark = pytest.mark.timeout(240)
+
+SHARDS, SAMPLES, EPOCHS = 16, 64, 2
+SCRIPT = """
+import os, sys, time
+import numpy as np
+import p2psgd
+
+url, log, gate = sys.argv[1:]
+data = p2psgd.data.Shards(url)
+with p2psgd.attach(np.zeros(8, np.float32), shards=data.list) as link, open(log, "a", buffering=1) as used:
+    assert link.weights.shape == link.residual.shape == (8,)
+    for done, batch in enumerate(data.batches(link, 16, epochs=2, lease_s=3.0), 1):
+        link.receive()
+        assert link.send(np.full(8, 0.001, np.float32), step=100) == 8
+        print(*batch["number"].tolist(), file=used)
+        time.sleep(0.02)
+        while done == 6 and not os.path.exists(gate):  # in the middle of its second shard
+            link.wait(0.05)
+            link.receive()
+"""
+
+
+def numbers(log: Path) -> list[int]:
+    return [int(word) for word in log.read_text().split()] if log.exists() else []
+
+
+def trainer_of(daemon: Daemon) -> dict[str, Any]:
+    return dict((daemon.status() or {}).get("trainer") or {})
+
+
+def test_every_shard_is_used_in_every_epoch_while_a_node_joins_and_another_dies(
+    bucket: Any, tmp_path: Path
+) -> None:
+    for shard in range(SHARDS):
+        bucket.save(f"{shard:02}.npz", number=np.arange(shard * SAMPLES, (shard + 1) * SAMPLES))
+    make_list(bucket.url)
+    script, place = tmp_path / "script.py", Place(tmp_path, 3)
+    script.write_text(SCRIPT)
+    gate, logs = tmp_path / "gate", [tmp_path / f"used-{number}" for number in range(3)]
+
+    def start(number: int) -> Daemon:
+        words = [sys.executable, str(script), bucket.url, str(logs[number]), str(gate)]
+        return place.start(number, "--founders", "2", "--trainer", " ".join(words))
+
+    with all_stopped([start(0), start(1)]) as daemons:
+        until(lambda: min(len(numbers(log)) for log in logs[:2]) > SAMPLES, "both are at work")
+        daemons.append(start(2))
+        until(lambda: len(numbers(logs[2])) > SAMPLES, "and the joiner")
+        daemons[1].kill()
+        gate.touch()
+        until(lambda: daemons[0].finished() and daemons[2].finished(), "all are through")
+        assert_replicas_identical([daemons[0], daemons[2]])
+    times = Counter(number for log in logs for number in numbers(log))
+    assert sorted(times) == list(range(SHARDS * SAMPLES))
+    assert min(times.values()) >= EPOCHS
+    again = {number // SAMPLES for number, count in times.items() if count > EPOCHS}
+    # What the dead node held, and what two reached for at once: an update takes a part of a shard's 0.1 s.
+    assert len(again) <= 6
+
+
+def test_a_store_that_stalls_and_fails_holds_up_its_own_trainer_alone(
+    bucket: Any, proxy: FaultyProxy, server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with np.load(Path("p2psgd/trainer/datasets/digits.npz")) as digits:
+        for part, count in (("train", 8), ("test", 2)):
+            pieces = [np.array_split(digits[f"{name}_{part}"], count) for name in "xy"]
+            for number, (x, y) in enumerate(zip(*pieces, strict=True)):
+                bucket.save(f"{part}-{number}.npz", **{f"x_{part}": x, f"y_{part}": y})
+    make_list(bucket.url)
+    recipe = tmp_path / "streamed.toml"
+    recipe.write_text(
+        f'name = "streamed"\ndata = "{bucket.url}"\nhidden = [32]\nbatch = 32\nepochs = 12\n'
+        "learning_rate = 0.1\nhold_epochs = 20.0\ngentle_start = 0\ntau = 0.03\n"
+    )
+    place = Place(tmp_path, 2)
+    start = [place.start(0, "--trainer", trainer(str(recipe)))]
+    proxy.fault, proxy.word = "stall", "train-"
+    for name, value in environment(server).items():  # of the other node, whose store does not fail
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    with all_stopped(start) as daemons:
+        first = daemons[0]
+        until(
+            lambda: f".npz is being fetched from {bucket.url}: waited " in trainer_of(first).get("waits", ""),
+            "its status says what it waits for",
+        )
+        daemons.append(second := place.start(1, "--trainer", trainer(str(recipe))))
+        until(lambda: trainer_of(second).get("samples", 0) > 3000, "the other one trains on")
+        assert trainer_of(first)["mini_batches"] == 0
+        proxy.fault = "gone"
+        crash = until(lambda: trainer_of(first).get("crash"), "its trainer ends")
+        assert crash.startswith(
+            f"the trainer crashed (exit code 75): the data store {bucket.url} does not give"
+        )
+        assert crash.endswith("npz: there is no such file")
+        assert first.process.poll() is None
+        proxy.fault = ""
+        until(lambda: first.finished() and second.finished(), "it was started again, and all are through")
+        assert_replicas_identical(daemons)
+        assert all(trainer_of(daemon)["test_accuracy"] > 0.8 for daemon in daemons)
