@@ -129,7 +129,7 @@ def test_fewer_processors_are_felt_once_they_are_busy() -> None:
         ({"nodes": 1025}, "1,025 nodes cannot be"),
         ({"computing_s": 0.0}, "a time for a mini-batch of 0"),
         ({"density": 1.5}, "density of 1.5 is no part"),
-        ({"density": 0.1}, "an update holds at most 262,144: give a density of at most 0.018"),
+        ({"density": 0.1}, "an update holds at most 262,144: give a density of at most 1/56"),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, float], words: str) -> None:
@@ -137,6 +137,15 @@ def test_what_cannot_be_is_refused(changes: dict[str, float], words: str) -> Non
         replace(PAPER, **changes)  # type: ignore[arg-type]
 
 
-def test_links_that_do_not_carry_the_signs_of_life_are_refused() -> None:
-    with pytest.raises(UsageError, match="no room for updates"):
-        predict(Way.ASYNC, replace(PAPER, nodes=200, link_bit_per_s=1e6))
+@pytest.mark.parametrize(
+    ("nodes", "link_bit_per_s", "words"),
+    [
+        (200, 1e6, "200 nodes the network has no room for updates beside .* give more bandwidth, or"),
+        (1024, 1e12, "1,024 nodes the daemon has no room for updates beside .* give fewer nodes, or"),
+    ],
+)
+def test_what_has_too_much_to_do_with_signs_of_life_is_told(
+    nodes: int, link_bit_per_s: float, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        predict(Way.ASYNC, replace(PAPER, nodes=nodes, link_bit_per_s=link_bit_per_s))
