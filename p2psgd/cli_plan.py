@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from p2psgd.cli_options import PatienceOption, check_patience
 from p2psgd.errors import UsageError
 from p2psgd.ops.printing import print_text
 
@@ -39,7 +40,7 @@ def plan(
     latency: Annotated[
         str, typer.Option(metavar="TIME", help="From one node to another, one way.")
     ] = "250us",
-    patience: Annotated[str, typer.Option(metavar="TIME", help="As for `p2psgd node`.")] = "5s",
+    patience: PatienceOption = 5.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
 ) -> None:
     """Predict samples a second, bytes and the bottleneck of a run, for each way of training.
@@ -53,6 +54,7 @@ def plan(
     from p2psgd.planning.report import describe, render
     from p2psgd.planning.setting import Setting
 
+    check_patience(patience)
     setting = Setting(
         weights=_read("--weights", parse_count, weights),
         nodes=_read("--nodes", parse_count, nodes),
@@ -61,7 +63,7 @@ def plan(
         density=_read("--density", parse_density, density),
         samples=_read("--batch", parse_count, batch),
         latency_s=_read("--latency", parse_time, latency),
-        patience_s=_read("--patience", parse_time, patience),
+        patience_s=patience,
     )
     predictions = [predict(way, setting) for way in Way]
     if as_json:

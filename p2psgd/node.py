@@ -102,10 +102,8 @@ class Node:
 
     async def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         if self.journal.events.cut_short:
-            words = (
-                "the life before this one ended without saying so: it was killed, or its machine went down"
-            )
-            self.journal.note("cut short", words)
+            why = "it was killed, its machine went down, or its disk was full"
+            self.journal.note("cut short", f"the life before this one ended without writing so: {why}")
         self._listening, self.listen = await bind(self.options.listen)
         insecure = self.options.insecure_plaintext
         check_exposure(self.listen, encrypted=self.tls.credentials is not None, insecure=insecure)

@@ -6,6 +6,7 @@ that connect before this node knows its run wait in the backlog, and are greeted
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import logging
@@ -27,7 +28,7 @@ async def bind(listen: Address, *, option: str = "--listen") -> tuple[socket.soc
     """
     bound: socket.socket | None = None
     try:
-        info = (await ask_infos(listen.host, listen.port))[0]
+        info = (await asyncio.shield(ask_infos(listen.host, listen.port)))[0]
         bound = socket.socket(info[0], socket.SOCK_STREAM)
         bound.setblocking(False)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

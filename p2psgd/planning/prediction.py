@@ -89,15 +89,17 @@ class Prediction:
 
 
 def predict(way: Way, setting: Setting, costs: Costs = MEASURED) -> Prediction:
-    """UsageError where the links do not even carry the nodes' signs of life."""
+    """UsageError where the nodes' signs of life alone are too much for a link or a daemon."""
     load_of, parts_of = _WAYS[way]
     load = load_of(setting, costs)
     parts = parts_of(setting, load)
     step_s = _step_s(way, parts)
     if not math.isfinite(step_s):
+        part = _largest(parts)
+        advice = "more bandwidth" if part is Part.NETWORK else "fewer nodes"
         raise UsageError(
-            f"{setting.nodes} nodes have no room for updates beside their signs of life: give more bandwidth,"
-            " or a longer patience"
+            f"with {setting.nodes:,} nodes {part.value} has no room for updates beside their signs of life: "
+            f"give {advice}, or a longer patience"
         )
     alone = replace(setting, nodes=1, cores=None)
     background = (setting.nodes - 1) * traffic.statuses_per_s(setting.patience_s) * step_s

@@ -9,7 +9,11 @@ from typing import Final
 
 _NUMBER: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z%/]*)\s*")
 _COUNT: Final = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
-_BITS: Final = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+_BITS: Final = {
+    prefix + unit: scale
+    for prefix, scale in {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}.items()
+    for unit in ("bit", "bit/s", "bps")
+}
 _TIMES: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
@@ -22,11 +26,10 @@ def parse_count(text: str) -> int:
 
 
 def parse_bandwidth(text: str) -> float:
-    """Bits per second: `1Gbit`, `70Mbit/s`."""
-    if "bytes" in text or "B" in text:
+    """Bits per second: `1Gbit`, `70Mbit/s`, `10Gbps`."""
+    if re.search(r"byte|B(?!it)", text):
         raise ValueError(f"{text!r} is in bytes: give bits per second, such as 100Mbit or 1Gbit")
-    units = _BITS | {f"{unit}/s": scale for unit, scale in _BITS.items()}
-    return _scaled(text, units, "bits per second, such as 100Mbit or 1Gbit")
+    return _scaled(text, _BITS, "bits per second, such as 100Mbit or 1Gbit")
 
 
 def parse_time(text: str) -> float:
@@ -51,5 +54,7 @@ def _scaled(text: str, units: Mapping[str, float], wanted: str) -> float:
     if found is None or scale is None:
         raise ValueError(f"{text!r} is not {wanted}")
     value = float(found[1]) * scale
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]!r}... is beyond all numbers: give {wanted}")
     nearest = round(value)  # 14.6 x 1e6 is 14.6 million, whatever floats make of it
     return float(nearest) if math.isclose(value, nearest, rel_tol=1e-12) else value

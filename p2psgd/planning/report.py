@@ -15,7 +15,7 @@ from p2psgd.planning.prediction import Part, Prediction
 from p2psgd.planning.setting import NODES_MAX, Setting
 
 NOTES: Final = (
-    "Communication binds from: with so many nodes it, not computing, is the bottleneck.",
+    "Communication binds from: so many nodes make it the bottleneck, not computing.",
     "async: all overlaps, and the step is its busiest part; in a ring they add up.",
     "How far such predictions were off: docs/scaling.md.",
 )

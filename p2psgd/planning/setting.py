@@ -50,7 +50,7 @@ class Setting:
         if self.indices > most:
             raise UsageError(
                 f"{self.density:g} of {self.weights:,} weights are {self.indices:,} indices, and an update "
-                f"holds at most {most:,}: give a density of at most {most / self.weights:.2g}"
+                f"holds at most {most:,}: give a density of at most 1/{math.ceil(self.weights / most)}"
             )
 
     @property

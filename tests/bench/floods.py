@@ -111,23 +111,23 @@ def crowd(port: int, count: int, opening: bytes) -> Iterator[None]:
             strangers.kill()
 
 
-async def stay(port: int, opening: bytes, met: asyncio.Semaphore) -> None:
+async def stay(port: int, opening: bytes, met: asyncio.Event) -> None:
     """One stranger, until it is killed."""
     while True:
         with contextlib.suppress(OSError):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(opening)
-            met.release()
+            met.set()
             await reader.read()
             writer.close()
         await asyncio.sleep(AGAIN_S)
 
 
 async def be_strangers(port: int, count: int, opening: bytes) -> None:
-    met = asyncio.Semaphore(0)
-    everyone = [asyncio.create_task(stay(port, opening, met)) for _ in range(count)]
-    for _ in range(count):
-        await met.acquire()
+    met = [asyncio.Event() for _ in range(count)]
+    everyone = [asyncio.create_task(stay(port, opening, each)) for each in met]
+    for each in met:
+        await each.wait()
     print("all are there", flush=True)
     await asyncio.gather(*everyone)
 

@@ -93,3 +93,21 @@ def test_results_are_read_once_and_before_the_next_pass(gpu: Backend) -> None:
     assert state.read().counts == ((0,),)
     with pytest.raises(ValueError, match="there is no pass whose results"):
         state.read()
+
+
+def test_a_pass_that_was_refused_leaves_nothing_to_the_next_one(gpu: Backend) -> None:
+    kernels, group = gpu.load("kernels").Kernels(), gpu.load("pass_state").PassGroup
+    state = kernels.make_state(2 * WEIGHTS, 2)
+    zeros = gpu.cupy.zeros
+    arrays = [gpu.cupy.full(WEIGHTS, 2.0, np.float32), *(zeros(WEIGHTS, np.float32) for _ in range(2))]
+    words, good = zeros(WEIGHTS, np.uint32), [group(1.0, ((0, WEIGHTS),), WEIGHTS)]
+    for refused, sentence in (
+        ([group(1.0, ((0, 2), (2, WEIGHTS + 1)), WEIGHTS)], "the ranges end at weight 9 and there are 8"),
+        ([group(4.0, ((0, 2), (3, 4)), WEIGHTS + 1)], "room for 9 words and words for 8"),
+    ):
+        kernels.residual_pass(*arrays, words, state, good)
+        assert state.read().counts == ((WEIGHTS,),)
+        with pytest.raises(ValueError, match=sentence):
+            kernels.residual_pass(*arrays, words, state, refused)
+    kernels.residual_pass(*arrays, words, state, good)
+    assert state.read().counts == ((WEIGHTS,),)

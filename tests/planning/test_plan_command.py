@@ -36,6 +36,8 @@ def test_it_tells_each_way_of_training(
         ("--weights", "14.6", "--weights: '14.6' is no whole number"),
         ("--weights", "many", "--weights: 'many' is not a number such as 800k or 14.6M"),
         ("--bandwidth", "100MB", "--bandwidth: '100MB' is in bytes: give bits per second"),
+        ("--bandwidth", f"{'9' * 400}bit", "--bandwidth: '99999999999999999999'... is beyond all numbers"),
+        ("--patience", "601", "--patience: patience must be 0.2 to 600 s, not 601"),
         ("--bandwidth", "100", "--bandwidth: '100' is not bits per second, such as 100Mbit"),
         ("--step-time", "150", "--step-time: '150' is not a time with its unit, such as 150ms"),
         ("--density", "1/0", "--density: '1/0' divides by nothing"),

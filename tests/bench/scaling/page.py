@@ -142,7 +142,10 @@ def table(results: list[Result]) -> list[str]:
     rows = [[words(each) for words in COLUMNS.values()] for each in results]
     lines = [f"| {' | '.join(cells)} |" for cells in ([*COLUMNS], ["---"] * len(COLUMNS), *rows)]
     loads = [each.load for each in results] or [0.0]
-    return [*lines, "", f"{surroundings()}; load before each of them {min(loads):.1f} to {max(loads):.1f}."]
+    load = f"load before each of them, the case before it included, {min(loads):.1f} to {max(loads):.1f}"
+    missing = sorted(set(NAMES) - {each.case.name for each in results})
+    rest = f" Cases not measured yet: {', '.join(missing)}." if missing else ""
+    return [*lines, "", f"{surroundings()}; {load}.{rest}"]
 
 
 def _verdict(result: Result) -> str:
