@@ -112,8 +112,8 @@ def test_a_trainer_that_only_crashes_is_given_up_with_its_last_words(
 def test_a_trainer_whose_data_store_fails_is_started_again_as_often_as_it_takes(
     monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
-    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_S", 0.001)
-    monkeypatch.setattr(supervisor_module, "DELAY_MAX_S", 0.001)
+    monkeypatch.setattr(crashes, "FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(crashes, "DELAY_MAX_S", 0.001)
     said = line.format(StoreError("s3://bucket", "does not answer"))
 
     async def scenario() -> None:
