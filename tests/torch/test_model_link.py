@@ -148,7 +148,7 @@ def test_a_script_that_is_started_again_has_its_optimizer_buffers_and_schedulers
     def life() -> tuple[Any, Any, Any]:
         model = make_model()
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-        return model, optimizer, torch.optim.lr_scheduler.MultiStepLR(optimizer, [3, 50])
+        return model, optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: np.cos(step / 10))
 
     model, optimizer, scheduler = life()
     with attach(model, optimizer, daemon, keep=[scheduler]) as link:
@@ -156,6 +156,8 @@ def test_a_script_that_is_started_again_has_its_optimizer_buffers_and_schedulers
             take_gradient(model, number)
             optimizer.step()
             scheduler.step()
+        assert isinstance(optimizer.param_groups[0]["lr"], np.float64)
+        model.cache = torch.ones(7)
         tau = link._steps.tau
     later, other, another = life()
     with attach(later, other, daemon, keep=[another]) as link:
@@ -166,7 +168,10 @@ def test_a_script_that_is_started_again_has_its_optimizer_buffers_and_schedulers
         assert int(later.norm.num_batches_tracked) == 5
         assert (link.mini_batches, link._steps.tau) == (5, tau)
     third = life()
-    with pytest.raises(TrainerError, match=r"does not fit the script .*keep of before, or start its node"):
+    words = (
+        r"does not fit the script \(it is of Adam, LambdaLR, and here are SGD\): .*keep of before, or start"
+    )
+    with pytest.raises(TrainerError, match=words):
         attach(third[0], torch.optim.SGD(third[0].parameters(), lr=1.0), daemon)
     assert third[0].first.weight.untyped_storage().nbytes() == 36 * 4  # untouched
 
