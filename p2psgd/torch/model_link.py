@@ -100,7 +100,8 @@ class ModelLink:
         """
         if self.link.mode.dense:
             for parameter in self._parameters.named.values():
-                parameter.grad = torch.zeros_like(parameter)
+                if parameter.requires_grad:  # else decay and momentum would move what is frozen by now
+                    parameter.grad = torch.zeros_like(parameter)
             self._optimizer.step()
             return
         if self.link.mode.ring:
@@ -130,7 +131,8 @@ class ModelLink:
     def _after_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
         infinite = getattr(optimizer, "found_inf", None)  # of a fused optimiser, which asks the scaler itself
         if infinite is not None and float(infinite):
-            self.skip()
+            if not self.link.mode.ring:  # there the script calls skip(), whoever has left the step out
+                self._follow()
             return
         with self._arrays.ordered():
             self._arrays.xp.subtract(self._flat, self.link.weights, out=self._delta)
