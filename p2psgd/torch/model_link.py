@@ -44,18 +44,24 @@ class ModelLink:
         self.link = link
         self._optimizer = optimizer
         self._parameters, self._arrays, self._steps = parameters, arrays, steps
+        self._whole = True  # the parameters are the link's weights, but for what the script has changed
         kept.restore()
         flat = parameters.lay_out()
         self._flat = arrays.view(flat)
         self._delta = arrays.view(torch.empty_like(flat))
         self._mean = GradientMean(link, parameters) if needs_mean_of_gradients(link, optimizer) else None
+        link.keep(kept.make)  # before a wait in which the daemon may ask for it
         self._follow()
-        link.keep(kept.make)
         guard = LoadGuard(self._undo)
+        trained = {id(parameter) for parameter in parameters.named.values()}
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
-            *(each.register_load_state_dict_post_hook(guard) for each in model.modules()),
+            *(
+                each.register_load_state_dict_post_hook(guard)
+                for each in model.modules()
+                if any(id(parameter) in trained for parameter in each.parameters())
+            ),
         ]
 
     def __enter__(self) -> Self:
@@ -98,6 +104,7 @@ class ModelLink:
         optimiser makes a step with zeros for this node's gradient. Without rounds the weights only follow
         the peers, and nobody needs to call this.
         """
+        self._parameters.check()
         if self.link.mode.dense:
             for parameter in self._parameters.named.values():
                 if parameter.requires_grad:  # else decay and momentum would move what is frozen by now
@@ -118,6 +125,8 @@ class ModelLink:
 
     def _before_step(self, optimizer: Any, arguments: Any, named: Mapping[str, Any]) -> None:
         self._parameters.check()
+        if not self._whole:  # of a step that was refused or interrupted: what of it is sent is in the link
+            self._undo()
         if self.link.mode.dense and getattr(optimizer, "found_inf", None) is not None:
             raise TrainerError(
                 "in a dense ring a GradScaler cannot leave the decision about a step to a fused optimizer:"
@@ -127,6 +136,7 @@ class ModelLink:
             if not self._mean.due:
                 self._follow_round_of_changes()
             self._mean.take(optimizer, arguments, named)
+        self._whole = False
 
     def _after_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
         infinite = getattr(optimizer, "found_inf", None)  # of a fused optimiser, which asks the scaler itself
@@ -139,6 +149,7 @@ class ModelLink:
             try:
                 self._send()
             except TrainerError as error:
+                self._undo()
                 self._blame_parameter(error)
         self._follow()
 
@@ -167,6 +178,7 @@ class ModelLink:
         """Set the parameters to the link's weights."""
         with self._arrays.ordered():
             self._flat[...] = self.link.weights
+        self._whole = True
 
     def _blame_parameter(self, error: TrainerError) -> None:
         """TrainerError with the name of the first parameter that a step has spoilt, else the error itself."""

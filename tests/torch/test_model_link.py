@@ -138,10 +138,55 @@ def test_a_step_that_makes_a_nan_is_refused_by_the_parameters_name_and_changes_n
     with attach(model, optimizer, daemon):
         take_gradient(model, 1)
         model.norm.bias.grad[2] = torch.nan
+        before = flat(model)
         with pytest.raises(TrainerError, match=r"made 'norm\.bias' NaN or infinite"):
             optimizer.step()
+        assert torch.equal(flat(model), before)
     daemon.take_all()
     assert not daemon.host.updates
+
+
+class Descent(torch.optim.Optimizer):  # type: ignore[misc]
+    """Its own idea of a learning rate; it can be interrupted when all is changed."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": None})
+        self.interrupted = False
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def step(self) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            if parameter.grad is not None:
+                parameter.sub_(0.1 * parameter.grad)
+        if self.interrupted:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_step_waits_once_if_it_was_given_and_else_not_at_all(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model()
+    optimizer = Descent(model.parameters())
+    with attach(model, optimizer, daemon, tau=1.0) as link:
+
+        def interrupt() -> int:
+            raise KeyboardInterrupt
+
+        take_gradient(model, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(link.link, "receive", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                optimizer.step()
+        waiting = link.link.residual.copy()
+        assert waiting.any()
+        optimizer.interrupted = True
+        with pytest.raises(KeyboardInterrupt):
+            optimizer.step()
+        optimizer.interrupted = False
+        take_gradient(model, 1, scale=0.0)
+        optimizer.step()
+        np.testing.assert_array_equal(link.link.residual, waiting)
+        np.testing.assert_array_equal(flat(model), daemon.weights())
 
 
 def test_a_script_that_is_started_again_has_its_optimizer_buffers_and_schedulers_back(daemon: Daemon) -> None:
@@ -190,6 +235,7 @@ def test_weights_are_not_loaded_under_a_link_but_copies_are_free(daemon: Daemon)
             average.load_state_dict(other)
         for part in (model, model.first):
             state = other if part is model else make_model(2).first.state_dict()
+            model.frozen.load_state_dict(model.frozen.state_dict())  # is this node's own
             with pytest.raises(TrainerError, match="load them before"):
                 part.load_state_dict(state)
             assert torch.equal(flat(model), before)
