@@ -8,11 +8,12 @@ train at the same lattice points, and what is too small to send waits in the res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DistributedSampler
 
 from p2psgd.errors import TrainerError
@@ -44,6 +45,7 @@ class ModelLink:
         self.link = link
         self._optimizer = optimizer
         self._parameters, self._arrays, self._steps = parameters, arrays, steps
+        self._steps_seen = 0  # since another optimiser has made a step
         self._whole = True  # the parameters are the link's weights, but for what the script has changed
         kept.restore()
         flat = parameters.lay_out()
@@ -53,15 +55,16 @@ class ModelLink:
         link.keep(kept.make)  # before a wait in which the daemon may ask for it
         self._follow()
         guard = LoadGuard(self._undo)
-        trained = {id(parameter) for parameter in parameters.named.values()}
+        self._trained = {id(parameter) for parameter in parameters.named.values()}
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
             *(
                 each.register_load_state_dict_post_hook(guard)
                 for each in model.modules()
-                if any(id(parameter) in trained for parameter in each.parameters())
+                if self._is_any_trained(each.parameters())
             ),
+            register_optimizer_step_post_hook(self._after_any_step),
         ]
 
     def __enter__(self) -> Self:
@@ -137,6 +140,7 @@ class ModelLink:
                 self._follow_round_of_changes()
             self._mean.take(optimizer, arguments, named)
         self._whole = False
+        self._steps_seen += 1
 
     def _after_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
         infinite = getattr(optimizer, "found_inf", None)  # of a fused optimiser, which asks the scaler itself
@@ -152,6 +156,25 @@ class ModelLink:
                 self._undo()
                 self._blame_parameter(error)
         self._follow()
+
+    def _after_any_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
+        """Of any optimiser of this process: another one must not change the parameters behind the link, which
+        would be this node's training alone. One inside the own one's step, or around it, is no other.
+        """
+        if optimizer is self._optimizer or not self._whole:
+            return
+        if not any(self._is_any_trained(group["params"]) for group in optimizer.param_groups):
+            return
+        seen, self._steps_seen = self._steps_seen, 0
+        if not seen:
+            self._undo()
+            raise TrainerError(
+                f"another optimizer, {type(optimizer).__name__}, has changed the parameters, which would"
+                " never be sent: give p2psgd.torch.attach the one whose step() the script calls"
+            )
+
+    def _is_any_trained(self, parameters: Iterable[Any]) -> bool:
+        return any(id(parameter) in self._trained for parameter in parameters)
 
     def _send(self) -> None:
         link, steps = self.link, self._steps

@@ -90,6 +90,39 @@ def test_parameters_follow_the_peers_and_stay_views_of_one_tensor(daemon: Daemon
         np.testing.assert_array_equal(flat(model), link.link.weights)
 
 
+class Around(torch.optim.SGD):  # type: ignore[misc]
+    """Its steps are those of another one."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner.param_groups[0]["params"], lr=0.1)
+        self.inner = inner
+
+    def step(self) -> None:
+        self.inner.step()
+
+
+def test_a_step_of_another_optimizer_is_undone_and_refused_but_one_in_or_around_the_own_is_not(
+    daemon: Daemon,
+) -> None:
+    model = make_model()
+    optimizer = Around(sgd(model))
+    with attach(model, optimizer, daemon) as link:
+        around = Around(optimizer)
+        before = flat(model)
+        take_gradient(model, 1)
+        sgd(make_model()).step()
+        with pytest.raises(TrainerError, match="another optimizer, SGD, has changed"):
+            sgd(model).step()
+        assert torch.equal(flat(model), before)
+        for _ in range(2):
+            around.step()
+        assert link.mini_batches == 2
+        daemon.take_all()
+        assert not torch.equal(flat(model), before)
+        np.testing.assert_array_equal(flat(model), daemon.weights())
+    sgd(model).step()
+
+
 def test_what_waits_shrinks_with_the_rate_and_a_rate_of_zero_sends_nothing_of_it(daemon: Daemon) -> None:
     model = make_model()
     optimizer = sgd(model, 0.1)
