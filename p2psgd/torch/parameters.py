@@ -178,6 +178,11 @@ def _check_kinds(model: Any, optimizer: Any) -> None:
             "p2psgd.torch.attach takes a torch.nn.Module and its torch.optim.Optimizer; it was given"
             f" {type(model).__name__} and {type(optimizer).__name__}"
         )
+    if any(isinstance(each, torch.jit.ScriptModule) for each in model.modules()):
+        raise TrainerError(
+            "the model is scripted or traced by torch.jit, which takes no hooks: give p2psgd.torch.attach the"
+            " plain module, and torch.compile what is to be faster"
+        )
     if isinstance(optimizer, torch.optim.LBFGS):
         raise TrainerError(
             "LBFGS compares gradients of one step with those of the next, and here the weights change in"

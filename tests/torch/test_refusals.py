@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,13 @@ def lazy(model: Any) -> Any:
     return sgd(model)
 
 
+def scripted(model: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        model.first = torch.jit.script(model.first)
+    return sgd(model)
+
+
 def lbfgs(model: Any) -> Any:
     return torch.optim.LBFGS(model.parameters())
 
@@ -83,6 +91,7 @@ UNFIT: list[tuple[Change, str]] = [
     (watched, r"'norm.weight' and 'norm.before' of the model have .* make a buffer a clone\(\)"),
     (abstract, "the model is on meta"),
     (lazy, "'more.weight' has no shape yet: run the model once before"),
+    (scripted, "the model is scripted or traced by torch.jit"),
     (lbfgs, "LBFGS compares gradients"),
 ]
 
