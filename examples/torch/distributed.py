@@ -28,6 +28,8 @@ sampler = link.sampler(train)
 loader = DataLoader(train, batch_size=32, sampler=sampler)
 for epoch in range(link.mini_batches // len(loader), EPOCHS):
     sampler.set_epoch(epoch)
+    while scheduler.last_epoch < epoch:  # in a script that was started again
+        scheduler.step()
     for inputs, labels in loader:
         loss = nn.functional.cross_entropy(model(inputs), labels)
         optimizer.zero_grad()

@@ -50,6 +50,8 @@ def attach(
         density = DENSITY
     _check_number("density", density, DENSITY_MAX)
     _check_number("tau", tau, 1e6)
+    if not isinstance(keep, Sequence):
+        raise TrainerError(f"keep is a list, such as keep=[scheduler]; it was given a {type(keep).__name__}")
     for each in keep:
         if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
             raise TrainerError(

@@ -42,7 +42,8 @@ class GradientMean:
         return self._link.round % 2 == 1
 
     def take(self, optimizer: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
-        """Before optimizer.step(*arguments, **named): average the gradients; none counts as zeros.
+        """Before optimizer.step(*arguments, **named): average the gradients; none counts as zeros, and stays
+        none where all nodes have zeros, since decay and momentum would move a frozen parameter.
 
         TrainerError for what cannot be averaged. Once the daemon asks for the end they stay as they are.
         """
@@ -69,5 +70,7 @@ class GradientMean:
             raise
         for _, parameter, part in self._parts:
             if parameter.grad is None:
+                if not part.any():
+                    continue
                 parameter.grad = torch.empty_like(parameter)
             parameter.grad.copy_(part)

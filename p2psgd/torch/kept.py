@@ -28,15 +28,17 @@ class Kept:
     def __init__(self, link: Link, model: Any, optimizer: Any, steps: Steps, others: Sequence[Any]) -> None:
         self._link, self._model, self._optimizer, self._steps = link, model, optimizer, steps
         self._others = others
+        self._kinds = ", ".join(type(each).__name__ for each in (optimizer, *others))
         self._said = False
 
     def make(self) -> dict[str, Any]:
         """For Link.keep(), as of the last step."""
         state = {
             "by": KEPT_BY,
+            "kinds": self._kinds,
             "mini_batches": self._link.mini_batches,
             "rates": np.array(self._steps.rates, np.float64),
-            "buffers": _saved(dict(self._model.named_buffers())),
+            "buffers": _saved(_buffers(self._model)),
             "others": _saved([each.state_dict() for each in self._others]),
         }
         if self._steps.tau is not None:
@@ -62,6 +64,8 @@ class Kept:
         same = kept["mini_batches"] == self._link.mini_batches
         self._steps.restore(kept.get("tau"), kept["rates"].tolist() if same else ())
         try:
+            if kept["kinds"] != self._kinds:  # many would take what is another's, and fail later
+                raise ValueError(f"it is of {kept['kinds']}, and here are {self._kinds}")
             if "optimizer" in kept:
                 self._optimizer.load_state_dict(_loaded(kept["optimizer"]))
             _copy_buffers(self._model, _loaded(kept["buffers"]))
@@ -77,8 +81,22 @@ class Kept:
 
 def _saved(value: Any) -> memoryview:
     stream = io.BytesIO()
-    torch.save(value, stream)
+    torch.save(_plain(value), stream)
     return stream.getbuffer()
+
+
+def _plain(value: Any) -> Any:
+    """The same without numpy's numbers, which `_loaded` refuses: a schedule that is computed by numpy makes a
+    learning rate one.
+    """
+    match value:
+        case np.generic():
+            return value.item()
+        case dict() if type(value) is dict:
+            return {name: _plain(each) for name, each in value.items()}
+        case list() | tuple() if type(value) in (list, tuple):
+            return type(value)(map(_plain, value))
+    return value
 
 
 def _loaded(saved: Any) -> Any:
@@ -86,13 +104,23 @@ def _loaded(saved: Any) -> Any:
 
 
 def _copy_buffers(model: Any, kept: Mapping[str, Any]) -> None:
-    buffers = dict(model.named_buffers())
+    buffers = _buffers(model)
     if buffers.keys() != kept.keys():
         raise ValueError(f"its buffers are {', '.join(buffers)} and were {', '.join(kept)}")
     for name, buffer in buffers.items():
         if buffer.shape != kept[name].shape:
             raise ValueError(f"buffer {name} was {tuple(kept[name].shape)}, and is {tuple(buffer.shape)}")
         buffer.copy_(kept[name])
+
+
+def _buffers(model: Any) -> dict[str, Any]:
+    """Those that model.state_dict() would have too: the others are caches, and may have any shape by now."""
+    passing = {
+        f"{path}.{name}".lstrip(".")
+        for path, module in model.named_modules()
+        for name in module._non_persistent_buffers_set
+    }
+    return {name: buffer for name, buffer in model.named_buffers() if name not in passing}
 
 
 def _size(optimizer: Mapping[str, Any]) -> int:

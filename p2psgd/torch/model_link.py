@@ -8,11 +8,12 @@ train at the same lattice points, and what is too small to send waits in the res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DistributedSampler
 
 from p2psgd.errors import TrainerError
@@ -44,18 +45,26 @@ class ModelLink:
         self.link = link
         self._optimizer = optimizer
         self._parameters, self._arrays, self._steps = parameters, arrays, steps
+        self._steps_seen = 0  # since another optimiser has made a step
+        self._whole = True  # the parameters are the link's weights, but for what the script has changed
         kept.restore()
         flat = parameters.lay_out()
         self._flat = arrays.view(flat)
         self._delta = arrays.view(torch.empty_like(flat))
         self._mean = GradientMean(link, parameters) if needs_mean_of_gradients(link, optimizer) else None
+        link.keep(kept.make)  # before a wait in which the daemon may ask for it
         self._follow()
-        link.keep(kept.make)
         guard = LoadGuard(self._undo)
+        self._trained = {id(parameter) for parameter in parameters.named.values()}
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
-            *(each.register_load_state_dict_post_hook(guard) for each in model.modules()),
+            *(
+                each.register_load_state_dict_post_hook(guard)
+                for each in model.modules()
+                if self._is_any_trained(each.parameters())
+            ),
+            register_optimizer_step_post_hook(self._after_any_step),
         ]
 
     def __enter__(self) -> Self:
@@ -98,9 +107,11 @@ class ModelLink:
         optimiser makes a step with zeros for this node's gradient. Without rounds the weights only follow
         the peers, and nobody needs to call this.
         """
+        self._parameters.check()
         if self.link.mode.dense:
             for parameter in self._parameters.named.values():
-                parameter.grad = torch.zeros_like(parameter)
+                if parameter.requires_grad:  # else decay and momentum would move what is frozen by now
+                    parameter.grad = torch.zeros_like(parameter)
             self._optimizer.step()
             return
         if self.link.mode.ring:
@@ -117,6 +128,8 @@ class ModelLink:
 
     def _before_step(self, optimizer: Any, arguments: Any, named: Mapping[str, Any]) -> None:
         self._parameters.check()
+        if not self._whole:  # of a step that was refused or interrupted: what of it is sent is in the link
+            self._undo()
         if self.link.mode.dense and getattr(optimizer, "found_inf", None) is not None:
             raise TrainerError(
                 "in a dense ring a GradScaler cannot leave the decision about a step to a fused optimizer:"
@@ -126,19 +139,42 @@ class ModelLink:
             if not self._mean.due:
                 self._follow_round_of_changes()
             self._mean.take(optimizer, arguments, named)
+        self._whole = False
+        self._steps_seen += 1
 
     def _after_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
         infinite = getattr(optimizer, "found_inf", None)  # of a fused optimiser, which asks the scaler itself
         if infinite is not None and float(infinite):
-            self.skip()
+            if not self.link.mode.ring:  # there the script calls skip(), whoever has left the step out
+                self._follow()
             return
         with self._arrays.ordered():
             self._arrays.xp.subtract(self._flat, self.link.weights, out=self._delta)
             try:
                 self._send()
             except TrainerError as error:
+                self._undo()
                 self._blame_parameter(error)
         self._follow()
+
+    def _after_any_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
+        """Of any optimiser of this process: another one must not change the parameters behind the link, which
+        would be this node's training alone. One inside the own one's step, or around it, is no other.
+        """
+        if optimizer is self._optimizer or not self._whole:
+            return
+        if not any(self._is_any_trained(group["params"]) for group in optimizer.param_groups):
+            return
+        seen, self._steps_seen = self._steps_seen, 0
+        if not seen:
+            self._undo()
+            raise TrainerError(
+                f"another optimizer, {type(optimizer).__name__}, has changed the parameters, which would"
+                " never be sent: give p2psgd.torch.attach the one whose step() the script calls"
+            )
+
+    def _is_any_trained(self, parameters: Iterable[Any]) -> bool:
+        return any(id(parameter) in self._trained for parameter in parameters)
 
     def _send(self) -> None:
         link, steps = self.link, self._steps
@@ -165,6 +201,7 @@ class ModelLink:
         """Set the parameters to the link's weights."""
         with self._arrays.ordered():
             self._flat[...] = self.link.weights
+        self._whole = True
 
     def _blame_parameter(self, error: TrainerError) -> None:
         """TrainerError with the name of the first parameter that a step has spoilt, else the error itself."""

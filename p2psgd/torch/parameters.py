@@ -39,8 +39,9 @@ class TrainedParameters:
         ]
         self._pointers: dict[str, int] = {}
         self._groups = self._find_groups(model)
-        self._optimized = _count(optimizer)
+        self._optimized = _optimized(optimizer)
         self.device = self._check_values()
+        self._check_memory(model)
         self.ranges: dict[str, Range] = {}
         self.weights = 0
         for name, parameter in self.named.items():
@@ -49,9 +50,9 @@ class TrainedParameters:
 
     @property
     def rates(self) -> list[float]:
-        """The learning rate of each of them, in their order; 1 of a group that has none."""
-        groups = self._optimizer.param_groups
-        by_group = [float(group.get("lr", 1.0)) for group in groups]
+        """The learning rate of each of them, in their order; 1 of a group that has none, or None."""
+        rates = [group.get("lr") for group in self._optimizer.param_groups]
+        by_group = [1.0 if rate is None else float(rate) for rate in rates]
         return [by_group[group] for group in self._groups]
 
     def initial(self) -> dict[str, NDArray[Any]]:
@@ -89,10 +90,10 @@ class TrainedParameters:
                     f"parameter {name!r} was frozen when p2psgd.torch.attach was called, so other nodes do"
                     " not have it: let it require its gradient until then, and freeze it afterwards"
                 )
-        if _count(self._optimizer) != self._optimized:
+        if _optimized(self._optimizer) != self._optimized:
             raise TrainerError(
                 "the optimizer has other parameters than when p2psgd.torch.attach was called: call"
-                " add_param_group before that"
+                " add_param_group before that, and leave the groups as they are"
             )
 
     def _find_groups(self, model: Any) -> Sequence[int]:
@@ -121,7 +122,6 @@ class TrainedParameters:
     def _check_values(self) -> Any:
         """The one device that they are all on."""
         first, device = next((name, each.device) for name, each in self.named.items())
-        seen: dict[int, str] = {}
         for name, parameter in self.named.items():
             if torch.nn.parameter.is_lazy(parameter):
                 raise TrainerError(
@@ -139,15 +139,37 @@ class TrainedParameters:
                     f"parameter {name!r} is on {parameter.device} and {first!r} on {device}: p2psgd trains a"
                     " model that is on one device"
                 )
-            twin = seen.setdefault(parameter.data_ptr(), name)
-            if twin != name:
-                raise TrainerError(
-                    f"parameters {twin!r} and {name!r} are two Parameters with the same memory: tie them by"
-                    " assigning one Parameter to both places"
-                )
         if device.type not in DEVICES:
             raise TrainerError(f"the model is on {device}: p2psgd trains on {' and '.join(DEVICES)}")
         return device
+
+    def _check_memory(self, model: Any) -> None:
+        """Each is to get memory of its own, so it must not be in another tensor's of the model now."""
+        spans = sorted(
+            (*_span(each), name)
+            for name, each in (*self.named.items(), *self._left_out.items(), *model.named_buffers())
+            if each.device == self.device and type(each) in (torch.Tensor, torch.nn.Parameter)
+        )
+        last = last_trained = (0, "")  # where the one that reaches furthest ends
+        for begin, end, name in spans:
+            trained = name in self.named
+            reach, other = last if trained else last_trained
+            if begin < reach:
+                raise TrainerError(
+                    f"{other!r} and {name!r} of the model have memory in common, which would end here: tie"
+                    " parameters by assigning one Parameter to both places, and make a buffer a clone()"
+                )
+            last = max(last, (end, name))
+            last_trained = max(last_trained, (end, name)) if trained else last_trained
+
+
+def _span(tensor: Any) -> tuple[int, int]:
+    """The addresses of a tensor: begin, end; none at all where it has no memory of the plain kind."""
+    if torch.nn.parameter.is_lazy(tensor) or tensor.layout != torch.strided or not tensor.numel():
+        return 0, 0
+    last = sum((side - 1) * stride for side, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    begin: int = tensor.data_ptr()
+    return begin, begin + (last + 1) * tensor.element_size()
 
 
 def _check_kinds(model: Any, optimizer: Any) -> None:
@@ -155,6 +177,11 @@ def _check_kinds(model: Any, optimizer: Any) -> None:
         raise TrainerError(
             "p2psgd.torch.attach takes a torch.nn.Module and its torch.optim.Optimizer; it was given"
             f" {type(model).__name__} and {type(optimizer).__name__}"
+        )
+    if any(isinstance(each, torch.jit.ScriptModule) for each in model.modules()):
+        raise TrainerError(
+            "the model is scripted or traced by torch.jit, which takes no hooks: give p2psgd.torch.attach the"
+            " plain module, and torch.compile what is to be faster"
         )
     if isinstance(optimizer, torch.optim.LBFGS):
         raise TrainerError(
@@ -168,5 +195,6 @@ def _is_trained(parameter: Any) -> bool:
     return bool(parameter.requires_grad and (lazy or parameter.numel()))
 
 
-def _count(optimizer: Any) -> int:
-    return sum(len(group["params"]) for group in optimizer.param_groups)
+def _optimized(optimizer: Any) -> list[list[int]]:
+    """Which parameters are in which group."""
+    return [[id(each) for each in group["params"]] for group in optimizer.param_groups]

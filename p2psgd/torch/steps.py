@@ -30,7 +30,8 @@ class Steps:
         self._density = density
         self._size = StepSize(StepRule(tuple(ranges), tau=tau, density=density), self._weights, quantum)
         self._begun = density is None  # tau is that of a change that was seen
-        self._rates: list[float] | None = None
+        self._rates: list[float] | None = None  # at which all that waits was made
+        self._taken: list[float] | None = None  # and what is being sent
 
     @property
     def tau(self) -> float | None:
@@ -61,14 +62,15 @@ class Steps:
         for (begin, end), rate, last in zip(self._ranges.values(), now, before, strict=True):
             if rate < last:
                 delta[begin:end] += residual[begin:end] * np.float32(rate / last - 1)
-        self._rates = now
+        self._taken = now
         if not self._begun:
             self._begin(delta, now)
         steps = {name: self._size.step(rate) for name, rate in zip(self._ranges, now, strict=True)}
         return steps if len(set(steps.values())) > 1 else next(iter(steps.values()))
 
     def sent(self, counts: Mapping[str, int]) -> None:
-        """Learn how many indices of each parameter the last mini-batch sent."""
+        """Learn how many indices of each parameter the last mini-batch sent; it is in the residual."""
+        self._rates = self._taken
         if self._begun:
             self._size.sent(sum(counts.values()))
 

@@ -11,7 +11,9 @@ WEIGHTS = 1 + 36 + 6 + 6 + 6 + 6
 
 
 class Model(nn.Module):  # type: ignore[misc]
-    """`last` has the weight of `first`, `frozen` is not trained, and `norm` has buffers."""
+    """`last` has the weight of `first`, `frozen` is not trained, and `norm` has buffers, and `cache` is one
+    that no state_dict has.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,6 +24,7 @@ class Model(nn.Module):  # type: ignore[misc]
         self.nothing = nn.Parameter(torch.empty(0))
         self.last = nn.Linear(6, 6)
         self.last.weight = self.first.weight
+        self.register_buffer("cache", torch.zeros(1), persistent=False)
 
     def forward(self, inputs: Any) -> Any:
         return self.last(torch.relu(self.frozen(self.norm(self.first(inputs)))) * self.scale)

@@ -98,15 +98,54 @@ def test_in_a_sparse_ring_all_have_the_same_weights_after_each_round(start_daemo
     np.testing.assert_array_equal(first, ring.daemons[0].weights())
 
 
+def attach_alone(ring: Ring, model: Any, optimizer: Any, payload: str) -> Any:
+    options = {"mode": "ring", "payload": payload, "control": ring.daemons[0].path}
+    with ThreadPoolExecutor() as pool:
+        attached = pool.submit(p2psgd_torch.attach, model, optimizer, **options)
+        open_to(ring)
+    return attached.result(30)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_in_a_dense_ring_no_decay_moves_what_was_frozen_later(start_daemon: StartDaemon, kind: Any) -> None:
+    model = make_model()
+    optimizer = kind(model.parameters(), lr=0.1, weight_decay=0.5)
+    with attach_alone(DenseRing([start_daemon(1)], WEIGHTS), model, optimizer, "dense") as link:
+        before = model.norm.weight.clone()
+        model.norm.requires_grad_(False)
+        take_gradient(model, 1)
+        optimizer.step()
+        link.skip()
+        assert torch.equal(model.norm.weight, before)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_in_a_sparse_ring_a_step_that_a_scaler_leaves_out_is_one_empty_share_of_the_script(
+    start_daemon: StartDaemon, fused: bool
+) -> None:
+    ring = Ring([start_daemon(1)])
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    with attach_alone(ring, model, optimizer, "sparse") as link:
+        for spoilt in (True, False):
+            model.zero_grad()
+            scaler.scale(model(torch.ones(8, 6)).square().mean()).backward()
+            if spoilt:
+                model.scale.grad.fill_(torch.inf)
+            before = scaler.get_scale()
+            scaler.step(optimizer)
+            scaler.update()
+            if scaler.get_scale() < before:
+                link.skip()
+        assert (ring.rounds, link.mini_batches) == (2, 1)
+
+
 def test_what_cannot_be_averaged_is_refused(start_daemon: StartDaemon) -> None:
     ring = DenseRing([start_daemon(1)], WEIGHTS)
     model = make_model()
     optimizer = adam(model)
-    options = {"mode": "ring", "payload": "dense", "control": ring.daemons[0].path}
-    with ThreadPoolExecutor() as pool:
-        attached = pool.submit(p2psgd_torch.attach, model, optimizer, **options)
-        open_to(ring)
-    with attached.result(30) as link:
+    with attach_alone(ring, model, optimizer, "dense") as link:
         with pytest.raises(TrainerError, match=r"call step\(\) without one"):
             optimizer.step(lambda: take_gradient(model, 0))
         fused = torch.optim.Adam(model.parameters(), fused=True)

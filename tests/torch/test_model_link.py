@@ -90,6 +90,39 @@ def test_parameters_follow_the_peers_and_stay_views_of_one_tensor(daemon: Daemon
         np.testing.assert_array_equal(flat(model), link.link.weights)
 
 
+class Around(torch.optim.SGD):  # type: ignore[misc]
+    """Its steps are those of another one."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner.param_groups[0]["params"], lr=0.1)
+        self.inner = inner
+
+    def step(self) -> None:
+        self.inner.step()
+
+
+def test_a_step_of_another_optimizer_is_undone_and_refused_but_one_in_or_around_the_own_is_not(
+    daemon: Daemon,
+) -> None:
+    model = make_model()
+    optimizer = Around(sgd(model))
+    with attach(model, optimizer, daemon) as link:
+        around = Around(optimizer)
+        before = flat(model)
+        take_gradient(model, 1)
+        sgd(make_model()).step()
+        with pytest.raises(TrainerError, match="another optimizer, SGD, has changed"):
+            sgd(model).step()
+        assert torch.equal(flat(model), before)
+        for _ in range(2):
+            around.step()
+        assert link.mini_batches == 2
+        daemon.take_all()
+        assert not torch.equal(flat(model), before)
+        np.testing.assert_array_equal(flat(model), daemon.weights())
+    sgd(model).step()
+
+
 def test_what_waits_shrinks_with_the_rate_and_a_rate_of_zero_sends_nothing_of_it(daemon: Daemon) -> None:
     model = make_model()
     optimizer = sgd(model, 0.1)
@@ -138,17 +171,62 @@ def test_a_step_that_makes_a_nan_is_refused_by_the_parameters_name_and_changes_n
     with attach(model, optimizer, daemon):
         take_gradient(model, 1)
         model.norm.bias.grad[2] = torch.nan
+        before = flat(model)
         with pytest.raises(TrainerError, match=r"made 'norm\.bias' NaN or infinite"):
             optimizer.step()
+        assert torch.equal(flat(model), before)
     daemon.take_all()
     assert not daemon.host.updates
+
+
+class Descent(torch.optim.Optimizer):  # type: ignore[misc]
+    """Its own idea of a learning rate; it can be interrupted when all is changed."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": None})
+        self.interrupted = False
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def step(self) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            if parameter.grad is not None:
+                parameter.sub_(0.1 * parameter.grad)
+        if self.interrupted:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_step_waits_once_if_it_was_given_and_else_not_at_all(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model()
+    optimizer = Descent(model.parameters())
+    with attach(model, optimizer, daemon, tau=1.0) as link:
+
+        def interrupt() -> int:
+            raise KeyboardInterrupt
+
+        take_gradient(model, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(link.link, "receive", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                optimizer.step()
+        waiting = link.link.residual.copy()
+        assert waiting.any()
+        optimizer.interrupted = True
+        with pytest.raises(KeyboardInterrupt):
+            optimizer.step()
+        optimizer.interrupted = False
+        take_gradient(model, 1, scale=0.0)
+        optimizer.step()
+        np.testing.assert_array_equal(link.link.residual, waiting)
+        np.testing.assert_array_equal(flat(model), daemon.weights())
 
 
 def test_a_script_that_is_started_again_has_its_optimizer_buffers_and_schedulers_back(daemon: Daemon) -> None:
     def life() -> tuple[Any, Any, Any]:
         model = make_model()
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-        return model, optimizer, torch.optim.lr_scheduler.MultiStepLR(optimizer, [3, 50])
+        return model, optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: np.cos(step / 10))
 
     model, optimizer, scheduler = life()
     with attach(model, optimizer, daemon, keep=[scheduler]) as link:
@@ -156,6 +234,8 @@ def test_a_script_that_is_started_again_has_its_optimizer_buffers_and_schedulers
             take_gradient(model, number)
             optimizer.step()
             scheduler.step()
+        assert isinstance(optimizer.param_groups[0]["lr"], np.float64)
+        model.cache = torch.ones(7)
         tau = link._steps.tau
     later, other, another = life()
     with attach(later, other, daemon, keep=[another]) as link:
@@ -166,7 +246,10 @@ def test_a_script_that_is_started_again_has_its_optimizer_buffers_and_schedulers
         assert int(later.norm.num_batches_tracked) == 5
         assert (link.mini_batches, link._steps.tau) == (5, tau)
     third = life()
-    with pytest.raises(TrainerError, match=r"does not fit the script .*keep of before, or start its node"):
+    words = (
+        r"does not fit the script \(it is of Adam, LambdaLR, and here are SGD\): .*keep of before, or start"
+    )
+    with pytest.raises(TrainerError, match=words):
         attach(third[0], torch.optim.SGD(third[0].parameters(), lr=1.0), daemon)
     assert third[0].first.weight.untyped_storage().nbytes() == 36 * 4  # untouched
 
@@ -185,6 +268,7 @@ def test_weights_are_not_loaded_under_a_link_but_copies_are_free(daemon: Daemon)
             average.load_state_dict(other)
         for part in (model, model.first):
             state = other if part is model else make_model(2).first.state_dict()
+            model.frozen.load_state_dict(model.frozen.state_dict())  # is this node's own
             with pytest.raises(TrainerError, match="load them before"):
                 part.load_state_dict(state)
             assert torch.equal(flat(model), before)

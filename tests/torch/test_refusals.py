@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,29 @@ def twins(model: Any) -> Any:
     return sgd(model)
 
 
+def overlapping(model: Any) -> Any:
+    model.first.bias = nn.Parameter(model.norm.weight.detach()[3:])
+    return sgd(model)
+
+
+def watched(model: Any) -> Any:
+    model.norm.register_buffer("before", model.norm.weight.detach()[2:4])
+    return sgd(model)
+
+
+def abstract(model: Any) -> Any:
+    return sgd(model.to("meta"))
+
+
 def lazy(model: Any) -> Any:
     model.more = nn.LazyLinear(3)
+    return sgd(model)
+
+
+def scripted(model: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        model.first = torch.jit.script(model.first)
     return sgd(model)
 
 
@@ -64,8 +86,12 @@ UNFIT: list[tuple[Change, str]] = [
     (part, "'scale' requires a gradient and is in no group of the optimizer: add it, or freeze it"),
     (frozen, "the model has no parameter that requires a gradient"),
     (elsewhere, "'last.weight' is on meta and 'scale' on cpu"),
-    (twins, "'first.weight' and 'last.weight' are two Parameters with the same memory"),
+    (twins, "'first.weight' and 'last.weight' of the model have memory in common"),
+    (overlapping, "'norm.weight' and 'first.bias' of the model have memory in common"),
+    (watched, r"'norm.weight' and 'norm.before' of the model have .* make a buffer a clone\(\)"),
+    (abstract, "the model is on meta"),
     (lazy, "'more.weight' has no shape yet: run the model once before"),
+    (scripted, "the model is scripted or traced by torch.jit"),
     (lbfgs, "LBFGS compares gradients"),
 ]
 
@@ -91,6 +117,9 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
             p2psgd_torch.attach(model, sgd(model), density=density, **where)
     with pytest.raises(TrainerError, match=r"keep holds a float, which has no state_dict\(\)"):
         p2psgd_torch.attach(model, sgd(model), keep=[0.1], **where)
+    scaler = torch.amp.GradScaler("cpu")
+    with pytest.raises(TrainerError, match=r"keep is a list, such as keep=\[scheduler\]; .* a GradScaler"):
+        p2psgd_torch.attach(model, sgd(model), keep=scaler, **where)
     with pytest.raises(TrainerError, match="no daemon"):
         p2psgd_torch.attach(model, sgd(model), **where)
 
@@ -119,6 +148,11 @@ def enlarge(model: Any, optimizer: Any) -> None:
     optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))]})
 
 
+def exchange(model: Any, optimizer: Any) -> None:
+    group = optimizer.param_groups[0]
+    group["params"] = [nn.Parameter(each.detach().clone()) for each in group["params"]]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -128,8 +162,9 @@ def enlarge(model: Any, optimizer: Any) -> None:
         (move, "'norm.weight' has been given other memory"),
         (thaw, "'frozen.weight' was frozen when"),
         (enlarge, "call add_param_group before that"),
+        (exchange, "the optimizer has other parameters than when"),
     ],
-    ids=["replace", "rebuild", "untie", "move", "thaw", "enlarge"],
+    ids=["replace", "rebuild", "untie", "move", "thaw", "enlarge", "exchange"],
 )
 def test_a_model_or_an_optimizer_that_was_changed_later_is_refused_at_the_next_step(
     daemon: Daemon, change: Callable[[Model, Any], None], words: str
