@@ -20,7 +20,7 @@ from p2psgd.local.cluster import Cluster
 from p2psgd.local.convergence import Convergence, who_lacks_what
 from p2psgd.local.display import Display
 from p2psgd.local.interruption import Interruption
-from p2psgd.local.observer import ask_to_finish, fetch_compression, fetch_replica
+from p2psgd.local.observer import ask_to_finish, end_trainer, fetch_compression, fetch_replica
 from p2psgd.local.plan import Plan
 from p2psgd.local.proof import NodeReplica, Proof, prove
 from p2psgd.local.recorded import Recorded, look_at_recording
@@ -133,8 +133,11 @@ class LocalRun:
             if time.monotonic() > deadline:
                 names = numerals.listed([daemon.name for daemon in unfinished])
                 self._display.say(
-                    f"{names}: no end of training within {FINISH_LIMIT_S:.0f} s; going on without"
+                    f"{names}: no end of training within {FINISH_LIMIT_S:.0f} s, the script may not look at"
+                    " link.stopping; ended by SIGTERM"
                 )
+                for daemon in unfinished:
+                    end_trainer(daemon)
                 return
             if self._watch.turn(STOPPING):
                 for daemon in unfinished:

@@ -6,6 +6,8 @@ that it cannot hide what the others do. Its last status is kept, with a note of 
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -80,6 +82,14 @@ def ask_to_finish(daemon: LocalDaemon) -> None:
     """Ask a node's trainer to end after its mini-batch; nothing happens if the daemon does not answer."""
     with suppress(P2psgdError), _client(daemon, ANSWER_LIMIT_S) as client:
         client.request("finish")
+
+
+def end_trainer(daemon: LocalDaemon) -> None:
+    """SIGTERM to the trainer that is attached to a node, if the daemon names one."""
+    with suppress(P2psgdError, ProcessLookupError), _client(daemon, ANSWER_LIMIT_S) as client:
+        pid = client.request("status")["status"]["trainer"]["pid"]
+        if pid is not None:
+            os.kill(pid, signal.SIGTERM)
 
 
 def fetch_compression(daemon: LocalDaemon) -> dict[str, Any]:

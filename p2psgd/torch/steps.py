@@ -15,6 +15,7 @@ import numpy as np
 
 from p2psgd.trainer.step_rules import StepRule
 from p2psgd.trainer.step_size import StepSize
+from p2psgd.wire.codec import indices_max
 
 Range = tuple[int, int]  # of weights: begin, end
 
@@ -27,6 +28,8 @@ class Steps:
     ) -> None:
         self._ranges = ranges
         self._weights = max(end for _, end in ranges.values())
+        if density is not None:  # an update that is always full would have tau fall for ever
+            density = min(density, indices_max(self._weights) / 2 / self._weights)
         self._density = density
         self._size = StepSize(StepRule(tuple(ranges), tau=tau, density=density), self._weights, quantum)
         self._begun = density is None  # tau is that of a change that was seen

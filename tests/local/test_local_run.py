@@ -213,6 +213,24 @@ def test_a_trainer_of_ones_own_needs_no_recipe(start: Start, tmp_path: Path) -> 
     assert [node["steps"] for node in report["per_node"]] == [50] * 3
 
 
+def test_ctrl_c_ends_a_script_that_does_not_look_at_stopping(start: Start, tmp_path: Path) -> None:
+    script = tmp_path / "endless.py"
+    script.write_text(
+        "import time, numpy, p2psgd\n"
+        "with p2psgd.attach(numpy.zeros(1000, numpy.float32)) as link:\n"
+        "    while True:\n"
+        "        link.receive()\n"
+        "        link.send(numpy.full(1000, 1e-3, numpy.float32), step=1000)\n"
+        "        time.sleep(0.1)\n"
+    )
+    run = start("-n", "2", "--trainer", f"{sys.executable} '{script}'")
+    run.wait_for_training(1)
+    run.process.send_signal(signal.SIGINT)
+    assert run.ends() == ExitCode.OK, run.output
+    assert "the script may not look at link.stopping; ended by SIGTERM" in run.output
+    assert run.report()["replicas_identical"]
+
+
 def test_a_trainer_that_cannot_start_stops_the_run_with_its_sentence(start: Start) -> None:
     run = start("-n", "2", "--trainer", "/nonexistent/trainer")
     assert run.ends() == ExitCode.CONFIGURATION, run.output
