@@ -76,9 +76,11 @@ wheel: $(VENV)/.wheel
 clean:
 	rm -rf $(VENV) build dist
 
-# --without-pip and `pip --python`: works also where Python ships without ensurepip (Debian without python3-venv).
+# --without-pip and `pip --python`: works also where Python ships without ensurepip (Debian without python3-venv). pip comes
+# after: with .venv/bin in PATH, `pip install` and this Makefile's python3 are then those of .venv.
 $(BIN)/python:
 	$(PYTHON) -m venv --without-pip $(VENV)
+	$(PIP) install --quiet pip
 
 $(VENV)/.ready: $(NATIVE) | $(BIN)/python
 	@echo "building the native core: a minute or so"

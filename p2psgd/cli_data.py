@@ -21,7 +21,7 @@ def index(place: PlaceArgument) -> None:
     """Read all shards there (.npz, .npy, .safetensors), and write the list of them, shards.json."""
     from p2psgd.data.indexing import make_list
 
-    made = make_list(place)
+    made = make_list(place, _say)
     size = sum(shard.bytes for shard in made.shards)
     print_text(
         f"{len(made.shards):,} shards with {made.samples:,} samples, {size:,} bytes, digest {made.digest}: "
@@ -37,5 +37,9 @@ def fetch(
     """Copy all shards that are listed there into a folder, and check them."""
     from p2psgd.data.indexing import copy_all
 
-    shards = copy_all(place, folder, lambda words: print(words, flush=True))
+    shards = copy_all(place, folder, _say)
     print_text(f"{len(shards.shards):,} shards are in {folder}, as listed")
+
+
+def _say(words: str) -> None:
+    print(words, flush=True)

@@ -40,6 +40,7 @@ class Attempts(Generic[Result]):
         self._lock = threading.Lock()
         self._results: list[Result] = []
         self._error: P2psgdError | Missing | None = None
+        self.last_failure = ""  # for people: "; " and why the latest attempt that failed did
         self._attempt = 0  # the latest
         self._moved = 0.0
         self._begin(pause_s=0.0)
@@ -92,6 +93,7 @@ class Attempts(Generic[Result]):
         with self._lock:
             if attempt != self._attempt or self._done.is_set():
                 return
+            self.last_failure = f"; attempt {attempt} failed: {words}"
             if attempt <= len(self._patience.pauses_s):
                 self._begin(self._patience.pauses_s[attempt - 1])
                 return

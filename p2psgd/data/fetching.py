@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -17,6 +18,7 @@ from p2psgd.data.store import Missing, Store, Unavailable
 from p2psgd.errors import ExitCode, StoreError, UsageError, words_of
 
 LOOK_EVERY_S: Final = 0.25
+SAY_EVERY_S: Final = 5.0  # on stderr, where nothing else tells of a store that hangs
 _Result = TypeVar("_Result")
 
 
@@ -80,8 +82,13 @@ def fetch_list(store: Store, patience: Patience) -> ShardList:
 def insist(work: Callable[[Moved], _Result], what: str, store: Store, patience: Patience) -> _Result:
     """What the store gives, after some attempts if need be, for which this waits; see Attempts.result."""
     attempts = Attempts(work, what, store.place, patience)
+    begun = said_at = time.monotonic()
     while not attempts.wait(LOOK_EVERY_S):
-        pass
+        now = time.monotonic()
+        if now - said_at >= SAY_EVERY_S:
+            said_at = now
+            words = f"{store.place}: waiting for {what}, {now - begun:.0f} s so far{attempts.last_failure}"
+            print(f"p2psgd: {words}", file=sys.stderr, flush=True)
     return attempts.result()
 
 

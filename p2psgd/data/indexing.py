@@ -22,13 +22,13 @@ BYTES_MAX: Final = 2**48
 _Result = TypeVar("_Result")
 
 
-def make_list(place: str) -> ShardList:
+def make_list(place: str, say: Callable[[str], None] = lambda words: None) -> ShardList:
     """Read every shard below a folder or URL, and put the list of them there.
 
     UsageError if there are none, or one is damaged; StoreError if the store does not give or take them.
     """
     store = open_store(place)
-    names = _insist(store, "its files", lambda moved: store.names())
+    names = _insist(store, "a list of its files", lambda moved: store.names())
     chosen = [name for name in names if name.endswith(FORMATS)]
     if not 1 <= len(chosen) <= SHARDS_MAX:
         raise UsageError(
@@ -36,7 +36,11 @@ def make_list(place: str) -> ShardList:
             f"1 to {SHARDS_MAX} can be listed",
             ExitCode.DATA,
         )
-    made = ShardList(shards=tuple(_describe(store, name) for name in chosen))
+    shards = []
+    for number, name in enumerate(chosen, 1):
+        shards.append(_describe(store, name))
+        say(f"{number} of {len(chosen)}: {name}")
+    made = ShardList(shards=tuple(shards))
     _insist(store, f"room for {LIST_NAME}", lambda moved: store.write(LIST_NAME, made.packed()))
     return made
 

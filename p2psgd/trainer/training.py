@@ -16,7 +16,7 @@ from p2psgd.trainer.plan import Plan
 from p2psgd.trainer.recipe_training import LOOK_EVERY_S, RecipeTraining, TrainingLink
 from p2psgd.trainer.step_times import Part
 
-QUIET_S = 30.0  # so long a trainer waits without hearing anything before it starts all the same
+QUIET_S = 30.0  # so long a trainer waits without a mini-batch of share 0 before it starts all the same
 
 
 class AsyncLink(TrainingLink, Protocol):
@@ -55,17 +55,17 @@ class Training(RecipeTraining[Plan, AsyncLink]):
         if plan.walk.share == 0:
             return
         begun = heard = self._clock()
+        batches = 0
         while not link.mini_batches and not self._stopped():
-            if link.receive():
-                heard = self._clock()
+            link.receive()
+            if self._gentle_batches_heard() > batches:
+                batches, heard = self._gentle_batches_heard(), self._clock()
             if plan.gentle_start_over(self._gentle_batches_heard(), elapsed_s=self._elapsed_s()):
                 break
             now = self._clock()
             if now - heard >= QUIET_S:
-                print(
-                    f"p2psgd train: {QUIET_S:g} s without an update: the gentle start is cut short",
-                    file=sys.stderr,
-                )
+                words = f"{QUIET_S:g} s without a mini-batch of share 0: the gentle start is cut short"
+                print(f"p2psgd train: {words}", file=sys.stderr)
                 break
             self._progress.waits(
                 f"share 0 trains alone for the gentle start, {self._gentle_batches_heard()} mini-batches "

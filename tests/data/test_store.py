@@ -71,7 +71,8 @@ def test_commands_list_shards_and_copy_them(
     bucket.save("deep/b.npz", x=NUMBERS + 1)
     assert command(monkeypatch, "index", bucket.url) == 0
     digest = Shards(bucket.url).list.digest
-    said = capsys.readouterr().out
+    *listed, said = capsys.readouterr().out.splitlines(keepends=True)
+    assert listed == ["1 of 2: a.npz\n", "2 of 2: deep/b.npz\n"]
     assert said.startswith("2 shards with 12 samples, ")
     assert said.endswith(f" bytes, digest {digest}: listed in {bucket.url}/shards.json\n")
     copy = tmp_path / "copy"

@@ -174,16 +174,19 @@ def test_the_others_wait_for_the_gentle_start_and_say_so(digits: Dataset) -> Non
     assert second.reports[-1]["waits"] == ""
 
 
-def test_a_trainer_that_hears_nothing_starts_after_a_while(
-    digits: Dataset, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("updates", [0, 1])
+def test_a_trainer_that_hears_of_no_mini_batch_starts_after_a_while(
+    digits: Dataset, updates: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(training, "QUIET_S", 0.0)
+    monkeypatch.setattr(training, "QUIET_S", 0.05)
     recipe = quick()
     ends = links(recipe, digits, 2)
     second = trainings(recipe, digits, ends, steps=30)[1]
+    # such as shards that are taken and given back by one whose store fails
+    monkeypatch.setattr(ends[1], "receive", lambda: updates)
     second.run()
     assert ends[1].mini_batches == 30
-    assert "without an update: the gentle start is cut short" in capsys.readouterr().err
+    assert "without a mini-batch of share 0: the gentle start is cut short" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("died_at", [17, 22])  # at 22 the rate is halved
