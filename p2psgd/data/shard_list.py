@@ -89,7 +89,7 @@ class ShardList(BaseModel):
 
     def of(self, shards: Sequence[Shard]) -> ShardList:
         """A list of these alone."""
-        return self.model_copy(update={"shards": tuple(shards)})
+        return ShardList.model_construct(shards=tuple(shards))  # a copy would keep samples and digest
 
     def packed(self) -> bytes:
         """The file's content."""

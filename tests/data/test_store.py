@@ -14,6 +14,7 @@ import safetensors.numpy
 import p2psgd.cli
 from p2psgd.data import Patience, Shards, StoreError
 from p2psgd.data.indexing import make_list
+from p2psgd.data.shard_list import ShardList
 from p2psgd.errors import ExitCode, UsageError
 from tests.data.store_server import FaultyProxy
 
@@ -42,6 +43,10 @@ def test_every_format_is_listed_fetched_checked_and_kept(
     ]
     labels = made.shards[0].arrays["y"]
     assert (labels.least, labels.largest, labels.shape, labels.dtype) == (0, 7, (6,), "int64")
+    whole = shards.list.samples, shards.list.digest
+    part = shards.only("y").list
+    assert (part.samples, part.digest) == (6, ShardList(shards=made.shards[:1]).digest)
+    assert whole == (20, made.digest), "and what was asked of the whole before has no part in it"
     loaded = [shards.load(shard) for shard in made.shards]
     np.testing.assert_array_equal(loaded[0]["x"], NUMBERS)
     np.testing.assert_array_equal(loaded[1]["array"], NUMBERS)
