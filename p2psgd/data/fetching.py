@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from p2psgd.data.attempts import Attempts, Moved, Patience
 from p2psgd.data.cache import Cache
-from p2psgd.data.formats import Arrays, load_shard
+from p2psgd.data.formats import Arrays, bad_shard, load_shard
 from p2psgd.data.shard_list import LIST_BYTES_MAX, LIST_NAME, Shard, ShardList, parse_list
 from p2psgd.data.store import Missing, Store, Unavailable
 from p2psgd.errors import ExitCode, StoreError, UsageError, words_of
@@ -46,7 +46,13 @@ class Fetch:
         if content is None:
             content = read_checked(self._store, self.shard, moved)
             self._keep(content)
-        return load_shard(content, self.shard.name)
+        arrays = load_shard(content, self.shard.name)
+        if {name: (str(array.dtype), array.shape) for name, array in arrays.items()} != {
+            name: (array.dtype, array.shape) for name, array in self.shard.arrays.items()
+        }:
+            words = f"its arrays are others than {LIST_NAME} tells; make that anew with p2psgd data index"
+            raise bad_shard(self.shard.name, words)
+        return arrays
 
     def _keep(self, content: bytes) -> None:
         """In the cache; without one, or where its disk has no room, training goes on all the same."""

@@ -155,6 +155,8 @@ def test_what_cannot_be_a_data_set_is_refused_in_a_sentence(bucket: Any, tmp_pat
         ({"shards": []}, "shards: Tuple should have at least 1 item"),
         ({"shards": made["shards"] * 2}, "must stand in the order of their names"),
         ({"shards": [{**made["shards"][0], "name": "../a.npz"}]}, "a path below the list's own folder"),
+        ({"shards": [{**made["shards"][0], "name": "a\nb.npz"}]}, "no line breaks"),
+        ({"shards": [{**made["shards"][0], "samples": 5}]}, "is its number of samples"),
         ({"shards": [{**made["shards"][0], "sha256": "AB"}]}, "shards.0.sha256: String should match"),
     ]
     for change, words in cases:
@@ -162,11 +164,17 @@ def test_what_cannot_be_a_data_set_is_refused_in_a_sentence(bucket: Any, tmp_pat
         said = refusal(str(tmp_path))
         assert words in said
         assert said.endswith("make it anew with p2psgd data index")
+    made["shards"][0]["arrays"]["x"]["dtype"] = "float64"
+    (tmp_path / "shards.json").write_text(json.dumps(made))
+    shards = Shards(tmp_path)
+    with pytest.raises(UsageError, match=r"shard a\.npz: its arrays are others than shards\.json tells"):
+        shards.load(shards.list.shards[0])
 
 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
+        ("a\\b.npz", {"x": NUMBERS}, "it cannot be listed: Value error, a name is a path below"),
         ("a.npz", b"PK\3\4 rubbish", "it is damaged, or not of plain arrays: "),
         ("a.npz", "pickle", "Object arrays cannot be loaded when allow_pickle=False"),
         (
@@ -198,5 +206,5 @@ def test_a_file_that_is_no_shard_is_named(tmp_path: Path, name: str, content: An
     with pytest.raises(UsageError) as caught:
         make_list(str(tmp_path))
     assert caught.value.exit_code is ExitCode.DATA
-    assert str(caught.value).startswith(f"shard {name}: ")
+    assert str(caught.value).startswith(f"shard {ascii(name)[1:-1]}: ")
     assert words in str(caught.value)
