@@ -6,11 +6,13 @@ more. A store or a disk that hangs so holds up nothing but this.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from functools import partial
+from typing import Final, Generic, Protocol, TypeVar
 
 from p2psgd.data.store import Missing, Unavailable
 from p2psgd.errors import P2psgdError, StoreError
@@ -19,7 +21,15 @@ PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0)  # before each attempt after the first
 STALL_S: Final = 60.0  # without a byte: this attempt brings none any more
 
 Result = TypeVar("Result")
-Moved = Callable[[], None]
+
+
+class Moved(Protocol):
+    """What work calls as often as something has come; `whole`: all has, and what is left only computes, for as
+    long as it takes.
+    """
+
+    def __call__(self, *, whole: bool = False) -> None: ...
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,10 @@ class Attempts(Generic[Result]):
             raise self._error
         return self._results[0]
 
+    def give_up(self) -> None:
+        """It is wanted no more: the attempt at work ends as soon as something comes, and no other is begun."""
+        self._end(self._attempt, StoreError(self._place, f"was not waited for to give {self._what}"))
+
     def _begin(self, pause_s: float) -> None:
         self._attempt += 1
         self._moved = time.monotonic() + pause_s
@@ -68,7 +82,7 @@ class Attempts(Generic[Result]):
     def _run(self, attempt: int, pause_s: float) -> None:
         time.sleep(pause_s)
         try:
-            result = self._work(lambda: self._move(attempt))
+            result = self._work(partial(self._move, attempt))
         except Unavailable as error:
             self._fail(attempt, str(error))
         except (P2psgdError, Missing) as error:
@@ -82,10 +96,11 @@ class Attempts(Generic[Result]):
                     self._results.append(result)
                     self._done.set()
 
-    def _move(self, attempt: int) -> None:
-        if attempt != self._attempt:
-            raise Unavailable("another attempt was begun")
-        self._moved = time.monotonic()
+    def _move(self, attempt: int, *, whole: bool = False) -> None:
+        with self._lock:
+            if attempt != self._attempt or self._done.is_set():
+                raise Unavailable("it is wanted no more")
+            self._moved = math.inf if whole else time.monotonic()
 
     def _fail(self, attempt: int, words: str) -> None:
         """This attempt has: begin the next one, if one is left."""
