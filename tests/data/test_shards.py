@@ -79,6 +79,23 @@ def test_who_stops_within_a_shard_gives_it_back(daemon: Daemon, data: Shards, li
     assert daemon.call(lambda: int(daemon.host.coordinates[4:].sum())) == 1, "the daemon knows"
 
 
+def test_a_shard_whose_last_mini_batch_was_not_sent_is_not_counted_as_used(
+    daemon: Daemon, data: Shards, link: Link
+) -> None:
+    def go_through() -> None:
+        for number, _ in enumerate(data.batches(link, 4)):
+            if number == 5:  # the last one of the second shard
+                raise ValueError("the loss is not finite")
+            link.send(DELTA, 8)
+
+    with pytest.raises(ValueError, match="not finite"):
+        go_through()
+    assert link.shard_counts.sum(axis=1).tolist() == [0, 1]
+    daemon.take_all()
+    published = daemon.call(daemon.host.coordinates[4:].copy)
+    assert published.tolist() == link.shard_counts.reshape(-1).tolist()
+
+
 def test_a_shard_that_cannot_be_had_ends_it_with_a_sentence_and_the_others_are_given_back(
     daemon: Daemon, folder: Path, data: Shards, link: Link
 ) -> None:
