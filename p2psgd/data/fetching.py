@@ -14,7 +14,7 @@ from p2psgd.data.attempts import Attempts, Moved, Patience
 from p2psgd.data.cache import Cache, hash_of
 from p2psgd.data.formats import Arrays, bad_shard, load_shard
 from p2psgd.data.shard_list import LIST_BYTES_MAX, LIST_NAME, Shard, ShardList, parse_list
-from p2psgd.data.store import Missing, Store, Unavailable
+from p2psgd.data.store import Forbidden, Missing, Store, Unavailable
 from p2psgd.errors import ExitCode, StoreError, UsageError, words_of
 
 LOOK_EVERY_S: Final = 0.25
@@ -80,6 +80,8 @@ def fetch_list(store: Store, patience: Patience) -> ShardList:
             store,
             patience,
         )
+    except Forbidden as error:
+        raise StoreError(store.place, f"does not give {LIST_NAME}: {error}") from None
     except Missing as error:
         raise UsageError(
             f"{store.place}/{LIST_NAME}, the list of its shards, cannot be had: {error}; "

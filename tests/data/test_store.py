@@ -132,6 +132,9 @@ def test_a_shard_that_is_gone_is_named_at_once(bucket: Any, proxy: FaultyProxy) 
     shards = Shards(bucket.url, patience=Patience(pauses_s=(60.0,)))
     with pytest.raises(StoreError, match=r"does not give shard z\.npz: there is no such file"):
         shards.load(shards.list.shards[0])
+    proxy.fault, proxy.word = "forbidden", "shards.json"  # whose keys are not good now may have good ones later
+    with pytest.raises(StoreError, match=r"does not give shards\.json: it may not be read: "):
+        Shards(bucket.url)
 
 
 def test_what_cannot_be_a_data_set_is_refused_in_a_sentence(bucket: Any, tmp_path: Path) -> None:
