@@ -30,11 +30,14 @@ Moved = Callable[[], None]
 
 def default_cache() -> Path:
     """$P2PSGD_CACHE, else $XDG_CACHE_HOME/p2psgd/shards, else that below ~/.cache."""
-    told = os.environ.get(FOLDER_VARIABLE, "")
-    if told:
-        return Path(told).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(base if base.startswith("/") else Path.home() / ".cache") / "p2psgd" / "shards"
+    told, base = os.environ.get(FOLDER_VARIABLE, ""), os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        if told:
+            return Path(told).expanduser()
+        return Path(base if base.startswith("/") else Path.home() / ".cache") / "p2psgd" / "shards"
+    except RuntimeError as error:
+        words = f"there is no place for a cache of shards: {str(error).rstrip('.')}; name one in {FOLDER_VARIABLE}"
+        raise UsageError(words, ExitCode.CONFIGURATION) from None
 
 
 def default_bytes() -> int:
