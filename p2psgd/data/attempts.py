@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 class Moved(Protocol):
-    """What work calls as often as something has come; `whole`: all has, and what is left only computes, for as
+    """What work calls as often as something has come; `whole`: all has, and what is left only computes, as
     long as it takes.
     """
 
@@ -70,7 +70,7 @@ class Attempts(Generic[Result]):
         return self._results[0]
 
     def give_up(self) -> None:
-        """It is wanted no more: the attempt at work ends as soon as something comes, and no other is begun."""
+        """It is wanted no more: the attempt at work ends as soon as something comes, no other is begun."""
         self._end(self._attempt, StoreError(self._place, f"was not waited for to give {self._what}"))
 
     def _begin(self, pause_s: float) -> None:

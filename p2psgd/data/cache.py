@@ -36,7 +36,8 @@ def default_cache() -> Path:
             return Path(told).expanduser()
         return Path(base if base.startswith("/") else Path.home() / ".cache") / "p2psgd" / "shards"
     except RuntimeError as error:
-        words = f"there is no place for a cache of shards: {str(error).rstrip('.')}; name one in {FOLDER_VARIABLE}"
+        why = str(error).rstrip(".")
+        words = f"there is no place for a cache of shards: {why}; name one in {FOLDER_VARIABLE}"
         raise UsageError(words, ExitCode.CONFIGURATION) from None
 
 

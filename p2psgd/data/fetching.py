@@ -4,7 +4,6 @@ checked by size and hash.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import sys
 from collections.abc import Callable

@@ -27,7 +27,7 @@ from p2psgd.data.turn import Turn
 url, log, gate, told = sys.argv[1:]
 take = Turn.take
 
-def take_after_the_others(turn, mine):  # so that no two reach for one shard before either has heard of the other
+def take_after_the_others(turn, mine):  # so no two reach for one shard before either has heard of the other
     with open(told, "a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
@@ -75,8 +75,8 @@ def test_every_shard_is_used_in_every_epoch_while_a_node_joins_and_another_dies(
     gate, logs = tmp_path / "gate", [tmp_path / f"used-{number}" for number in range(3)]
 
     def start(number: int) -> Daemon:
-        words = [sys.executable, str(script), bucket.url, str(logs[number]), str(gate), str(tmp_path / "told")]
-        return place.start(number, "--founders", "2", "--trainer", " ".join(words))
+        words = [sys.executable, script, bucket.url, logs[number], gate, tmp_path / "told"]
+        return place.start(number, "--founders", "2", "--trainer", " ".join(map(str, words)))
 
     with all_stopped([start(0), start(1)]) as daemons:
         until(lambda: min(len(numbers(log)) for log in logs[:2]) > SAMPLES, "both are at work")

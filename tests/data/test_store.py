@@ -132,7 +132,7 @@ def test_a_shard_that_is_gone_is_named_at_once(bucket: Any, proxy: FaultyProxy) 
     shards = Shards(bucket.url, patience=Patience(pauses_s=(60.0,)))
     with pytest.raises(StoreError, match=r"does not give shard z\.npz: there is no such file"):
         shards.load(shards.list.shards[0])
-    proxy.fault, proxy.word = "forbidden", "shards.json"  # whose keys are not good now may have good ones later
+    proxy.fault, proxy.word = "forbidden", "shards.json"  # new keys may come
     with pytest.raises(StoreError, match=r"does not give shards\.json: it may not be read: "):
         Shards(bucket.url)
 
