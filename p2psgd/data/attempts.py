@@ -31,7 +31,6 @@ class Moved(Protocol):
     def __call__(self, *, whole: bool = False) -> None: ...
 
 
-
 @dataclass(frozen=True, slots=True)
 class Patience:
     """Pauses between attempts, of which there is one more, and how long one may bring nothing."""

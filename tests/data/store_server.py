@@ -59,7 +59,8 @@ def s3_server() -> Iterator[int]:
 class FaultyProxy:
     """Passes on what is asked of the server; of objects whose names hold `word` it gives what `fault` says:
     "error" (status 500), "gone" (404), "forbidden" (403), "wrong" (other bytes of the same length),
-    "short" (half of them), "stall" (nothing, until that changes). `asked` counts requests of objects by their names.
+    "short" (half of them), "stall" (nothing, until that changes). `asked` counts requests of objects by
+    their names.
     """
 
     def __init__(self, port: int) -> None:
