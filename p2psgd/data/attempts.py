@@ -19,6 +19,8 @@ from p2psgd.errors import P2psgdError, StoreError
 
 PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0)  # before each attempt after the first
 STALL_S: Final = 60.0  # without a byte: this attempt brings none any more
+THREADS_MAX: Final = 400  # of this process at work: more than 65 shards in 5 attempts each, all of which hang
+THREAD: Final = "p2psgd-data"
 
 Result = TypeVar("Result")
 
@@ -51,6 +53,8 @@ class Attempts(Generic[Result]):
         self._error: P2psgdError | Missing | None = None
         self._attempt = 0  # the latest
         self._moved = 0.0
+        if sum(thread.name == THREAD for thread in threading.enumerate()) >= THREADS_MAX:
+            raise StoreError(place, f"hangs: {THREADS_MAX} attempts to read it have not ended")
         self._begin(pause_s=0.0)
 
     def wait(self, timeout_s: float) -> bool:
@@ -76,7 +80,7 @@ class Attempts(Generic[Result]):
         self._attempt += 1
         self._moved = time.monotonic() + pause_s
         arguments = (self._attempt, pause_s)
-        threading.Thread(target=self._run, args=arguments, name="data", daemon=True).start()
+        threading.Thread(target=self._run, args=arguments, name=THREAD, daemon=True).start()
 
     def _run(self, attempt: int, pause_s: float) -> None:
         time.sleep(pause_s)

@@ -49,3 +49,16 @@ def test_what_is_given_up_ends_with_the_next_piece_and_is_not_tried_again() -> N
     assert attempts._attempt == 1
     with pytest.raises(StoreError, match="the data store here was not waited for to give a file"):
         attempts.result()
+
+
+def test_a_store_that_hangs_for_ever_does_not_gather_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("p2psgd.data.attempts.THREADS_MAX", 2)
+    go_on = threading.Event()
+    attempts = Attempts(lambda moved: go_on.wait(60), "a file", "here", SOON)
+    while not attempts.wait(0.01):
+        pass
+    with pytest.raises(StoreError, match="in 2 attempts: nothing has come"):
+        attempts.result()
+    with pytest.raises(StoreError, match="the data store here hangs: 2 attempts to read it have not ended"):
+        Attempts(lambda moved: None, "a file", "here", SOON)
+    go_on.set()
