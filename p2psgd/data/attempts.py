@@ -6,20 +6,31 @@ more. A store or a disk that hangs so holds up nothing but this.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from functools import partial
+from typing import Final, Generic, Protocol, TypeVar
 
 from p2psgd.data.store import Missing, Unavailable
 from p2psgd.errors import P2psgdError, StoreError
 
 PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0)  # before each attempt after the first
 STALL_S: Final = 60.0  # without a byte: this attempt brings none any more
+THREADS_MAX: Final = 400  # of this process at work: more than 65 shards in 5 attempts each, all of which hang
+THREAD: Final = "p2psgd-data"
 
 Result = TypeVar("Result")
-Moved = Callable[[], None]
+
+
+class Moved(Protocol):
+    """What work calls as often as something has come; `whole`: all has, and what is left only computes, as
+    long as it takes.
+    """
+
+    def __call__(self, *, whole: bool = False) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,8 @@ class Attempts(Generic[Result]):
         self.last_failure = ""  # for people: "; " and why the latest attempt that failed did
         self._attempt = 0  # the latest
         self._moved = 0.0
+        if sum(thread.name == THREAD for thread in threading.enumerate()) >= THREADS_MAX:
+            raise StoreError(place, f"hangs: {THREADS_MAX} attempts to read it have not ended")
         self._begin(pause_s=0.0)
 
     def wait(self, timeout_s: float) -> bool:
@@ -60,16 +73,20 @@ class Attempts(Generic[Result]):
             raise self._error
         return self._results[0]
 
+    def give_up(self) -> None:
+        """It is wanted no more: the attempt at work ends as soon as something comes, no other is begun."""
+        self._end(self._attempt, StoreError(self._place, f"was not waited for to give {self._what}"))
+
     def _begin(self, pause_s: float) -> None:
         self._attempt += 1
         self._moved = time.monotonic() + pause_s
         arguments = (self._attempt, pause_s)
-        threading.Thread(target=self._run, args=arguments, name="data", daemon=True).start()
+        threading.Thread(target=self._run, args=arguments, name=THREAD, daemon=True).start()
 
     def _run(self, attempt: int, pause_s: float) -> None:
         time.sleep(pause_s)
         try:
-            result = self._work(lambda: self._move(attempt))
+            result = self._work(partial(self._move, attempt))
         except Unavailable as error:
             self._fail(attempt, str(error))
         except (P2psgdError, Missing) as error:
@@ -83,10 +100,11 @@ class Attempts(Generic[Result]):
                     self._results.append(result)
                     self._done.set()
 
-    def _move(self, attempt: int) -> None:
-        if attempt != self._attempt:
-            raise Unavailable("another attempt was begun")
-        self._moved = time.monotonic()
+    def _move(self, attempt: int, *, whole: bool = False) -> None:
+        with self._lock:
+            if attempt != self._attempt or self._done.is_set():
+                raise Unavailable("it is wanted no more")
+            self._moved = math.inf if whole else time.monotonic()
 
     def _fail(self, attempt: int, words: str) -> None:
         """This attempt has: begin the next one, if one is left."""

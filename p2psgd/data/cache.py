@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,17 +21,24 @@ from p2psgd.errors import ExitCode, UsageError, cannot
 CACHE_BYTES: Final = 10 * 1024**3
 FOLDER_VARIABLE: Final = "P2PSGD_CACHE"
 BYTES_VARIABLE: Final = "P2PSGD_CACHE_BYTES"
-STALE_S: Final = 24 * 3600.0  # a file that nobody has gone on writing for so long is of a trainer that died
+STALE_S: Final = 3600.0  # a file that nobody has gone on writing for so long is of a trainer that died
 WRITING: Final = ".part"
+PIECE_BYTES: Final = 8 << 20
+
+Moved = Callable[[], None]
 
 
 def default_cache() -> Path:
     """$P2PSGD_CACHE, else $XDG_CACHE_HOME/p2psgd/shards, else that below ~/.cache."""
-    told = os.environ.get(FOLDER_VARIABLE, "")
-    if told:
-        return Path(told).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(base if base.startswith("/") else Path.home() / ".cache") / "p2psgd" / "shards"
+    told, base = os.environ.get(FOLDER_VARIABLE, ""), os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        if told:
+            return Path(told).expanduser()
+        return Path(base if base.startswith("/") else Path.home() / ".cache") / "p2psgd" / "shards"
+    except RuntimeError as error:
+        why = str(error).rstrip(".")
+        words = f"there is no place for a cache of shards: {why}; name one in {FOLDER_VARIABLE}"
+        raise UsageError(words, ExitCode.CONFIGURATION) from None
 
 
 def default_bytes() -> int:
@@ -40,6 +49,15 @@ def default_bytes() -> int:
     except ValueError:
         words = f"{BYTES_VARIABLE}={told:.40} is refused: give a number of bytes"
         raise UsageError(words, ExitCode.CONFIGURATION) from None
+
+
+def hash_of(content: bytes, moved: Moved) -> str:
+    """SHA-256 in hex; `moved` is called again and again."""
+    found = hashlib.sha256()
+    for piece in _pieces(content):
+        moved()
+        found.update(piece)
+    return found.hexdigest()
 
 
 class Cache:
@@ -55,21 +73,28 @@ class Cache:
         except OSError as error:
             raise cannot(f"use {folder} as a cache for shards", error) from None
 
-    def read(self, sha256: str) -> bytes | None:
-        """The content that hashes to this; None if it is not there. One that has changed is thrown away."""
-        path = self.folder / sha256
+    def read(self, sha256: str, moved: Moved = lambda: None) -> bytes | None:
+        """The content that hashes to this; None if it is not there. One that has changed is thrown away.
+
+        `moved` is called as often as a piece was read, or hashed.
+        """
+        path, content = self.folder / sha256, io.BytesIO()
         try:
-            content = path.read_bytes()
+            with path.open("rb") as file:
+                while piece := file.read(PIECE_BYTES):
+                    moved()
+                    content.write(piece)
         except OSError:
             return None
-        if hashlib.sha256(content).hexdigest() != sha256:
-            path.unlink(missing_ok=True)
+        found = content.getvalue()
+        if hash_of(found, moved) != sha256:
+            self._drop(path)
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
-        return content
+        return found
 
-    def write(self, sha256: str, content: bytes) -> None:
+    def write(self, sha256: str, content: bytes, moved: Moved = lambda: None) -> None:
         """Keep this content, which hashes to that, unless there is no room even in an empty cache. OSError if
         the disk does not take it.
         """
@@ -77,7 +102,10 @@ class Cache:
             return
         path = self.folder / f"{sha256}.{os.getpid()}.{time.monotonic_ns()}{WRITING}"
         try:
-            path.write_bytes(content)
+            with path.open("wb") as file:
+                for piece in _pieces(content):
+                    moved()
+                    file.write(piece)
             self._make_room(len(content), besides=path)
             path.replace(self.folder / sha256)
         finally:
@@ -103,3 +131,8 @@ class Cache:
     def _drop(self, path: Path) -> None:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
+
+
+def _pieces(content: bytes) -> Iterator[memoryview]:
+    view = memoryview(content)
+    return (view[begin : begin + PIECE_BYTES] for begin in range(0, len(view), PIECE_BYTES))

@@ -4,17 +4,17 @@ checked by size and hash.
 
 from __future__ import annotations
 
-import hashlib
+import io
 import sys
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 from p2psgd.data.attempts import Attempts, Moved, Patience
-from p2psgd.data.cache import Cache
-from p2psgd.data.formats import Arrays, load_shard
+from p2psgd.data.cache import Cache, hash_of
+from p2psgd.data.formats import Arrays, bad_shard, load_shard
 from p2psgd.data.shard_list import LIST_BYTES_MAX, LIST_NAME, Shard, ShardList, parse_list
-from p2psgd.data.store import Missing, Store, Unavailable
+from p2psgd.data.store import Forbidden, Missing, Store, Unavailable
 from p2psgd.errors import ExitCode, StoreError, UsageError, words_of
 
 LOOK_EVERY_S: Final = 0.25
@@ -43,19 +43,30 @@ class Fetch:
         except Missing as error:
             raise StoreError(self.place, f"does not give shard {self.shard.name}: {error}") from None
 
+    def give_up(self) -> None:
+        """Read no further."""
+        self._attempts.give_up()
+
     def _bring(self, moved: Moved) -> Arrays:
-        content = None if self._cache is None else self._cache.read(self.shard.sha256)
+        content = None if self._cache is None else self._cache.read(self.shard.sha256, moved)
         if content is None:
             content = read_checked(self._store, self.shard, moved)
-            self._keep(content)
-        return load_shard(content, self.shard.name)
+            self._keep(content, moved)
+        moved(whole=True)
+        arrays = load_shard(content, self.shard.name)
+        if {name: (str(array.dtype), array.shape) for name, array in arrays.items()} != {
+            name: (array.dtype, array.shape) for name, array in self.shard.arrays.items()
+        }:
+            words = f"its arrays are others than {LIST_NAME} tells; make that anew with p2psgd data index"
+            raise bad_shard(self.shard.name, words)
+        return arrays
 
-    def _keep(self, content: bytes) -> None:
+    def _keep(self, content: bytes, moved: Moved) -> None:
         """In the cache; without one, or where its disk has no room, training goes on all the same."""
         if self._cache is None:
             return
         try:
-            self._cache.write(self.shard.sha256, content)
+            self._cache.write(self.shard.sha256, content, moved)
         except OSError as error:
             words = f"shard {self.shard.name} is not kept in {self._cache.folder}: {words_of(error)}"
             print(f"p2psgd: {words}", file=sys.stderr, flush=True)
@@ -70,6 +81,8 @@ def fetch_list(store: Store, patience: Patience) -> ShardList:
             store,
             patience,
         )
+    except Forbidden as error:
+        raise StoreError(store.place, f"does not give {LIST_NAME}: {error}") from None
     except Missing as error:
         raise UsageError(
             f"{store.place}/{LIST_NAME}, the list of its shards, cannot be had: {error}; "
@@ -97,7 +110,7 @@ def read_checked(store: Store, shard: Shard, moved: Moved) -> bytes:
     content = read_whole(store, shard.name, moved, bytes_max=shard.bytes)
     if len(content) != shard.bytes:
         raise Unavailable(f"it has {len(content)} bytes, and {LIST_NAME} tells {shard.bytes}")
-    found = hashlib.sha256(content).hexdigest()
+    found = hash_of(content, moved)
     if found != shard.sha256:
         raise Unavailable(f"its SHA-256 begins with {found[:12]}, and {LIST_NAME} tells {shard.sha256[:12]}")
     return content
@@ -105,11 +118,10 @@ def read_checked(store: Store, shard: Shard, moved: Moved) -> bytes:
 
 def read_whole(store: Store, name: str, moved: Moved, *, bytes_max: int) -> bytes:
     """A file's content, or Unavailable."""
-    pieces, length = list[bytes](), 0
+    content = io.BytesIO()  # which gives its bytes away without a copy
     for piece in store.read(name):
         moved()
-        pieces.append(piece)
-        length += len(piece)
-        if length > bytes_max:
+        if content.tell() + len(piece) > bytes_max:
             raise Unavailable(f"it has more than {bytes_max} bytes")
-    return b"".join(pieces)
+        content.write(piece)
+    return content.getvalue()

@@ -10,11 +10,21 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from p2psgd.data.attempts import Moved, Patience
 from p2psgd.data.fetching import fetch_list, insist, read_checked, read_whole
-from p2psgd.data.formats import load_shard
-from p2psgd.data.shard_list import FORMATS, LIST_NAME, SHARDS_MAX, Array, Shard, ShardList
+from p2psgd.data.formats import bad_shard, load_shard
+from p2psgd.data.shard_list import (
+    FORMATS,
+    LIST_BYTES_MAX,
+    LIST_NAME,
+    SHARDS_MAX,
+    Array,
+    Shard,
+    ShardList,
+    fault_of,
+)
 from p2psgd.data.store import Missing, Store, open_store
 from p2psgd.errors import ExitCode, UsageError, cannot
 
@@ -41,7 +51,14 @@ def make_list(place: str, say: Callable[[str], None] = lambda words: None) -> Sh
         shards.append(_describe(store, name))
         say(f"{number} of {len(chosen)}: {name}")
     made = ShardList(shards=tuple(shards))
-    _insist(store, f"room for {LIST_NAME}", lambda moved: store.write(LIST_NAME, made.packed()))
+    packed = made.packed()
+    if len(packed) > LIST_BYTES_MAX:
+        raise UsageError(
+            f"{LIST_NAME} of {place} would have {len(packed)} bytes, and at most {LIST_BYTES_MAX} are read: "
+            "make fewer shards, or shorter names",
+            ExitCode.DATA,
+        )
+    _insist(store, f"room for {LIST_NAME}", lambda moved: store.write(LIST_NAME, packed))
     return made
 
 
@@ -71,13 +88,16 @@ def copy_all(place: str, folder: Path, say: Callable[[str], None] = lambda words
 def _describe(store: Store, name: str) -> Shard:
     content = _insist(store, f"shard {name}", partial(read_whole, store, name, bytes_max=BYTES_MAX))
     arrays = load_shard(content, name)
-    return Shard(
-        name=name,
-        bytes=len(content),
-        sha256=hashlib.sha256(content).hexdigest(),
-        samples=len(next(iter(arrays.values()))),
-        arrays={key: _describe_array(array) for key, array in arrays.items()},
-    )
+    try:
+        return Shard(
+            name=name,
+            bytes=len(content),
+            sha256=hashlib.sha256(content).hexdigest(),
+            samples=len(next(iter(arrays.values()))),
+            arrays={key: _describe_array(array) for key, array in arrays.items()},
+        )
+    except ValidationError as error:
+        raise bad_shard(ascii(name)[1:-1], f"it cannot be listed: {fault_of(error):.300}") from None
 
 
 def _describe_array(array: NDArray[Any]) -> Array:

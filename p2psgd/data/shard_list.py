@@ -49,11 +49,15 @@ class Shard(BaseModel):
     arrays: Annotated[dict[str, Array], Field(min_length=1, max_length=1000)]
 
     @model_validator(mode="after")
-    def _stays_below(self) -> Self:
+    def _fits(self) -> Self:
         if self.name.startswith("/") or {"..", ".", ""} & set(self.name.split("/")) or "\\" in self.name:
-            raise ValueError("a name is a path below the list's own folder")
+            raise ValueError("a name is a path below the list's own folder, without backslashes")
+        if not self.name.isprintable():
+            raise ValueError("a name has no line breaks or other characters that cannot be printed")
         if not self.name.endswith(FORMATS):
             raise ValueError(f"a name ends in {', '.join(FORMATS)}")
+        if any(array.shape[:1] != (self.samples,) for array in self.arrays.values()):
+            raise ValueError("the first dimension of all its arrays is its number of samples")
         return self
 
 
@@ -89,7 +93,7 @@ class ShardList(BaseModel):
 
     def of(self, shards: Sequence[Shard]) -> ShardList:
         """A list of these alone."""
-        return self.model_copy(update={"shards": tuple(shards)})
+        return ShardList.model_construct(shards=tuple(shards))  # a copy would keep samples and digest
 
     def packed(self) -> bytes:
         """The file's content."""
@@ -101,7 +105,12 @@ def parse_list(content: bytes, where: str) -> ShardList:
     try:
         return ShardList.model_validate_json(content)
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(part) for part in fault["loc"])
-        words = f"{where} is no list of shards: {place + ': ' if place else ''}{fault['msg']}"
+        words = f"{where} is no list of shards: {fault_of(error)}"
         raise UsageError(f"{words:.400}; make it anew with p2psgd data index", ExitCode.DATA) from None
+
+
+def fault_of(error: ValidationError) -> str:
+    """The first one, and where, in one line."""
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in fault["loc"])
+    return f"{place + ': ' if place else ''}{fault['msg']}"

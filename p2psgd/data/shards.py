@@ -19,6 +19,7 @@ from p2psgd.data.fetching import LOOK_EVERY_S, Fetch, fetch_list
 from p2psgd.data.formats import Arrays
 from p2psgd.data.shard_list import Shard, ShardList
 from p2psgd.data.store import open_store
+from p2psgd.data.termination import raised_termination
 from p2psgd.data.turn import ShardLink, Taken, Turn, Use
 from p2psgd.errors import TrainerError, UsageError
 
@@ -113,7 +114,7 @@ class Shards:
         A shard that another node has taken is given up `lease_s` after the last sign of it, or after four
         times as long as this node ever took for one, whichever is longer. `says`: hears what is waited for,
         instead of the node's status. The link must have been attached with this `list`. StoreError when the
-        store does not give a shard.
+        store does not give a shard. Meanwhile SIGTERM, unless the script handles it, raises SystemExit.
         """
         if not 1 <= epochs < 2**20:
             raise UsageError(f"epochs = {epochs} is refused: give 1 to {2**20 - 1}")
@@ -124,20 +125,21 @@ class Shards:
             )
         turn = Turn(link, Dealing(self.list, link.node_id, epochs=epochs, lease_s=lease_s), says, ended)
         queue: deque[Taken] = deque()
-        try:
-            while not turn.over(busy=bool(queue)):
-                while len(queue) <= self._ahead and (deal := turn.take({t.deal.shard for t in queue})):
-                    fetch = self._fetch(self.list.shards[deal.shard])
-                    queue.append(Taken(deal, fetch, time.monotonic()))
-                if not queue:
-                    turn.wait_for_others()
-                elif turn.is_late(queue[0].deal):
-                    turn.give_back([queue.popleft()])
-                elif turn.wait_for(queue[0].fetch):
-                    yield from turn.use(queue)
-        finally:
-            with contextlib.suppress(TrainerError):  # whose link is gone has nobody to tell
-                turn.give_back(queue)
+        with raised_termination():
+            try:
+                while not turn.over(busy=bool(queue)):
+                    while len(queue) <= self._ahead and (deal := turn.take({t.deal.shard for t in queue})):
+                        fetch = self._fetch(self.list.shards[deal.shard])
+                        queue.append(Taken(deal, fetch, time.monotonic()))
+                    if not queue:
+                        turn.wait_for_others()
+                    elif turn.is_late(queue[0].deal):
+                        turn.give_back([queue.popleft()])
+                    elif turn.wait_for(queue[0].fetch):
+                        yield from turn.use(queue)
+            finally:
+                with contextlib.suppress(TrainerError):  # whose link is gone has nobody to tell
+                    turn.give_back(queue)
 
     def _fetch(self, shard: Shard) -> Fetch:
         return Fetch(self._store, self._cache, shard, self.patience)

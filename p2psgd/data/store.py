@@ -22,6 +22,10 @@ class Missing(Exception):
     """The store says that there is no such file, or that it is not for us: to ask again does not help."""
 
 
+class Forbidden(Missing):
+    """It is not for us: not with these credentials, which a person may mend meanwhile."""
+
+
 class Unavailable(Exception):
     """The store gave no file, or not all of it, this time."""
 
@@ -152,5 +156,5 @@ def _fail(error: Exception) -> NoReturn:
     if isinstance(error, FileNotFoundError):
         raise Missing("there is no such file") from None
     if isinstance(error, PermissionError):
-        raise Missing(f"it may not be read: {words}") from None
+        raise Forbidden(f"it may not be read: {words}") from None
     raise Unavailable(words) from None

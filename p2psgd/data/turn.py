@@ -36,6 +36,10 @@ class ShardLink(Protocol):
         """Mini-batches of every peer, as far as known here."""
 
     @property
+    def mini_batches(self) -> int:
+        """How often this node's trainers have sent."""
+
+    @property
     def stopping(self) -> bool:
         """The daemon asks for an end."""
 
@@ -66,7 +70,8 @@ class Taken:
     deal: Deal
     fetch: Fetch
     since: float
-    counted: bool = False  # as used
+    used: int | None = None  # what was added to how often it was used,
+    mini_batches: int = 0  # to go out with the send after so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +126,9 @@ class Turn:
         deal, arrays = first.deal, first.fetch.result()
 
         def count() -> None:
-            if not first.counted:
-                first.counted = True
-                self._count_as_used(deal)
+            if first.used is None:
+                first.mini_batches = self._link.mini_batches
+                first.used = self._count_as_used(deal)
 
         self._done_waiting()
         yield Use(deal.epoch, deal.shard, first.fetch.shard, arrays, count)
@@ -152,16 +157,23 @@ class Turn:
         return bool(self._link.shard_counts[1, deal.shard] >= deal.epoch)
 
     def give_back(self, queue: Iterable[Taken]) -> None:
-        """Those that were not used: others need not wait for a lease."""
-        for deal in (each.deal for each in queue if not each.counted):
-            self._link.count_shard(deal.shard, held=-deal.ends)
+        """Those that were not used: others need not wait for a lease. Not used is also what was counted for a
+        `send` that has not come.
+        """
+        for each in queue:
+            each.fetch.give_up()
+            if each.used is None:
+                self._link.count_shard(each.deal.shard, held=-each.deal.ends)
+            elif each.mini_batches == self._link.mini_batches:
+                self._link.count_shard(each.deal.shard, used=-each.used)
         self._link.flush_shard_counts()
         self._done_waiting()
 
-    def _count_as_used(self, deal: Deal) -> None:
-        """In this epoch, unless another node has done so already; held no more."""
-        used = self._link.shard_counts[1, deal.shard]
-        self._link.count_shard(deal.shard, held=-deal.ends, used=int(used < deal.epoch))
+    def _count_as_used(self, deal: Deal) -> int:
+        """In this epoch, unless another node has done so already; held no more. What that added."""
+        used = int(self._link.shard_counts[1, deal.shard] < deal.epoch)
+        self._link.count_shard(deal.shard, held=-deal.ends, used=used)
+        return used
 
     def _at_work(self, now: float) -> set[int]:
         at_work = set()

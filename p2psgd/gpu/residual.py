@@ -41,7 +41,7 @@ class DeviceResidual:
         self._memory = memory
         self._kernels = kernels
         self._copy_s, self._clock = copy_s, clock
-        self._halves = [cupy.empty(answer.weights, np.float32) for _ in range(2)]  # each aligned
+        self._halves = [cupy.zeros(answer.weights, np.float32) for _ in range(2)]  # each aligned
         self._state = kernels.make_state(answer.weights, ranges_max)
         # Where both sides see them the kernel writes words to the host as it finds them.
         self._words, self._device_words = pinned_words(room) or (

@@ -66,6 +66,10 @@ def attach(
     """
     path = control_path(control)
     run, coordinates = None, None
+    if initial is None and shards is not None:
+        raise TrainerError(
+            "shards=... is agreed on with the initial weights: give these as well, or leave it out"
+        )
     try:
         if initial is not None:
             if shards is not None:

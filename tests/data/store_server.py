@@ -58,8 +58,9 @@ def s3_server() -> Iterator[int]:
 
 class FaultyProxy:
     """Passes on what is asked of the server; of objects whose names hold `word` it gives what `fault` says:
-    "error" (status 500), "gone" (404), "wrong" (other bytes of the same length), "short" (half of them),
-    "stall" (nothing, until that changes). `asked` counts requests of objects by their names.
+    "error" (status 500), "gone" (404), "forbidden" (403), "wrong" (other bytes of the same length),
+    "short" (half of them), "stall" (nothing, until that changes). `asked` counts requests of objects by
+    their names.
     """
 
     def __init__(self, port: int) -> None:
@@ -102,6 +103,8 @@ class FaultyProxy:
                 time.sleep(0.02)
             if self.fault == "gone" and self.word in name:
                 status, content = 404, b""
+            if self.fault == "forbidden" and self.word in name:
+                status, content = 403, b""
             if self.fault == "error" and self.word in name:
                 status, content = 500, b""
             if self.fault == "wrong" and self.word in name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +78,40 @@ def test_who_stops_within_a_shard_gives_it_back(daemon: Daemon, data: Shards, li
     assert link.shard_counts.sum(axis=1).tolist() == [0, 1]
     daemon.take_all()
     assert daemon.call(lambda: int(daemon.host.coordinates[4:].sum())) == 1, "the daemon knows"
+
+
+def test_a_script_that_is_terminated_gives_back_what_it_holds(
+    daemon: Daemon, data: Shards, link: Link
+) -> None:
+    def go_through() -> None:
+        for number, _ in enumerate(data.batches(link, 4)):
+            link.send(DELTA, 8)
+            if number == 3:
+                signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as end:
+        go_through()
+    assert end.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    daemon.take_all()
+    assert daemon.call(lambda: int(daemon.host.coordinates[4:].sum())) == 1, "the daemon knows"
+
+
+def test_a_shard_whose_last_mini_batch_was_not_sent_is_not_counted_as_used(
+    daemon: Daemon, data: Shards, link: Link
+) -> None:
+    def go_through() -> None:
+        for number, _ in enumerate(data.batches(link, 4)):
+            if number == 5:  # the last one of the second shard
+                raise ValueError("the loss is not finite")
+            link.send(DELTA, 8)
+
+    with pytest.raises(ValueError, match="not finite"):
+        go_through()
+    assert link.shard_counts.sum(axis=1).tolist() == [0, 1]
+    daemon.take_all()
+    published = daemon.call(daemon.host.coordinates[4:].copy)
+    assert published.tolist() == link.shard_counts.reshape(-1).tolist()
 
 
 def test_a_shard_that_cannot_be_had_ends_it_with_a_sentence_and_the_others_are_given_back(

@@ -14,6 +14,7 @@ import safetensors.numpy
 import p2psgd.cli
 from p2psgd.data import Patience, Shards, StoreError
 from p2psgd.data.indexing import make_list
+from p2psgd.data.shard_list import ShardList
 from p2psgd.errors import ExitCode, UsageError
 from tests.data.store_server import FaultyProxy
 
@@ -42,6 +43,10 @@ def test_every_format_is_listed_fetched_checked_and_kept(
     ]
     labels = made.shards[0].arrays["y"]
     assert (labels.least, labels.largest, labels.shape, labels.dtype) == (0, 7, (6,), "int64")
+    whole = shards.list.samples, shards.list.digest
+    part = shards.only("y").list
+    assert (part.samples, part.digest) == (6, ShardList(shards=made.shards[:1]).digest)
+    assert whole == (20, made.digest), "and what was asked of the whole before has no part in it"
     loaded = [shards.load(shard) for shard in made.shards]
     np.testing.assert_array_equal(loaded[0]["x"], NUMBERS)
     np.testing.assert_array_equal(loaded[1]["array"], NUMBERS)
@@ -128,6 +133,9 @@ def test_a_shard_that_is_gone_is_named_at_once(bucket: Any, proxy: FaultyProxy) 
     shards = Shards(bucket.url, patience=Patience(pauses_s=(60.0,)))
     with pytest.raises(StoreError, match=r"does not give shard z\.npz: there is no such file"):
         shards.load(shards.list.shards[0])
+    proxy.fault, proxy.word = "forbidden", "shards.json"  # new keys may come
+    with pytest.raises(StoreError, match=r"does not give shards\.json: it may not be read: "):
+        Shards(bucket.url)
 
 
 def test_what_cannot_be_a_data_set_is_refused_in_a_sentence(bucket: Any, tmp_path: Path) -> None:
@@ -151,6 +159,8 @@ def test_what_cannot_be_a_data_set_is_refused_in_a_sentence(bucket: Any, tmp_pat
         ({"shards": []}, "shards: Tuple should have at least 1 item"),
         ({"shards": made["shards"] * 2}, "must stand in the order of their names"),
         ({"shards": [{**made["shards"][0], "name": "../a.npz"}]}, "a path below the list's own folder"),
+        ({"shards": [{**made["shards"][0], "name": "a\nb.npz"}]}, "no line breaks"),
+        ({"shards": [{**made["shards"][0], "samples": 5}]}, "is its number of samples"),
         ({"shards": [{**made["shards"][0], "sha256": "AB"}]}, "shards.0.sha256: String should match"),
     ]
     for change, words in cases:
@@ -158,11 +168,17 @@ def test_what_cannot_be_a_data_set_is_refused_in_a_sentence(bucket: Any, tmp_pat
         said = refusal(str(tmp_path))
         assert words in said
         assert said.endswith("make it anew with p2psgd data index")
+    made["shards"][0]["arrays"]["x"]["dtype"] = "float64"
+    (tmp_path / "shards.json").write_text(json.dumps(made))
+    shards = Shards(tmp_path)
+    with pytest.raises(UsageError, match=r"shard a\.npz: its arrays are others than shards\.json tells"):
+        shards.load(shards.list.shards[0])
 
 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
+        ("a\\b.npz", {"x": NUMBERS}, "it cannot be listed: Value error, a name is a path below"),
         ("a.npz", b"PK\3\4 rubbish", "it is damaged, or not of plain arrays: "),
         ("a.npz", "pickle", "Object arrays cannot be loaded when allow_pickle=False"),
         (
@@ -194,5 +210,5 @@ def test_a_file_that_is_no_shard_is_named(tmp_path: Path, name: str, content: An
     with pytest.raises(UsageError) as caught:
         make_list(str(tmp_path))
     assert caught.value.exit_code is ExitCode.DATA
-    assert str(caught.value).startswith(f"shard {name}: ")
+    assert str(caught.value).startswith(f"shard {ascii(name)[1:-1]}: ")
     assert words in str(caught.value)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from p2psgd.data.indexing import make_list
 from p2psgd.errors import ExitCode
 from tests.local.conditions import wait_until
 from tests.local.run import Run
@@ -21,6 +22,7 @@ from tests.torch.accuracy import EXAMPLES, accuracy_of
 from tests.torch.needed import torch
 
 EPOCHS = 25
+SHARDS = 6
 PAGE = EXAMPLES.parents[1] / "docs" / "torch.md"
 
 
@@ -68,3 +70,30 @@ def test_the_example_trains_on_four_nodes_to_the_same_bits_though_a_trainer_is_k
     log = (run.state / "node-3" / "log.txt").read_text()
     assert float(re.findall(r"test accuracy (\d\.\d+)", log)[0]) > 0.9
     assert torch.from_numpy(np.load(weights)["0.weight"]).shape == (128, 64)
+
+
+def test_the_script_of_the_page_trains_on_shards(tmp_path: Path) -> None:
+    chance = np.random.default_rng(7)
+    truth = chance.normal(size=(20, 3)).astype(np.float32)
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    for number in range(SHARDS):
+        x = chance.normal(size=(160, 20)).astype(np.float32)
+        np.savez(shards / f"{number}.npz", x=x, y=(x @ truth).argmax(1))
+    make_list(str(shards))
+    shown = re.findall(r"```python\n(.*?Shards.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    script, weights = tmp_path / "train.py", tmp_path / "weights.npz"
+    script.write_text(shown[0].replace('"shards"', repr(str(shards))))
+    command = shlex.join([sys.executable, str(script)])
+    run = Run(tmp_path, "-n", "2", "--trainer", command, "--weights", str(weights))
+    try:
+        assert run.ends(100) == ExitCode.OK, run.output
+    finally:
+        run.close()
+    report = run.report()
+    assert (report["replicas_identical"], report["lost"]) == (True, [])
+    assert sum(node["steps"] for node in report["per_node"]) >= 4 * SHARDS * 160 // 32
+    with np.load(weights) as trained:
+        assert sorted(trained) == ["bias", "weight"]
+        right = (x @ trained["weight"].T + trained["bias"]).argmax(1) == (x @ truth).argmax(1)
+    assert right.mean() > 0.8

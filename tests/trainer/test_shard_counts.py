@@ -115,6 +115,8 @@ def test_what_has_no_counts_says_so(two: Two, start_daemon: StartDaemon) -> None
         _ = link.shard_counts
     with pytest.raises(TrainerError, match="shards are dealt out in async mode only"):
         attach(INITIAL, control=plain.path, shards=shard_list(2), mode="ring")
+    with pytest.raises(TrainerError, match=r"shards=\.\.\. is agreed on with the initial weights"):
+        attach(control=plain.path, shards=shard_list(2))
     with pytest.raises(TrainerError, match=r"no tensor may be called 'p2psgd\.shards'"):
         attach({"p2psgd.shards": np.zeros(2)}, control=plain.path, shards=shard_list(2))
     proposal = two[0][0].host.proposal
