@@ -37,7 +37,8 @@ def take_after_the_others(turn, mine):  # so no two reach for one shard before e
                 link.wait(0.05)
                 link.receive()
         if deal := take(turn, mine):
-            link.send(np.zeros(8, np.float32), step=100)
+            for _ in range(2):  # who has heard any of the second has heard all of the first
+                link.send(np.full(8, 0.001, np.float32), step=100)
             file.write(json.dumps([link.node_id, link.mini_batches]) + chr(10))
         return deal
 
