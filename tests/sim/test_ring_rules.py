@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -44,6 +45,16 @@ def test_who_is_in_a_later_view_takes_no_part_in_what_begins_in_this_one() -> No
     begin(23, other_done=24, other_view=2)
 
 
+class Rows(dict[Origin, int]):
+    """A frontier."""
+
+    def sequence(self, origin: Origin) -> int:
+        return self.get(origin, 0)
+
+
+BEFORE = Rows({HEAD: 3, OTHER: 4})
+
+
 class Basis:
     """The head's trainer computes its share of round 11 in view 1, on weights of digest 7."""
 
@@ -55,11 +66,17 @@ class Basis:
         self.openings, self.views = Openings(cast(Any, world), agreement, {}), 1 + len(later)
         head = daemon(HEAD, view=1, done=10)
         head.memory, head.replica.ready, head.replica.lattice = None, True, SimpleNamespace(digest=7)
+        head.replica.frontier = BEFORE
         opened = OpenRound(2, 0)
         self.openings.check(head, opened, [opened], Standing(cast(Any, object()), 10, contributed=False))
 
-    def complete(self, digest: int, number: int = 11) -> None:
-        self.openings.check_basis(AttemptId(self.views, 1), (HEAD, OTHER), number, digest)
+    def complete(self, digest: int, number: int = 11, rows: Rows = BEFORE) -> None:
+        rows = rows if digest == 7 else Rows({**rows, OTHER: 5})
+        self.openings.check_basis(AttemptId(self.views, 1), (HEAD, OTHER), number, digest, rows)
+
+    def completed_by(self, life: Origin, rows: Rows) -> None:
+        """A round, with which it has those."""
+        self.openings.complete(cast(Any, SimpleNamespace(me=life, replica=SimpleNamespace(frontier=rows))))
 
 
 def test_a_share_is_computed_on_the_weights_that_its_round_begins_with() -> None:
@@ -74,6 +91,19 @@ def test_a_share_is_kept_over_a_joiner_that_has_gone_again() -> None:
     Basis((HEAD, OTHER, JOINER), (HEAD, OTHER)).complete(digest=8)
 
 
+def test_a_share_is_kept_over_what_only_a_node_out_of_the_ring_had_completed() -> None:
+    basis = Basis()
+    whole = Rows({HEAD: 3, OTHER: 6, JOINER: 1})
+    basis.completed_by(JOINER, whole)
+    basis.complete(digest=8)  # a part of that round, all that repair could bring
+    with pytest.raises(Violation, match="gives round 11 what was computed on other weights"):
+        basis.complete(digest=8, rows=Rows({HEAD: 3, JOINER: 2}))  # that it has not completed
+    basis = Basis()
+    basis.completed_by(OTHER, whole)
+    with pytest.raises(Violation, match="gives round 11 what was computed on other weights"):
+        basis.complete(digest=8)
+
+
 def test_a_share_that_is_in_the_replica_does_not_matter_to_a_later_round_of_that_number() -> None:
     basis = Basis()
     basis.openings.forget(HEAD)
@@ -81,12 +111,14 @@ def test_a_share_that_is_in_the_replica_does_not_matter_to_a_later_round_of_that
 
 
 class Giver:
-    """A node that was out of the ring with round 20 done, 3 of its 5 updates in its replica."""
+    """A node that was out of the ring with round 20 done, 3 of its 5 updates in its replica, and its
+    frontier.
+    """
 
     def __init__(self) -> None:
         self.standing, self.applied = SimpleNamespace(done=20), 3
         replica = SimpleNamespace(
-            frontier=SimpleNamespace(sequence=lambda _: self.applied),
+            frontier=self,
             lattice=SimpleNamespace(digest=0),
             waiting_for=str,
         )
@@ -95,6 +127,12 @@ class Giver:
             me=JOINER, replica=replica, standing=lambda: self.standing, ring_trainer=trainer
         )
         self.ledger: Any = SimpleNamespace(entries={JOINER: [object()] * 5})
+
+    def sequence(self, origin: Origin) -> int:
+        return self.applied
+
+    def __iter__(self) -> Iterator[Origin]:
+        return iter([JOINER])
 
 
 def test_a_round_that_a_node_completes_has_all_that_it_has_given() -> None:

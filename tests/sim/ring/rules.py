@@ -17,7 +17,7 @@ from tests.sim.ledger import Ledger, label
 from tests.sim.outcome import Violation
 from tests.sim.ring.dense_ledger import DenseBook, DenseLedger, Sums
 from tests.sim.ring.held import check_held
-from tests.sim.ring.openings import Openings
+from tests.sim.ring.openings import Openings, Rows, rows_of
 from tests.sim.ring.sightings import RingSightings
 from tests.sim.ring.standing import AttemptId, Standing
 from tests.sim.scenario import Scenario
@@ -40,11 +40,14 @@ class World(Protocol):
 
 @dataclass(slots=True)
 class _Course:
-    """How one attempt went: by the number of rounds done, the digest that all members must have then."""
+    """How one attempt went: by the number of rounds done, the digest that all members must have then, and
+    what is in those weights.
+    """
 
     order: tuple[Origin, ...]
     first: int
     digests: dict[int, int] = field(default_factory=dict)
+    rows: dict[int, Rows] = field(default_factory=dict)
     sums: dict[int, Sums] = field(default_factory=dict)  # by round, in a dense ring
 
 
@@ -140,7 +143,7 @@ class RingRules:
         digest = daemon.replica.lattice.digest
         if course is None:
             course = self._courses[after.id] = _Course(attempt.order, after.done + 1)
-            course.digests[after.done] = digest
+            course.digests[after.done], course.rows[after.done] = digest, rows_of(daemon.replica)
             if not daemon.replica.ready:
                 raise Violation("R1", f"{me} begins {after.id}, and is not ready")
             self._check_members(daemon, course)
@@ -173,6 +176,7 @@ class RingRules:
     def _complete(self, daemon: Daemon, of: AttemptId, done: int) -> None:
         course = self._courses[of]
         first = done not in course.digests
+        self._openings.complete(daemon)
         if self._dense is not None:
             if done not in course.sums:
                 course.sums[done] = self._dense.sum_up(course.order)
@@ -180,6 +184,7 @@ class RingRules:
         else:
             self._check_given(daemon, done)
         if first:
+            course.rows[done] = rows_of(daemon.replica)
             self.sightings.completed(daemon, of, course.order, done)
             self._check_begun_with(of, course, done)
         self._check_digest(daemon, of, course, done)
@@ -195,7 +200,7 @@ class RingRules:
     def _check_begun_with(self, of: AttemptId, course: _Course, done: int) -> None:
         digest = course.digests.get(done - 1)
         if digest is not None:
-            self._openings.check_basis(of, course.order, done, digest)
+            self._openings.check_basis(of, course.order, done, digest, course.rows[done - 1])
 
     def _take_sums(self, daemon: Daemon, done: int, sums: Sums) -> None:
         """A dense round is complete here: the state that it makes is known, or is so now."""
