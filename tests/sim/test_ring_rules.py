@@ -6,17 +6,22 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from p2psgd.core.effects import OpenRound
+from p2psgd.core.events import TimePassed
 from p2psgd.core.frontier import Origin
+from p2psgd.core.ring.attempt import Attempt
 from p2psgd.core.view import View
 from tests.sim.agreement import Agreement
 from tests.sim.outcome import Violation
+from tests.sim.ring.dense_ledger import DenseBook, DenseLedger, Share
 from tests.sim.ring.liveness import ROUNDS, Liveness
 from tests.sim.ring.openings import Openings
 from tests.sim.ring.rules import RingRules, _Course
 from tests.sim.ring.standing import AttemptId, Standing
+from tests.sim.ring.work import RingWork
 
 HEAD, OTHER, JOINER = Origin(1, 1), Origin(2, 1), Origin(3, 1)
 
@@ -159,3 +164,37 @@ def test_who_joins_an_attempt_is_waited_for_until_what_it_had_given_is_in_a_roun
     assert "has 3 of the 5 updates that it had given" in str(liveness.behind())
     giver.applied = 5
     assert liveness.behind() is None
+
+
+class Dense:
+    """The head and another, which have given their shares of round 11 to the first attempt of view 1."""
+
+    def __init__(self) -> None:
+        work = RingWork("ring-dense", (1.0, 1.0), frozenset(), ((0, 2),), 0, rests=True)
+        self.ledger = DenseLedger(np.zeros(2, np.int32), work)
+        world = SimpleNamespace(see=lambda what, times=1: None)
+        self.rules = RingRules(cast(Any, world), cast(Any, None), self.ledger)
+        self.course = self.rules._courses[AttemptId(1, 1)] = _Course((HEAD, OTHER), 11)
+        for place, life in enumerate(self.course.order):
+            numbers = {0: np.full(2, 1.0 + place, np.float32)}
+            self.ledger.pending[life] = Share(life, True, numbers, [(0, 2, "loss", "(2,)")], whole=True)
+            standing = Standing(Attempt(1, 1, self.course.order, place), 10, contributed=True)
+            self.rules._note_share(life, standing)
+
+
+def test_who_completes_a_round_late_has_the_sums_of_those_who_gave_to_it_then() -> None:
+    dense = Dense()
+    del dense.ledger.pending[HEAD]  # it went on without the other, into a round 11 of another attempt
+    sums = dense.ledger.sum_up(dense.course.order, dense.course.given[11])
+    assert (len(sums.shares), sums.numbers.tolist()) == (2, [3.0, 3.0])
+
+
+def test_a_whole_share_is_not_dropped_before_its_round_is_complete() -> None:
+    dense, idle = Dense(), Standing(None, 10, contributed=False)
+    head = daemon(HEAD, view=1, done=10)
+    head.book = object.__new__(DenseBook)
+    head.book.row = lambda replica: 0
+    dense.rules._follow_dense(head, TimePassed(), idle, kept=False)  # refused, or the round is complete
+    head.me = OTHER
+    with pytest.raises(Violation, match="drops the share of round 11"):
+        dense.rules._follow_dense(head, TimePassed(), idle, kept=True)
