@@ -144,7 +144,7 @@ def test_a_round_that_a_node_completes_has_all_that_it_has_given() -> None:
     giver, world = Giver(), SimpleNamespace(living=list, see=lambda what, times=1: None)
     rules = RingRules(cast(Any, world), cast(Any, None), giver.ledger)
     of = AttemptId(1, 1)
-    rules._courses[of] = _Course((HEAD, JOINER), 31)
+    rules._courses[of] = _Course((HEAD, JOINER), 31, rows={30: {}})
     giver.applied = 5
     rules._complete(giver.daemon, of, 31)
     giver.applied = 4

@@ -198,8 +198,11 @@ class RingRules:
             self._take_sums(daemon, done, course.sums[done])
         else:
             self._check_given(daemon, done)
+        rows = rows_of(daemon.replica)
+        if self._dense is None:
+            daemon.round_updates = sum(rows.values()) - sum(course.rows[done - 1].values())
         if first:
-            course.rows[done] = rows_of(daemon.replica)
+            course.rows[done] = rows
             self.sightings.completed(daemon, of, course.order, done)
             self._check_begun_with(of, course, done)
         self._check_digest(daemon, of, course, done)
