@@ -77,11 +77,13 @@ class Statuses:
         self._frame = b""  # and the frame
 
     def send(self, peer: Peer, now: float, *, always: bool = False) -> None:
-        """Send one if there is credit, or `always`."""
-        if peer.credit > 0 or always:
-            self._parts.out.send(peer, self._pack(now))
-            peer.status_due = now + self._parts.timing.status_s
-            peer.applied_bytes = peer.applied_updates = 0
+        """Send one if there is credit, or `always`; if not, it goes out before all else once there is."""
+        if peer.credit <= 0 and not always:
+            peer.status_due = min(peer.status_due, now)
+            return
+        self._parts.out.send(peer, self._pack(now))
+        peer.status_due = now + self._parts.timing.status_s
+        peer.applied_bytes = peer.applied_updates = 0
 
     def send_to_all(self, now: float, *, always: bool = False) -> None:
         """To every linked peer."""

@@ -143,6 +143,7 @@ class Daemon:
         self.view = self.replica.membership.view
         self.ready_in: int | None = None  # the number of the view in which it became READY; None if it is not
         self.restored = restored is not None
+        self.round_updates = 0  # in a sparse ring: how many its last round had
         check_restored(self.replica, restored)
         self.mesh = Mesh(
             world,

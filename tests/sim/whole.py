@@ -21,7 +21,7 @@ from tests.sim.outcome import Violation
 if TYPE_CHECKING:
     from tests.sim.daemon import Daemon
 
-UNTIL_STALL_FRAMES: Final = 4  # between two looks at the log a node makes no more than these
+UNTIL_STALL_FRAMES: Final = 4  # between two looks at the log a node makes no more than these by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,8 @@ def _check_log(daemon: Daemon, ledger: Ledger) -> None:
     taken = replica.parts.counters.snapshots_taken > 0 or replica.snapshots.taking.donor is not None
     tail_bytes = TAIL_PER_CAPACITY * log.capacity * (1 + ENTRY_BYTES / UPDATE_HEADER_BYTES)
     tail_bytes *= taken or daemon.restored
-    if over > UNTIL_STALL_FRAMES * (frame_bytes + 200) + tail_bytes:
+    frames = UNTIL_STALL_FRAMES + daemon.round_updates
+    if over > frames * (frame_bytes + 200) + tail_bytes:
         raise Violation("I7", f"the log of {me} is {over} bytes beyond its {log.capacity}")
     held = 0
     for origin in replica.frontier:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from p2psgd.core.budget import STALL
 from p2psgd.core.effects import OpenRound, RefuseShare
 from p2psgd.core.parts import Parts
 from p2psgd.core.ring.rounds import Completed, Rounds
@@ -48,8 +49,13 @@ class Opening:
         Without an attempt that is not known: a round may be complete elsewhere, or this node's memory wrong.
         """
         last, done = self._last, self._rounds.done
-        if not (self.active and running) or self.opened or self._rounds.contributed or self._parts.stalled:
+        if not (self.active and running) or self.opened or self._rounds.contributed or self._log_is_full:
             return
         self.opened = True
         known = last.round == done
         self._parts.out.order(OpenRound(last.contributors if known else 0, last.sums if known else 0))
+
+    @property
+    def _log_is_full(self) -> bool:
+        """By the last look at it or as it is now: rounds may come faster than looks."""
+        return self._parts.stalled or self._parts.state.log.pressure >= STALL

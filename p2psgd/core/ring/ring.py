@@ -356,4 +356,4 @@ class Ring:
         self._parts.in_step = False
         self.rounds.stop()
         if tell:
-            self._statuses.send_to_all(now, always=True)
+            self._statuses.send_to_all(now)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from p2psgd.core.effects import OpenRound
-from p2psgd.core.events import CheckpointDue, TrainerChanged
+from p2psgd.core.effects import OpenRound, Send
+from p2psgd.core.events import CheckpointDue, LinkDrained, TimePassed, TrainerChanged
 from p2psgd.core.ring.sparse_rounds import EMPTY_ROUNDS_MAX
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.ring import ROUND_MAX
@@ -31,6 +31,21 @@ def test_a_lost_link_stops_the_attempt_everywhere_and_the_next_has_the_same_resu
         assert all(opened[-1] == OpenRound(4, 0) for opened in cluster.opened)
         results.append(cluster.replica(0).lattice.digest)
     assert results[0] == results[1]
+
+
+def test_that_attempts_end_waits_for_credit_and_is_said_first_when_there_is_some() -> None:
+    cluster = RingCluster(3)
+    cluster.start()
+    busy, free = (cluster.replica(number).me for number in (0, 2))
+    peer = cluster.replica(1).peers[busy]
+    peer.credit, peer.draining = 0, True
+    cluster.ring(1).stop("stuck", cluster.now)
+    effects = cluster.give(1, TimePassed())
+    assert {effect.peer for effect in effects if isinstance(effect, Send)} == {free}
+    effects = cluster.give(1, LinkDrained(busy))
+    assert [effect.frame[4] for effect in effects if isinstance(effect, Send)] == [FrameType.STATUS]
+    cluster.pass_time(3.0)
+    assert cluster.running() == {0, 1, 2}
 
 
 def test_one_dies_in_mid_round_and_the_others_run_it_without_it() -> None:

@@ -6,7 +6,7 @@ the same bits at every node ever. Each was made from the one before by the share
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -76,10 +76,9 @@ class DenseLedger:
         share.whole = share.array or given == len(self.initial)
         self.updates += share.whole
 
-    def sum_up(self, order: Sequence[Origin]) -> Sums:
-        """What the shares that the members of a ring have given add up to."""
-        given = [self.pending.get(life) for life in order]
-        shares = [share if share is not None and share.whole else None for share in given]
+    def sum_up(self, order: Sequence[Origin], given: Mapping[Origin, Share]) -> Sums:
+        """What the shares add up to that the members of a ring have given to one round of one attempt."""
+        shares = [given.get(life) for life in order]
         first = next((share for share in shares if share is not None), None)
         if first is None:
             raise Violation("R7", f"a round of {order} was completed, and nobody gave anything to it")

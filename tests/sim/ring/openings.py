@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from p2psgd.core.effects import Deliver, Effect, OpenRound, Reload
 from p2psgd.core.frontier import Origin
+from p2psgd.core.replica import Replica
 from tests.sim.agreement import Agreement
 from tests.sim.ledger import label
 from tests.sim.outcome import Violation
@@ -16,6 +17,14 @@ from tests.sim.ring.standing import AttemptId, Standing
 
 if TYPE_CHECKING:
     from tests.sim.daemon import Daemon
+
+
+Rows = Mapping[Origin, int]  # by origin, the last sequence that is in the weights
+
+
+def rows_of(replica: Replica) -> Rows:
+    """What is in a replica's weights."""
+    return {origin: replica.frontier.sequence(origin) for origin in replica.frontier}
 
 
 class World(Protocol):
@@ -27,9 +36,12 @@ class World(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """What a trainer computes its share on, or has: the weights' digest, in which view of its node."""
+    """What a trainer computes its share on, or has: the weights' digest and what is in them, in which view of
+    its node.
+    """
 
     digest: int
+    rows: Rows
     view: int
     round: int
 
@@ -44,6 +56,7 @@ class Openings:
         self._agreement = agreement
         self._last_sums = last_sums
         self._opened: dict[Origin, _Opened] = {}
+        self._completed: dict[Origin, Rows] = {}  # by life, dead or alive: after its last round
         self._told: dict[Origin, tuple[int, int, Sums]] = {}  # round, the half with a trainer's sums, those
 
     def check(self, daemon: Daemon, effect: OpenRound, effects: list[Effect], standing: Standing) -> None:
@@ -61,7 +74,7 @@ class Openings:
             there = other.me in view and other.replica.membership.view.number == view.number
             if there and other.standing().done >= number:
                 raise Violation("R1", f"{what}, which {label(other.me)} has completed in the same view")
-        self._opened[daemon.me] = _Opened(replica.lattice.digest, view.number, number)
+        self._opened[daemon.me] = _Opened(replica.lattice.digest, rows_of(replica), view.number, number)
         if daemon.memory is not None:
             self._tell(daemon, effect, standing)
 
@@ -71,20 +84,39 @@ class Openings:
         """
         self._opened.pop(life, None)
 
-    def check_basis(self, of: AttemptId, order: tuple[Origin, ...], number: int, digest: int) -> None:
+    def complete(self, daemon: Daemon) -> None:
+        """It has completed a round."""
+        self._completed[daemon.me] = rows_of(daemon.replica)
+
+    def check_basis(
+        self, of: AttemptId, order: tuple[Origin, ...], number: int, digest: int, rows: Rows
+    ) -> None:
         """R2: as long as nobody has joined since their trainers began, all shares of a round are computed on
-        the weights that it begins with. Newcomers may have brought what they completed without the others,
-        and have been evicted again.
+        the weights that it begins with, but for what others have completed without these. Newcomers may have
+        brought that and have been evicted again, and repair brings it from who is not in the ring, all of a
+        round or, if that breaks off for good, a part.
         """
         newest = self._agreement.last_joined(of.view)
         for life in order:
             opened = self._opened.get(life)
             if opened is None or opened.round != number or opened.digest == digest:
                 continue
-            if newest <= opened.view:
+            if newest > opened.view:
+                self._world.see("ring: share kept over a joiner")
+            elif self._completed_without(order, opened.rows, rows):
+                self._world.see("ring: share kept over a round of others")
+            else:
                 words = f"{label(life)} gives round {number} what was computed on other weights"
                 raise Violation("R2", f"{words} than the round began with")
-            self._world.see("ring: share kept over a joiner")
+
+    def _completed_without(self, order: tuple[Origin, ...], before: Rows, after: Rows) -> bool:
+        """All that came in between was in rounds that somebody completed who is not in this ring."""
+        others = [rows for life, rows in self._completed.items() if life not in order]
+        return all(
+            any(sequence <= rows.get(origin, 0) for rows in others)
+            for origin, sequence in after.items()
+            if sequence > before.get(origin, 0)
+        )
 
     def _tell(self, daemon: Daemon, effect: OpenRound, standing: Standing) -> None:
         """R7: the trainer finds in its memory what the round came to."""

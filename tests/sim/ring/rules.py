@@ -15,9 +15,9 @@ from p2psgd.core.frontier import Origin
 from tests.sim.agreement import Agreement
 from tests.sim.ledger import Ledger, label
 from tests.sim.outcome import Violation
-from tests.sim.ring.dense_ledger import DenseBook, DenseLedger, Sums
+from tests.sim.ring.dense_ledger import DenseBook, DenseLedger, Share, Sums
 from tests.sim.ring.held import check_held
-from tests.sim.ring.openings import Openings
+from tests.sim.ring.openings import Openings, Rows, rows_of
 from tests.sim.ring.sightings import RingSightings
 from tests.sim.ring.standing import AttemptId, Standing
 from tests.sim.scenario import Scenario
@@ -40,12 +40,16 @@ class World(Protocol):
 
 @dataclass(slots=True)
 class _Course:
-    """How one attempt went: by the number of rounds done, the digest that all members must have then."""
+    """How one attempt went: by the number of rounds done, the digest that all members must have then, and
+    what is in those weights; in a dense ring by round, the shares that went into it and their sums.
+    """
 
     order: tuple[Origin, ...]
     first: int
     digests: dict[int, int] = field(default_factory=dict)
-    sums: dict[int, Sums] = field(default_factory=dict)  # by round, in a dense ring
+    rows: dict[int, Rows] = field(default_factory=dict)
+    given: dict[int, dict[Origin, Share]] = field(default_factory=dict)
+    sums: dict[int, Sums] = field(default_factory=dict)
 
 
 class RingRules:
@@ -73,9 +77,15 @@ class RingRules:
             self._openings.forget(daemon.me)
         if before is None or after != before or daemon.replica.membership.view is not daemon.view:
             self._before[daemon.me] = after
+            if before is not None and (after.id == before.id or after.done > before.done):
+                self._note_share(daemon.me, before)
             self._follow(daemon, event, before, after)
         if self._dense is not None:
-            self._follow_dense(daemon, event, after)
+            refused = any(isinstance(effect, RefuseShare) for effect in effects)
+            self._follow_dense(
+                daemon, event, after, kept=before is not None and before.done == after.done and not refused
+            )
+            self._note_share(daemon.me, after)
         if isinstance(event, TimePassed) and after.attempt is None:
             self._note_minority(daemon)
         for effect in effects:
@@ -83,6 +93,14 @@ class RingRules:
                 self._openings.check(daemon, effect, effects, after)
             elif isinstance(effect, RefuseShare):
                 self.sightings.refused(effect)
+
+    def _note_share(self, life: Origin, standing: Standing) -> None:
+        """What a life has given whole goes into the round under way in its attempt; in others it may go into
+        another one, long before a member that was cut off completes this.
+        """
+        share = None if self._dense is None else self._dense.pending.get(life)
+        if share is not None and share.whole and standing.id is not None:
+            self._courses[standing.id].given.setdefault(standing.done + 1, {})[life] = share
 
     def _note_minority(self, daemon: Daemon) -> None:
         """Its trainer waits since the others that it reaches cannot decide on a view."""
@@ -140,7 +158,7 @@ class RingRules:
         digest = daemon.replica.lattice.digest
         if course is None:
             course = self._courses[after.id] = _Course(attempt.order, after.done + 1)
-            course.digests[after.done] = digest
+            course.digests[after.done], course.rows[after.done] = digest, rows_of(daemon.replica)
             if not daemon.replica.ready:
                 raise Violation("R1", f"{me} begins {after.id}, and is not ready")
             self._check_members(daemon, course)
@@ -173,13 +191,18 @@ class RingRules:
     def _complete(self, daemon: Daemon, of: AttemptId, done: int) -> None:
         course = self._courses[of]
         first = done not in course.digests
+        self._openings.complete(daemon)
         if self._dense is not None:
             if done not in course.sums:
-                course.sums[done] = self._dense.sum_up(course.order)
+                course.sums[done] = self._dense.sum_up(course.order, course.given.get(done, {}))
             self._take_sums(daemon, done, course.sums[done])
         else:
             self._check_given(daemon, done)
+        rows = rows_of(daemon.replica)
+        if self._dense is None:
+            daemon.round_updates = sum(rows.values()) - sum(course.rows[done - 1].values())
         if first:
+            course.rows[done] = rows
             self.sightings.completed(daemon, of, course.order, done)
             self._check_begun_with(of, course, done)
         self._check_digest(daemon, of, course, done)
@@ -195,7 +218,7 @@ class RingRules:
     def _check_begun_with(self, of: AttemptId, course: _Course, done: int) -> None:
         digest = course.digests.get(done - 1)
         if digest is not None:
-            self._openings.check_basis(of, course.order, done, digest)
+            self._openings.check_basis(of, course.order, done, digest, course.rows[done - 1])
 
     def _take_sums(self, daemon: Daemon, done: int, sums: Sums) -> None:
         """A dense round is complete here: the state that it makes is known, or is so now."""
@@ -210,13 +233,16 @@ class RingRules:
         if not sums.array and sequence not in dense.states:
             dense.step(label(daemon.me), book.sequence, sequence, sums, replica.lattice.coordinates)
 
-    def _follow_dense(self, daemon: Daemon, event: Event, after: Standing) -> None:
+    def _follow_dense(self, daemon: Daemon, event: Event, after: Standing, *, kept: bool) -> None:
+        """R5: `kept`: nothing has happened that ends a share which was given whole."""
         dense = self._dense
         assert dense is not None
         book = daemon.book
         assert isinstance(book, DenseBook)
         share = dense.pending.get(daemon.me)
         if share is not None and share.whole and not after.contributed:
+            if kept:
+                raise Violation("R5", f"{label(daemon.me)} drops the share of round {after.done + 1}")
             del dense.pending[daemon.me]
             if not share.array and not dense.is_applied(share, book.row(daemon.replica)):
                 self._world.see("share given up")
