@@ -146,12 +146,21 @@ def test_digest_fails_unless_all_is_equal_and_memory_is_sound(
 
     def end() -> None:
         daemon.host.digest_value = report
-        daemon.host.scrubs = 2
+        daemon.host.scrubs += 2
 
-    end_scrub = threading.Timer(0.2, daemon.call, [end])
-    end_scrub.start()
-    code = run(monkeypatch, "digest", "--state", str(daemon.path.parent))
-    end_scrub.join()
+    answered = threading.Event()
+
+    def scrub() -> None:  # more than once: the first may end before the command has asked for anything
+        while not answered.wait(0.2):
+            daemon.call(end)
+
+    scrubbing = threading.Thread(target=scrub)
+    scrubbing.start()
+    try:
+        code = run(monkeypatch, "digest", "--state", str(daemon.path.parent))
+    finally:
+        answered.set()
+        scrubbing.join()
     told = capsys.readouterr()
     assert words in told.out
     assert told.err == (f"p2psgd: equal replicas are not proved: {fault}\n" if fault else "")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,14 @@ __all__ = ["daemon", "start_daemon"]  # fixtures
 @pytest.fixture
 def loop_factory() -> LoopFactory:
     return asyncio.new_event_loop
+
+
+@pytest.fixture(autouse=True)
+def handler_of_sigterm() -> Iterator[None]:
+    """That of a script which has none; whoever goes through shards sets one."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="session")
