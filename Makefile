@@ -6,6 +6,10 @@ BIN := $(VENV)/bin
 PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard p2psgd/wire/native/*.?pp p2psgd/wire/native/kernels/*)
 
+# Python keeps the bytecode of what it has compiled, whatever the caller's environment says: tests and chaos start
+# processes by the thousand, and each would compile the whole package anew, a third of what its start takes.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-operations lint bench bench-tls fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
 
 demo: $(VENV)/.ready
