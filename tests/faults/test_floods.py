@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from tests.certificates import Certificates, careless
 from tests.daemons import Daemon, all_stopped, until
 from tests.faults.target import memory_bytes
 from tests.stranger import Stranger
-from tests.test_node import Place, calm, endless, mini_batches
+from tests.test_node import Place, mini_batches
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -121,13 +122,14 @@ def training_pair(path: Path, certificates: Certificates | None) -> Iterator[Pai
 
     def start(number: int) -> Daemon:
         tls = () if certificates is None else certificates.options(f"node-{number}")
-        return place.start(number, *endless(calm(path)), *tls)
+        trained = f"{sys.executable} -m tests.chaos.trainer {path / f'notes-{number}'}"  # at a steady pace
+        return place.start(number, "--trainer", trained, *tls)
 
     with all_stopped([start(number) for number in range(2)]) as daemons:
         tls = None if certificates is None else certificates.client("stranger-42", node=42)
         pair = Pair(daemons, place.ports[0], tls)
         until(lambda: len(pair.linked_s()) == 2, "linked")
-        until(lambda: min(map(mini_batches, daemons)) > 100, "both train")
+        until(lambda: min(map(mini_batches, daemons)) > 20, "both train")
         yield pair
 
 
