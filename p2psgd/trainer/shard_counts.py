@@ -90,15 +90,19 @@ class ShardCounts:
         return both
 
     def parts(self, published: int) -> list[Part]:
-        """What the changes after the first `published` come to, as updates."""
+        """What the changes after the first `published` come to, as updates.
+
+        How often shards were used comes first, since peers may look after any of them: one that nobody holds
+        any more and that is not counted as used yet would be taken once more.
+        """
         sums: dict[int, int] = defaultdict(int)
         for coordinate, amount in self._left(published):
             sums[coordinate] += amount
         by_step: dict[int, list[int]] = defaultdict(list)
-        for coordinate, amount in sorted(sums.items()):
+        for coordinate, amount in sorted(sums.items(), reverse=True):
             if amount:
                 by_step[abs(amount)].append(coordinate << 1 | (amount < 0))
-        return [(step, np.array(words, np.uint32)) for step, words in by_step.items()]
+        return [(step, np.array(words[::-1], np.uint32)) for step, words in by_step.items()]
 
     def body(self, part: Part) -> bytes:
         """As an UPDATE from nowhere, for the working copy."""

@@ -78,6 +78,17 @@ def test_counts_go_with_the_next_send_and_have_no_part_in_weights_deltas_and_res
         one.send(np.zeros(20, np.float32), 8)
 
 
+def test_a_shard_is_counted_as_used_before_it_is_free(two: Two) -> None:
+    (first, one), _ = two
+    one.count_shard(3, held=1)
+    one.count_shard(1, held=-2, used=1)  # taken from a node that died, and through
+    one.send(ONES, 8)
+    first.take_all()
+    told = [(update.words.tolist(), update.step) for update in first.host.updates[1:]]
+    held, used = 10, 10 + SHARDS
+    assert told == [([held + 3 << 1, used + 1 << 1], 1), ([held + 1 << 1 | 1], 2)]
+
+
 def test_an_interruption_counts_nothing_twice_and_forgets_nothing(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
