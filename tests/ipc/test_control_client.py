@@ -13,7 +13,7 @@ import pytest
 from p2psgd.errors import DaemonLost, UsageError
 from p2psgd.ipc.control_client import ControlClient
 from p2psgd.trainer.attaching import attach
-from tests.ipc.daemons import ZEROS, Daemon
+from tests.ipc.daemons import DEADLINE_S, ZEROS, Daemon
 
 Interrupt = Callable[[str], None]
 
@@ -43,9 +43,15 @@ def interrupt(client: ControlClient, monkeypatch: pytest.MonkeyPatch) -> Interru
 @contextmanager
 def busy(daemon: Daemon) -> Iterator[None]:
     """The daemon's loop does nothing meanwhile."""
-    end = threading.Event()
-    waiting = threading.Thread(target=daemon.call, args=[end.wait])
+    held, end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        end.wait()
+
+    waiting = threading.Thread(target=daemon.call, args=[hold])
     waiting.start()
+    assert held.wait(DEADLINE_S)
     try:
         yield
     finally:
