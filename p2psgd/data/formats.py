@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import lzma
-import struct
-import tokenize
 import warnings
 import zipfile
-import zlib
 from typing import Any, Final
 
 import numpy as np
@@ -17,29 +13,11 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
+from p2psgd.data.unreadable import UNREADABLE
 from p2psgd.errors import ExitCode, UsageError
 
 Arrays = dict[str, NDArray[Any]]
 ONLY_ARRAY: Final = "array"  # what the one array of a .npy file is called
-
-# all that zipfile, its decompressors, numpy's header parser and safetensors raise on damaged or hostile files
-UNREADABLE: Final = (
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    RuntimeError,
-    SyntaxError,
-    EOFError,
-    MemoryError,
-    struct.error,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    safetensors.SafetensorError,
-)
 
 
 def load_shard(content: bytes, name: str) -> Arrays:
@@ -52,7 +30,7 @@ def load_shard(content: bytes, name: str) -> Arrays:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # numpy warns of odd headers before it refuses them
             arrays = _load(content, name)
-    except UNREADABLE as error:
+    except (*UNREADABLE, AttributeError, safetensors.SafetensorError) as error:
         words = str(error) or type(error).__name__
         raise bad_shard(name, f"it is damaged, or not of plain arrays: {words:.300}") from None
     if not arrays:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import lzma
-import struct
-import tokenize
 import warnings
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,27 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.data.unreadable import UNREADABLE
 from p2psgd.trainer.net import Labels
 from p2psgd.trainer.refusal import bad_data, check_finite, check_kind, check_pair
 from p2psgd.trainer.samples import ArraySamples
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
-# all that zipfile, its decompressors and numpy's header parser raise on damaged or hostile files
-UNREADABLE = (
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    RuntimeError,
-    SyntaxError,
-    EOFError,
-    MemoryError,
-    struct.error,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-)
 
 
 def load_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
