@@ -19,8 +19,6 @@ from p2psgd.trainer.data import Dataset, samples_of
 from p2psgd.trainer.plan import NEARLY_DONE, Plan
 from p2psgd.trainer.recipe import Recipe
 from p2psgd.trainer.recipe_training import Circumstances
-from p2psgd.trainer.schedule import Indices
-from p2psgd.trainer.step_times import Part
 from p2psgd.trainer.training import AsyncLink, Training
 
 NO_SHARE: Final = (1, 2)  # of a node that was told none: it is not the first one
@@ -92,11 +90,11 @@ class StreamedTraining(Training):
         )
         with contextlib.closing(uses):
             for use in uses:
-                if not self._train_on(use):
+                if not self._train_on_shard(use):
                     break
         self._end()
 
-    def _train_on(self, use: Use) -> bool:
+    def _train_on_shard(self, use: Use) -> bool:
         """All of it; False if the end has come before."""
         samples = samples_of(use.shard, use.arrays, "train")
         self._gradients.turn_to(samples)
@@ -111,20 +109,8 @@ class StreamedTraining(Training):
             self._through = (before + begin) / total
             if begin + len(rows) == len(order):
                 use.count_as_used()
-            self._train_on_rows(rows)
+            self._train_on(rows, self._through)
         return True
-
-    def _train_on_rows(self, rows: Indices) -> None:
-        link, plan = self._link, self._plan
-        number = link.mini_batches + 1
-        with self._times.step(f"mini-batch {number}"):
-            with self._times.part("apply updates received", Part.ADDING):
-                link.receive()
-            elapsed_s = self._elapsed_s()
-            if plan.walk.share == 0 and plan.gentle_start_over(link.mini_batches, elapsed_s=elapsed_s):
-                plan.settle_gentle_start(link.mini_batches)
-            loss = self._send_sparsely(number, rows, elapsed_s)
-        self._progress.trained(len(rows), loss, self._through)
 
     def _epoch(self, number: int, elapsed_s: float) -> float:
         return self._plan.progress(self._through, mini_batches=number - 1, elapsed_s=elapsed_s)

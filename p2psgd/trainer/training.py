@@ -14,6 +14,7 @@ from typing import Protocol
 
 from p2psgd.trainer.plan import Plan
 from p2psgd.trainer.recipe_training import LOOK_EVERY_S, RecipeTraining, TrainingLink
+from p2psgd.trainer.schedule import Indices
 from p2psgd.trainer.step_times import Part
 
 QUIET_S = 30.0  # so long a trainer waits without a mini-batch of share 0 before it starts all the same
@@ -79,6 +80,12 @@ class Training(RecipeTraining[Plan, AsyncLink]):
         return max(self._link.peer_mini_batches.values(), default=0)
 
     def _mini_batch(self) -> None:
+        walk = self._plan.walk
+        positions = walk.at(self._link.mini_batches)
+        self._train_on(positions, float(positions[0] / walk.samples))
+
+    def _train_on(self, positions: Indices, through: float) -> None:
+        """One mini-batch of these samples, which lies so far in the data."""
         link, plan = self._link, self._plan
         number = link.mini_batches + 1
         with self._times.step(f"mini-batch {number}"):
@@ -87,9 +94,8 @@ class Training(RecipeTraining[Plan, AsyncLink]):
             elapsed_s = self._elapsed_s()
             if plan.walk.share == 0 and plan.gentle_start_over(link.mini_batches, elapsed_s=elapsed_s):
                 plan.settle_gentle_start(link.mini_batches)
-            positions = plan.walk.at(link.mini_batches)
             loss = self._send_sparsely(number, positions, elapsed_s)
-        self._progress.trained(len(positions), loss, float(positions[0] / plan.walk.samples))
+        self._progress.trained(len(positions), loss, through)
 
     def _epoch(self, number: int, elapsed_s: float) -> float:
         return self._plan.epoch(int(self._plan.walk.at(number - 1)[0]), elapsed_s=elapsed_s)

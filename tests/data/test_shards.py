@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -164,14 +164,15 @@ def test_the_script_of_the_page_trains(
 
 
 def test_wrong_words_are_refused(data: Shards, link: Link, folder: Path) -> None:
-    for wrong, words in [
+    cases: list[tuple[Callable[[], Iterator[Any]], str]] = [
         (lambda: data.batches(link, 0), "a mini-batch of 0 samples"),
         (lambda: data.each(link, epochs=0), "epochs = 0 is refused"),
         (lambda: iter([data.only("label")]), "no shard of .* has an array label; there are number"),
         (lambda: iter([Shards(folder, ahead=99)]), "ahead = 99 is refused"),
-    ]:
+    ]
+    for wrong, words in cases:
         with pytest.raises(UsageError, match=words):
-            next(wrong())  # type: ignore[no-untyped-call]
+            next(wrong())
     other: Any = data.only("number")
     other.list = shard_list(3)
     with pytest.raises(TrainerError, match=r"the run counts 6 shards, and .* has 3"):
