@@ -255,7 +255,7 @@ class Mesh:
         greeting = self._await_greeting(connection, dialler=dialler)
         connection.send(pack_message(self.greeting))
         try:
-            await greeting.over
+            await asyncio.shield(greeting.over)  # cancelled, it could not be settled by what comes
         except asyncio.CancelledError:
             if not greeting.over.done():
                 connection.abort("it is no longer dialled")

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from p2psgd.core.frontier import Origin
 from p2psgd.discovery.address import Address
@@ -148,8 +149,13 @@ def stall(party: Party, node: int) -> asyncio.Transport:
 
 
 def run(loop_factory: LoopFactory, scenario: Callable[[], Awaitable[None]]) -> None:
+    """Until it is through; what fails on the loop beside it, which would end a daemon, fails it too."""
+
     async def body() -> None:
+        failures: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
         await scenario()
+        assert not failures, failures
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(body())
