@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import importlib
+import importlib.util
 import os
 import shutil
 import sys
@@ -27,6 +27,8 @@ def main() -> None:
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if os.geteuid() != 0 or missing:
         parser.error(f"network namespaces need root, and {', '.join(missing or TOOLS)}")
+    if importlib.util.find_spec("matplotlib") is None:
+        parser.error("the picture needs matplotlib: make .venv/.bench")
     passed = True
     for name in arguments.only or EXPERIMENTS:
         before = os.getloadavg()[0]

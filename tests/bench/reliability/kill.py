@@ -69,7 +69,7 @@ def measure_pauses(nodes: list[Machine], report: Report) -> None:
     every = [gap for each in more for gap in each]
     report.add(
         "kill -9 of one of five: each survivor's longest pause, after less before",
-        f"median {1e3 * statistics.median(every):.0f} ms of {len(every)}; worst survivor of each kill: "
+        f"median {1e3 * statistics.median(every):z.0f} ms of {len(every)}; worst survivor of each kill: "
         f"median {1e3 * statistics.median(worst):.0f}, most {1e3 * max(worst):.0f} ms",
         "at most 100 ms",
         max(worst) <= PAUSE_WANTED_S,
