@@ -35,8 +35,9 @@ def longest_pause(stamps: Sequence[float], start: float, end: float) -> float | 
 
 def pauses_after_kills(
     rounds: Sequence[tuple[Sequence[Deed], float]], stamps: Mapping[int, Sequence[float]]
-) -> list[float]:
-    """The longest pause of any untouched node's mini-batches after each kill of a daemon, in seconds.
+) -> list[tuple[float, int, float]]:
+    """Of each kill of a daemon the longest pause of any untouched node's mini-batches, in seconds; the node;
+    and when the kill was.
 
     `rounds`: what was done in each and when it was healed; `stamps` by node. A node is untouched if nothing
     was done to it in that round up to the window's end.
@@ -49,7 +50,7 @@ def pauses_after_kills(
             end = min(kill.began + WINDOW_S, healed)
             touched = {node for deed in deeds if deed.began <= end for node in nodes_hit(deed.fault)}
             found = [
-                pause
+                (pause, node, kill.began)
                 for node, times in stamps.items()
                 if node not in touched and (pause := longest_pause(times, kill.began, end)) is not None
             ]
@@ -110,7 +111,10 @@ def build(
         "ready": [
             _ready(node, life, began, told_events[node.number]) for node in nodes for life in node.lives
         ],
-        "pauses_after_kills_s": [round(pause, 3) for pause in pauses_after_kills(rounds, stamps)],
+        "pauses_after_kills": [
+            {"pause_s": round(pause, 3), "node": f"node-{node}", "at_s": round(at - began, 3)}
+            for pause, node, at in pauses_after_kills(rounds, stamps)
+        ],
         "nodes": [_node(node, len(stamps[node.number])) for node in nodes],
     }
 
@@ -196,10 +200,14 @@ def text(account: Mapping[str, Any]) -> str:
         )
         median = ready[len(ready) // 2]["after_s"]
         lines += [f"from start to READY in {len(ready)} lives: median {median:.1f} s, longest {late}"]
-    if pauses := sorted(account["pauses_after_kills_s"]):
+    if pauses := sorted(account["pauses_after_kills"], key=lambda each: float(each["pause_s"])):
+        longest = ", ".join(
+            f"{each['pause_s']:.2f} s ({each['node']}, kill at {each['at_s']:.0f} s)" for each in pauses[-3:]
+        )
+        median = pauses[len(pauses) // 2]["pause_s"]
         lines += [
             f"pauses of others' mini-batches after {len(pauses)} kills of daemons: "
-            f"median {pauses[len(pauses) // 2]:.2f} s, longest {pauses[-1]:.2f} s"
+            f"median {median:.2f} s, longest {longest}"
         ]
     lines += ["", "nodes    lives  mini-batches  RSS MiB, largest  at the last quiet point  descriptors"]
     lines += [_node_line(node) for node in account["nodes"]]

@@ -30,19 +30,26 @@ def test_the_longest_pause_is_that_around_or_within_the_time_looked_at() -> None
     assert longest_pause([], 0.0, 5.0) is None
 
 
+def pauses(
+    rounds: list[tuple[list[Deed], float]], stamps: dict[int, list[float]]
+) -> list[tuple[float, int, float]]:
+    """Rounded."""
+    return [(round(pause, 6), node, at) for pause, node, at in pauses_after_kills(rounds, stamps)]
+
+
 def test_pauses_are_those_of_nodes_to_which_nothing_was_done() -> None:
     stamps = {0: every(0.1, 200), 1: every(0.1, 200), 2: [*every(0.1, 51), *every(0.1, 100, start=5.8)]}
-    assert pauses_after_kills([([kill(0, 5.0)], 20.0)], stamps) == [pytest.approx(0.8)]
+    assert pauses([([kill(0, 5.0)], 20.0)], stamps) == [(0.8, 2, 5.0)]
     cut = Deed(Cut(4.0, 1, 2, 3.0, True), 4.0, True)
     assert pauses_after_kills([([cut, kill(0, 5.0)], 20.0)], stamps) == []
     trainer = Deed(KilledTrainer(5.2, 2), 5.2, True)
-    assert pauses_after_kills([([kill(0, 5.0), trainer], 20.0)], stamps) == [pytest.approx(0.1)]
+    assert pauses([([kill(0, 5.0), trainer], 20.0)], stamps) == [(0.1, 1, 5.0)]
 
 
 def test_a_kill_that_found_nobody_and_the_pause_after_the_healing_do_not_count() -> None:
     stamps = {0: every(0.1, 100), 1: every(0.1, 60)}
     assert pauses_after_kills([([kill(0, 5.0, hit=False)], 6.0)], stamps) == []
-    assert pauses_after_kills([([kill(0, 5.0)], 5.9)], stamps) == [pytest.approx(0.1)]
+    assert pauses([([kill(0, 5.0)], 5.9)], stamps) == [(0.1, 1, 5.0)]
 
 
 def test_lost_is_what_was_told_and_has_arrived_nowhere() -> None:
