@@ -37,6 +37,7 @@ for epoch in range(link.mini_batches // len(loader), EPOCHS):
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     scheduler.step()
+    link.report(loss=loss.item(), epoch=epoch + 1)
     print(f"epoch {epoch}: loss {loss.item():.4f}")
 
 with torch.no_grad():
