@@ -155,12 +155,13 @@ def export(
     """Write the weights of a running node of this machine to a file."""
     from p2psgd.ipc.control_client import ControlClient
     from p2psgd.ipc.paths import control_path
+    from p2psgd.ops.numerals import counted
     from p2psgd.ops.weights import check_weights_name, export_weights
 
     check_weights_name(file)
     with ControlClient(control_path(state)) as client:
         weights, digest = export_weights(client, file)
-    print_text(f"{weights} weights with digest {digest} written to {file}")
+    print_text(f"{counted(weights, 'weight')} with digest {digest} written to {file}")
 
 
 def _other_version(status: Mapping[str, Any]) -> str:

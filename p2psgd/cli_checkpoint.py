@@ -53,6 +53,7 @@ def export(
     """Write the weights of a checkpoint (default: the newest whole one), a float32 array for each tensor."""
     from p2psgd.ipc.paths import default_state_directory
     from p2psgd.ops.checkpoints import open_store, read_whole
+    from p2psgd.ops.numerals import counted
     from p2psgd.ops.weights import check_weights_name, write_weights
     from p2psgd.wire.weights import weights_of
 
@@ -60,5 +61,5 @@ def export(
     found = read_whole(open_store(state or default_state_directory()), number)
     spec = found.spec
     values = weights_of(found.coordinates, mode=spec.mode, quantum_log2=spec.quantum_log2)
-    write_weights(file, values, tensors=spec.tensors)
-    print_text(f"{spec.weights} weights with digest {found.digest:016x} written to {file}")
+    weights = write_weights(file, values, tensors=spec.tensors)
+    print_text(f"{counted(weights, 'weight')} with digest {found.digest:016x} written to {file}")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from p2psgd.ops.numerals import counted
 from p2psgd.ops.printing import print_text
 
 app = typer.Typer(help="Prepare data that nodes share out among them.", rich_markup_mode=None)
@@ -24,8 +25,8 @@ def index(place: PlaceArgument) -> None:
     made = make_list(place, _say)
     size = sum(shard.bytes for shard in made.shards)
     print_text(
-        f"{len(made.shards):,} shards with {made.samples:,} samples, {size:,} bytes, digest {made.digest}: "
-        f"listed in {place.rstrip('/')}/shards.json"
+        f"{counted(len(made.shards), 'shard')} with {counted(made.samples, 'sample')}, {size:,} bytes, "
+        f"digest {made.digest}: listed in {place.rstrip('/')}/shards.json"
     )
 
 
@@ -38,7 +39,8 @@ def fetch(
     from p2psgd.data.indexing import copy_all
 
     shards = copy_all(place, folder, _say)
-    print_text(f"{len(shards.shards):,} shards are in {folder}, as listed")
+    verb = "is" if len(shards.shards) == 1 else "are"
+    print_text(f"{counted(len(shards.shards), 'shard')} {verb} in {folder}, as listed")
 
 
 def _say(words: str) -> None:

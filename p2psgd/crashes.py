@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from p2psgd.errors import STORE, ExitCode
+from p2psgd.errors import STORE, ExitCode, UsageError
 
 FIRST_DELAY_S: Final = 1.0  # before a crashed trainer is started again; doubled by every crash,
 DELAY_MAX_S: Final = 60.0  # up to this,
@@ -13,6 +13,7 @@ CRASHES_MAX: Final = 10  # in a row, without a mini-batch, or of the same kind a
 ABSENT_CRASHES_MAX: Final = 4  # in a row with the same words, while no trainer has ever attached,
 QUICK_S: Final = 2.0  # of lives that were shorter than this: it is the command that is wrong
 MISSING: Final = "ModuleNotFoundError: "  # how Python begins the last line of a script that lacks a package
+REFUSED: Final = f"{UsageError.__module__}.{UsageError.__qualname__}: "  # the same of what p2psgd refuses
 FINAL: Final = frozenset({ExitCode.USAGE, ExitCode.DATA, ExitCode.PERMISSION, ExitCode.CONFIGURATION})
 
 
@@ -60,4 +61,6 @@ def what_to_mend(code: int, last_line: str) -> tuple[str, ExitCode] | None:
         words = last_line.removeprefix(MISSING).replace("No module", "no module", 1)
         advice = "install it where the trainer's Python finds it"
         return f"the trainer cannot run: {words}; {advice}", ExitCode.CONFIGURATION
+    if code == 1 and last_line.startswith(REFUSED):
+        return last_line.removeprefix(REFUSED), ExitCode.DATA
     return None

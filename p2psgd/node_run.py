@@ -48,6 +48,7 @@ from p2psgd.discovery.address import Address
 from p2psgd.errors import ExitCode, cannot
 from p2psgd.identity import Identity
 from p2psgd.ipc.control_server import ControlServer
+from p2psgd.ipc.proposal import count_weights, own_tensors
 from p2psgd.keeper import Keeper
 from p2psgd.net.greeting import make_greeting
 from p2psgd.net.mesh import Mesh
@@ -61,6 +62,7 @@ from p2psgd.opening import Opened
 from p2psgd.ops.accounts import Accounts
 from p2psgd.ops.frame_store import FrameFile
 from p2psgd.ops.journal import Journal
+from p2psgd.ops.numerals import counted
 from p2psgd.ops.observe import observe_replication
 from p2psgd.ops.replication import Replication
 from p2psgd.ops.replication_text import unfounded_words
@@ -128,9 +130,8 @@ class NodeRun:
         self.peers = NodePeers(self.replica, self.mesh, options=options, listen=listen, journal=journal)
         self.refusals = Refusals(options.patience_s, linked_now=lambda: bool(self.mesh.links), fail=fail)
         accounts.begin(spec, me, mini_batches=0 if opened.trainer is None else opened.trainer.mini_batches)
-        log.info(
-            "run %s: %d weights, quantum 2^%d", spec.fingerprint.hex()[:16], spec.weights, spec.quantum_log2
-        )
+        weights = counted(count_weights(own_tensors(spec.tensors)), "weight")
+        log.info("run %s: %s, quantum 2^%d", spec.fingerprint.hex()[:16], weights, spec.quantum_log2)
 
     # -- time
 

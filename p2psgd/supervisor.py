@@ -1,10 +1,10 @@
 """The daemon's own trainer: started with the daemon, started again when it crashes, never left behind.
 
 Exit 0 means that it is done, and an exit code that says the user must act (usage, data, configuration,
-permission), or a package that is not installed, is passed on instead of being tried again. Anything else is a
-crash: the trainer is started again, its residual still in the daemon's segment, after a second, or the longer
-the sooner it has crashed again and again; so many times in a row only, unless it is the store of its data
-that fails, which may be back at any time (crashes.py).
+permission), a package that is not installed, or a UsageError in a script of somebody's own, is passed on
+instead of being tried again. Anything else is a crash: the trainer is started again, its residual still in
+the daemon's segment, after a second, or the longer the sooner it has crashed again and again; so many times
+in a row only, unless it is the store of its data that fails, which may be back at any time (crashes.py).
 """
 
 from __future__ import annotations

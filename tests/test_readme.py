@@ -40,6 +40,7 @@ def test_the_script_trains_on_two_nodes(tmp_path: Path) -> None:
     result = json.loads(report.read_text())
     assert result["replicas_identical"]
     assert [node["steps"] for node in result["per_node"]] == [3000, 3000]
+    assert all(node["loss"] < 1 for node in result["per_node"]), "begun at about 100"
 
 
 @pytest.mark.timeout(180)

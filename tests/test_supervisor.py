@@ -261,6 +261,20 @@ def test_a_script_that_lacks_a_package_is_not_tried_again(loop_factory: LoopFact
     run(loop_factory, scenario)
 
 
+def test_a_script_that_p2psgd_refuses_its_data_is_not_tried_again(
+    tmp_path: Path, loop_factory: LoopFactory
+) -> None:
+    async def scenario() -> None:
+        watched = Watched(f"import p2psgd; p2psgd.data.Shards('{tmp_path}')")
+        watched.supervisor.start()
+        await watched.until(lambda: bool(watched.failures))
+        ((words, code),) = watched.failures
+        assert words.startswith(f"{tmp_path}/shards.json, the list of its shards, cannot be had: ")
+        assert (code, watched.supervisor.restarts) == (ExitCode.DATA, 0)
+
+    run(loop_factory, scenario)
+
+
 def test_a_command_that_does_not_exist_is_named(loop_factory: LoopFactory) -> None:
     async def scenario() -> None:
         failures: list[str] = []

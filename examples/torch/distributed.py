@@ -24,10 +24,9 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_de
 scheduler = CosineAnnealingLR(optimizer, EPOCHS)
 
 link = p2psgd.torch.attach(model, optimizer, keep=[scheduler])
-sampler = link.sampler(train)
-loader = DataLoader(train, batch_size=32, sampler=sampler)
+loader = DataLoader(train, batch_size=32, sampler=link.sampler(train))
 for epoch in range(link.mini_batches // len(loader), EPOCHS):
-    sampler.set_epoch(epoch)
+    loader.sampler.set_epoch(epoch)
     while scheduler.last_epoch < epoch:  # in a script that was started again
         scheduler.step()
     for inputs, labels in loader:
@@ -37,6 +36,7 @@ for epoch in range(link.mini_batches // len(loader), EPOCHS):
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     scheduler.step()
+    link.report(loss=loss.item(), epoch=epoch + 1)
     print(f"epoch {epoch}: loss {loss.item():.4f}")
 
 with torch.no_grad():

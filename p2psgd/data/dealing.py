@@ -7,9 +7,11 @@ to begin or to leave, and a fast node uses more shards than a slow one.
 
 A shard is free when nobody holds it. A node prefers those that are its own by rendezvous hashing over the
 nodes it knows to be at work, also while they are an epoch ahead of others: it is rare that two reach for the
-same one at the same moment, and shards come back to the node whose cache has them. What a node held when it
-died is free for others once nothing has changed there for a lease, which is much longer than this node itself
-ever takes; whoever takes that then takes the dead one away with itself.
+same one at the same moment, and shards come back to the node whose cache has them. In which order it takes
+those is mixed anew in each life of its trainer: one that ends at a shard it cannot read would otherwise begin
+with the same one again, and come to no other. What a node held when it died is free for others once nothing
+has changed there for a lease, which is much longer than this node itself ever takes; whoever takes that then
+takes the dead one away with itself.
 """
 
 from __future__ import annotations
@@ -41,14 +43,17 @@ class Deal:
 
 
 class Dealing:
-    """One node's, over one life of its trainer. `node`: its id; `lease_s`: the shortest lease."""
+    """One node's, over one life of its trainer. `node`: its id; `life`: any 64 bits, others in each life;
+    `lease_s`: the shortest lease.
+    """
 
-    def __init__(self, shards: ShardList, node: int, *, epochs: int, lease_s: float) -> None:
+    def __init__(self, shards: ShardList, node: int, *, life: int, epochs: int, lease_s: float) -> None:
         self.epochs = epochs
         self._node = node
         self._lease_s = lease_s
         self._hold_s = 0.0  # the longest that this node has held a shard
         self._contents = np.array([int(shard.sha256[:16], 16) for shard in shards.shards], np.uint64)
+        self._order = self._mixed_with(life)
         self._seen: tuple[Counts, Counts] | None = None
         self._since = np.zeros(len(self._contents))  # when either count of a shard last changed
 
@@ -72,13 +77,13 @@ class Dealing:
         if not (free | late).any():
             return None
         behind = used[free | late].min()
-        rank = self._rank(self._node)
+        rank = self._mixed_with(self._node)
         own = np.ones(len(used), bool)
         for other in others:
-            own &= rank > self._rank(other)
+            own &= rank > self._mixed_with(other)
         preferred = (free & own & (used <= behind + 1), free & (used == behind), late & (used == behind))
         places = next(places for each in preferred if len(places := np.flatnonzero(each)))
-        shard = int(places[np.lexsort((rank[places], -used[places]))[-1]])
+        shard = int(places[np.lexsort((self._order[places], -used[places]))[-1]])
         holders = int(held[shard])
         if holders > 0:
             return Deal(shard, int(used[shard]) + 1, ends=1 + holders)
@@ -95,10 +100,10 @@ class Dealing:
             self._since[(held != self._seen[0]) | (used != self._seen[1])] = now
         self._seen = held.copy(), used.copy()
 
-    def _rank(self, node: int) -> NDArray[np.uint64]:
+    def _mixed_with(self, number: int) -> NDArray[np.uint64]:
         """A number for every shard: it belongs to the node with the highest [Thaler, Ravishankar 1998]."""
-        rank: NDArray[np.uint64] = _mix(self._contents ^ _mix(np.array([node], np.uint64)))
-        return rank
+        mixed: NDArray[np.uint64] = _mix(self._contents ^ _mix(np.array([number], np.uint64)))
+        return mixed
 
 
 def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Generator
@@ -123,7 +124,9 @@ class Shards:
                 f"the run counts {link.shard_counts.shape[1]} shards, and {self.place} has"
                 f" {len(self.list.shards)}: attach with shards=data.list"
             )
-        turn = Turn(link, Dealing(self.list, link.node_id, epochs=epochs, lease_s=lease_s), says, ended)
+        life = secrets.randbits(64)
+        dealing = Dealing(self.list, link.node_id, life=life, epochs=epochs, lease_s=lease_s)
+        turn = Turn(link, dealing, says, ended)
         queue: deque[Taken] = deque()
         with raised_termination():
             try:

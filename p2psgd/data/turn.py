@@ -150,7 +150,7 @@ class Turn:
         self._link.wait(LOOK_EVERY_S)
         _, used = self._link.shard_counts
         left = int((used < self._dealing.epochs).sum())
-        self._wait(f"{left} of {len(used)} shards are other nodes' to use")
+        self._wait(f"{left} of {len(used)} shards {'is' if left == 1 else 'are'} other nodes' to use")
 
     def is_late(self, deal: Deal) -> bool:
         """Others have used it meanwhile, who did not know that this node holds it, or gave it up."""

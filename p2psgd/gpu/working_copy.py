@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from p2psgd.gpu.kernels import Kernels
 from p2psgd.gpu.pinned import copy_in, pinned_empty
 from p2psgd.ipc.answers import AttachAnswer
-from p2psgd.ipc.proposal import count_weights
+from p2psgd.ipc.proposal import count_weights, own_tensors
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.trainer.compute import NotePeer, cut
 from p2psgd.trainer.received import BATCH_UPDATES_MAX, Batch, batch_words_max, decode_batches
-from p2psgd.trainer.shard_counts import own_tensors
 from p2psgd.trainer.sweep import Group
 from p2psgd.wire.mode import parse_mode
 

@@ -55,6 +55,11 @@ def count_weights(tensors: Tensors) -> int:
     return sum(math.prod(shape) for _, shape in tensors)
 
 
+def own_tensors(tensors: Tensors) -> Tensors:
+    """Those of the model, which come before the counts of shards."""
+    return tensors[:-1] if tensors[-1][0] == SHARDS_TENSOR else tensors
+
+
 def propose(
     initial: ArrayLike | Mapping[str, ArrayLike],
     *,

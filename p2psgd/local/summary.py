@@ -21,7 +21,8 @@ OF_UPDATES = ("out", "in")
 def summary_text(report: Report) -> str:
     """Return the summary as lines of text."""
     trained = f"recipe {report['recipe']}" if report["recipe"] else "their own trainer"
-    model = f" ({report['weights']:,} weights, {report['mode']} mode)" if report["mode"] else ""
+    weights = numerals.counted(report["weights"], "weight")
+    model = f" ({weights}, {report['mode']} mode)" if report["mode"] else ""
     dense = parse_mode(report["mode"]).dense if report["mode"] else False
     nodes, wall_time = numerals.counted(report["nodes"], "node"), numerals.duration(report["wall_s"])
     lines = [

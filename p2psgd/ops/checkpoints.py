@@ -12,6 +12,7 @@ from p2psgd.durable.meta import CheckpointMeta
 from p2psgd.durable.state_directory import FOLDER
 from p2psgd.durable.store import CheckpointStore, Entry
 from p2psgd.errors import CheckpointError, UsageError
+from p2psgd.ipc.proposal import count_weights, own_tensors
 from p2psgd.ops import numerals
 from p2psgd.ops.applied import count_applied, is_ring, unit_of
 from p2psgd.ops.event_log import EVENTS_NAME
@@ -94,7 +95,7 @@ def describe_entry(entry: Entry) -> dict[str, Any]:
             "label": meta.label,
             "mode": meta.mode,
             "quantum_log2": meta.quantum_log2,
-            "weights": meta.spec.weights,
+            "weights": count_weights(own_tensors(meta.tensors)),
             "initial": meta.initial,
             "tensors": [{"name": name, "shape": list(shape)} for name, shape in meta.tensors],
         },
@@ -132,10 +133,11 @@ def render_entry(entry: Entry) -> str:
     if meta is None:
         return lines[0]
     label = f"{printable(meta.label)}: " if meta.label else ""
+    own = own_tensors(meta.tensors)
     lines += [
         f"written {_time(meta)} by node {meta.node:016x}, incarnation {meta.incarnation}",
-        f"run {label}{numerals.counted(meta.spec.weights, 'weight')} in "
-        f"{numerals.counted(len(meta.tensors), 'tensor')}, quantum 2^{meta.quantum_log2}, mode "
+        f"run {label}{numerals.counted(count_weights(own), 'weight')} in "
+        f"{numerals.counted(len(own), 'tensor')}, quantum 2^{meta.quantum_log2}, mode "
         f"{printable(meta.mode)}, fingerprint {meta.fingerprint}",
         f"replica digest {meta.digest:016x} after {_applied(meta)}:",
         *(

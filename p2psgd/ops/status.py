@@ -14,6 +14,7 @@ from typing import Any, Final
 from p2psgd.core.node_id import name_node
 from p2psgd.core.replica import Replica
 from p2psgd.identity import Identity
+from p2psgd.ipc.proposal import count_weights, own_tensors
 from p2psgd.net.mesh import Mesh
 from p2psgd.ops.replication import Replication, describe_replication
 from p2psgd.ops.ring_status import describe_ring, stands_still
@@ -97,13 +98,15 @@ def _describe_replica(replica: Replica | None) -> dict[str, Any]:
             "log": None,
         }
     spec = replica.spec
+    own = own_tensors(spec.tensors)
     return {
         "run": {
             "fingerprint": spec.fingerprint.hex(),
             "mode": spec.mode,
-            "weights": spec.weights,
+            "weights": count_weights(own),
             "quantum_log2": spec.quantum_log2,
-            "tensors": len(spec.tensors),
+            "tensors": len(own),
+            "shards": (spec.weights - count_weights(own)) // 2,
             "label": spec.label,
             "two_nodes": spec.two_nodes,
         },

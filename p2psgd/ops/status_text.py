@@ -71,10 +71,11 @@ def _run(status: Status) -> str:
     if not run:
         return "none yet: the first trainer brings it, and this node neither dials nor answers before"
     label = f"{printable(run['label'])}: " if run.get("label") else ""
+    shards = f"data in {numerals.counted(whole(run, 'shards'), 'shard')}, " if whole(run, "shards") else ""
     return (
         f"{label}{printable(run.get('mode', ''))}, {numerals.counted(whole(run, 'weights'), 'weight')} in "
-        f"{numerals.counted(whole(run, 'tensors'), 'tensor')}, quantum 2^{whole(run, 'quantum_log2')}, "
-        f"fingerprint {printable(run.get('fingerprint', ''))}"
+        f"{numerals.counted(whole(run, 'tensors'), 'tensor')}, {shards}"
+        f"quantum 2^{whole(run, 'quantum_log2')}, fingerprint {printable(run.get('fingerprint', ''))}"
     )
 
 

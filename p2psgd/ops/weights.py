@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,7 +15,7 @@ from p2psgd.errors import ExitCode, UsageError, words_of
 from p2psgd.ipc.answers import ReplicaAnswer, check_answer
 from p2psgd.ipc.control_client import ControlClient
 from p2psgd.ipc.datagrams import close_descriptors
-from p2psgd.ipc.proposal import SHARDS_TENSOR
+from p2psgd.ipc.proposal import Tensors, own_tensors
 from p2psgd.ipc.requests import ReplicaRequest
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.wire.weights import weights_of
@@ -31,7 +30,8 @@ def check_weights_name(path: Path) -> None:
 
 
 def export_weights(client: ControlClient, path: Path) -> tuple[int, str]:
-    """Write the replica of the daemon that `client` is connected to; returns P and the digest in hex.
+    """Write the replica of the daemon that `client` is connected to; returns how many weights that were, and
+    the digest in hex.
 
     The file appears whole or not at all. UsageError if it cannot be written.
     """
@@ -42,26 +42,19 @@ def export_weights(client: ControlClient, path: Path) -> tuple[int, str]:
     finally:
         close_descriptors(descriptors)
     values = weights_of(coordinates, mode=answer.mode, quantum_log2=answer.quantum_log2)
-    write_weights(path, values, tensors=answer.tensors)
-    return answer.weights, f"{answer.digest:016x}"
+    return write_weights(path, values, tensors=answer.tensors), f"{answer.digest:016x}"
 
 
-def write_weights(
-    path: Path,
-    values: NDArray[np.float32],
-    *,
-    tensors: Sequence[tuple[str, tuple[int, ...]]],
-) -> None:
+def write_weights(path: Path, values: NDArray[np.float32], *, tensors: Tensors) -> int:
     """Write weights float32 (P,) by tensor: as safetensors if `path` ends so, else as .npz. What counts
-    shards is left out.
+    shards is left out; returns how many weights are left.
 
     The file appears whole or not at all. UsageError if it cannot be written.
     """
     weights, start = {}, 0
-    for name, shape in tensors:
+    for name, shape in own_tensors(tensors):
         size = math.prod(shape)
-        if name != SHARDS_TENSOR:  # no weights of the model
-            weights[name] = values[start : start + size].reshape(shape)
+        weights[name] = values[start : start + size].reshape(shape)
         start += size
     fresh = path.with_name(f".{path.name}.new")
     try:
@@ -75,6 +68,7 @@ def write_weights(
         fresh.unlink(missing_ok=True)
         words = f"the weights cannot be written to {path}: {words_of(error)}"
         raise UsageError(words, ExitCode.USAGE) from None
+    return start
 
 
 def _write_npz(file: BinaryIO, weights: Weights) -> None:

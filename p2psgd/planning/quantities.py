@@ -1,4 +1,6 @@
-"""Quantities as people write them: 14.6M weights, 1Gbit, 150ms, 1/850. ValueError says what would do."""
+"""Quantities as people write them: 14.6M weights, or 14,600,000, 1Gbit, 150ms, 1/850. ValueError says what
+would do.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,18 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-_NUMBER: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z%/]*)\s*")
+_NUMBER: Final = re.compile(r"\s*((?:\d{1,3}(?:[,_]\d{3})+|\d+)(?:\.\d*)?|\.\d+)\s*([a-zA-Z%/]*)\s*")
 _COUNT: Final = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
 _BITS: Final = {
     prefix + unit: scale
     for prefix, scale in {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}.items()
-    for unit in ("bit", "bit/s", "bps")
+    for unit in ("bit", "bits", "bit/s", "bits/s", "bps", "b", "b/s")
 }
 _TIMES: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def parse_count(text: str) -> int:
-    """A whole number: `14600000`, `14.6M`, `800k`, `1.5G`."""
+    """A whole number: `14600000`, `14,600,000`, `14.6M`, `800k`, `1.5G`."""
     value = _scaled(text, _COUNT, "a number such as 800k or 14.6M")
     if value != round(value):
         raise ValueError(f"{text!r} is no whole number")
@@ -26,8 +28,8 @@ def parse_count(text: str) -> int:
 
 
 def parse_bandwidth(text: str) -> float:
-    """Bits per second: `1Gbit`, `70Mbit/s`, `10Gbps`."""
-    if re.search(r"byte|B(?!it)", text):
+    """Bits per second: `1Gbit`, `70Mbit/s`, `10Gbps`, `1Gb`; a large B is a byte."""
+    if re.search(r"byte|B(?!it|IT)", text):
         raise ValueError(f"{text!r} is in bytes: give bits per second, such as 100Mbit or 1Gbit")
     return _scaled(text, _BITS, "bits per second, such as 100Mbit or 1Gbit")
 
@@ -53,7 +55,7 @@ def _scaled(text: str, units: Mapping[str, float], wanted: str) -> float:
     scale = None if found is None else units.get(found[2].lower())
     if found is None or scale is None:
         raise ValueError(f"{text!r} is not {wanted}")
-    value = float(found[1]) * scale
+    value = float(re.sub("[,_]", "", found[1])) * scale
     if not math.isfinite(value):
         raise ValueError(f"{text[:20]!r}... is beyond all numbers: give {wanted}")
     nearest = round(value)  # 14.6 x 1e6 is 14.6 million, whatever floats make of it

@@ -20,6 +20,7 @@ from p2psgd.errors import TrainerError
 from p2psgd.torch.arrays import Arrays
 from p2psgd.torch.averaging import GradientMean, needs_mean_of_gradients
 from p2psgd.torch.kept import Kept
+from p2psgd.torch.link_of_model import LinkOfModel
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.steps import Steps
 from p2psgd.trainer.link import Link
@@ -28,7 +29,7 @@ from p2psgd.trainer.link import Link
 class ModelLink:
     """Made by `p2psgd.torch.attach`; ended by `close`, or at the end of its with block.
 
-    `link` is the node's, for all that is not here. Not safe for several threads.
+    `link` is the node's, for all that is not here (link_of_model.py). Not safe for several threads.
     """
 
     def __init__(
@@ -42,7 +43,8 @@ class ModelLink:
         steps: Steps,
         kept: Kept,
     ) -> None:
-        self.link = link
+        self._link = link
+        self.link = LinkOfModel(link, self._receive)
         self._optimizer = optimizer
         self._parameters, self._arrays, self._steps = parameters, arrays, steps
         self._steps_seen = 0  # since another optimiser has made a step
@@ -74,26 +76,26 @@ class ModelLink:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._remove_hooks()
-        self.link.__exit__(kind, error, trace)
+        self._link.__exit__(kind, error, trace)
 
     @property
     def share(self) -> tuple[int, int]:
         """(i, n): take the i-th of n parts of the data. TrainerError if this node was not told it."""
-        return self.link.share
+        return self._link.share
 
     @property
     def mini_batches(self) -> int:
         """How many steps this node has made, over all lives of its script."""
-        return self.link.mini_batches
+        return self._link.mini_batches
 
     @property
     def stopping(self) -> bool:
         """Whether the daemon asks this script to end after its current mini-batch."""
-        return self.link.stopping
+        return self._link.stopping
 
     def report(self, **figures: Any) -> None:
         """Tell the daemon's status how training goes: loss=..., samples_per_s=...; see Link.report."""
-        self.link.report(**figures)
+        self._link.report(**figures)
 
     def sampler(self, dataset: Any, **options: Any) -> Any:
         """A torch.utils.data.DistributedSampler of this node's share of a dataset."""
@@ -108,14 +110,14 @@ class ModelLink:
         the peers, and nobody needs to call this.
         """
         self._parameters.check()
-        if self.link.mode.dense:
+        if self._link.mode.dense:
             for parameter in self._parameters.named.values():
                 if parameter.requires_grad:  # else decay and momentum would move what is frozen by now
                     parameter.grad = torch.zeros_like(parameter)
             self._optimizer.step()
             return
-        if self.link.mode.ring:
-            self.link.skip()
+        if self._link.mode.ring:
+            self._link.skip()
         self._follow()
 
     def close(self, finished: bool = True) -> None:
@@ -124,13 +126,13 @@ class ModelLink:
         The model keeps its weights, and the optimiser is an ordinary one again. May be called twice.
         """
         self._remove_hooks()
-        self.link.close(finished)
+        self._link.close(finished)
 
     def _before_step(self, optimizer: Any, arguments: Any, named: Mapping[str, Any]) -> None:
         self._parameters.check()
         if not self._whole:  # of a step that was refused or interrupted: what of it is sent is in the link
             self._undo()
-        if self.link.mode.dense and getattr(optimizer, "found_inf", None) is not None:
+        if self._link.mode.dense and getattr(optimizer, "found_inf", None) is not None:
             raise TrainerError(
                 "in a dense ring a GradScaler cannot leave the decision about a step to a fused optimizer:"
                 " make it with fused=False, and call skip() after a step that was left out"
@@ -145,11 +147,11 @@ class ModelLink:
     def _after_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
         infinite = getattr(optimizer, "found_inf", None)  # of a fused optimiser, which asks the scaler itself
         if infinite is not None and float(infinite):
-            if not self.link.mode.ring:  # there the script calls skip(), whoever has left the step out
+            if not self._link.mode.ring:  # there the script calls skip(), whoever has left the step out
                 self._follow()
             return
         with self._arrays.ordered():
-            self._arrays.xp.subtract(self._flat, self.link.weights, out=self._delta)
+            self._arrays.xp.subtract(self._flat, self._link.weights, out=self._delta)
             try:
                 self._send()
             except TrainerError as error:
@@ -177,7 +179,7 @@ class ModelLink:
         return any(id(parameter) in self._trained for parameter in parameters)
 
     def _send(self) -> None:
-        link, steps = self.link, self._steps
+        link, steps = self._link, self._steps
         if link.mode.dense:
             link.send(self._delta)
             return
@@ -188,19 +190,32 @@ class ModelLink:
         """The others give what came of gradients that this node had no part in: it changes nothing."""
         with self._arrays.ordered():
             self._delta[...] = 0
-            self.link.send(self._delta)
+            self._link.send(self._delta)
         self._follow()
 
-    def _follow(self) -> None:
+    def _receive(self) -> int:
+        """Between two steps: the parameters follow, and what the script has changed in them is not lost."""
+        if not self._whole:
+            return self._follow()
+        self._whole = False
+        with self._arrays.ordered():
+            self._arrays.xp.subtract(self._flat, self._link.weights, out=self._delta)
+            applied = self._link.receive()
+            self._arrays.xp.add(self._link.weights, self._delta, out=self._flat)
+        self._whole = True
+        return applied
+
+    def _follow(self) -> int:
         """Apply what has come from peers, and have the parameters be what the replica is."""
         with self._arrays.ordered():
-            self.link.receive()
+            applied = self._link.receive()
         self._undo()
+        return applied
 
     def _undo(self) -> None:
         """Set the parameters to the link's weights."""
         with self._arrays.ordered():
-            self._flat[...] = self.link.weights
+            self._flat[...] = self._link.weights
         self._whole = True
 
     def _blame_parameter(self, error: TrainerError) -> None:

@@ -15,7 +15,6 @@ import numpy as np
 
 from p2psgd.trainer.step_rules import StepRule
 from p2psgd.trainer.step_size import StepSize
-from p2psgd.wire.codec import indices_max
 
 Range = tuple[int, int]  # of weights: begin, end
 
@@ -28,10 +27,8 @@ class Steps:
     ) -> None:
         self._ranges = ranges
         self._weights = max(end for _, end in ranges.values())
-        if density is not None:  # an update that is always full would have tau fall for ever
-            density = min(density, indices_max(self._weights) / 2 / self._weights)
-        self._density = density
-        self._size = StepSize(StepRule(tuple(ranges), tau=tau, density=density), self._weights, quantum)
+        rule = StepRule(tuple(ranges), tau=tau, density=density)
+        self._size = StepSize(rule, self._weights, quantum, of=self._weights)
         self._begun = density is None  # tau is that of a change that was seen
         self._rates: list[float] | None = None  # at which all that waits was made
         self._taken: list[float] | None = None  # and what is being sent
@@ -84,9 +81,9 @@ class Steps:
         that wanders a step of mean / sqrt(density); real ones are in between, and the latter sends too much
         rather than too little, which the first mini-batches bear better.
         """
-        assert self._density is not None
+        assert self._size.density is not None
         parts = zip(self._ranges.values(), rates, strict=True)
         total = sum(float(abs(delta[begin:end]).sum()) / rate for (begin, end), rate in parts)
         if total > 0 and math.isfinite(total):
-            self._size.restore(total / self._weights / math.sqrt(self._density))
+            self._size.restore(total / self._weights / math.sqrt(self._size.density))
             self._begun = True

@@ -29,6 +29,10 @@ from p2psgd.trainer.link import Link
 from p2psgd.trainer.shard_counts import with_counts
 
 RETRY_S = 0.05  # between looks for a daemon that is just starting
+_HOW_TO_HAVE_ONE = (
+    'run this script by `p2psgd local --trainer "python SCRIPT"`, or start `p2psgd node`, and where that has'
+    " --state DIR give this script P2PSGD_CONTROL=DIR"
+)
 
 
 def attach(
@@ -60,9 +64,9 @@ def attach(
     state directory. `make_compute` says where weights and residual lie: p2psgd.gpu has another.
 
     Waits up to `timeout_s` for a daemon to listen there, and then for as long as it takes until its node may
-    train; what that waits for is printed. TrainerError if no daemon listens, if initial weights or any of the
-    words beside them will not do, or with the daemon's sentence if it refuses: another run, or another
-    trainer attached.
+    train; what it waits for is printed at once. TrainerError if no daemon listens, if initial weights or any
+    of the words beside them will not do, or with the daemon's sentence if it refuses: another run, or
+    another trainer attached.
     """
     path = control_path(control)
     run, coordinates = None, None
@@ -100,6 +104,7 @@ def _attach_by(
     descriptors: list[int],
     make_compute: MakeCompute,
 ) -> Link:
+    said = False
     while True:
         left_s = deadline - time.monotonic()
         try:
@@ -114,7 +119,16 @@ def _attach_by(
                         " this one kept it on a GPU and ended without giving it back"
                     )
                 return link
-        except (NoDaemon, DaemonLost) as error:
+        except NoDaemon:
+            if left_s <= 0:
+                raise TrainerError(f"no daemon answers at {path}: {_HOW_TO_HAVE_ONE}") from None
+            if not said:
+                said = True
+                _say(
+                    f"no daemon answers at {path} yet: waiting up to {left_s:.0f} s for one;"
+                    " P2PSGD_CONTROL=DIR names one with --state DIR"
+                )
+        except DaemonLost as error:
             if left_s <= 0:
                 raise TrainerError(str(error)) from None
         except UsageError as error:

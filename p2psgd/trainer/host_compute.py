@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from p2psgd.errors import TrainerError
 from p2psgd.ipc.answers import AttachAnswer
-from p2psgd.ipc.proposal import count_weights
+from p2psgd.ipc.proposal import count_weights, own_tensors
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.trainer.compute import NotePeer, cut
 from p2psgd.trainer.received import batch_words_max, decode_batches
-from p2psgd.trainer.shard_counts import own_tensors
 from p2psgd.trainer.sweep import Chain, Found, Group, Words, words_max
 from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode

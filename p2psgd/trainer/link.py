@@ -25,6 +25,7 @@ from p2psgd.ipc import layout
 from p2psgd.ipc.answers import AttachAnswer, ReloadAnswer, check_answer
 from p2psgd.ipc.control_client import ControlClient
 from p2psgd.ipc.datagrams import close_descriptors
+from p2psgd.ipc.proposal import own_tensors
 from p2psgd.ipc.requests import (
     DetachRequest,
     ReloadRequest,
@@ -43,7 +44,7 @@ from p2psgd.trainer.host_compute import HostCompute
 from p2psgd.trainer.keeping import Keeping, MakeState, read_kept
 from p2psgd.trainer.ring_calls import RingCalls
 from p2psgd.trainer.shard_calls import ShardCalls
-from p2psgd.trainer.shard_counts import ShardCounts, own_tensors
+from p2psgd.trainer.shard_counts import ShardCounts
 from p2psgd.trainer.sweep import Sweep
 from p2psgd.trainer.waiting import Waiting
 from p2psgd.wire import codec

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from p2psgd.data.shard_list import ShardList
 from p2psgd.errors import TrainerError
 from p2psgd.ipc.answers import AttachAnswer
-from p2psgd.ipc.proposal import SHARDS_TENSOR, Tensors, count_weights
+from p2psgd.ipc.proposal import SHARDS_TENSOR, count_weights, own_tensors
 from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.update import UpdateHeader, pack_update
@@ -43,11 +43,6 @@ def with_counts(
         raise TrainerError(f"no tensor may be called {SHARDS_TENSOR!r}, where shards are counted")
     counts = np.zeros((2, len(shards.shards)), np.float32)
     return {**named, SHARDS_TENSOR: counts}, f"{label} data {shards.digest}".strip()
-
-
-def own_tensors(tensors: Tensors) -> Tensors:
-    """Those of the model, which come before the counts."""
-    return tensors[:-1] if tensors[-1][0] == SHARDS_TENSOR else tensors
 
 
 class ShardCounts:

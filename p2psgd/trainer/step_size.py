@@ -5,7 +5,8 @@ quanta [Strom 2015, section 3; there the gradient is summed]. As the learning ra
 it, to no less than one quantum. With a target density instead, tau follows what was sent: more than the
 target raises it, less lowers it. The rule is a power law with a small exponent and a bounded factor, so one
 odd mini-batch moves tau little and no sequence of them makes it swing; it depends on the counts alone and is
-thus the same in every replay.
+thus the same in every replay. No density is aimed at beyond half of what an update holds: one that is always
+full would have tau fall for ever.
 
 Tensors may follow rules of their own (step_rules.py); every rule has a tau and counts its own tensors only.
 """
@@ -17,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from p2psgd.trainer.recipe import Recipe
 from p2psgd.trainer.step_rules import StepRule
-from p2psgd.wire.codec import STEP_MAX
+from p2psgd.wire.codec import STEP_MAX, indices_max
 
 TAU_START = (
     0.03  # mid-range for nets of a million weights; the controller leaves it within tens of mini-batches
@@ -28,12 +29,15 @@ TAU_MIN, TAU_MAX = 1e-9, 1e6
 
 
 class StepSize:
-    """The step in quanta for each mini-batch of one trainer, for the tensors of one rule."""
+    """The step in quanta for each mini-batch of one trainer, for the tensors of one rule. `density`: the part
+    of their weights that is aimed at; None: tau is fixed.
+    """
 
-    def __init__(self, rule: StepRule, weights: int, quantum: float) -> None:
-        """`weights`: how many the rule's tensors hold together."""
+    def __init__(self, rule: StepRule, weights: int, quantum: float, *, of: int) -> None:
+        """`weights`: how many the rule's tensors hold together; `of`: all tensors."""
         self._quantum = quantum
-        self._target = None if rule.density is None else max(1.0, rule.density * weights)
+        self.density = None if rule.density is None else min(rule.density, indices_max(of) / 2 / of)
+        self._target = None if self.density is None else max(1.0, self.density * weights)
         self._tau = TAU_START if rule.tau is None else rule.tau
 
     @property
@@ -65,8 +69,9 @@ class StepSizes:
     def __init__(self, recipe: Recipe, tensors: list[tuple[str, tuple[int, ...]]]) -> None:
         """`tensors`: name and shape of each, as the recipe's net has them."""
         sizes = {name: math.prod(shape) for name, shape in tensors}
+        of = sum(sizes.values())
         self._rules = [
-            (rule, StepSize(rule, sum(sizes[name] for name in rule.tensors), recipe.quantum))
+            (rule, StepSize(rule, sum(sizes[name] for name in rule.tensors), recipe.quantum, of=of))
             for rule in recipe.step_rules
         ]
 

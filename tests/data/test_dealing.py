@@ -42,7 +42,7 @@ class World:
     now: float = 0.0
 
     def add(self, number: int, speed: float) -> Node:
-        dealing = Dealing(shard_list(self.shards), number, epochs=self.epochs, lease_s=LEASE_S)
+        dealing = Dealing(shard_list(self.shards), number, life=number, epochs=self.epochs, lease_s=LEASE_S)
         self.nodes.append(Node(number, dealing, speed))
         return self.nodes[-1]
 
@@ -105,7 +105,7 @@ def test_every_shard_is_used_once_in_every_epoch_while_nodes_come_die_and_differ
 
 
 def test_what_others_hold_is_left_to_them_for_a_lease() -> None:
-    dealing = Dealing(shard_list(3), 1, epochs=5, lease_s=LEASE_S)
+    dealing = Dealing(shard_list(3), 1, life=1, epochs=5, lease_s=LEASE_S)
     held, used = np.array([0, 1, 1]), np.array([1, 1, 0])
 
     def choose(mine: set[int], now: float, held: Counts = held) -> Deal | None:
@@ -122,7 +122,7 @@ def test_what_others_hold_is_left_to_them_for_a_lease() -> None:
 
 def test_a_node_keeps_to_its_own_shards_an_epoch_ahead_of_others_and_then_takes_theirs() -> None:
     shards, zeros = shard_list(40), np.zeros(40, np.int64)
-    dealing = Dealing(shards, 1, epochs=5, lease_s=LEASE_S)
+    dealing = Dealing(shards, 1, life=1, epochs=5, lease_s=LEASE_S)
     used, chosen = zeros.copy(), list[Deal]()
     while used.min() == 0:
         deal = dealing.choose(zeros, used, others={2}, mine=set(), now=0)
@@ -143,7 +143,7 @@ def test_nodes_that_know_each_other_reach_for_different_shards_and_keep_to_them(
     zeros = np.zeros(300, np.int64)
 
     def first(node: int, others: set[int], count: int, epoch: int) -> list[int]:
-        dealing, chosen = Dealing(shards, node, epochs=9, lease_s=LEASE_S), list[int]()
+        dealing, chosen = Dealing(shards, node, life=node, epochs=9, lease_s=LEASE_S), list[int]()
         for _ in range(count):
             deal = dealing.choose(zeros, zeros + epoch, others=others, mine=set(chosen), now=0)
             assert deal is not None
@@ -155,3 +155,17 @@ def test_nodes_that_know_each_other_reach_for_different_shards_and_keep_to_them(
     assert sets[0] == set(first(1, {2, 3}, 70, 1)), "in each epoch"
     alone = [set(first(node, set(), 10, 0)) for node in (1, 2, 3)]
     assert len(set.union(*alone)) >= 27, "also before they know each other"
+
+
+def test_a_shard_that_ends_each_life_of_a_trainer_keeps_it_from_no_other() -> None:
+    shards, held, used = shard_list(24), np.zeros(24, np.int64), np.zeros(24, np.int64)
+    unreadable, lives = 7, 0
+    while (np.delete(used, unreadable) == 0).any():
+        lives += 1
+        dealing = Dealing(shards, 1, life=lives, epochs=9, lease_s=LEASE_S)
+        while (deal := dealing.choose(held, used, others=set(), mine=set(), now=0)) is not None:
+            if deal.shard == unreadable:
+                break
+            used[deal.shard] += 1
+        assert lives < 30, f"never used: {np.flatnonzero(used == 0)}"
+    assert used[unreadable] == 0

@@ -139,7 +139,7 @@ def test_what_another_node_holds_is_waited_for_and_then_used(
     said: list[str] = []
     uses = [use.number for use in data.each(link, lease_s=0.6, says=said.append)]
     assert uses == [5]
-    assert said[0].startswith("1 of 6 shards are other nodes' to use: waited 0 s so far")
+    assert said[0].startswith("1 of 6 shards is other nodes' to use: waited 0 s so far")
     assert said[-1] == ""
 
 

@@ -87,6 +87,8 @@ def test_every_shard_is_used_in_every_epoch_while_a_node_joins_and_another_dies(
         gate.touch()
         until(lambda: daemons[0].finished() and daemons[2].finished(), "all are through")
         assert_replicas_identical([daemons[0], daemons[2]])
+        run = (daemons[0].status() or {})["run"]
+        assert (run["weights"], run["tensors"], run["shards"]) == (8, 1, SHARDS), "the model's, and beside it"
     times = Counter(number for log in logs for number in numbers(log))
     assert sorted(times) == list(range(SHARDS * SAMPLES))
     assert min(times.values()) >= EPOCHS

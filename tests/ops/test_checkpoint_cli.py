@@ -108,7 +108,7 @@ def test_show_of_a_damaged_one_shows_what_it_can_and_fails(run: Run, state: Path
 def test_the_weights_are_exported_for_anybody(run: Run, state: Path, suffix: str) -> None:
     file = state / f"weights.{suffix}"
     code, out, _ = run("export", file, "--state", state)
-    assert (code, out) == (ExitCode.OK, f"1021 weights with digest {STATE.digest:016x} written to {file}\n")
+    assert (code, out) == (ExitCode.OK, f"1,021 weights with digest {STATE.digest:016x} written to {file}\n")
     weights = load_file(file) if suffix == "safetensors" else dict(np.load(file))
     assert {name: array.shape for name, array in weights.items()} == dict(SPEC.tensors)
     assert {array.dtype for array in weights.values()} == {np.dtype(np.float32)}

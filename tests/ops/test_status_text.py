@@ -24,6 +24,12 @@ def test_a_training_node_in_full() -> None:
     ]
 
 
+def test_data_in_shards_are_told_beside_the_weights() -> None:
+    run = {**status()["run"], "shards": 1}
+    told = line(render_status(status(run=run)), "run")
+    assert "80,000 weights in 8 tensors, data in 1 shard, quantum 2^-20" in told
+
+
 def test_plaintext_on_purpose_is_told_as_such_and_tls_with_its_run_and_end() -> None:
     text = render_status(status(insecure_plaintext=True))
     assert "7000; plaintext (--insecure-plaintext): whoever reaches this port" in line(text, "listens")

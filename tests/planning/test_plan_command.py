@@ -31,10 +31,27 @@ def test_it_tells_each_way_of_training(
 
 
 @pytest.mark.parametrize(
+    "given",
+    [
+        ("--weights=14,600,000", "--bandwidth=1,000 Mbit/s", "--step-time=150 ms", "--batch=1,024"),
+        ("--weights=14_600_000", "--bandwidth=1Gb", "--step-time=0.15s", "--batch=1024"),
+    ],
+)
+def test_it_takes_what_it_prints_and_what_people_write(
+    given: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "plan", "--nodes", "8", *given) == ExitCode.OK
+    assert " ".join(capsys.readouterr().out.split()).startswith(
+        "14,600,000 weights on 8 nodes, links of 1,000 Mbit/s, 150 ms to compute a mini-batch of 1,024"
+    )
+
+
+@pytest.mark.parametrize(
     ("option", "value", "words"),
     [
         ("--weights", "14.6", "--weights: '14.6' is no whole number"),
         ("--weights", "many", "--weights: 'many' is not a number such as 800k or 14.6M"),
+        ("--weights", "14,6", "--weights: '14,6' is not a number such as 800k or 14.6M"),
         ("--bandwidth", "100MB", "--bandwidth: '100MB' is in bytes: give bits per second"),
         ("--bandwidth", f"{'9' * 400}bit", "--bandwidth: '99999999999999999999'... is beyond all numbers"),
         ("--patience", "601", "--patience: patience must be 0.2 to 600 s, not 601"),

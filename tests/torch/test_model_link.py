@@ -207,7 +207,7 @@ def test_an_interrupted_step_waits_once_if_it_was_given_and_else_not_at_all(
 
         take_gradient(model, 1)
         with monkeypatch.context() as patch:
-            patch.setattr(link.link, "receive", interrupt)
+            patch.setattr(link._link, "receive", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 optimizer.step()
         waiting = link.link.residual.copy()
@@ -220,6 +220,37 @@ def test_an_interrupted_step_waits_once_if_it_was_given_and_else_not_at_all(
         optimizer.step()
         np.testing.assert_array_equal(link.link.residual, waiting)
         np.testing.assert_array_equal(flat(model), daemon.weights())
+
+
+def test_what_a_script_receives_between_two_steps_is_not_taken_for_its_own_change(daemon: Daemon) -> None:
+    model = make_model()
+    optimizer = sgd(model)
+    with attach(model, optimizer, daemon, tau=1e-3) as link:
+        words = make_words(np.array([0]), np.array([0]))  # the scale
+        daemon.peer_update(make_update(words, WEIGHTS, step=1 << 20))
+        with torch.no_grad():
+            model.last.bias.add_(0.25)
+        before = flat(model)
+        assert link.link.receive() == 1, "as whoever waits for a shard of the data does"
+        before[0] += 1
+        torch.testing.assert_close(flat(model), before, rtol=0, atol=2e-7)
+        take_gradient(model, 0, scale=0.0)
+        optimizer.step()
+        daemon.take_all()
+        np.testing.assert_array_equal(flat(model), daemon.weights())
+        after = flat(model) + torch.tensor(link.link.residual)
+        torch.testing.assert_close(after, before, rtol=0, atol=2e-7)
+
+
+def test_what_the_steps_do_is_refused_to_a_script(daemon: Daemon) -> None:
+    with attach(model := make_model(), sgd(model), daemon) as link:
+        with pytest.raises(TrainerError, match=r"each optimizer.step\(\) sends what it has changed"):
+            link.link.send(np.zeros(WEIGHTS, np.float32), step=1)
+        with pytest.raises(TrainerError, match=r"call skip\(\) of what p2psgd.torch.attach has returned"):
+            link.link.skip()
+        with pytest.raises(TrainerError, match=r"attach\(keep=\[...\]\)"):
+            link.link.keep(dict)
+        assert link.mini_batches == 0
 
 
 def test_a_script_that_is_started_again_has_its_optimizer_buffers_and_schedulers_back(daemon: Daemon) -> None:

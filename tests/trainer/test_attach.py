@@ -107,18 +107,25 @@ def test_what_cannot_be_a_run_is_refused_before_a_daemon_is_asked(
         attach(initial, control=tmp_path, timeout_s=0, **options)
 
 
-def test_without_a_daemon_attach_gives_up_after_its_time(tmp_path: Path) -> None:
-    with pytest.raises(TrainerError, match=r"no daemon answers at .*: start one with `p2psgd node`"):
+def test_without_a_daemon_attach_gives_up_after_its_time_and_says_how_to_have_one(tmp_path: Path) -> None:
+    words = r"no daemon answers at .*: .*`p2psgd local --trainer .*`p2psgd node`.* P2PSGD_CONTROL=DIR"
+    with pytest.raises(TrainerError, match=words):
         attach(ZEROS, control=tmp_path, timeout_s=0.1)
 
 
-def test_attach_waits_for_a_daemon_that_is_just_starting(tmp_path: Path, start_daemon: StartDaemon) -> None:
+def test_attach_waits_for_a_daemon_that_is_just_starting_and_says_so_once(
+    tmp_path: Path, start_daemon: StartDaemon, capfd: pytest.CaptureFixture[str]
+) -> None:
     daemons: list[Daemon] = []
     starter = threading.Timer(0.1, lambda: daemons.append(start_daemon()))
     starter.start()
     with attach(ZEROS, control=tmp_path / "1") as link:
         assert link.node == "node-1"
     starter.join()
+    (line,) = capfd.readouterr().err.splitlines()
+    where = tmp_path / "1" / "control.sock"
+    assert line.startswith(f"p2psgd: no daemon answers at {where} yet: waiting up to 30 s for one; ")
+    assert "P2PSGD_CONTROL=DIR" in line
 
 
 def test_attaching_and_detaching_keeps_no_descriptor(daemon: Daemon) -> None:

@@ -138,6 +138,7 @@ def test_what_has_no_counts_says_so(two: Two, start_daemon: StartDaemon) -> None
 def test_an_export_leaves_the_counts_out(two: Two, tmp_path: Path) -> None:
     daemon, _ = two[0]
     assert daemon.host.proposal is not None
-    write_weights(tmp_path / "w.npz", daemon.weights(), tensors=daemon.host.proposal.tensors)
+    written = write_weights(tmp_path / "w.npz", daemon.weights(), tensors=daemon.host.proposal.tensors)
     with np.load(tmp_path / "w.npz") as weights:
         assert set(weights) == {"in", "out"}
+        assert written == weights["in"].size + weights["out"].size

@@ -6,7 +6,7 @@ from p2psgd.trainer.net import Activation, Shape
 from p2psgd.trainer.recipe import Recipe, parse_recipe
 from p2psgd.trainer.step_rules import StepRule
 from p2psgd.trainer.step_size import FACTOR_MAX, TAU_START, StepSize, StepSizes
-from p2psgd.wire.codec import STEP_MAX
+from p2psgd.wire.codec import STEP_MAX, indices_max
 
 QUANTUM = 2.0**-10
 COMMON = {"name": "x", "data": "digits", "hidden": [8], "batch": 1, "epochs": 1, "learning_rate": 0.5}
@@ -15,11 +15,11 @@ NAMES = [name for name, _ in TENSORS]
 
 
 def by_tau(tau: float, *, weights: int) -> StepSize:
-    return StepSize(StepRule(("all",), tau=tau), weights, QUANTUM)
+    return StepSize(StepRule(("all",), tau=tau), weights, QUANTUM, of=weights)
 
 
 def by_density(density: float, *, weights: int) -> StepSize:
-    return StepSize(StepRule(("all",), density=density), weights, QUANTUM)
+    return StepSize(StepRule(("all",), density=density), weights, QUANTUM, of=weights)
 
 
 def recipe(**keys: object) -> Recipe:
@@ -70,6 +70,13 @@ def test_a_tiny_net_has_a_target_of_at_least_one_index() -> None:
     size = by_density(0.001, weights=10)
     size.sent(1)
     assert size.tau == TAU_START
+
+
+def test_tau_rises_while_the_updates_of_a_large_net_are_full() -> None:
+    weights = 60_000_000  # of which 1 % are more than an update holds
+    size = by_density(0.01, weights=weights)
+    size.sent(indices_max(weights))
+    assert size.tau > TAU_START
 
 
 def test_one_step_for_all_tensors_is_a_number() -> None:
