@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-_NUMBER: Final = re.compile(r"\s*((?:\d{1,3}(?:[,_]\d{3})+|\d+)(?:\.\d*)?|\.\d+)\s*([a-zA-Z%/]*)\s*")
+_NUMBER: Final = re.compile(r"\s*((?:[1-9]\d{0,2}(?:[,_]\d{3})+|\d+)(?:\.\d*)?|\.\d+)\s*([a-zA-Z%/]*)\s*")
 _COUNT: Final = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
 _BITS: Final = {
     prefix + unit: scale

@@ -36,8 +36,10 @@ class StepSize:
     def __init__(self, rule: StepRule, weights: int, quantum: float, *, of: int) -> None:
         """`weights`: how many the rule's tensors hold together; `of`: all tensors."""
         self._quantum = quantum
-        self.density = None if rule.density is None else min(rule.density, indices_max(of) / 2 / of)
-        self._target = None if self.density is None else max(1.0, self.density * weights)
+        half = indices_max(of) / 2 / of
+        self.density = None if rule.density is None else min(rule.density, half)
+        least = min(1.0, max(0.5, half * weights))  # where one index is all there is room for, less than that
+        self._target = None if self.density is None else max(least, self.density * weights)
         self._tau = TAU_START if rule.tau is None else rule.tau
 
     @property

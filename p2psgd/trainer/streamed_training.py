@@ -109,6 +109,7 @@ class StreamedTraining(Training):
             self._through = (before + begin) / total
             if begin + len(rows) == len(order):
                 use.count_as_used()
+            self._settle_gentle_start()
             self._train_on(rows, self._through)
         return True
 

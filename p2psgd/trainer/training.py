@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from typing import Protocol
 
-from p2psgd.trainer.plan import Plan
+from p2psgd.trainer.plan import UNENDING, Plan
 from p2psgd.trainer.recipe_training import LOOK_EVERY_S, RecipeTraining, TrainingLink
 from p2psgd.trainer.schedule import Indices
 from p2psgd.trainer.step_times import Part
@@ -80,21 +80,27 @@ class Training(RecipeTraining[Plan, AsyncLink]):
         return max(self._link.peer_mini_batches.values(), default=0)
 
     def _mini_batch(self) -> None:
+        self._settle_gentle_start()
         walk = self._plan.walk
         positions = walk.at(self._link.mini_batches)
         self._train_on(positions, float(positions[0] / walk.samples))
 
+    def _settle_gentle_start(self) -> None:
+        """Of share 0, before it takes the samples of a mini-batch: they may be dealt out from here on."""
+        plan, done = self._plan, self._link.mini_batches
+        if plan.walk.share or plan.walk.gentle_batches != UNENDING:
+            return
+        if plan.gentle_start_over(done, elapsed_s=self._elapsed_s()):
+            plan.settle_gentle_start(done)
+
     def _train_on(self, positions: Indices, through: float) -> None:
         """One mini-batch of these samples, which lies so far in the data."""
-        link, plan = self._link, self._plan
+        link = self._link
         number = link.mini_batches + 1
         with self._times.step(f"mini-batch {number}"):
             with self._times.part("apply updates received", Part.ADDING):
                 link.receive()
-            elapsed_s = self._elapsed_s()
-            if plan.walk.share == 0 and plan.gentle_start_over(link.mini_batches, elapsed_s=elapsed_s):
-                plan.settle_gentle_start(link.mini_batches)
-            loss = self._send_sparsely(number, positions, elapsed_s)
+            loss = self._send_sparsely(number, positions, self._elapsed_s())
         self._progress.trained(len(positions), loss, through)
 
     def _epoch(self, number: int, elapsed_s: float) -> float:

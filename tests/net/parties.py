@@ -153,7 +153,12 @@ def run(loop_factory: LoopFactory, scenario: Callable[[], Awaitable[None]]) -> N
 
     async def body() -> None:
         failures: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+
+        def note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            failures.append(context)
+            loop.default_exception_handler(context)  # which is all there is if the scenario fails of it
+
+        asyncio.get_running_loop().set_exception_handler(note)
         await scenario()
         assert not failures, failures
 

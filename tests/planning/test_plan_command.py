@@ -52,6 +52,7 @@ def test_it_takes_what_it_prints_and_what_people_write(
         ("--weights", "14.6", "--weights: '14.6' is no whole number"),
         ("--weights", "many", "--weights: 'many' is not a number such as 800k or 14.6M"),
         ("--weights", "14,6", "--weights: '14,6' is not a number such as 800k or 14.6M"),
+        ("--step-time", "0,150s", "--step-time: '0,150s' is not a time with its unit"),
         ("--bandwidth", "100MB", "--bandwidth: '100MB' is in bytes: give bits per second"),
         ("--bandwidth", f"{'9' * 400}bit", "--bandwidth: '99999999999999999999'... is beyond all numbers"),
         ("--patience", "601", "--patience: patience must be 0.2 to 600 s, not 601"),

@@ -79,6 +79,12 @@ def test_tau_rises_while_the_updates_of_a_large_net_are_full() -> None:
     assert size.tau > TAU_START
 
 
+def test_tau_rises_while_the_only_index_of_a_small_tensor_in_a_large_net_is_taken() -> None:
+    size = StepSize(StepRule(("bias",), density=0.01), 204, QUANTUM, of=60_000_000)
+    size.sent(1)  # of 204 weights, less than one in 262,144 of 60 million
+    assert size.tau > TAU_START
+
+
 def test_one_step_for_all_tensors_is_a_number() -> None:
     assert StepSizes(recipe(tau=0.1), TENSORS).step(0.5) == 51
     assert StepSizes(recipe(tau=0.1, tau_of={"*.bias": 0.1}), TENSORS).step(0.5) == 51
