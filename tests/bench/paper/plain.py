@@ -1,7 +1,7 @@
 """Plain SGD in one process by a case's recipe, without p2psgd: what the others are compared with.
 
 It walks the samples as one node alone does, in the same mini-batches at the same rates, and takes each step
-whole: no threshold, no residual, no lattice.
+whole: no threshold, no residual, no lattice. As there, a sample weighs as much in the last, short mini-batch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def train_plainly(recipe: Recipe, dataset: Dataset, weights: Vector) -> Curve:
             halve_every_epochs=recipe.halve_every_epochs,
         )
         net.gradient(weights, *feed.take(order.rows(positions)), gradient=gradient)
-        gradient *= np.float32(rate)
+        gradient *= np.float32(rate * len(positions) / recipe.batch)
         weights -= gradient
         walked = (int(positions[-1]) + 1) / samples
         if walked >= len(curve) + 1:
