@@ -10,7 +10,7 @@ NATIVE := CMakeLists.txt pyproject.toml $(wildcard p2psgd/wire/native/*.?pp p2ps
 # processes by the thousand, and each would compile the whole package anew, a third of what its start takes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-operations lint bench bench-tls fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
+.PHONY: demo test test-operations lint bench paper bench-tls fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
 
 demo: $(VENV)/.ready
 	$(BIN)/p2psgd local -n 4 --recipe speech
@@ -27,6 +27,11 @@ lint: $(VENV)/.test $(VENV)/.lint
 
 bench: $(VENV)/.test $(VENV)/.bench
 	$(BIN)/python -m tests.bench
+
+# [Strom 2015] in small, into docs/results.*: under an hour of two cores that have nothing else to do. An interrupted run
+# goes on where it was.
+paper: $(VENV)/.test $(VENV)/.bench
+	$(BIN)/python -m tests.bench.paper
 
 # What TLS costs a daemon, and a ring of four nodes over 1 Gbit/s links, which needs root.
 bench-tls: $(VENV)/.test

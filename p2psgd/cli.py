@@ -25,6 +25,7 @@ from p2psgd.cli_node import node
 from p2psgd.cli_options import (
     DeviceOption,
     HttpOption,
+    InitialOption,
     ModeOption,
     OrderOption,
     OverlapOption,
@@ -43,6 +44,7 @@ from p2psgd.cli_options import (
     record_limit,
 )
 from p2psgd.cli_plan import plan
+from p2psgd.cli_recipe import pretrain, recipe
 from p2psgd.configuration.command import (
     FROM_ENVIRONMENT,
     CommandLineError,
@@ -85,6 +87,7 @@ def train(
     share: ShareOption = None,
     steps: StepsOption = None,
     seconds: SecondsOption = None,
+    initial: InitialOption = None,
     started: Annotated[
         float | None,
         typer.Option(help="Unix time at which --seconds began (for a restart)."),
@@ -109,6 +112,7 @@ def train(
         share=None if share is None else parse_share(share),
         steps=steps,
         seconds=seconds,
+        initial=initial,
         started=started,
         trace=trace,
         overlap=overlap,
@@ -122,6 +126,7 @@ def local(
     recipe: RecipeOption = "speech",
     steps: StepsOption = None,
     seconds: SecondsOption = None,
+    initial: InitialOption = None,
     report: Annotated[Path | None, typer.Option(help="Write a JSON report here.")] = None,
     weights: Annotated[Path | None, typer.Option(help="Write the trained weights here, as .npz.")] = None,
     state: Annotated[
@@ -156,6 +161,7 @@ def local(
         recipe=recipe,
         steps=steps,
         seconds=seconds,
+        initial=initial,
         report=report,
         weights=weights,
         state=state,
@@ -174,7 +180,7 @@ def local(
     raise typer.Exit(run_local(plan, Console()))
 
 
-for asking in (status, top, events, digest, remove, export, plan):
+for asking in (status, top, events, digest, remove, export, plan, recipe, pretrain):
     app.command()(asking)
 app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)(doctor)
 

@@ -37,6 +37,10 @@ def doctor(
             help="What is to be trained: compared with the others, and its size.", allow_from_autoenv=False
         ),
     ] = None,
+    initial: Annotated[
+        Path | None,
+        typer.Option(help="The weights that it starts from, as for its trainer.", allow_from_autoenv=False),
+    ] = None,
     wait: Annotated[
         float,
         typer.Option(
@@ -82,7 +86,7 @@ def doctor(
         listen=address,
         state=state or default_state_directory(),
         wait_s=wait,
-        intended=intended_run(weights, recipe),
+        intended=intended_run(weights, recipe, initial),
         tls=tls,
         insecure_plaintext=insecure_plaintext,
     )

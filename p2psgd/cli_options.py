@@ -58,7 +58,17 @@ PatienceOption = Annotated[
         help="Silence after which a peer is suspect, 0.2 to 600; all other times follow from it.",
     ),
 ]
-RecipeOption = Annotated[str, typer.Option(help="Built-in recipe (speech, digits) or a TOML file.")]
+RecipeOption = Annotated[
+    str, typer.Option(help="Built-in recipe (`p2psgd recipe` lists them) or a TOML file.")
+]
+InitialOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Start from these weights, .npz or .safetensors, the same on all nodes: what `p2psgd pretrain` "
+        "or `p2psgd export` wrote.",
+    ),
+]
 ShareOption = Annotated[
     str | None,
     typer.Option(

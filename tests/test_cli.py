@@ -14,6 +14,7 @@ import pytest
 import p2psgd.cli
 import p2psgd.ipc.control_client
 from p2psgd.errors import ExitCode, UsageError
+from p2psgd.trainer.recipe import built_in_recipes, load_recipe
 from tests.ops.compressions import description
 from tests.ops.statuses import status
 
@@ -120,6 +121,21 @@ def test_a_word_that_an_option_does_not_know_is_refused_with_those_that_it_knows
 ) -> None:
     assert run(monkeypatch, "train", "--mode", "foo") == ExitCode.USAGE
     words = "p2psgd: Invalid value for '--mode': 'foo' is not one of 'async', 'ring' (see --help)\n"
+    assert capsys.readouterr().err == words
+
+
+def test_a_built_in_recipe_is_printed_as_a_file_that_trains_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "recipe") == ExitCode.OK
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == built_in_recipes()
+    assert run(monkeypatch, "recipe", "speech-paper") == ExitCode.OK
+    mine = tmp_path / "mine.toml"
+    mine.write_text(capsys.readouterr().out)
+    assert load_recipe(mine) == load_recipe("speech-paper")
+    assert run(monkeypatch, "recipe", "speach") == ExitCode.USAGE
+    words = "p2psgd: 'speach' is no built-in recipe: there are digits, speech, speech-paper\n"
     assert capsys.readouterr().err == words
 
 

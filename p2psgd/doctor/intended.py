@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from p2psgd.core.run_spec import RunSpec, hash_coordinates, name_run
@@ -11,7 +12,7 @@ from p2psgd.ipc.proposal import propose
 from p2psgd.net.greeting import DOCTOR, RUN_UNKNOWN
 from p2psgd.trainer.data import load_data_of
 from p2psgd.trainer.evaluation import net_shape
-from p2psgd.trainer.net import initial_weights
+from p2psgd.trainer.initial import starting_weights
 from p2psgd.trainer.recipe import load_recipe
 from p2psgd.trainer.shard_counts import with_counts
 from p2psgd.wire.codec import WEIGHTS_MAX
@@ -51,13 +52,15 @@ class Intended:
         return f"{name_run(spec.fingerprint, spec.label, spec.mode)}, {spec.weights:,} weights"
 
 
-def intended_run(weights: int | None, recipe: str | None) -> Intended:
-    """UsageError if both are given, or one that will not do. With a recipe its data are read, as the trainer
-    would: what all nodes must agree on is known then.
+def intended_run(weights: int | None, recipe: str | None, initial: Path | None = None) -> Intended:
+    """UsageError if both are given, or one that will not do. With a recipe its data are read, and the file
+    `initial`, as the trainer would: what all nodes must agree on is known then.
     """
     if weights is not None and recipe is not None:
         raise UsageError("--weights and --recipe exclude each other: a recipe says how large its net is")
     if recipe is None:
+        if initial is not None:
+            raise UsageError("--initial holds the weights of a recipe's net: give --recipe too")
         return Intended(weights)
     loaded = load_recipe(recipe)
     dataset = load_data_of(loaded)
@@ -67,11 +70,11 @@ def intended_run(weights: int | None, recipe: str | None) -> Intended:
             f"recipe {loaded.name} makes a net of {shape.weights} weights; at most {WEIGHTS_MAX} will do",
             ExitCode.CONFIGURATION,
         )
-    initial, label = dict[str, Any](initial_weights(shape, loaded.seed)), loaded.label
+    tensors, label = dict[str, Any](starting_weights(loaded, shape, initial)), loaded.label
     if dataset.shards is not None:
-        initial, label = with_counts(initial, label, dataset.shards.list, loaded.run.trains.word)
+        tensors, label = with_counts(tensors, label, dataset.shards.list, loaded.run.trains.word)
     proposal, coordinates = propose(
-        initial,
+        tensors,
         quantum=loaded.quantum,
         label=label,
         two_nodes=loaded.run.two_nodes,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from p2psgd.errors import ExitCode, P2psgdError, UsageError
@@ -28,8 +29,10 @@ from p2psgd.local.report import Outcome, build_report, write_report
 from p2psgd.local.summary import lost_sentence, summary_text
 from p2psgd.local.watch import TURN_S, Watch
 from p2psgd.ops import numerals
-from p2psgd.ops.weights import export_weights
-from p2psgd.trainer.evaluation import evaluate
+from p2psgd.ops.weights import export_weights, write_weights
+from p2psgd.trainer.data import load_data_of
+from p2psgd.trainer.evaluation import evaluate, net_shape
+from p2psgd.trainer.pretraining import pretrain
 
 CONVERGENCE_LIMIT_S = 60.0  # without any progress of any frontier
 STOP_LIMIT_S = 80.0  # a daemon's trainer ends within 10 s, it flushes for up to 30 s, and so long it may save
@@ -79,6 +82,8 @@ class LocalRun:
 
     def execute(self) -> ExitCode:
         """Go through all phases; UsageError if a daemon cannot start, KeyboardInterrupt on a 2nd signal."""
+        if self._plan.pretrains:
+            self._pretrain()
         began = time.monotonic()
         try:
             self._cluster.start()
@@ -117,6 +122,29 @@ class LocalRun:
         for sentence in troubles:
             _print(self._console, f"failed: {sentence}", style="red")
         return ExitCode.OK if report["replicas_identical"] and not troubles else ExitCode.FAILED
+
+    def _pretrain(self) -> None:
+        """Make the weights that all nodes start from, unless an earlier life of this run has."""
+        plan = self._plan
+        assert plan.recipe is not None
+        assert plan.starts_from is not None
+        if plan.starts_from.exists():
+            return
+        shown = ""
+
+        def say(words: str) -> None:
+            nonlocal shown
+            if self._interruption.requested:
+                raise KeyboardInterrupt
+            what = words.partition(",")[0]
+            if what != shown:
+                _print(self._console, what)
+                shown = what
+
+        dataset = load_data_of(plan.recipe)
+        tensors = pretrain(plan.recipe, dataset, say)
+        flat = np.concatenate([tensor.ravel() for tensor in tensors.values()])
+        write_weights(plan.starts_from, flat, tensors=tuple(net_shape(plan.recipe, dataset).tensors))
 
     def _train(self) -> None:
         """Wait until the trainers of all live nodes have finished; see to it once the user wants the end."""

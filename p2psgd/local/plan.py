@@ -23,6 +23,8 @@ from p2psgd.errors import UsageError
 from p2psgd.gpu.device import AUTO, find_device
 from p2psgd.ops.recorder import RECORD_BYTES_MAX
 from p2psgd.trainer.data import load_data_of
+from p2psgd.trainer.evaluation import net_shape
+from p2psgd.trainer.initial import load_initial
 from p2psgd.trainer.recipe import NOTHING_TOLD, Recipe, Told, load_recipe
 
 NODES_MAX = 64  # every node holds N - 1 connections, and one machine all of them
@@ -42,6 +44,7 @@ class Plan:
     state: Path
     keep_state: bool
     trainer: str | None
+    initial: Path | None = None
     patience_s: float = 5.0
     record: Path | None = None
     record_bytes: int = RECORD_BYTES_MAX
@@ -60,6 +63,16 @@ class Plan:
         """The state directory of one node."""
         return self.state / f"node-{index}"
 
+    @property
+    def pretrains(self) -> bool:
+        """Whether the weights to start from are made before the nodes are started."""
+        return self.initial is None and self.recipe is not None and self.recipe.pretrain is not None
+
+    @property
+    def starts_from(self) -> Path | None:
+        """The file with these weights; of a run that goes on from its state it is there already."""
+        return self.state / "initial.npz" if self.pretrains else self.initial
+
     def record_options(self, index: int) -> list[str]:
         """The first node's daemon records: like all it applies every update of the run once."""
         if self.record is None or index:
@@ -76,6 +89,8 @@ class Plan:
             return self.trainer
         words = [sys.executable, "-m", "p2psgd", "train", "--recipe", self.recipe_name]
         words += ["--share", f"{index}/{self.nodes}"]
+        if self.starts_from is not None:
+            words += ["--initial", str(self.starts_from)]
         if self.steps is not None:
             words += ["--steps", str(self.steps)]
         if self.seconds is not None:
@@ -97,6 +112,7 @@ def make_plan(
     weights: Path | None = None,
     state: Path | None,
     trainer: str | None,
+    initial: Path | None = None,
     patience_s: float = 5.0,
     record: Path | None = None,
     record_bytes: int = RECORD_BYTES_MAX,
@@ -110,24 +126,27 @@ def make_plan(
     starting a process; raises UsageError.
 
     `steps`: mini-batches per node, or rounds of a ring; `seconds`: time to train; neither: as long as the
-    recipe says. `trainer`: a command that attaches by itself, in the place of the built-in trainer. `record`:
-    a new file for every update of the run, of at most `record_bytes`. `told`: what counts in the place of the
-    recipe's [run]. `trace`: a file for what the first node's trainer did when. `overlap`: whether a dense
-    ring adds up layers while others are computed.
-    `http`: where the first node shows itself. `state`: a directory for the nodes' state and logs, kept;
-    None: a temporary one, made here, kept only when something went wrong.
+    recipe says. `trainer`: a command that attaches by itself, in the place of the built-in trainer.
+    `initial`: a file of weights that the built-in one starts from. `record`: a new file for every update of
+    the run, of at most `record_bytes`. `told`: what counts in the place of the recipe's [run]. `trace`: a
+    file for what the first node's trainer did when. `overlap`: whether a dense ring adds up layers while
+    others are computed. `http`: where the first node shows itself. `state`: a directory for the nodes' state
+    and logs, kept; None: a temporary one, made here, kept only when something went wrong.
     """
     _check_amounts(nodes, steps, seconds, trainer)
     loaded = None
     if trainer is None:
         loaded = load_recipe(recipe, told)
         _check_ring(loaded, nodes, overlap=overlap)
-        load_data_of(loaded)
+        dataset = load_data_of(loaded)
+        if initial is not None:
+            load_initial(initial, net_shape(loaded, dataset))
         if (device or loaded.device) != AUTO:
             find_device(device or loaded.device)
-    elif told.given or trace is not None or device is not None or not overlap:
+    elif told.given or (trace, device, initial) != (None, None, None) or not overlap:
         raise UsageError(
-            "--mode, --payload, --order, --no-overlap, --device and --trace are for the built-in trainer: "
+            "--mode, --payload, --order, --no-overlap, --device, --initial and --trace are for the built-in "
+            "trainer: "
             "leave them out with --trainer, whose script says mode, payload and order when it attaches"
         )
     elif not trainer.strip():
@@ -152,6 +171,7 @@ def make_plan(
         state=_state_directory(state),
         keep_state=state is not None,
         trainer=trainer,
+        initial=None if initial is None else initial.absolute(),
         patience_s=patience_s,
         record=None if record is None else record.absolute(),
         record_bytes=record_bytes,

@@ -1,5 +1,5 @@
-"""Data sets by name or place: the two that ship with the package, a .npz file, a folder of them, or shards
-that nodes share out among them, from a folder with a list of them or a URL.
+"""Data sets by name or place: the two that ship with the package, a .npz file, a folder of them or
+of speech, or shards that nodes share out among them, from a folder with a list of them or a URL.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from p2psgd.data.shard_list import LIST_NAME, Shard
 from p2psgd.data.shards import Shards
 from p2psgd.data.store import is_url
 from p2psgd.errors import ExitCode, UsageError
-from p2psgd.trainer.array_file import load_array_file, load_arrays, make_samples
+from p2psgd.trainer.array_file import load_array_file, make_samples
 from p2psgd.trainer.recipe import BUILT_IN_DATA, Recipe
 from p2psgd.trainer.refusal import bad_data, check_classes
 from p2psgd.trainer.samples import ArraySamples, Samples, SamplesToCome
 from p2psgd.trainer.shards import load_folder
-from p2psgd.trainer.speech import STATES, SpeechSamples
+from p2psgd.trainer.speech import STATES
+from p2psgd.trainer.speech_folder import is_speech, load_speech, load_speech_folder
 
 DATASETS = Path(__file__).parent / "datasets"
-SPEECH_ARRAYS = ("mel", "phone", "third", "utterance_start")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def load_dataset(data: str) -> Dataset:
     """Load what a recipe's `data` names; raises UsageError (exit code 65) naming the file and array at
     fault."""
     if data == "speech-small":
-        train, test = (_speech(DATASETS / f"speech_small_{part}.npz") for part in ("train", "test"))
+        train, test = (load_speech([DATASETS / f"speech_small_{part}.npz"]) for part in ("train", "test"))
         return Dataset(train, test, STATES)
     if is_sharded(data):
         return open_streamed(data)
@@ -56,12 +56,9 @@ def load_dataset(data: str) -> Dataset:
     if not path.exists():
         known = " and ".join(f'"{name}"' for name in BUILT_IN_DATA)
         raise bad_data(path, f"there is no such file or folder; the built-in data are {known}")
+    if is_speech(path):
+        return Dataset(*load_speech_folder(path), STATES)
     return _checked(path, *(load_folder(path) if path.is_dir() else load_array_file(path)))
-
-
-def _speech(path: Path) -> SpeechSamples:
-    arrays = load_arrays(path, SPEECH_ARRAYS)
-    return SpeechSamples(arrays["mel"], arrays["phone"], arrays["third"], arrays["utterance_start"])
 
 
 def _checked(path: Path, train: Samples, test: Samples) -> Dataset:

@@ -13,9 +13,9 @@ from p2psgd.trainer.attaching import attach
 from p2psgd.trainer.backend import HOST, Backend
 from p2psgd.trainer.data import Dataset, load_data_of
 from p2psgd.trainer.evaluation import net_shape
+from p2psgd.trainer.initial import starting_weights
 from p2psgd.trainer.interruption import Interruption
 from p2psgd.trainer.link import Link
-from p2psgd.trainer.net import initial_weights
 from p2psgd.trainer.plan import Plan, check_length, check_share
 from p2psgd.trainer.recipe import Recipe
 from p2psgd.trainer.recipe_training import Circumstances
@@ -33,6 +33,7 @@ def train(
     steps: int | None = None,
     seconds: float | None = None,
     *,
+    initial: Path | None = None,
     backend: Backend = HOST,
     started: float | None = None,
     trace: Path | None = None,
@@ -43,9 +44,9 @@ def train(
 
     share: (i, n); None takes the daemon's word for it. steps: mini-batches of this node, or rounds of a ring;
     seconds: length of the run, counted from `started` (Unix time, so that a trainer that is started again
-    does not begin anew) or from now. `trace`: a file for what this process did when, replaced at the end, or
-    by one beside it if an earlier life of this trainer wrote it (trace.py).
-    `overlap`: as in Circumstances. SIGTERM and SIGINT end it after the mini-batch in work.
+    does not begin anew) or from now. `initial`: a file of the weights to start from. `trace`: a file for what
+    this process did when, replaced at the end, or by one beside it if an earlier life of this trainer wrote
+    it (trace.py). `overlap`: as in Circumstances. SIGTERM and SIGINT end it after the mini-batch in work.
 
     Raises UsageError (recipe, data or arguments at fault, the seconds over before a mini-batch, or the
     training diverged), TrainerError (the daemon refuses or is gone). BLAS threads are left to the
@@ -70,7 +71,7 @@ def train(
         )
     mode = recipe.run.trains
     link = attach(
-        initial_weights(shape, recipe.seed),
+        starting_weights(recipe, shape, initial),
         quantum=recipe.quantum,
         label=recipe.label,
         two_nodes=recipe.run.two_nodes,

@@ -1,6 +1,6 @@
 """A recipe: what to train, on what, and how, as a small TOML file.
 
-Two recipes ship with the package, `speech` and `digits`. A recipe is strict: a key that nobody knows, a
+Some ship with the package (`p2psgd recipe` lists them). A recipe is strict: a key that nobody knows, a
 missing one or a value out of its range is refused with one sentence, before anything is started. All nodes of
 a run must train by the same recipe; its `label` is the short proof of that which goes into the run's
 fingerprint.
@@ -92,6 +92,16 @@ class Told:
 NOTHING_TOLD = Told()
 
 
+class PretrainTable(BaseModel):
+    """How the weights that training starts from are made (pretraining.py)."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+    part: float = Field(default=0.25, gt=0, le=1)  # of the training samples
+    epochs: int = Field(default=1, ge=1, le=1_000)  # passes over them for each layer
+    learning_rate: float = Field(gt=0, le=100)
+
+
 class Recipe(BaseModel):
     """One training; each description says, for the refusal of a bad value, what a good one is."""
 
@@ -137,6 +147,11 @@ class Recipe(BaseModel):
         description='"auto", "cpu", "cuda" or "cuda:0", "cuda:1" and so on',
     )
     quantum_log2: int = Field(default=-20, ge=-30, le=0, description="a whole number from -30 to 0")
+    pretrain: PretrainTable | None = Field(
+        default=None,
+        description="a table with learning_rate (above 0, at most 100), part (of the samples, above 0, at "
+        "most 1) and epochs (passes over that part for each layer, 1 to 1000)",
+    )
     run: RunTable = Field(
         default=RunTable(),
         description='a table with two_nodes = "stall" (of two nodes that lose each other, both wait) or '
@@ -185,10 +200,10 @@ class Recipe(BaseModel):
 
         The data's place and the device are left out: they may be others on every machine. So are tables that
         are not there, so that a key that is new to recipes leaves the labels of older ones as they are. The
-        table `run` is part of the fingerprint itself.
+        table `run` is part of the fingerprint itself, and so are the weights that `pretrain` made.
         """
         absent = {key for key in ("tau_of", "density_of") if not getattr(self, key)}
-        agreed = self.model_dump(mode="json", exclude={"data", "device", "run", *absent})
+        agreed = self.model_dump(mode="json", exclude={"data", "device", "pretrain", "run", *absent})
         if self.data in BUILT_IN_DATA:
             agreed["data"] = self.data
         text = json.dumps(agreed, sort_keys=True)
@@ -198,6 +213,14 @@ class Recipe(BaseModel):
 def built_in_recipes() -> list[str]:
     """Names of the recipes that ship with the package."""
     return sorted(path.stem for path in RECIPES.glob("*.toml"))
+
+
+def built_in_recipe_text(name: str) -> str:
+    """The file of a recipe that ships with the package; UsageError if none of that name does."""
+    if name not in built_in_recipes():
+        known = ", ".join(built_in_recipes())
+        _refuse(f"{name!r} is no built-in recipe: there are {known}", ExitCode.USAGE)
+    return (RECIPES / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def load_recipe(name_or_path: str | Path, told: Told = NOTHING_TOLD) -> Recipe:
@@ -229,9 +252,10 @@ def load_recipe(name_or_path: str | Path, told: Told = NOTHING_TOLD) -> Recipe:
 def parse_recipe(keys: dict[str, Any], *, where: str, told: Told = NOTHING_TOLD) -> Recipe:
     """Make a recipe of keys and values, `told` among them; `where` begins the sentence of a UsageError."""
     fields = Recipe.model_fields
-    for table in ("tau_of", "density_of", "run"):
+    for table in ("tau_of", "density_of", "pretrain", "run"):
         below = keys.get(table)
-        lost = [key for key in below if key in fields] if isinstance(below, dict) else []
+        own = PretrainTable.model_fields if table == "pretrain" else ()
+        lost = [key for key in below if key in fields and key not in own] if isinstance(below, dict) else []
         if lost:
             _refuse(
                 f"{where}: {lost[0]} stands below [{table}] and so belongs to it: move it above the tables"
@@ -324,5 +348,5 @@ def _written(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _refuse(words: str) -> NoReturn:
-    raise UsageError(words, ExitCode.CONFIGURATION)
+def _refuse(words: str, code: ExitCode = ExitCode.CONFIGURATION) -> NoReturn:
+    raise UsageError(words, code)

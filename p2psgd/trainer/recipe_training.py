@@ -159,12 +159,14 @@ class RecipeTraining(abc.ABC, Generic[PlanType, LinkType]):
 
     def _send_sparsely(self, number: int, positions: Indices, elapsed_s: float) -> float:
         """Take and send the gradient of mini-batch or round `number`, of the samples at these positions of
-        the walk; return their mean loss.
+        the walk; return their mean loss. In a short mini-batch a sample weighs as much as in any other.
         """
         sending = self._sending
         assert sending is not None, "shares of a dense ring are given otherwise"
         loss = self._gradients.take(self._link.weights, positions, gradient=self._gradient)
         self._check_loss(loss)
+        if len(positions) < self._recipe.batch:
+            self._gradient *= len(positions) / self._recipe.batch
         if sending.rate is None and number > 1:
             sending.rate = self._learning_rate(number - 1, elapsed_s)
         rate = self._learning_rate(number, elapsed_s)

@@ -73,6 +73,18 @@ def test_replicas_end_identical_and_the_net_has_learned(start: Start, nodes: int
     assert f"digest {report['digest']}" in run.output
 
 
+def test_a_recipe_that_wants_it_is_pre_trained_before_its_nodes_start(start: Start, tmp_path: Path) -> None:
+    recipe = tmp_path / "deep.toml"
+    text = (RECIPES / "digits.toml").read_text().replace("hidden = [64]", "hidden = [24, 24, 24, 24, 24]")
+    text = text.replace('"relu"', '"sigmoid"').replace("learning_rate = 0.1", "learning_rate = 0.001")
+    table = "[pretrain]\npart = 0.5\nepochs = 80\nlearning_rate = 0.3\n"
+    recipe.write_text(text.replace("tau = 0.03", "tau = 1.0") + table)
+    run = start("-n", "1", "--recipe", str(recipe), "--steps", "1")
+    assert run.ends() == 0, run.output
+    assert "pre-training layer 1 of 5\npre-training layer 2 of 5\n" in run.output
+    assert run.report()["test_accuracy"] > 0.8  # after a single mini-batch
+
+
 def test_a_recorded_run_replayed_gives_the_same_replica(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "run.rec"
     run = start("-n", "2", "--steps", "300", "--record", str(path))

@@ -7,12 +7,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from p2psgd.discovery.address import Address
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.local.plan import Plan, make_plan
-from p2psgd.trainer.recipe import RECIPES, Told
+from p2psgd.ops.weights import write_weights
+from p2psgd.trainer.data import load_data_of
+from p2psgd.trainer.evaluation import net_shape
+from p2psgd.trainer.net import initial_weights
+from p2psgd.trainer.recipe import RECIPES, Told, load_recipe
 
 
 def plan(tmp_path: Path, nodes: int = 2, **changes: Any) -> Plan:
@@ -149,6 +154,27 @@ def test_a_state_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     assert "file exists; choose another place" in str(refusal.value)
 
 
+def test_all_trainers_start_from_the_weights_given_or_from_those_made_before(tmp_path: Path) -> None:
+    recipe = load_recipe("digits")
+    shape = net_shape(recipe, load_data_of(recipe))
+    flat = np.concatenate([tensor.ravel() for tensor in initial_weights(shape, 9).values()])
+    given = tmp_path / "weights.npz"
+    write_weights(given, flat, tensors=tuple(shape.tensors))
+    run = plan(tmp_path, initial=given)
+    assert not run.pretrains
+    assert [shlex.split(run.trainer_command(share))[-2:] for share in (0, 1)] == [
+        ["--initial", str(given)]
+    ] * 2
+    mine = tmp_path / "mine.toml"
+    mine.write_text((RECIPES / "digits.toml").read_text() + "[pretrain]\nlearning_rate = 0.1\n")
+    run = plan(tmp_path, recipe=str(mine))
+    assert run.pretrains
+    assert shlex.split(run.trainer_command(1))[-2:] == ["--initial", str(tmp_path / "state" / "initial.npz")]
+    mine.write_text(mine.read_text().replace("hidden = [64]", "hidden = [32]"))
+    with pytest.raises(UsageError, match=r"layer1\.weight is float32 \(64, 64\), and the recipe's net has"):
+        plan(tmp_path, recipe=str(mine), initial=given)
+
+
 def test_the_trainers_get_the_mode_and_the_first_one_the_trace(tmp_path: Path) -> None:
     ring = plan(tmp_path, 4, told=Told("ring", "dense"), overlap=False, trace=tmp_path / "trace.json")
     first, second = (shlex.split(ring.trainer_command(index)) for index in range(2))
@@ -169,7 +195,11 @@ def test_the_trainers_get_the_mode_and_the_first_one_the_trace(tmp_path: Path) -
         (2, {"told": Told(payload="dense")}, '--payload dense is for a ring, and the mode is "async": give'),
         (2, {"told": Told("ring"), "trainer": "own"}, "--trace are for the built-in trainer: leave them out"),
         (2, {"trace": Path("trace.json"), "trainer": "own"}, "are for the built-in trainer"),
-        (2, {"device": "cpu", "trainer": "own"}, "--device and --trace are for the built-in trainer"),
+        (
+            2,
+            {"device": "cpu", "trainer": "own"},
+            "--device, --initial and --trace are for the built-in trainer",
+        ),
         (2, {"device": "cpu:0"}, "device 'cpu:0' is not known: give auto, cpu, cuda or cuda:N"),
         (2, {"trace": Path("/")}, "the trace cannot be written to /: it is a directory"),
         (2, {"trace": Path("x.json"), "report": Path("x.json")}, "--report and --trace both name"),

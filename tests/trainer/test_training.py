@@ -98,6 +98,23 @@ def test_four_nodes_learn_the_digits_and_end_with_equal_bits(digits: Dataset) ->
     assert sum(int(str(link.reports[-1]["samples"])) for link in ends) == 6 * 1437
 
 
+def test_a_sample_weighs_no_more_in_a_short_mini_batch(digits: Dataset) -> None:
+    """The last one, of a single sample here, whose own gradient is larger than the mean of all others."""
+    recipe = quick(batch=1436, epochs=1, gentle_start=0.0)
+    (link,) = links(recipe, digits, 1)
+    changes: list[float] = []
+    send = link.send
+
+    def noting(delta: Any, step: int | Mapping[str, int]) -> int:
+        changes.append(float(np.abs(delta).sum()))
+        return send(delta, step)
+
+    link.send = noting  # type: ignore[method-assign]
+    run_together(trainings(recipe, digits, [link]))
+    whole, short = changes
+    assert 0 < short < whole / 10
+
+
 def test_a_target_density_is_met(digits: Dataset) -> None:
     recipe = quick(tau=None, density=0.02)
     (link,) = links(recipe, digits, 1)

@@ -1,0 +1,65 @@
+"""The weights that training starts from: drawn from the seed, or read from a file that all nodes have a copy
+of, as where a net was trained before, or pre-trained (pretraining.py).
+
+Which they were is part of what the nodes of a run agree on, so that nodes with different files refuse each
+other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.trainer.array_file import load_arrays, reading
+from p2psgd.trainer.net import Shape, Vector, initial_weights
+from p2psgd.trainer.recipe import Recipe
+
+
+def starting_weights(recipe: Recipe, shape: Shape, initial: Path | None) -> dict[str, Vector]:
+    """The tensors of this net by name, from the file `initial` (.npz or .safetensors) or, if None, drawn.
+
+    Raises UsageError if the file does not hold this net, or if it takes a file and none is given.
+    """
+    if initial is not None:
+        return load_initial(initial, shape)
+    if recipe.pretrain is not None:
+        raise UsageError(
+            f"recipe {recipe.name} starts from pre-trained weights: make them once, "
+            f"p2psgd pretrain --recipe {recipe.name} weights.npz, copy the file to all nodes, "
+            "and give --initial weights.npz to each",
+            ExitCode.CONFIGURATION,
+        )
+    return initial_weights(shape, recipe.seed)
+
+
+def load_initial(path: Path, shape: Shape) -> dict[str, Vector]:
+    """Read the tensors of a net, in its order; UsageError that names the file and the tensor at fault."""
+    names = [name for name, _ in shape.tensors]
+    if path.suffix == ".safetensors":
+        with reading(path):
+            try:
+                arrays = safetensors.numpy.load(path.read_bytes())
+            except safetensors.SafetensorError as error:
+                raise ValueError(error) from None
+    else:
+        arrays = load_arrays(path, names)
+    tensors: dict[str, Vector] = {}
+    for name, wanted in shape.tensors:
+        values = arrays.get(name)
+        if values is None:
+            raise _unfit(path, f"it lacks {name}; it has {', '.join(sorted(arrays)):.300}")
+        if values.dtype != np.float32 or values.shape != wanted:
+            has = f"{values.dtype} {values.shape}"
+            raise _unfit(path, f"its {name} is {has}, and the recipe's net has float32 {wanted}")
+        if not np.isfinite(values).all():
+            raise _unfit(path, f"its {name} holds a value that is not finite")
+        tensors[name] = values
+    return tensors
+
+
+def _unfit(path: Path, words: str) -> UsageError:
+    return UsageError(f"{path} does not hold the weights to start from: {words}", ExitCode.CONFIGURATION)

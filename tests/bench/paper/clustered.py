@@ -1,0 +1,116 @@
+"""A case as a real `p2psgd local`, with the replica of its first node taken at every whole epoch.
+
+The copies are looked at after the run, so that nobody's training waits for it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from p2psgd.errors import P2psgdError
+from p2psgd.ipc.control_client import ControlClient
+from p2psgd.ipc.paths import control_path
+from p2psgd.ops.weights import export_weights
+from p2psgd.trainer.data import Dataset
+from p2psgd.trainer.evaluation import loss_and_accuracy, net_shape
+from p2psgd.trainer.initial import load_initial
+from p2psgd.trainer.recipe import Recipe
+from tests.bench.paper.plain import Curve
+
+LOOK_S: Final = 0.25
+ANSWER_S: Final = 5.0
+TRAINING_MAX_S: Final = 1800.0
+PATIENCE_S: Final = 20.0  # eight nodes on two cores: none is dead for being slow
+
+
+class Cluster:
+    """`p2psgd local` as a process, and what its nodes say of themselves."""
+
+    def __init__(self, nodes: int, recipe: Path, initial: Path, directory: Path) -> None:
+        self._directory, self._nodes = directory, nodes
+        command = [sys.executable, "-m", "p2psgd", "local", "-n", f"{nodes}", "--recipe", str(recipe)]
+        command += ["--initial", str(initial), "--patience", f"{PATIENCE_S:g}"]
+        command += ["--state", str(directory / "state"), "--report", str(directory / "report.json")]
+        with (directory / "output.txt").open("wb") as output:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
+
+    def samples(self) -> int:
+        """That all nodes have used, as far as they answer."""
+        return sum(self._samples_of(index) for index in range(self._nodes))
+
+    def copy_replica(self, path: Path) -> bool:
+        """Of the first node; False if it does not answer."""
+        try:
+            with ControlClient(self._control(0), timeout_s=ANSWER_S) as client:
+                export_weights(client, path)
+        except P2psgdError:
+            return False
+        return True
+
+    def report(self) -> dict[str, Any]:
+        """Once it has ended; AssertionError with its last words if it did not end well."""
+        output = (self._directory / "output.txt").read_text(encoding="utf-8", errors="replace")
+        code = self.process.returncode
+        assert code == 0, f"p2psgd local ended with {code}:\n{output[-2000:]}"
+        report: dict[str, Any] = json.loads((self._directory / "report.json").read_text(encoding="utf-8"))
+        return report
+
+    def close(self) -> None:
+        """End it at once if it still runs; its daemons and trainers follow."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def _samples_of(self, index: int) -> int:
+        try:
+            with ControlClient(self._control(index), timeout_s=ANSWER_S) as client:
+                return int(client.request("status")["status"]["trainer"]["samples"])
+        except (P2psgdError, KeyError, TypeError):
+            return 0
+
+    def _control(self, index: int) -> Path:
+        return control_path(self._directory / "state" / f"node-{index}")
+
+
+def run_nodes(
+    nodes: int,
+    recipe: Recipe,
+    dataset: Dataset,
+    paths: tuple[Path, Path],
+    directory: Path,
+) -> tuple[dict[str, Any], Curve]:
+    """Run to the end; `paths`: recipe and weights to start from. Returns the report and the accuracy by
+    epoch, the last point being the report's, of all replicas.
+    """
+    each_epoch, taken = len(dataset.train.labels), list[tuple[float, Path]]()
+    cluster = Cluster(nodes, *paths, directory)
+    deadline = time.monotonic() + TRAINING_MAX_S
+    try:
+        while cluster.process.poll() is None:
+            assert time.monotonic() < deadline, f"no end within {TRAINING_MAX_S:.0f} s"
+            epoch = cluster.samples() / each_epoch
+            if len(taken) + 1 < recipe.epochs and epoch >= len(taken) + 1:
+                path = directory / f"epoch-{len(taken) + 1}.npz"
+                if cluster.copy_replica(path):
+                    taken.append((epoch, path))
+            time.sleep(LOOK_S)
+        report = cluster.report()
+    finally:
+        cluster.close()
+    shape = net_shape(recipe, dataset)
+    curve = Curve()
+    for epoch, path in taken:
+        weights = np.concatenate([tensor.ravel() for tensor in load_initial(path, shape).values()])
+        curve.append((epoch, loss_and_accuracy(shape, weights, dataset.test)[1]))
+        path.unlink()
+    assert report["test_accuracy"] is not None, "the replicas are not identical"
+    return report, [*curve, (float(recipe.epochs), report["test_accuracy"])]
