@@ -1,0 +1,46 @@
+"""Writes docs/results.md: each bench that has figures for it gives a section, and nobody edits the page by hand.
+
+    python -m tests.bench.results.page
+
+A bench takes part by its module in SECTIONS, which has `section() -> str`: Markdown that begins with a
+heading of level 2, names the command that measured it, machine, versions and seeds, and ends without a
+newline; an empty string while nothing has been measured. It reads its own figures, docs/NAME.json, and draws
+its pictures itself. When it has new figures it calls `write()`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Final
+
+PAGE: Final = Path("docs/results.md")
+SECTIONS: Final = ("tests.bench.paper.section", "tests.bench.rivals.section")  # in the order of the page
+INTRODUCTION: Final = """\
+# Results
+
+What the method gives on this project's own data, beside what was published and what others give. Written by the benches that each section
+names; figures are in the JSON files beside this page. Where something else is better, it says so."""
+
+
+def write(path: Path = PAGE) -> None:
+    """The whole page, of all sections that have something to say."""
+    parts = [INTRODUCTION, *filter(None, map(_section, SECTIONS))]
+    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def _section(module: str) -> str:
+    """Empty as well if there is no such bench."""
+    try:
+        if importlib.util.find_spec(module) is None:
+            return ""
+    except ModuleNotFoundError:  # its package is not there either
+        return ""
+    text = importlib.import_module(module).section()
+    assert isinstance(text, str), f"{module}.section() gave {type(text).__name__}"
+    return text
+
+
+if __name__ == "__main__":
+    write()
