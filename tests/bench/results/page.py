@@ -1,4 +1,4 @@
-"""Writes docs/results.md: each bench that has figures for it gives a section, and nobody edits the page by hand.
+"""Writes docs/results.md: each bench that has figures for it gives a section. Nobody edits the page by hand.
 
     python -m tests.bench.results.page
 
@@ -20,14 +20,14 @@ SECTIONS: Final = ("tests.bench.paper.section", "tests.bench.rivals.section")  #
 INTRODUCTION: Final = """\
 # Results
 
-What the method gives on this project's own data, beside what was published and what others give. Written by the benches that each section
-names; figures are in the JSON files beside this page. Where something else is better, it says so."""
+What the method gives on this project's own data, beside what was published and what others give.
+Written by the benches that each section names; all figures are in the JSON files beside this page."""
 
 
 def write(path: Path = PAGE) -> None:
     """The whole page, of all sections that have something to say."""
-    parts = [INTRODUCTION, *filter(None, map(_section, SECTIONS))]
-    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    parts = list(filter(None, map(_section, SECTIONS))) or ["Nothing has been measured yet."]
+    path.write_text("\n\n".join([INTRODUCTION, *parts]) + "\n", encoding="utf-8")
 
 
 def _section(module: str) -> str:

@@ -22,6 +22,9 @@ TARGET: Final = 2.2  # nats on held-out frames; chance is 5.3, four passes end n
 SLOWED: Final = 0.25  # of its share of the processors
 FAULTY: Final = HOSTS - 1  # the host that is slowed or killed; DDP's and hivemind's meeting point is host 0
 KILL_AFTER_S: Final = 8.0
+AFTER_KILL_S: Final = (
+    120.0  # torchrun takes 30 s to end processes, and 30 more to wait for hosts that may come
+)
 LAN_MBIT: Final = 100
 
 
@@ -55,7 +58,10 @@ _HIVEMIND: Final = (
     *_rates(0.6, 1.2, updates="global", every=1024, matchmaking_s=1.0),
 )
 _MEAN_RATES: Final = _rates(0.3, 0.6, 1.2, 2.4)  # for the mean gradient of all hosts' batches
-_SUM_RATES: Final = _rates(0.075, 0.15, 0.3, 0.45)  # for a host's own: changes add up
+_SUM_RATES: Final = (  # for a host's own: changes add up
+    *_rates(0.15, 0.2, density=0.005),
+    *_rates(0.1, 0.15, 0.2, 0.3, density=0.01),  # what p2psgd.torch takes if nothing is said
+)
 
 WAYS: Final = {
     way.name: way
@@ -104,7 +110,9 @@ def _cases() -> tuple[Case, ...]:
     ]
     # At 1 Gbit/s all wait for processors, at 100 Mbit/s DDP's whole gradients would hide a slow one.
     slow = [Case(way, 1000, fault="slow", limit_s=120.0) for way in WAYS.values()]
-    killed = [Case(way, LAN_MBIT, fault="killed", limit_s=KILL_AFTER_S + 60.0) for way in WAYS.values()]
+    killed = [
+        Case(way, LAN_MBIT, fault="killed", limit_s=KILL_AFTER_S + AFTER_KILL_S) for way in WAYS.values()
+    ]
     return (*plain[: 3 * len(WAYS)], *slow, *killed, *plain[3 * len(WAYS) :])
 
 

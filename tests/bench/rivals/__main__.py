@@ -95,19 +95,20 @@ class Table:
                 self._results.why_not[way.name] = words
             else:
                 self._search(way)
-        todo = [case for case in cases if case.way.name not in self._results.why_not]
-        if not self._again:
-            todo = [case for case in todo if case.name not in self._results.runs]
+        if self._again:
+            for case in cases:
+                self._results.runs.pop(case.name, None)
         begin = time.monotonic()
-        for number, case in enumerate(todo, 1):
+        for case in cases:
+            if not self._results.needed(case):
+                continue
             setting = self._results.best(case.way)
             assert setting is not None
             self._results.runs[case.name] = run(case, setting)
             report(case.name, self._results.runs[case.name])
-            longest_s = sum(each.limit_s for each in todo[number:])
+            left_s = sum(each.limit_s for each in cases if self._results.needed(each))
             print(
-                f"  {number} of {len(todo)} in {(time.monotonic() - begin) / 60:.0f} min,"
-                f" the rest in {longest_s / 60:.0f} at most",
+                f"  {(time.monotonic() - begin) / 60:.0f} min, the rest in {left_s / 60:.0f} at most",
                 flush=True,
             )
             self._keep()

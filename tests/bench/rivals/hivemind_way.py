@@ -26,7 +26,7 @@ def main() -> None:
     hivemind: Any = importlib.import_module("hivemind")
     dht = join(job, hivemind)
     model, setting = make_model(job.seed), job.setting
-    eight_bits = hivemind.Uniform8BitQuantization()
+    eight_bits = hivemind.compression.Uniform8BitQuantization()
     optimizer = hivemind.Optimizer(
         dht=dht,
         run_id="rivals",
@@ -38,8 +38,10 @@ def main() -> None:
         use_local_updates=setting["updates"] == "local",
         matchmaking_time=setting["matchmaking_s"],
         averaging_timeout=AVERAGING_TIMEOUT_S,
+        next_chunk_timeout=AVERAGING_TIMEOUT_S,  # a busy host is no lost one
         grad_compression=eight_bits,
         state_averaging_compression=eight_bits,
+        verbose=True,
     )
     own = optimizer.state_averager.optimizer
 

@@ -31,6 +31,7 @@ def main() -> None:
 
         notes = Notes(job, snapshots=job.host == 0)
         share = link.share
+        assert share == (job.host, job.hosts), f"share {share} at host {job.host}"
         train(job, notes, model, net=model, step=step, zero=optimizer.zero_grad, share=share)
 
 

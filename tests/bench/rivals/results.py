@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import platform
@@ -77,6 +78,14 @@ class Results:
             return min(tried, key=lambda each: each.loss).setting if tried else None
         fewest = min(each.samples for each in reached)
         return next(each.setting for each in reached if each.samples <= AS_GOOD * fewest)
+
+    def needed(self, case: Case) -> bool:
+        """Whether to run it: not if it is there, nor where the way cannot run here, nor again with another
+        seed, if the first did not reach the target.
+        """
+        first = self.runs.get(dataclasses.replace(case, seed=1).name)
+        pointless = case.seed > 1 and first is not None and first.target_s is None
+        return not (pointless or case.name in self.runs or case.way.name in self.why_not)
 
     def of(self, way: Way, mbit: int, fault: str = "") -> list[Outcome]:
         """All seeds of it."""

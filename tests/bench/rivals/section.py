@@ -78,12 +78,13 @@ def _introduction(results: Results) -> str:
 
 
 def _below(results: Results) -> str:
-    sentences = ["`>`: the target was not reached in the time that a run had; nothing is extrapolated."]
+    sentences = [
+        "`>`: the target was not reached in the time that a run had, and it was not run again with another"
+        " seed; nothing is extrapolated."
+    ]
     sentences += [f"{WAYS[name].label}: {words}." for name, words in results.why_not.items() if name in WAYS]
-    wanted = [case for case in CASES if case.way.name not in results.why_not]
-    missing = sum(case.name not in results.runs for case in wanted)
-    if missing:
-        sentences.append(f"Not measured yet: {missing} of {len(wanted)} runs.")
+    if missing := sum(map(results.needed, CASES)):
+        sentences.append(f"Not measured yet: {missing} of {missing + len(results.runs)} runs.")
     return " ".join(sentences)
 
 

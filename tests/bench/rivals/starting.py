@@ -67,13 +67,12 @@ def _hivemind(case: Case, job: Job, path: Path) -> Commands:
 
 def _p2psgd(case: Case, job: Job, path: Path) -> Commands:
     directory = Path(job.directory)
+    listed = [f"{address}:{PORT}" for address in job.addresses]
     peers = directory / f"host-{job.host}.peers"
-    own = job.addresses[job.host]
-    others = [f"{address}\n" for address in job.addresses if address != own]
-    peers.write_text(f"{own}  # this node\n{''.join(others)}")
+    peers.write_text("".join(f"{each}\n" for each in listed))  # the same for all: their shares are by it
     state = state_directory(directory, job.host)
     node = ["node", "--state", str(state), "--name", state.name, "--peers", str(peers)]
-    node += ["--listen", f"0.0.0.0:{PORT}", "--insecure-plaintext"]
+    node += ["--listen", listed[job.host], "--insecure-plaintext"]
     return {
         "daemon": [sys.executable, "-m", "p2psgd", *node],
         "trainer": [sys.executable, "-m", "tests.bench.rivals.p2psgd_way", str(path)],
