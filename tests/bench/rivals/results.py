@@ -18,7 +18,7 @@ from tests.bench.rivals.measure import Outcome
 from tests.bench.rivals.starting import RIVALS_PYTHON
 
 DATA: Final = Path("docs/rivals.json")
-AS_GOOD: Final = 1.05  # of the fewest samples
+AS_GOOD: Final = 1.05  # of the shortest time
 
 
 @dataclass(slots=True)
@@ -69,15 +69,15 @@ class Results:
         return next(found, None)
 
     def best(self, way: Way) -> Setting | None:
-        """Of the settings that need the fewest samples to the target, or nearly so, the first; where none
-        reached it, that with the lowest loss. None if nothing was tried.
+        """Of the settings that are soonest at the target, or nearly so, the first; where none reached it,
+        that with the lowest loss. None if nothing was tried.
         """
         tried = [each for setting in way.settings if (each := self.tried(way, setting))]
-        reached = [each for each in tried if each.target_s is not None]
-        if not reached:
+        times = [each.target_s for each in tried if each.target_s is not None]
+        if not times:
             return min(tried, key=lambda each: each.loss).setting if tried else None
-        fewest = min(each.samples for each in reached)
-        return next(each.setting for each in reached if each.samples <= AS_GOOD * fewest)
+        limit_s = AS_GOOD * min(times)
+        return next(each.setting for each in tried if each.target_s and each.target_s <= limit_s)
 
     def needed(self, case: Case) -> bool:
         """Whether to run it: not if it is there, nor where the way cannot run here, nor again with another

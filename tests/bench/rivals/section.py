@@ -70,10 +70,10 @@ def _introduction(results: Results) -> str:
         {100 * BUSY_MAX:.0f} % of its processors, by control groups. All ways train the same PyTorch module by
         plain SGD, {BATCH} samples a host and mini-batch, in the same order of samples; the rate rises over
         the first {WARM_UP:,} samples. Each way's settings were searched for on links without a rate, and
-        those that need the fewest samples were taken. The loss is that of host 0's weights, written every
-        second and evaluated outside of the hosts; the time is that of the line between two of them, the mean
-        of {len(seeds)} seeds, with their range. Bytes are what left the hosts' interfaces, with all
-        headers."""
+        those that are soonest at the target were taken, learning rate and all. The loss is that of host 0's
+        weights, written every second and evaluated outside of the hosts; the time is that of the line between
+        two of them, the mean of {len(seeds)} seeds, with their range. Bytes are what left the hosts'
+        interfaces, with all headers."""
     return textwrap.fill(" ".join(words.split()), PAGE_WIDTH)
 
 

@@ -22,7 +22,12 @@ RESTARTS: Final = 3
 
 def start(case: Case, setting: Setting, all_places: Sequence[Place], directory: Path) -> None:
     """On all hosts, each of whose processes ends with its place."""
-    starter, environment = STARTERS[case.way.module], {"PYTHONPATH": str(ROOT)}
+    starter = STARTERS[case.way.module]
+    environment = {
+        "PYTHONPATH": str(ROOT),
+        # As PyTorch does it; by hivemind's own way what it shares stays in memory after a kill.
+        "HIVEMIND_MEMORY_SHARING_STRATEGY": "file_descriptor",
+    }
     addresses = tuple(place.address for place in all_places)
     for place in all_places:
         job = Job(

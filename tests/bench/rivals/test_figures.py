@@ -81,13 +81,13 @@ def test_notes_are_read_as_far_as_they_are_whole(tmp_path: Path) -> None:
     assert file.notes == [Note(1.5, 3), Note(2.0, 9, "w")]
 
 
-def test_the_first_setting_is_taken_that_needs_nearly_the_fewest_samples() -> None:
+def test_the_first_setting_is_taken_that_is_nearly_the_soonest() -> None:
     way = WAYS["powersgd-1"]
     results = Results(
         search={
             way.name: [
-                outcome(9.0, setting=dict(setting), samples=samples)
-                for setting, samples in zip(way.settings, (80e3, 51e3, 60e3, 70e3, 50e3, 90e3), strict=True)
+                outcome(target_s, setting=dict(setting))
+                for setting, target_s in zip(way.settings, (16.0, 10.4, 12.0, None, 10.0, 9.95), strict=True)
             ]
         }
     )
