@@ -56,10 +56,12 @@ class Outcome:
         return asdict(self)
 
 
-def measure(case: Case, setting: Setting, directory: Path, *, target: float = TARGET) -> Outcome:
+def measure(
+    case: Case, setting: Setting, directory: Path, *, target: float = TARGET, hosts: int = HOSTS
+) -> Outcome:
     """In that directory, which must not be on a disk that hosts would wait for."""
     load = os.getloadavg()[0]
-    with places(HOSTS, mbit=case.mbit) as all_places:
+    with places(hosts, mbit=case.mbit) as all_places:
         start(case, setting, all_places, directory)
         _await_ready(all_places, directory)
         begin = time.monotonic() + 0.3
@@ -68,7 +70,7 @@ def measure(case: Case, setting: Setting, directory: Path, *, target: float = TA
         unfinished = directory / "go.part"
         unfinished.write_text(f"{begin:.6f}")
         os.replace(unfinished, directory / GO)
-        watch = Watch(case, directory, begin, target)
+        watch = Watch(case, directory, begin, target, hosts)
         watch.until_done(all_places)
         ran_s = time.monotonic() - begin
         sent = bytes_sent(all_places) - sent
@@ -81,10 +83,10 @@ def measure(case: Case, setting: Setting, directory: Path, *, target: float = TA
 class Watch:
     """Evaluates weights as they come, and kills the host that is to die."""
 
-    def __init__(self, case: Case, directory: Path, begin: float, target: float) -> None:
+    def __init__(self, case: Case, directory: Path, begin: float, target: float, hosts: int) -> None:
         self._case, self._directory, self._begin, self._target = case, directory, begin, target
         self._held_out = HeldOut()
-        self._files = [notes_file(directory, host, begin) for host in range(HOSTS)]
+        self._files = [notes_file(directory, host, begin) for host in range(hosts)]
         self._points: list[Point] = []
         self._snapshot: Path | None = None  # the last one: torchrun's processes go on from it
         self._killed_s: float | None = None
@@ -130,7 +132,7 @@ class Watch:
 
         points = [Point(each.at, samples_at(each.at), each.loss) for each in self._points]
         reached = crossing(points, self._target)
-        sound = [host for host in range(HOSTS) if not (self._case.fault and host == FAULTY)]
+        sound = [host for host in range(len(notes)) if not (self._case.fault and host == FAULTY)]
         paces = [rate(each, SETTLING_S, ran_s) for each in notes]
         made = samples_at(ran_s) / BATCH
         pace = sum(paces[host] for host in sound) / len(sound)
