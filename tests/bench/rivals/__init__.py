@@ -22,9 +22,7 @@ TARGET: Final = 2.2  # nats on held-out frames; chance is 5.3, four passes end n
 SLOWED: Final = 0.25  # of its share of the processors
 FAULTY: Final = HOSTS - 1  # the host that is slowed or killed; DDP's and hivemind's meeting point is host 0
 KILL_AFTER_S: Final = 8.0
-AFTER_KILL_S: Final = (
-    120.0  # torchrun takes 30 s to end processes, and 30 more to wait for hosts that may come
-)
+AFTER_KILL_S: Final = 120.0  # torchrun may take 30 s to end processes, and more to meet again
 LAN_MBIT: Final = 100
 
 

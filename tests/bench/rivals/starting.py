@@ -18,6 +18,7 @@ RIVALS_PYTHON: Final = ROOT / ".venv-rivals" / "bin" / "python"
 PORT: Final = 7315
 MEETING_PORT: Final = 29_400
 RESTARTS: Final = 3
+LAST_CALL_S: Final = 5
 
 
 def start(case: Case, setting: Setting, all_places: Sequence[Place], directory: Path) -> None:
@@ -27,6 +28,9 @@ def start(case: Case, setting: Setting, all_places: Sequence[Place], directory: 
         "PYTHONPATH": str(ROOT),
         # As PyTorch does it; by hivemind's own way what it shares stays in memory after a kill.
         "HIVEMIND_MEMORY_SHARING_STRATEGY": "file_descriptor",
+        # Else torchrun's processes begin again with each other's old addresses, as agents count restarts apart:
+        # one whose process failed counts it, one that follows it does not.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
     addresses = tuple(place.address for place in all_places)
     for place in all_places:
@@ -60,7 +64,8 @@ def _ddp(case: Case, job: Job, path: Path) -> Commands:
         "--rdzv-id=rivals",
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint={job.addresses[0]}:{MEETING_PORT}",
-        f"--rdzv-conf=is_host={int(job.host == 0)}",  # which it would look up by a name that all hosts share
+        # Who host 0 is it would look up by a name that all share, and wait 30 s for others that may come.
+        f"--rdzv-conf=is_host={int(job.host == 0)},last_call_timeout={LAST_CALL_S}",
         f"--local-addr={job.addresses[job.host]}",
     ]
     return {"trainer": [sys.executable, "-m", "torch.distributed.run", *elastic, *module]}
