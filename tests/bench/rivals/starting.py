@@ -28,8 +28,8 @@ def start(case: Case, setting: Setting, all_places: Sequence[Place], directory: 
         "PYTHONPATH": str(ROOT),
         # As PyTorch does it; by hivemind's own way what it shares stays in memory after a kill.
         "HIVEMIND_MEMORY_SHARING_STRATEGY": "file_descriptor",
-        # Else torchrun's processes begin again with each other's old addresses, as agents count restarts apart:
-        # one whose process failed counts it, one that follows it does not.
+        # Else torchrun's processes begin again with each other's old addresses: an agent whose process failed
+        # counts a restart, one that follows it does not, and by that number they look each other up.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
     addresses = tuple(place.address for place in all_places)
