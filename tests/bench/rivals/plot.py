@@ -17,10 +17,11 @@ PICTURES: Final = {
     TIMES: "seconds to the target loss by way and bandwidth",
     CURVES: f"loss against time at {LAN_MBIT} Mbit/s",
 }
+SHORTEST_S: Final = 5.0  # where bars begin
 COLOURS: Final = dict(
     zip(
         WAYS,
-        ("#1a1a1a", "#7a7a7a", "#1f5fa8", "#6aa5e0", "#b06a10", "#c81e1e", "#2a8a4a", "#8fc79f"),
+        ("#1a1a1a", "#7a7a7a", "#1f5fa8", "#6aa5e0", "#7a4fa8", "#c81e1e", "#2a8a4a", "#8fc79f"),
         strict=True,
     )
 )
@@ -62,6 +63,9 @@ def draw_times(axes: Any, results: Results) -> None:
                 axes.annotate("↑", (place, taken.mean), ha="center", va="bottom")
             label = "_nolegend_"
     axes.set_yscale("log")
+    axes.set_ylim(SHORTEST_S, 2 * max(case.limit_s for case in CASES))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xlim(-0.5, len(mbits) - 0.5)
     axes.set_xticks(range(len(mbits)), [f"{mbit} Mbit/s" for mbit in mbits])
     axes.set_ylabel(f"seconds to a loss of {TARGET}")
     axes.set_title("An arrow: not reached in that time.", fontsize=8)
@@ -76,5 +80,6 @@ def draw_curves(axes: Any, results: Results) -> None:
             axes.plot(times, losses, color=COLOURS[way.name], label=way.label, linewidth=1.2)
     axes.axhline(TARGET, color="#000000", linewidth=0.8, linestyle=":")
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel(f"seconds, at {LAN_MBIT} Mbit/s")
     axes.set_ylabel("held-out loss, nats")

@@ -106,7 +106,6 @@ def surroundings() -> dict[str, str]:
     ]
     return {
         "processors": f"{len(os.sched_getaffinity(0))} x {model[0] if model else platform.machine()}",
-        "kernel": platform.release(),
         "python": platform.python_version(),
         "torch": metadata.version("torch"),
         "hivemind": _hivemind(),

@@ -129,6 +129,8 @@ def _costs(results: Results) -> dict[str, Cell]:
         columns[f"ms at {mbit} Mbit/s"] = mean(_step_ms, mbit, "{:.0f}")
     for mbit in MBITS:
         columns[f"kB at {mbit} Mbit/s"] = mean(lambda each: each.step_bytes / 1e3, mbit, "{:,.1f}")
+    whole = mean(lambda each: each.bytes_sent / 1e6, LAN_MBIT, "{:,.0f}")
+    columns[f"MB of all, in the whole run at {LAN_MBIT} Mbit/s"] = whole
     return columns
 
 

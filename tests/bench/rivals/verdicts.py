@@ -81,7 +81,7 @@ def _at(results: Results, mbit: int) -> str | None:
         wanted = ""
         if mbit == LAN_MBIT:
             wanted = f" (wanted {WANTED_RATIO:g}: {'met' if ratio >= WANTED_RATIO else '**missed**'})"
-        words += f", {DENSE.label} {least}{ratio:.1f} times as long{wanted}"
+        words += f", and {DENSE.label} takes {least}{ratio:.1f} times as long{wanted}"
     ahead = [rival for rival in RIVALS if rival in found and found[rival].mean < own.mean]
     if ahead:
         sooner = ", ".join(f"{rival.label} ({found[rival]} s)" for rival in ahead)
