@@ -47,7 +47,7 @@ _POWERSGD: Final = tuple(
     # Whole gradients come first, for so many steps: 2 is the least that PyTorch takes.
     {"rate": rate, "whole_steps": steps}
     for steps in (2, 10)
-    for rate in (0.3, 0.6, 1.2)
+    for rate in (0.3, 0.6, 0.9)
 )
 # hivemind's own guide: very large batches, and 3 to 5 s of matchmaking in small local runs, less where
 # latency is low. All hosts together use about 10,000 samples a second.
@@ -57,7 +57,7 @@ _HIVEMIND: Final = (
     *_rates(0.3, updates="local", every=16_384, matchmaking_s=1.0),
     *_rates(1.2, updates="global", every=2048, matchmaking_s=1.0),
 )
-_MEAN_RATES: Final = _rates(0.3, 0.6, 1.2, 2.4)  # for the mean gradient of all hosts' batches
+_MEAN_RATES: Final = _rates(0.3, 0.6, 0.9, 1.2)  # for the mean gradient of all hosts' batches
 _SUM_RATES: Final = (  # for a host's own: changes add up
     *_rates(0.15, 0.2, density=0.005),
     *_rates(0.1, 0.15, 0.2, 0.3, density=0.01),  # what p2psgd.torch takes if nothing is said

@@ -47,8 +47,8 @@ def main() -> None:
     if arguments.page:
         results_page.write()
         return
-    if not can_shape():
-        parser.error("network namespaces need root, ip and tc")
+    if not can_shape() or shutil.which("setpriv") is None:
+        parser.error("hosts need root, and ip, tc and setpriv")
     if importlib.util.find_spec("torch") is None:
         parser.error("PyTorch is not installed: `make rivals` sets up all that is needed")
     cases = [case for case in CASES if fnmatch.fnmatch(case.name, arguments.only)]
@@ -132,13 +132,16 @@ class Table:
 def run(case: Case, setting: Setting) -> Outcome:
     """In a directory of its own, which stays where something fails."""
     directory = Path(tempfile.mkdtemp(prefix=f"p2psgd-rivals-{case.way.name}-", dir=MEMORY))
+    failed = False
     try:
-        outcome = measure(case, setting, directory)
+        return measure(case, setting, directory)
     except AssertionError:
+        failed = True
         print(f"{case.name} failed; the logs are in {directory}", file=sys.stderr)
         raise
-    shutil.rmtree(directory)
-    return outcome
+    finally:
+        if not failed:
+            shutil.rmtree(directory)
 
 
 def report(name: str, outcome: Outcome) -> None:

@@ -34,8 +34,8 @@ class Place:
 
     @property
     def within(self) -> list[str]:
-        """What to put before a command to run it there."""
-        return [*self.processors.within, *self.lan_host.within]
+        """What to put before a command to run it there. Should this process be killed, it goes as well."""
+        return ["setpriv", "--pdeathsig", "KILL", *self.processors.within, *self.lan_host.within]
 
     def start(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         with log.open("ab") as output:
