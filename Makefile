@@ -10,7 +10,7 @@ NATIVE := CMakeLists.txt pyproject.toml $(wildcard p2psgd/wire/native/*.?pp p2ps
 # processes by the thousand, and each would compile the whole package anew, a third of what its start takes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-operations lint bench paper bench-tls fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
+.PHONY: demo test test-operations lint bench bench-tls paper rivals fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
 
 demo: $(VENV)/.ready
 	$(BIN)/p2psgd local -n 4 --recipe speech
@@ -36,6 +36,21 @@ paper: $(VENV)/.test $(VENV)/.bench
 # What TLS costs a daemon, and a ring of four nodes over 1 Gbit/s links, which needs root.
 bench-tls: $(VENV)/.test
 	$(BIN)/python -m tests.bench --large tls
+
+# Beside PyTorch DDP and hivemind, on hosts with shaped links: two hours on a quiet machine, needs root. What was measured
+# already is left as it is; RIVALS="--only 'p2psgd 100 *' --again", say, measures it anew.
+rivals: $(VENV)/.test $(VENV)/.test-torch $(VENV)/.bench .venv-rivals/.ready
+	$(BIN)/python -m tests.bench.rivals $(RIVALS)
+
+# hivemind pins much, so it has an environment of its own, in which its hosts run.
+.venv-rivals/.ready: pyproject.toml
+	$(PYTHON) -m venv --without-pip .venv-rivals
+	$(PYTHON) -c 'import tomllib; \
+	  print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["rivals"], sep="\n")' \
+	  > .venv-rivals/rivals.txt
+	$(PYTHON) -m pip --python .venv-rivals/bin/python --disable-pip-version-check install --quiet \
+	  --requirement .venv-rivals/rivals.txt
+	touch $@
 
 # SECONDS for each target, or for TARGET alone: see tests/fuzz/README.md.
 fuzz: $(VENV)/.test
@@ -83,7 +98,7 @@ wheel: $(VENV)/.wheel
 	cp build/dist/*.tar.gz dist
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) .venv-rivals build dist
 
 # --without-pip and `pip --python`: works also where Python ships without ensurepip (Debian without python3-venv). pip comes
 # after: with .venv/bin in PATH, `pip install` and this Makefile's python3 are then those of .venv.

@@ -11,7 +11,6 @@ its pictures itself. When it has new figures it calls `write()`.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from pathlib import Path
 from typing import Final
 
@@ -26,20 +25,9 @@ Written by the benches that each section names; all figures are in the JSON file
 
 def write(path: Path = PAGE) -> None:
     """The whole page, of all sections that have something to say."""
-    parts = list(filter(None, map(_section, SECTIONS))) or ["Nothing has been measured yet."]
+    sections = (importlib.import_module(module).section() for module in SECTIONS)
+    parts = list(filter(None, sections)) or ["Nothing has been measured yet."]
     path.write_text("\n\n".join([INTRODUCTION, *parts]) + "\n", encoding="utf-8")
-
-
-def _section(module: str) -> str:
-    """Empty as well if there is no such bench."""
-    try:
-        if importlib.util.find_spec(module) is None:
-            return ""
-    except ModuleNotFoundError:  # its package is not there either
-        return ""
-    text = importlib.import_module(module).section()
-    assert isinstance(text, str), f"{module}.section() gave {type(text).__name__}"
-    return text
 
 
 if __name__ == "__main__":

@@ -1,0 +1,163 @@
+"""Searches for the best setting of each way, runs the cases, and writes docs/rivals.*; needs root."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import fnmatch
+import importlib.util
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from tests.bench.results import page as results_page
+from tests.bench.ring.hosts import can_shape
+from tests.bench.rivals import CASES, LAN_MBIT, TARGET, WAYS, Case, Setting, Way
+from tests.bench.rivals.measure import Outcome, measure
+from tests.bench.rivals.processors import NoControlGroups
+from tests.bench.rivals.results import Results, surroundings
+from tests.bench.rivals.starting import why_not
+
+MEMORY: Final = Path("/dev/shm")  # hosts that share a disk would wait for each other's writing
+SEARCH_S: Final = 60.0
+SHORT_S: Final = 20.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.rivals", description=__doc__)
+    parser.add_argument(
+        "--only",
+        metavar="PATTERN",
+        default="*",
+        help="cases whose names match, such as 'p2psgd 100 *'; of the search those of the same ways",
+    )
+    parser.add_argument("--search", action="store_true", help="only search for the settings")
+    parser.add_argument("--again", action="store_true", help="also what has been measured already")
+    parser.add_argument(
+        "--short",
+        action="store_true",
+        help=f"one run of {SHORT_S:.0f} s of each way at {LAN_MBIT} Mbit/s, nothing searched for or written",
+    )
+    parser.add_argument("--page", action="store_true", help="only write the page from what is in the JSON")
+    arguments = parser.parse_args()
+    results = Results.read()
+    if arguments.page:
+        results_page.write()
+        return
+    if not can_shape() or shutil.which("setpriv") is None:
+        parser.error("hosts need root, and ip, tc and setpriv")
+    if importlib.util.find_spec("torch") is None:
+        parser.error("PyTorch is not installed: `make rivals` sets up all that is needed")
+    cases = [case for case in CASES if fnmatch.fnmatch(case.name, arguments.only)]
+    if not cases:
+        parser.error(f"no case is named {arguments.only!r}; there are {', '.join(c.name for c in CASES)}")
+    try:
+        if arguments.short:
+            try_shortly(cases, results)
+        else:
+            Table(results, again=arguments.again).fill([] if arguments.search else cases, ways_of(cases))
+    except NoControlGroups as error:
+        sys.exit(f"{error}")
+
+
+def ways_of(cases: list[Case]) -> list[Way]:
+    """In their order."""
+    wanted = {case.way.name for case in cases}
+    return [way for way in WAYS.values() if way.name in wanted]
+
+
+def try_shortly(cases: list[Case], results: Results) -> None:
+    """One run of each way, each by its best setting, or the second of those to choose from."""
+    for case in [case for case in cases if case.mbit == LAN_MBIT and case.seed == 1 and not case.fault]:
+        if words := why_not(case.way.module):
+            print(f"{case.name}: {words}")
+            continue
+        setting = results.best(case.way) or case.way.settings[1]
+        report(case.name, run(dataclasses.replace(case, limit_s=SHORT_S), setting))
+
+
+class Table:
+    """What is to be filled, and how far it is."""
+
+    def __init__(self, results: Results, *, again: bool) -> None:
+        self._results, self._again = results, again
+        results.machine = surroundings()
+
+    def fill(self, cases: list[Case], ways: list[Way]) -> None:
+        for way in ways:
+            words = why_not(way.module)
+            self._results.why_not.pop(way.name, None)
+            if words:
+                print(f"{way.name}: {words}", file=sys.stderr)
+                self._results.why_not[way.name] = words
+            else:
+                self._search(way)
+        if self._again:
+            for case in cases:
+                self._results.runs.pop(case.name, None)
+        begin = time.monotonic()
+        for case in cases:
+            if not self._results.needed(case):
+                continue
+            setting = self._results.best(case.way)
+            assert setting is not None
+            self._results.runs[case.name] = run(case, setting)
+            report(case.name, self._results.runs[case.name])
+            left_s = sum(each.limit_s for each in cases if self._results.needed(each))
+            print(
+                f"  {(time.monotonic() - begin) / 60:.0f} min, the rest in {left_s / 60:.0f} at most",
+                flush=True,
+            )
+            self._keep()
+        self._keep()
+
+    def _search(self, way: Way) -> None:
+        if self._again:
+            self._results.search.pop(way.name, None)
+        for setting in way.settings:
+            if self._results.tried(way, setting) is None:
+                outcome = run(Case(way, 0, limit_s=SEARCH_S), setting)
+                self._results.search.setdefault(way.name, []).append(outcome)
+                report(f"{way.name}, {setting}", outcome)
+                self._keep()
+
+    def _keep(self) -> None:
+        self._results.write()
+        results_page.write()
+
+
+def run(case: Case, setting: Setting) -> Outcome:
+    """In a directory of its own, which stays where something fails."""
+    directory = Path(tempfile.mkdtemp(prefix=f"p2psgd-rivals-{case.way.name}-", dir=MEMORY))
+    failed = False
+    try:
+        return measure(case, setting, directory)
+    except AssertionError:
+        failed = True
+        print(f"{case.name} failed; the logs are in {directory}", file=sys.stderr)
+        raise
+    finally:
+        if not failed:
+            shutil.rmtree(directory)
+
+
+def report(name: str, outcome: Outcome) -> None:
+    """For the terminal."""
+    reached = f"loss {outcome.loss:.3f} after {outcome.ran_s:.0f} s, {outcome.samples:,.0f} samples"
+    if outcome.target_s is not None:
+        reached = f"loss {TARGET} after {outcome.target_s:.1f} s, {outcome.samples:,.0f} samples"
+    pauses = ", ".join("ended" if each is None else f"{each:.1f} s" for each in outcome.pauses_s)
+    step = "no" if outcome.step_s is None else f"{1e3 * outcome.step_s:.0f}"
+    print(
+        f"{name}: {reached}; {step} ms and {outcome.step_bytes:,.0f} bytes a mini-batch"
+        + (f"; longest pause after the kill: {pauses}" if pauses else "")
+        + (f"; {outcome.words}" if outcome.words else ""),
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

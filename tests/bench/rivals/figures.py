@@ -1,0 +1,99 @@
+"""What follows from the notes of a run, the same for all ways. Seconds are counted from its common begin."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """When a host had made so many mini-batches, and the file of its weights then, if they were kept."""
+
+    at: float
+    mini_batches: int
+    snapshot: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """On the curve of a run: held-out loss after so many seconds, and samples of all hosts."""
+
+    at: float
+    samples: float
+    loss: float
+
+
+class NotesFile:
+    """What a host has noted so far, read as it comes: whole lines, without that which says it is ready."""
+
+    def __init__(self, path: Path, begin: float) -> None:
+        self.ready = False
+        self.notes: list[Note] = []
+        self._path, self._begin, self._read = path, begin, 0
+
+    def look(self) -> list[Note]:
+        """Those that are new."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self._read += len(whole) + len(newline)
+        lines = [json.loads(line) for line in whole.splitlines()]
+        self.ready = self.ready or any("ready" in line for line in lines)
+        new = [
+            Note(line["at"] - self._begin, line["mini_batches"], line.get("snapshot", ""))
+            for line in lines
+            if "mini_batches" in line
+        ]
+        self.notes += new
+        return new
+
+
+def mini_batches_at(notes: Sequence[Note], at: float) -> float:
+    """As if they were made evenly between two notes, and from the begin to the first."""
+    for before, after in pairwise([Note(0.0, 0), *notes]):
+        if before.at <= at < after.at:
+            part = (at - before.at) / (after.at - before.at)
+            return before.mini_batches + part * (after.mini_batches - before.mini_batches)
+    return float(notes[-1].mini_batches) if notes else 0.0
+
+
+def crossing(points: Sequence[Point], target: float) -> Point | None:
+    """Where the loss first is the target: on the line between the two snapshots around it."""
+    for number, after in enumerate(points):
+        if after.loss > target:
+            continue
+        if number == 0:
+            return after
+        before = points[number - 1]
+        part = (before.loss - target) / (before.loss - after.loss)
+        return Point(
+            before.at + part * (after.at - before.at),
+            before.samples + part * (after.samples - before.samples),
+            target,
+        )
+    return None
+
+
+def rate(notes: Sequence[Note], since: float, until: float) -> float:
+    """Mini-batches a second of a host within these seconds; 0 if it made none."""
+    inside = [note for note in notes if since <= note.at <= until]
+    if len(inside) < 2:
+        return 0.0
+    first, last = inside[0], inside[-1]
+    return (last.mini_batches - first.mini_batches) / (last.at - first.at)
+
+
+def pause(notes: Sequence[Note], since: float, until: float) -> float | None:
+    """The longest time without a mini-batch from `since` on, that before the first included, of a host that
+    made one later; None of one that made no more.
+    """
+    moments = [note.at for note in notes if since < note.at <= until]
+    if not moments:
+        return None
+    return max(after - before for before, after in pairwise([since, *moments]))

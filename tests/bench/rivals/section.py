@@ -1,0 +1,179 @@
+"""The section of docs/results.md on what others would take, from docs/rivals.json."""
+
+from __future__ import annotations
+
+import statistics
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from tests.bench.rivals import (
+    BATCH,
+    CASES,
+    FAULTY,
+    HOSTS,
+    KILL_AFTER_S,
+    LAN_MBIT,
+    SLOWED,
+    TARGET,
+    WARM_UP,
+    WAYS,
+    Setting,
+    Way,
+)
+from tests.bench.rivals.measure import Outcome
+from tests.bench.rivals.plot import PICTURES, draw
+from tests.bench.rivals.processors import BUSY_MAX
+from tests.bench.rivals.results import Results
+from tests.bench.rivals.task import HELD_OUT, SHAPE
+from tests.bench.rivals.verdicts import seconds, slow_loss, verdicts
+
+MBITS: Final = (10, LAN_MBIT, 1000)
+PAGE_WIDTH: Final = 140
+HEADING: Final = "## Beside PyTorch DDP and hivemind"
+
+
+def section() -> str:
+    """Empty while nothing has been measured."""
+    results = Results.read()
+    if not results.runs:
+        return ""
+    draw(results)
+    return text(results)
+
+
+def text(results: Results) -> str:
+    """Markdown, without a newline at its end."""
+    pictures = [f"![{words}]({path.name})" for path, words in PICTURES.items() if path.exists()]
+    parts: list[Iterable[str]] = [
+        [HEADING],
+        [_introduction(results)],
+        [f"- {sentence}" for sentence in verdicts(results)],
+        _table(results, "way", {"setting": _setting_of(results), **_times(results)}),
+        [_below(results)],
+        *([picture] for picture in pictures),
+        _table(results, "a host's mini-batch", _costs(results)),
+        _fault_table(results, "slow"),
+        _fault_table(results, "killed"),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _introduction(results: Results) -> str:
+    machine = ", ".join(f"{name} {words}" for name, words in results.machine.items())
+    seeds = sorted({case.seed for case in CASES})
+    widths = " - ".join(map(str, (SHAPE.inputs, *SHAPE.hidden, SHAPE.classes)))
+    words = f"""`make rivals` ({machine}; seeds {seeds[0]} to {seeds[-1]}, with a fault {seeds[0]}) trains a
+        net of {SHAPE.weights:,} weights (ReLU, {widths}) on the 30 minutes of speech that come with p2psgd,
+        until the loss on {HELD_OUT:,} frames of unseen voices is {TARGET} nats. {HOSTS} hosts are network
+        namespaces on one machine, each with a link of the given rate, both ways, and an equal part of
+        {100 * BUSY_MAX:.0f} % of its processors, by control groups. All ways train the same PyTorch module by
+        plain SGD, {BATCH} samples a host and mini-batch, in the same order of samples; the rate rises over
+        the first {WARM_UP:,} samples. Each way's settings were searched for on links without a rate, and
+        those that are soonest at the target were taken, learning rate and all. The loss is that of host 0's
+        weights, written every second and evaluated outside of the hosts; the time is that of the line between
+        two of them, the mean of {len(seeds)} seeds, with their range. Bytes are what left the hosts'
+        interfaces, with all headers."""
+    return textwrap.fill(" ".join(words.split()), PAGE_WIDTH)
+
+
+def _below(results: Results) -> str:
+    sentences = [
+        "`>`: the target was not reached in the time that a run had, and it was not run again with another"
+        " seed; nothing is extrapolated."
+    ]
+    sentences += [f"{WAYS[name].label}: {words}." for name, words in results.why_not.items() if name in WAYS]
+    if missing := sum(map(results.needed, CASES)):
+        sentences.append(f"Not measured yet: {missing} of {missing + len(results.runs)} runs.")
+    return " ".join(sentences)
+
+
+Cell = Callable[[Way], str]
+
+
+def _table(results: Results, first: str, columns: dict[str, Cell]) -> list[str]:
+    ways = [way for way in WAYS.values() if any(name.split()[0] == way.name for name in results.runs)]
+    return _lines([first, *columns], [[way.label, *(cell(way) for cell in columns.values())] for way in ways])
+
+
+def _lines(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows)]
+
+
+def _setting_of(results: Results) -> Cell:
+    return lambda way: words(results.best(way) or {})
+
+
+def words(setting: Setting) -> str:
+    """`rate 0.3, whole steps 2`."""
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in setting.items())
+
+
+def _times(results: Results) -> dict[str, Cell]:
+    def cell(mbit: int) -> Cell:
+        return lambda way: str(seconds(results.of(way, mbit)) or "-")
+
+    return {f"s at {mbit} Mbit/s": cell(mbit) for mbit in MBITS}
+
+
+def _costs(results: Results) -> dict[str, Cell]:
+    def mean(value: Callable[[Outcome], float | None], mbit: int, form: str) -> Cell:
+        def cell(way: Way) -> str:
+            values = [each for each in map(value, results.of(way, mbit)) if each is not None]
+            return form.format(statistics.mean(values)) if values else "-"
+
+        return cell
+
+    columns: dict[str, Cell] = {}
+    for mbit in MBITS:
+        columns[f"ms at {mbit} Mbit/s"] = mean(_step_ms, mbit, "{:.0f}")
+    for mbit in MBITS:
+        columns[f"kB at {mbit} Mbit/s"] = mean(lambda each: each.step_bytes / 1e3, mbit, "{:,.1f}")
+    whole = mean(lambda each: each.bytes_sent / 1e6, LAN_MBIT, "{:,.0f}")
+    columns[f"MB of all, in the whole run at {LAN_MBIT} Mbit/s"] = whole
+    return columns
+
+
+def _step_ms(outcome: Outcome) -> float | None:
+    return None if outcome.step_s is None else 1e3 * outcome.step_s
+
+
+def _fault_table(results: Results, fault: str) -> list[str]:
+    cases = {case.way: case for case in CASES if case.fault == fault and case.name in results.runs}
+    if not cases:
+        return []
+    mbit = next(iter(cases.values())).mbit
+    runs = {way: results.runs[case.name] for way, case in cases.items()}
+    if fault == "slow":
+        title = f"One host of {HOSTS} at {SLOWED:g} of its processors, {mbit} Mbit/s:"
+        heads = ["way", "s to the target", "the same, no host slow", "lost by the other hosts"]
+        rows = [
+            [
+                way.label,
+                str(seconds([run])),
+                str(seconds(results.of(way, mbit)) or "-"),
+                _percent(slow_loss(results, way, mbit)),
+            ]
+            for way, run in runs.items()
+        ]
+    else:
+        title = (
+            f"SIGKILL to all processes of host {FAULTY} after {KILL_AFTER_S:g} s, {mbit} Mbit/s; DDP was"
+            f" started by torchrun, {HOSTS - 1} hosts being its minimum, and begins again from the last"
+            " second's weights:"
+        )
+        heads = ["way", "longest pause of each other host, s", "s to the target", "the same, no host killed"]
+        rows = [
+            [way.label, _pauses(run), str(seconds([run])), str(seconds(results.of(way, mbit)) or "-")]
+            for way, run in runs.items()
+        ]
+    return [title, "", *_lines(heads, rows)]
+
+
+def _percent(part: float | None) -> str:
+    return "-" if part is None else f"{100 * part:.0f} %"
+
+
+def _pauses(run: Outcome) -> str:
+    pauses = ", ".join("**ended**" if each is None else f"{each:.1f}" for each in run.pauses_s)
+    return f"{pauses}: {run.words}" if run.words else pauses
