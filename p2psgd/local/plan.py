@@ -146,8 +146,8 @@ def make_plan(
     elif told.given or (trace, device, initial) != (None, None, None) or not overlap:
         raise UsageError(
             "--mode, --payload, --order, --no-overlap, --device, --initial and --trace are for the built-in "
-            "trainer: "
-            "leave them out with --trainer, whose script says mode, payload and order when it attaches"
+            "trainer: leave them out with --trainer, whose script says mode, payload and order when it "
+            "attaches"
         )
     elif not trainer.strip():
         raise UsageError("the trainer's command is empty: give a command line, or leave --trainer out")
