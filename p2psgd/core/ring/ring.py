@@ -239,7 +239,7 @@ class Ring:
     # -- time
 
     def look(self, now: float) -> None:
-        """After every event: does what holds an attempt together still hold?"""
+        """After every event: does what holds an attempt together still hold, and what held up a share?"""
         view = self._parts.membership.view
         if view is not self._view:
             self.stop("view", now, tell=False)  # who enters a view tells everybody anyway
@@ -247,6 +247,7 @@ class Ring:
             self._try_to_begin(now)
         elif self.running and not self._is_fit():
             self.stop("unready", now)
+        self._opening.open(running=self.running)  # the log was full
 
     def pass_time(self, now: float) -> None:
         """Whom to wish out, and what is due."""
@@ -257,7 +258,6 @@ class Ring:
             self.rounds.pass_time(now)
             self._heed(now)
         self._parts.late = self._lateness.look(self.state, self.rounds.missing, now)
-        self._opening.open(running=self.running)  # the log was full
         self._tell_news(now)
         if self._laggards is not None and not self.running:
             self._laggards.serve(now)
