@@ -34,11 +34,10 @@ def pretrain(
     recipe: RecipeOption = "speech-paper",
 ) -> None:
     """Make the weights that a recipe with a table [pretrain] starts from: once, for all nodes."""
-    import numpy as np
-
-    from p2psgd.ops.weights import check_weights_name, write_weights
+    from p2psgd.ops.weights import check_weights_name, write_tensors
     from p2psgd.trainer.data import load_data_of
     from p2psgd.trainer.evaluation import loss_and_accuracy, net_shape
+    from p2psgd.trainer.net import flat
     from p2psgd.trainer.pretraining import pretrain as make
     from p2psgd.trainer.recipe import load_recipe
 
@@ -56,8 +55,8 @@ def pretrain(
     tensors = make(loaded, dataset, say)
     if shown and sys.stderr.isatty():
         print(file=sys.stderr)
-    weights = np.concatenate([tensor.ravel() for tensor in tensors.values()])
-    write_weights(file, weights, tensors=tuple(shape.tensors))
+    write_tensors(file, tensors)
+    weights = flat(tensors)
     _, accuracy = loss_and_accuracy(shape, weights, dataset.test)
     print_text(
         f"{file} holds {weights.size:,} weights, {100 * accuracy:.1f} % of the test samples right: "

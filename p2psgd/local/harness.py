@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from p2psgd.errors import ExitCode, P2psgdError, UsageError
@@ -29,9 +28,9 @@ from p2psgd.local.report import Outcome, build_report, write_report
 from p2psgd.local.summary import lost_sentence, summary_text
 from p2psgd.local.watch import TURN_S, Watch
 from p2psgd.ops import numerals
-from p2psgd.ops.weights import export_weights, write_weights
+from p2psgd.ops.weights import export_weights, write_tensors
 from p2psgd.trainer.data import load_data_of
-from p2psgd.trainer.evaluation import evaluate, net_shape
+from p2psgd.trainer.evaluation import evaluate
 from p2psgd.trainer.pretraining import pretrain
 
 CONVERGENCE_LIMIT_S = 60.0  # without any progress of any frontier
@@ -141,10 +140,7 @@ class LocalRun:
                 _print(self._console, what)
                 shown = what
 
-        dataset = load_data_of(plan.recipe)
-        tensors = pretrain(plan.recipe, dataset, say)
-        flat = np.concatenate([tensor.ravel() for tensor in tensors.values()])
-        write_weights(plan.starts_from, flat, tensors=tuple(net_shape(plan.recipe, dataset).tensors))
+        write_tensors(plan.starts_from, pretrain(plan.recipe, load_data_of(plan.recipe), say))
 
     def _train(self) -> None:
         """Wait until the trainers of all live nodes have finished; see to it once the user wants the end."""

@@ -46,16 +46,23 @@ def export_weights(client: ControlClient, path: Path) -> tuple[int, str]:
 
 
 def write_weights(path: Path, values: NDArray[np.float32], *, tensors: Tensors) -> int:
-    """Write weights float32 (P,) by tensor: as safetensors if `path` ends so, else as .npz. What counts
-    shards is left out; returns how many weights are left.
-
-    The file appears whole or not at all. UsageError if it cannot be written.
+    """Write weights float32 (P,) by tensor, as `write_tensors` does. What counts shards is left out; returns
+    how many weights are left.
     """
     weights, start = {}, 0
     for name, shape in own_tensors(tensors):
         size = math.prod(shape)
         weights[name] = values[start : start + size].reshape(shape)
         start += size
+    write_tensors(path, weights)
+    return start
+
+
+def write_tensors(path: Path, weights: Weights) -> None:
+    """Write tensors by name, float32: as safetensors if `path` ends so, else as .npz.
+
+    The file appears whole or not at all. UsageError if it cannot be written.
+    """
     fresh = path.with_name(f".{path.name}.new")
     try:
         with fresh.open("wb") as file:
@@ -68,7 +75,6 @@ def write_weights(path: Path, values: NDArray[np.float32], *, tensors: Tensors) 
         fresh.unlink(missing_ok=True)
         words = f"the weights cannot be written to {path}: {words_of(error)}"
         raise UsageError(words, ExitCode.USAGE) from None
-    return start
 
 
 def _write_npz(file: BinaryIO, weights: Weights) -> None:

@@ -74,6 +74,11 @@ def layer_tensors(number: int) -> tuple[str, str]:
     return f"layer{number}.weight", f"layer{number}.bias"
 
 
+def flat(tensors: Mapping[str, Vector]) -> Vector:
+    """All of their numbers, (P,), in their order."""
+    return np.concatenate([tensor.ravel() for tensor in tensors.values()])
+
+
 def initial_weights(shape: Shape, seed: int) -> dict[str, Vector]:
     """Draw the tensors that every node starts from: uniform, biases 0.
 

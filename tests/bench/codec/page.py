@@ -11,6 +11,7 @@ from typing import Final
 from tests.bench.codec.libraries import LIBRARIES
 from tests.bench.codec.measure import SetResult
 from tests.bench.codec.verdicts import verdicts
+from tests.bench.pages import processor
 
 BEGIN: Final = "<!-- figures: written by python -m tests.bench codec --page -->"
 END: Final = "<!-- end of the figures -->"
@@ -29,16 +30,8 @@ def write(results: list[SetResult], path: Path) -> None:
 
 def surroundings() -> str:
     """What the figures depend on beside the code."""
-    processor = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
     packages = ", ".join(f"{name} {version_of(name)}" for name in ("numpy", *LIBRARIES))
-    return f"Measured on one thread of {processor}, Python {platform.python_version()}, {packages}."
+    return f"Measured on one thread of {processor()}, Python {platform.python_version()}, {packages}."
 
 
 def version_of(package: str) -> str:

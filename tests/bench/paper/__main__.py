@@ -13,12 +13,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from p2psgd.local.cluster import THREAD_VARIABLES
 from p2psgd.trainer.data import Dataset, load_data_of
 from p2psgd.trainer.evaluation import net_shape
 from p2psgd.trainer.initial import load_initial
+from p2psgd.trainer.net import flat
 from p2psgd.trainer.speech import BANKS, CONTEXT, STATES
 from tests.bench.paper import figures, plot
 from tests.bench.paper.cases import CASES, Case
@@ -87,8 +86,7 @@ def run(case: Case) -> Figures:
 
 def run_plainly(case: Case, dataset: Dataset, start: Path, load: float) -> Figures:
     """Plain SGD."""
-    tensors = load_initial(start, net_shape(case.recipe, dataset))
-    weights = np.concatenate([tensor.ravel() for tensor in tensors.values()])
+    weights = flat(load_initial(start, net_shape(case.recipe, dataset)))
     begin = time.monotonic()
     curve = train_plainly(case.recipe, dataset, weights)
     samples = case.recipe.epochs * len(dataset.train.labels)

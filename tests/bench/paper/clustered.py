@@ -12,8 +12,6 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from p2psgd.errors import P2psgdError
 from p2psgd.ipc.control_client import ControlClient
 from p2psgd.ipc.paths import control_path
@@ -21,6 +19,7 @@ from p2psgd.ops.weights import export_weights
 from p2psgd.trainer.data import Dataset
 from p2psgd.trainer.evaluation import loss_and_accuracy, net_shape
 from p2psgd.trainer.initial import load_initial
+from p2psgd.trainer.net import flat
 from p2psgd.trainer.recipe import Recipe
 from tests.bench.paper.plain import Curve
 
@@ -109,7 +108,7 @@ def run_nodes(
     shape = net_shape(recipe, dataset)
     curve = Curve()
     for epoch, path in taken:
-        weights = np.concatenate([tensor.ravel() for tensor in load_initial(path, shape).values()])
+        weights = flat(load_initial(path, shape))
         curve.append((epoch, loss_and_accuracy(shape, weights, dataset.test)[1]))
         path.unlink()
     assert report["test_accuracy"] is not None, "the replicas are not identical"

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from p2psgd.local.report import write_report
+from tests.bench.pages import processor
 from tests.bench.paper.cases import CASES, Case
 from tests.bench.paper.plain import Curve
 
@@ -88,13 +89,7 @@ def keep(case: Case, figures: Figures, path: Path = DATA) -> None:
 def surroundings() -> str:
     """What the figures depend on beside the recipe."""
     versions = f"Python {platform.python_version()}, numpy {np.__version__}"
-    return f"{os.cpu_count()} x {_processor()}, {versions}, commit {_commit()}"
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    return f"{os.cpu_count()} x {processor()}, {versions}, commit {_commit()}"
 
 
 def _commit() -> str:

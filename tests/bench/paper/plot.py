@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,28 +10,20 @@ from typing import Any, Final
 
 from tests.bench.paper.cases import BUILT_IN, NODE_COUNTS, SIZES, SUM_TAUS, Case
 from tests.bench.paper.tables import PAPER_SIZES, PAPER_TAUS, Measured, runs
+from tests.bench.pictures import COLOURS, can_draw, picture
 
 EPOCHS, TAUS, MODELS = (Path(f"docs/results_{name}.png") for name in ("epochs", "tau", "size"))
-COLOURS: Final = ("#c81e1e", "#1f5fa8", "#2a8a4a", "#b06a10", "#7a4fa8")
-WIDTH_IN, HEIGHT_IN = 6.4, 4.0
+SIZE_IN: Final = (6.4, 4.0)
 
 
 def draw(measured: Measured) -> None:
     """Writes PNGs; leaves them as they are without matplotlib (make .venv/.bench)."""
-    if importlib.util.find_spec("matplotlib") is None or not measured:
+    if not can_draw() or not measured:
         return
-    matplotlib = importlib.import_module("matplotlib")
-    matplotlib.use("Agg")  # no screen
-    pyplot = importlib.import_module("matplotlib.pyplot")
     for path, draw_one in ((EPOCHS, _draw_epochs), (TAUS, _draw_taus), (MODELS, _draw_sizes)):
-        figure, axes = pyplot.subplots(figsize=(WIDTH_IN, HEIGHT_IN))
-        draw_one(axes, measured)
-        axes.grid(visible=True, alpha=0.25)
-        figure.tight_layout()
-        figure.savefig(path, dpi=100)
-        pyplot.close(figure)
-        image = importlib.import_module("PIL.Image")
-        image.open(path).convert("RGB").quantize(64).save(path, optimize=True)
+        with picture(path, SIZE_IN) as axes:
+            draw_one(axes, measured)
+            axes.grid(visible=True, alpha=0.25)
 
 
 def _draw_epochs(axes: Any, measured: Measured) -> None:

@@ -8,6 +8,7 @@ from itertools import pairwise, zip_longest
 from statistics import mean
 from typing import Final
 
+from tests.bench.pages import table
 from tests.bench.paper.cases import CASES, NODE_COUNTS, SIZES, SUM_TAUS, Case
 from tests.bench.paper.figures import Figures
 
@@ -198,8 +199,7 @@ def _beside(ours: Sequence[Sequence[str]], paper: Sequence[Sequence[str]]) -> st
     """Ours on the left, the paper's on the right, row by row; the first of each is its head."""
     empty = (NONE,) * len(ours[0]), (NONE,) * len(paper[0])
     rows = [(*(left or empty[0]), *(right or empty[1])) for left, right in zip_longest(ours, paper)]
-    lines = [rows[0], ("---",) * len(rows[0]), *rows[1:]]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return "\n".join(table(rows[0], rows[1:]))
 
 
 def missing(measured: Measured) -> list[str]:

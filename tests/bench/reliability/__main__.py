@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import os
 import shutil
 import sys
@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from tests.bench.pictures import can_draw
 from tests.bench.reliability import EXPERIMENTS, Report, page
 
 TOOLS: Final = ("ip", "tc", "setpriv")
@@ -27,7 +28,7 @@ def main() -> None:
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if os.geteuid() != 0 or missing:
         parser.error(f"network namespaces need root, and {', '.join(missing or TOOLS)}")
-    if importlib.util.find_spec("matplotlib") is None:
+    if not can_draw():
         parser.error("the picture needs matplotlib: make .venv/.bench")
     passed = True
     for name in arguments.only or EXPERIMENTS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from p2psgd.durable.store import CheckpointStore
 from p2psgd.trainer.evaluation import evaluate
 from p2psgd.trainer.progress import LOSS_MEMORY
 from p2psgd.trainer.recipe import load_recipe
+from tests.bench.pictures import picture
 from tests.bench.reliability import Report
 from tests.bench.reliability.machines import Machine, machines
 from tests.daemons import assert_replicas_identical, trainer
@@ -179,26 +179,20 @@ def in_order(curve: list[Segment]) -> list[Segment]:
 
 def draw(without: list[list[Segment]], with_cut: list[list[Segment]]) -> None:
     """The picture: loss against mini-batches, each node, both runs."""
-    matplotlib = importlib.import_module("matplotlib")
-    matplotlib.use("Agg")  # no screen
-    pyplot = importlib.import_module("matplotlib.pyplot")
-    figure, axes = pyplot.subplots(figsize=(9.2, 5.2))
-    for curve in without:
-        axes.plot(*zip(*in_order(curve)[0], strict=True), color="#9aa0a6", linewidth=1)
-    for number, curve in enumerate(with_cut):
-        before, after = in_order(curve)
-        axes.plot(*zip(*before, strict=True), color=f"C{number}", linewidth=1.2, label=f"node {number}")
-        axes.plot(*zip(*after, strict=True), color=f"C{number}", linewidth=1.2)
-        axes.axvline(curve[0][-1][0], color=f"C{number}", linewidth=1, linestyle=":")
-    axes.plot([], [], color="#9aa0a6", label="four nodes without a cut")
-    axes.plot([], [], color="#4a4a4a", linestyle=":", label="where the power cut met each node")
-    axes.set_xlabel("mini-batches that the node has made")
-    axes.set_ylabel("mean loss of some ten mini-batches, nats")
-    axes.set_title(
-        f"Recipe {RECIPE}, four nodes: kill -9 of everything at once, and started again", fontsize=10
-    )
-    axes.grid(visible=True, alpha=0.25)
-    axes.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(PLOT, dpi=100)
-    pyplot.close(figure)
+    with picture(PLOT, (9.2, 5.2)) as axes:
+        for curve in without:
+            axes.plot(*zip(*in_order(curve)[0], strict=True), color="#9aa0a6", linewidth=1)
+        for number, curve in enumerate(with_cut):
+            before, after = in_order(curve)
+            axes.plot(*zip(*before, strict=True), color=f"C{number}", linewidth=1.2, label=f"node {number}")
+            axes.plot(*zip(*after, strict=True), color=f"C{number}", linewidth=1.2)
+            axes.axvline(curve[0][-1][0], color=f"C{number}", linewidth=1, linestyle=":")
+        axes.plot([], [], color="#9aa0a6", label="four nodes without a cut")
+        axes.plot([], [], color="#4a4a4a", linestyle=":", label="where the power cut met each node")
+        axes.set_xlabel("mini-batches that the node has made")
+        axes.set_ylabel("mean loss of some ten mini-batches, nats")
+        axes.set_title(
+            f"Recipe {RECIPE}, four nodes: kill -9 of everything at once, and started again", fontsize=10
+        )
+        axes.grid(visible=True, alpha=0.25)
+        axes.legend(fontsize=8)

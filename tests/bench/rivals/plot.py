@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from pathlib import Path
 from typing import Any, Final
 
+from tests.bench.pictures import can_draw, picture
 from tests.bench.rivals import CASES, LAN_MBIT, TARGET, WAYS
 from tests.bench.rivals.results import Results
 from tests.bench.rivals.verdicts import seconds
@@ -29,21 +28,13 @@ COLOURS: Final = dict(
 
 def draw(results: Results) -> None:
     """Writes the PNGs; leaves them as they are without matplotlib (make .venv/.bench)."""
-    if importlib.util.find_spec("matplotlib") is None:
+    if not can_draw():
         return
-    matplotlib = importlib.import_module("matplotlib")
-    matplotlib.use("Agg")  # no screen
-    pyplot = importlib.import_module("matplotlib.pyplot")
     for path, fill in ((TIMES, draw_times), (CURVES, draw_curves)):
-        figure, axes = pyplot.subplots(figsize=(8.4, 4.6))
-        fill(axes, results)
-        axes.grid(visible=True, alpha=0.25)
-        axes.legend(fontsize=8)
-        figure.tight_layout()
-        figure.savefig(path, dpi=100)
-        pyplot.close(figure)
-        image = importlib.import_module("PIL.Image")
-        image.open(path).convert("RGB").quantize(64).save(path, optimize=True)
+        with picture(path, (8.4, 4.6)) as axes:
+            fill(axes, results)
+            axes.grid(visible=True, alpha=0.25)
+            axes.legend(fontsize=8)
 
 
 def draw_times(axes: Any, results: Results) -> None:

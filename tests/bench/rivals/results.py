@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Self
 
+from tests.bench.pages import processor
 from tests.bench.rivals import WAYS, Case, Setting, Way
 from tests.bench.rivals.measure import Outcome
 from tests.bench.rivals.starting import RIVALS_PYTHON
@@ -99,13 +100,8 @@ class Results:
 
 def surroundings() -> dict[str, str]:
     """What figures depend on beside the code of this project."""
-    model = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        if line.startswith("model name")
-    ]
     return {
-        "processors": f"{len(os.sched_getaffinity(0))} x {model[0] if model else platform.machine()}",
+        "processors": f"{len(os.sched_getaffinity(0))} x {processor()}",
         "python": platform.python_version(),
         "torch": metadata.version("torch"),
         "hivemind": _hivemind(),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from tests.bench.pages import table
 from tests.bench.rivals import (
     BATCH,
     CASES,
@@ -93,11 +94,7 @@ Cell = Callable[[Way], str]
 
 def _table(results: Results, first: str, columns: dict[str, Cell]) -> list[str]:
     ways = [way for way in WAYS.values() if any(name.split()[0] == way.name for name in results.runs)]
-    return _lines([first, *columns], [[way.label, *(cell(way) for cell in columns.values())] for way in ways])
-
-
-def _lines(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows)]
+    return table([first, *columns], [[way.label, *(cell(way) for cell in columns.values())] for way in ways])
 
 
 def _setting_of(results: Results) -> Cell:
@@ -167,7 +164,7 @@ def _fault_table(results: Results, fault: str) -> list[str]:
             [way.label, _pauses(run), str(seconds([run])), str(seconds(results.of(way, mbit)) or "-")]
             for way, run in runs.items()
         ]
-    return [title, "", *_lines(heads, rows)]
+    return [title, "", *table(heads, rows)]
 
 
 def _percent(part: float | None) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from p2psgd.planning.prediction import Prediction
+from tests.bench.pages import table
 from tests.bench.scaling import CASES, WANTED_RATIO, Case, plot
 from tests.bench.scaling.measure import Measured
 
@@ -105,7 +106,7 @@ def write(results: list[Result]) -> None:
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"{PAGE} lacks the lines {BEGIN!r} and {END!r}")
-    PAGE.write_text(before + "\n".join([begin, "", *table(results), "", end]) + after, encoding="utf-8")
+    PAGE.write_text(before + "\n".join([begin, "", *table_of(results), "", end]) + after, encoding="utf-8")
     plot.draw([(each.case, each.measured, each.alone) for each in results], PICTURE)
 
 
@@ -137,15 +138,14 @@ COLUMNS: Final[dict[str, Callable[[Result], str]]] = {
 }
 
 
-def table(results: list[Result]) -> list[str]:
+def table_of(results: list[Result]) -> list[str]:
     """Markdown, without a newline at the ends."""
     rows = [[words(each) for words in COLUMNS.values()] for each in results]
-    lines = [f"| {' | '.join(cells)} |" for cells in ([*COLUMNS], ["---"] * len(COLUMNS), *rows)]
     loads = [each.load for each in results] or [0.0]
     load = f"load before each of them, the case before it included, {min(loads):.1f} to {max(loads):.1f}"
     missing = sorted(set(NAMES) - {each.case.name for each in results})
     rest = f" Cases not measured yet: {', '.join(missing)}." if missing else ""
-    return [*lines, "", f"{surroundings()}; {load}.{rest}"]
+    return [*table([*COLUMNS], rows), "", f"{surroundings()}; {load}.{rest}"]
 
 
 def _verdict(result: Result) -> str:

@@ -2,52 +2,42 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from p2psgd.planning.prediction import predict
+from tests.bench.pictures import COLOURS, can_draw, picture
 from tests.bench.scaling import Case
 from tests.bench.scaling.measure import Measured
 
-COLOURS: Final = ("#c81e1e", "#1f5fa8", "#2a8a4a", "#b06a10", "#7a4fa8")
 LINE: Final = (2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64)
 
 
 def draw(results: Sequence[tuple[Case, Measured, Measured]], path: Path) -> None:
     """Writes a PNG; leaves it as it is without matplotlib (make .venv/.bench)."""
-    if importlib.util.find_spec("matplotlib") is None or not results:
+    if not can_draw() or not results:
         return
-    matplotlib = importlib.import_module("matplotlib")
-    matplotlib.use("Agg")  # no screen
-    pyplot = importlib.import_module("matplotlib.pyplot")
-    figure, axes = pyplot.subplots(figsize=(8.4, 5.2))
     groups: dict[tuple[Any, ...], list[tuple[Case, Measured, Measured]]] = {}
     for each in results:
         case = each[0]
         groups.setdefault((case.way.value, case.weights, case.link_mbit), []).append(each)
-    for colour, (key, group) in zip(COLOURS, groups.items(), strict=False):
-        draw_group(axes, key, group, colour)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks([2, 4, 8, 16, 32, 64])
-    axes.xaxis.set_major_formatter("{x:.0f}")
-    axes.set_ylim(0, 1.08)
-    axes.set_xlabel("nodes")
-    axes.set_ylabel("steps/s, as part of N times one node's")
-    axes.grid(visible=True, alpha=0.25)
-    axes.legend(fontsize=8, loc="lower left")
-    axes.set_title(
-        "Lines: predicted, dotted for a machine to each node. Points: measured, on two processors.",
-        fontsize=8,
-    )
-    figure.tight_layout()
-    figure.savefig(path, dpi=100)
-    pyplot.close(figure)
-    image = importlib.import_module("PIL.Image")
-    image.open(path).convert("RGB").quantize(64).save(path, optimize=True)
+    with picture(path, (8.4, 5.2)) as axes:
+        for colour, (key, group) in zip(COLOURS, groups.items(), strict=False):
+            draw_group(axes, key, group, colour)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks([2, 4, 8, 16, 32, 64])
+        axes.xaxis.set_major_formatter("{x:.0f}")
+        axes.set_ylim(0, 1.08)
+        axes.set_xlabel("nodes")
+        axes.set_ylabel("steps/s, as part of N times one node's")
+        axes.grid(visible=True, alpha=0.25)
+        axes.legend(fontsize=8, loc="lower left")
+        axes.set_title(
+            "Lines: predicted, dotted for a machine to each node. Points: measured, on two processors.",
+            fontsize=8,
+        )
 
 
 def draw_group(
