@@ -152,6 +152,7 @@ class Node:
             options=self.options,
             identity=self.identity,
             others=self.hosts.others,
+            share=self._control.share(),
             listen=self.listen,
             journal=self.journal,
             accounts=self.accounts,

@@ -58,6 +58,7 @@ from p2psgd.node_options import NodeOptions
 from p2psgd.node_peers import NodePeers
 from p2psgd.node_regulation import Regulation
 from p2psgd.node_rounds import NodeRounds
+from p2psgd.node_shares import Shares
 from p2psgd.opening import Opened
 from p2psgd.ops.accounts import Accounts
 from p2psgd.ops.frame_store import FrameFile
@@ -84,6 +85,7 @@ class NodeRun:
         options: NodeOptions,
         identity: Identity,
         others: int,
+        share: tuple[int, int] | None,
         listen: Address,
         journal: Journal,
         accounts: Accounts,
@@ -91,8 +93,8 @@ class NodeRun:
         credentials: Credentials | None,
         fail: Callable[[str, ExitCode], None],
     ) -> None:
-        """`others`: nodes beside this one that its list names. UsageError if the state directory cannot be
-        written to.
+        """`others`: nodes beside this one that its list names; `share`: (i, n) of the data, if it is known.
+        UsageError if the state directory cannot be written to.
         """
         self.stopped_nodes: set[int] = set()
         self._options = options
@@ -123,11 +125,12 @@ class NodeRun:
         self.replica.parts.names |= {**opened.names, me.node: identity.name}
         journal.events.names = self.replica.parts.names.get
         self.regulation = Regulation(self.replica, control, journal.events)
-        greeting = make_greeting(spec, me, identity.name)
+        greeting = make_greeting(spec, me, identity.name, share)
         self.mesh = Mesh(self, greeting, options.patience_s, time.monotonic, credentials)
         measured = self.rounds.mode.order == "measured"
         self.probing = Probing(self.mesh, self.handle, timing=timing, now=time.monotonic, wanted=measured)
         self.peers = NodePeers(self.replica, self.mesh, options=options, listen=listen, journal=journal)
+        self._shares = Shares(greeting.share, journal)
         self.refusals = Refusals(options.patience_s, linked_now=lambda: bool(self.mesh.links), fail=fail)
         accounts.begin(spec, me, mini_batches=0 if opened.trainer is None else opened.trainer.mini_batches)
         weights = counted(count_weights(own_tensors(spec.tensors)), "weight")
@@ -278,6 +281,7 @@ class NodeRun:
         self.handle(LinkOpened(peer, name))
         self.probing.link_opened(peer)
         self.peers.link_opened(peer)
+        self._shares.link_opened(peer.node, name, self.mesh.links[peer.node].share)
         address = self.mesh.news[peer.node].address
         self.note("link", f"linked with {name} at {address}", peer.node)  # whose name is known now
 
@@ -288,6 +292,7 @@ class NodeRun:
 
     def link_closed(self, peer: Origin, words: str) -> None:
         self.note("lost", f"lost the link to {self.replica.name_of(peer)}: {words}", peer.node)
+        self._shares.link_closed(peer.node)
         self.probing.link_closed(peer)
         self.peers.link_closed(peer)
         self.handle(LinkClosed(peer))

@@ -62,6 +62,7 @@ class Stranger:
             quantum_log2=self.run["quantum_log2"],
             mode=self.run["mode"],
             label=self.run["label"],
+            share="",
         )
         self.socket.sendall(pack_message(hello))
         length, number = PREFIX.unpack(self.receive(PREFIX.size))

@@ -44,6 +44,11 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*P2PSGD, *words], capture_output=True, text=True, check=False, timeout=60)
 
 
+def alarms(daemon: Daemon) -> list[str]:
+    told: list[str] = (daemon.status() or {"alarms": []})["alarms"]
+    return told
+
+
 def is_linked_with(daemon: Daemon, names: set[str]) -> bool:
     return daemon.linked() == names
 
@@ -52,12 +57,15 @@ def dialled(daemon: Daemon) -> set[str]:
     return {row["address"] for row in (daemon.status() or {}).get("peers", [])}
 
 
-def test_a_list_is_read_again_on_sighup_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
+def test_a_list_is_read_again_on_sighup_and_a_bad_one_changes_nothing_and_an_equal_share_is_told(
+    tmp_path: Path,
+) -> None:
     one, two = free_ports(2)
     hosts = tmp_path / "hosts.txt"
     hosts.write_text(f"127.0.0.1:{one}\n")
     with all_stopped([]) as daemons:
-        first = Daemon(tmp_path / "a", "--peers", str(hosts), "--listen", f"127.0.0.1:{one}", *TRAINING)
+        options = ("--peers", str(hosts), "--listen", f"127.0.0.1:{one}", "--share", "0/2")
+        first = Daemon(tmp_path / "a", *options, *TRAINING)
         daemons.append(first)
         until(first.finished, "it trains alone")
         alone = tmp_path / "alone.txt"
@@ -83,7 +91,12 @@ def test_a_list_is_read_again_on_sighup_and_a_bad_one_changes_nothing(tmp_path: 
         until(second.finished, "the second has trained as well")
         assert first.linked() == {"b"}
         assert len(assert_replicas_identical(daemons)) == 2
-        assert [daemon.stop() for daemon in daemons] == [0, 0]
+        clash = "takes share 0/2 of the data, and so does this node"  # each list begins with its own node
+        assert [f"b {clash}" in alarm for alarm in alarms(first)] == [True]
+        assert [f"a {clash}" in alarm for alarm in alarms(second)] == [True]
+        assert second.stop() == 0
+        until(lambda: not alarms(first), "nobody takes its share any more")
+        assert first.stop() == 0
 
 
 def test_fault_30_a_list_with_itself_duplicates_and_a_thousand_names_that_lead_nowhere(

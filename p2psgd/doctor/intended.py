@@ -41,6 +41,7 @@ class Intended:
             quantum_log2=0 if spec is None else spec.quantum_log2,
             mode=DOCTOR if spec is None else f"{DOCTOR} {spec.mode}",
             label="" if spec is None else spec.label,
+            share="",
         )
 
     @property

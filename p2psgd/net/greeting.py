@@ -22,8 +22,8 @@ DOCTORS: Final = frozenset({DOCTOR, DOCTOR_OF_ANOTHER_RUN})  # codes of answers,
 RUN_UNKNOWN: Final = bytes(32)  # what a doctor says that was not told the run
 
 
-def make_greeting(spec: RunSpec, me: Origin, name: str) -> Hello:
-    """What this node says first."""
+def make_greeting(spec: RunSpec, me: Origin, name: str, share: tuple[int, int] | None = None) -> Hello:
+    """What this node says first; `share` is its (i, n) of the data, None if it was not told one."""
     return Hello(
         protocol=PROTOCOL_VERSION,
         node=me.node,
@@ -34,6 +34,7 @@ def make_greeting(spec: RunSpec, me: Origin, name: str) -> Hello:
         quantum_log2=spec.quantum_log2,
         mode=spec.mode,
         label=spec.label,
+        share="" if share is None else "{}/{}".format(*share),
     )
 
 

@@ -45,6 +45,7 @@ class Link:
 
     peer: Origin
     name: str
+    share: str  # of the data, as it says
     connection: Connection
     since: float
     closed: asyncio.Future[None]
@@ -304,7 +305,8 @@ class Mesh:
         connection.open(link_limits(self.greeting.weights))
         self._greetings.end(connection)
         peer = Origin(theirs.node, theirs.incarnation)
-        link = Link(peer, theirs.name, connection, self.now(), asyncio.get_running_loop().create_future())
+        closed = asyncio.get_running_loop().create_future()
+        link = Link(peer, theirs.name, theirs.share, connection, self.now(), closed)
         self.links[theirs.node] = link
         self._by_connection[connection] = link
         self.strangers.linked(theirs.node)

@@ -107,7 +107,8 @@ class Hello(Message):
     """First frame of the side that dialled: who it is and which run it trains.
 
     `run` is the run's fingerprint; the four fields after it are what the fingerprint covers, as far as they
-    help to say what differs when it does. `label` is the recipe's mark, free to choose.
+    help to say what differs when it does. `label` is the recipe's mark, free to choose. `share` is the part
+    of the data that its trainers take, such as "0/4", empty if it was not told one.
     """
 
     protocol: Annotated[int, Field(strict=True, ge=1, le=65535)]
@@ -119,6 +120,7 @@ class Hello(Message):
     quantum_log2: Annotated[int, Field(strict=True, ge=-30, le=0)]
     mode: Name
     label: Annotated[str, Field(strict=True, max_length=200)]
+    share: Annotated[str, Field(strict=True, pattern=r"^([0-9]{1,4}/[0-9]{1,4})?$")]
 
 
 class Welcome(Hello):

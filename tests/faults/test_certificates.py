@@ -50,6 +50,7 @@ def hello(target: Target, *, node: int, name: str, run: bytes | None = None) -> 
             quantum_log2=theirs["quantum_log2"],
             mode=theirs["mode"],
             label=theirs["label"],
+            share="",
         )
     )
 

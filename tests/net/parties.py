@@ -88,6 +88,7 @@ class Party:
             quantum_log2=-20,
             mode="async",
             label="",
+            share="",
         )
         self.mesh = Mesh(self.host, greeting, PATIENCE_S, time.monotonic, credentials)
 

@@ -22,6 +22,7 @@ def hello(**changes: object) -> Hello:
         "quantum_log2": -20,
         "mode": "async",
         "label": "speech",
+        "share": "",
     }
     return Hello.model_validate(fields | changes)
 

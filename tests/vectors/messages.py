@@ -73,6 +73,7 @@ GREETING: Final[Fields] = {
     "quantum_log2": -20,
     "mode": "async",
     "label": "example",
+    "share": "0/2",
 }
 LARGEST: Final[Fields] = {
     "protocol": 65535,
@@ -84,6 +85,7 @@ LARGEST: Final[Fields] = {
     "quantum_log2": -30,
     "mode": "m" * 64,
     "label": "\U0001f600" * 200,
+    "share": "1022/1024",
 }
 SMALLEST: Final[Fields] = {
     **GREETING,
@@ -94,6 +96,7 @@ SMALLEST: Final[Fields] = {
     "quantum_log2": 0,
     "mode": "m",
     "label": "",
+    "share": "",
 }
 # node, incarnation, sequence, digest, floor, durable, least, mini_batch
 FRONTIER: Final = rows(
@@ -296,6 +299,9 @@ def _refused_fields() -> list[Refused]:
         ("a name of none", "HELLO", {"name": ""}),
         ("a name of 65", "HELLO", {"name": "n" * 65}),
         ("a label of 201", "HELLO", {"label": "l" * 201}),
+        ("a share of five digits", "HELLO", {"share": "0/10000"}),
+        ("half a share", "HELLO", {"share": "1/"}),
+        ("a share and more", "HELLO", {"share": "1/2\n"}),
         ("a fingerprint of 31 bytes", "HELLO", {"run": bytes(31)}),
         ("a fingerprint as text", "HELLO", {"run": "r" * 32}),
         ("no weights", "HELLO", {"weights": 0}),

@@ -84,6 +84,7 @@ GREETING: Final = {
     "quantum_log2": st.integers(-30, 0),
     "mode": TEXT.filter(lambda text: 1 <= len(text) <= 64),
     "label": CALLED,
+    "share": st.from_regex(r"\A([0-9]{1,4}/[0-9]{1,4})?\Z", alphabet="0123456789/"),
 }
 ORIGIN: Final = {"node": U64, "incarnation": U64}
 BALLOT: Final = {"view": COUNTED, "round": COUNTED, "node": U64}
@@ -185,6 +186,7 @@ def longest(frame_type: FrameType) -> Message:
         "mode": "\U0001f600" * 64,
         "code": "\U0001f600" * 64,
         "label": "\U0001f600" * 200,
+        "share": "1022/1024",
         "words": "\U0001f600" * WORDS_MAX,
         "run": bytes(32),
         "weights": 2**31,

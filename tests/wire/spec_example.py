@@ -96,6 +96,7 @@ def greeting(node: int, incarnation: int, name: str) -> Hello:
         quantum_log2=RUN.quantum_log2,
         mode=RUN.mode,
         label=RUN.label,
+        share=f"{'ab'.index(name[0])}/2",
     )
 
 
