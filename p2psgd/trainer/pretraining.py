@@ -18,7 +18,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.errors import ExitCode, TrainerError, UsageError
+from p2psgd.ipc.proposal import propose
 from p2psgd.trainer.backend import HOST
 from p2psgd.trainer.data import Dataset
 from p2psgd.trainer.evaluation import net_shape
@@ -35,7 +36,7 @@ def pretrain(recipe: Recipe, dataset: Dataset, say: Say = lambda words: None) ->
 
     `say` hears of the progress before each mini-batch, and may raise to end it. On the same machine with as
     many threads the same recipe gives the same bits. UsageError if the recipe has no such table or no hidden
-    layer, its data are shards, memory is short, or it diverges.
+    layer, its data are shards, memory is short, it diverges, or a run could not begin with what it makes.
     """
     table = recipe.pretrain
     if table is None:
@@ -57,12 +58,18 @@ def pretrain(recipe: Recipe, dataset: Dataset, say: Say = lambda words: None) ->
             ExitCode.CONFIGURATION,
         )
     try:
-        return _stages(recipe, table, dataset, say)
+        tensors = _stages(recipe, table, dataset, say)
+        propose(tensors, quantum=recipe.quantum, label=recipe.label, mode=recipe.run.trains.word)
+    except TrainerError as error:
+        raise UsageError(
+            f"pre-training has made weights that no run starts from: {error}", ExitCode.FAILED
+        ) from None
     except MemoryError as error:
         raise UsageError(
             f"this machine has not enough memory to pre-train recipe {recipe.name}: {error}; "
             "give a smaller batch, or a smaller net"
         ) from None
+    return tensors
 
 
 def _stages(recipe: Recipe, table: PretrainTable, dataset: Dataset, say: Say) -> dict[str, Vector]:

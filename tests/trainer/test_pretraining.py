@@ -106,6 +106,12 @@ def test_weights_that_overflow_are_refused_with_the_rate_that_did_it(epochs: int
         pretrain(recipe, Dataset(large, large, 2))
 
 
+def test_weights_beyond_what_a_run_can_hold_are_refused(digits: Dataset) -> None:
+    recipe = deep(hidden=(4,), pretrain=PretrainTable(part=0.1, epochs=5, learning_rate=99))
+    with pytest.raises(UsageError, match=r"weights that no run starts from: weight .* within \+-8, 2"):
+        pretrain(recipe, digits)
+
+
 def test_a_net_without_hidden_layers_is_refused(digits: Dataset) -> None:
     with pytest.raises(UsageError, match=r"a table \[pretrain\] and no hidden layer to pre-train"):
         pretrain(deep(hidden=()), digits)
