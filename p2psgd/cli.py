@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 from rich.console import Console
@@ -62,6 +62,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+INTERRUPTED: Final = 130  # what Typer makes of Ctrl+C in a command that has no way of its own to end
 bench = typer.Typer(help="Measure this machine.", rich_markup_mode=None)
 app.add_typer(bench, name="bench")
 app.add_typer(checkpoint, name="checkpoint")
@@ -217,7 +218,8 @@ def main() -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: names may have any letters
     try:
-        code = ExitCode(int(app(args=sys.argv[1:] or ["--help"], standalone_mode=False) or 0))
+        result = int(app(args=sys.argv[1:] or ["--help"], standalone_mode=False) or 0)
+        code = _complain("interrupted", ExitCode.FAILED) if result == INTERRUPTED else ExitCode(result)
     except CommandLineError as error:
         code = _complain(f"{words_of(error)} (see --help)", ExitCode.USAGE)
     except typer.Abort:

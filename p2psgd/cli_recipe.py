@@ -30,18 +30,18 @@ def recipe(
 
 
 def pretrain(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new .npz or .safetensors file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The .npz or .safetensors file to write.")],
     recipe: RecipeOption = "speech-paper",
 ) -> None:
     """Make the weights that a recipe with a table [pretrain] starts from: once, for all nodes."""
-    from p2psgd.ops.weights import check_weights_name, write_tensors
+    from p2psgd.ops.weights import check_weights_place, write_tensors
     from p2psgd.trainer.data import load_data_of
     from p2psgd.trainer.evaluation import loss_and_accuracy, net_shape
     from p2psgd.trainer.net import flat
     from p2psgd.trainer.pretraining import pretrain as make
     from p2psgd.trainer.recipe import load_recipe
 
-    check_weights_name(file)
+    check_weights_place(file)
     loaded = load_recipe(recipe)
     dataset = load_data_of(loaded)
     shape, shown = net_shape(loaded, dataset), ""
@@ -52,9 +52,11 @@ def pretrain(
             print(f"\r{words}  ", end="", file=sys.stderr, flush=True)
         shown = words
 
-    tensors = make(loaded, dataset, say)
-    if shown and sys.stderr.isatty():
-        print(file=sys.stderr)
+    try:
+        tensors = make(loaded, dataset, say)
+    finally:
+        if shown and sys.stderr.isatty():
+            print(file=sys.stderr)
     write_tensors(file, tensors)
     weights = flat(tensors)
     _, accuracy = loss_and_accuracy(shape, weights, dataset.test)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -180,3 +181,27 @@ def test_what_standard_output_cannot_hold_is_printed_escaped(
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert ascii(name)[1:-1].encode() in done.stdout
+
+
+def test_weights_are_not_trained_for_a_place_where_they_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "folder.npz").mkdir()
+    for name, why in (("none/weights.npz", "no such file or directory"), ("folder.npz", "is a directory")):
+        # the recipe is looked at later and has no table [pretrain]
+        assert run(monkeypatch, "pretrain", "--recipe", "digits", str(tmp_path / name)) == ExitCode.USAGE
+        assert capsys.readouterr().err.endswith(f"cannot be written to {tmp_path / name}: {why}\n")
+
+
+def test_ctrl_c_in_a_command_is_one_word_and_no_bug(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    os.mkfifo(recipe)
+    command = [sys.executable, "-m", "p2psgd", "pretrain", "--recipe", str(recipe), "weights.npz"]
+    with (
+        subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE) as process,
+        recipe.open("wb"),  # which waits until the command reads it
+    ):
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (ExitCode.FAILED, b"p2psgd: interrupted\n")
+    assert os.listdir(tmp_path) == ["recipe.toml"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from p2psgd.core.run_spec import RunSpec, hash_coordinates, name_run
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.errors import UsageError
 from p2psgd.ipc.proposal import propose
 from p2psgd.net.greeting import DOCTOR, RUN_UNKNOWN
 from p2psgd.trainer.data import load_data_of
@@ -15,7 +15,6 @@ from p2psgd.trainer.evaluation import net_shape
 from p2psgd.trainer.initial import starting_weights
 from p2psgd.trainer.recipe import load_recipe
 from p2psgd.trainer.shard_counts import with_counts
-from p2psgd.wire.codec import WEIGHTS_MAX
 from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
 from p2psgd.wire.mode import ASYNC, Mode, parse_mode
 
@@ -66,11 +65,6 @@ def intended_run(weights: int | None, recipe: str | None, initial: Path | None =
     loaded = load_recipe(recipe)
     dataset = load_data_of(loaded)
     shape = net_shape(loaded, dataset)
-    if shape.weights > WEIGHTS_MAX:
-        raise UsageError(
-            f"recipe {loaded.name} makes a net of {shape.weights} weights; at most {WEIGHTS_MAX} will do",
-            ExitCode.CONFIGURATION,
-        )
     tensors, label = dict[str, Any](starting_weights(loaded, shape, initial)), loaded.label
     if dataset.shards is not None:
         tensors, label = with_counts(tensors, label, dataset.shards.list, loaded.run.trains.word)

@@ -30,7 +30,8 @@ from p2psgd.local.watch import TURN_S, Watch
 from p2psgd.ops import numerals
 from p2psgd.ops.weights import export_weights, write_tensors
 from p2psgd.trainer.data import load_data_of
-from p2psgd.trainer.evaluation import evaluate
+from p2psgd.trainer.evaluation import evaluate, net_shape
+from p2psgd.trainer.initial import load_initial
 from p2psgd.trainer.pretraining import pretrain
 
 CONVERGENCE_LIMIT_S = 60.0  # without any progress of any frontier
@@ -123,11 +124,15 @@ class LocalRun:
         return ExitCode.OK if report["replicas_identical"] and not troubles else ExitCode.FAILED
 
     def _pretrain(self) -> None:
-        """Make the weights that all nodes start from, unless an earlier life of this run has."""
+        """Make the weights that all nodes start from, unless an earlier life of this run has; UsageError if
+        that life's are of another net, or damaged.
+        """
         plan = self._plan
         assert plan.recipe is not None
         assert plan.starts_from is not None
+        dataset = load_data_of(plan.recipe)
         if plan.starts_from.exists():
+            load_initial(plan.starts_from, net_shape(plan.recipe, dataset))
             return
         shown = ""
 
@@ -140,7 +145,7 @@ class LocalRun:
                 _print(self._console, what)
                 shown = what
 
-        write_tensors(plan.starts_from, pretrain(plan.recipe, load_data_of(plan.recipe), say))
+        write_tensors(plan.starts_from, pretrain(plan.recipe, dataset, say))
 
     def _train(self) -> None:
         """Wait until the trainers of all live nodes have finished; see to it once the user wants the end."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import BinaryIO
@@ -11,6 +14,7 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
+from p2psgd.durable.atomic import replacing
 from p2psgd.errors import ExitCode, UsageError, words_of
 from p2psgd.ipc.answers import ReplicaAnswer, check_answer
 from p2psgd.ipc.control_client import ControlClient
@@ -27,6 +31,18 @@ def check_weights_name(path: Path) -> None:
     """UsageError unless the name says what to write."""
     if path.suffix not in {".safetensors", ".npz"}:
         raise UsageError(f"{path} ends in neither .safetensors nor .npz: its name says what to write")
+
+
+def check_weights_place(path: Path) -> None:
+    """UsageError, before anything is computed, if no weights can be written there."""
+    check_weights_name(path)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.TemporaryFile(dir=path.absolute().parent):
+            pass
+    except OSError as error:
+        raise _unwritten(path, error) from None
 
 
 def export_weights(client: ControlClient, path: Path) -> tuple[int, str]:
@@ -63,18 +79,18 @@ def write_tensors(path: Path, weights: Weights) -> None:
 
     The file appears whole or not at all. UsageError if it cannot be written.
     """
-    fresh = path.with_name(f".{path.name}.new")
     try:
-        with fresh.open("wb") as file:
+        with replacing(path) as file:
             if path.suffix == ".safetensors":
                 file.write(safetensors.numpy.save(weights))
             else:
                 _write_npz(file, weights)
-        fresh.replace(path)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
-        words = f"the weights cannot be written to {path}: {words_of(error)}"
-        raise UsageError(words, ExitCode.USAGE) from None
+        raise _unwritten(path, error) from None
+
+
+def _unwritten(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"the weights cannot be written to {path}: {words_of(error)}", ExitCode.USAGE)
 
 
 def _write_npz(file: BinaryIO, weights: Weights) -> None:

@@ -20,8 +20,8 @@ from p2psgd.trainer.samples import ArraySamples
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 
-def load_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Read these arrays of a .npz file; raises UsageError naming the file and what is wrong with it.
+def load_arrays(path: Path, names: Sequence[str] | None) -> dict[str, NDArray[Any]]:
+    """Read these arrays of a .npz file, or all; raises UsageError naming the file and what is wrong with it.
 
     Pickled objects are never loaded.
     """
@@ -30,6 +30,7 @@ def load_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
             raise bad_data(path, "it is not a .npz file: save the arrays by name with numpy.savez")
         file.seek(0)
         with np.load(file, allow_pickle=False) as archive:
+            names = archive.files if names is None else names
             missing = [name for name in names if name not in archive.files]
             if missing:
                 has = ", ".join(archive.files) or "nothing"

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
+from p2psgd.errors import ExitCode, UsageError
 from p2psgd.trainer.backend import HOST, Backend
 from p2psgd.trainer.data import Dataset, load_data_of
 from p2psgd.trainer.net import Net, Shape, Vector
 from p2psgd.trainer.recipe import Recipe
 from p2psgd.trainer.samples import Samples
+from p2psgd.wire.codec import WEIGHTS_MAX
 
 ROWS = 1024  # at a time: large enough for the matrix product, small enough for the cache
 
 
 def net_shape(recipe: Recipe, dataset: Dataset) -> Shape:
-    """The net that this recipe trains on these data."""
-    return Shape(dataset.train.inputs, recipe.hidden, dataset.classes, recipe.activation)
+    """The net that this recipe trains on these data; UsageError if an index cannot count its weights."""
+    shape = Shape(dataset.train.inputs, recipe.hidden, dataset.classes, recipe.activation)
+    if shape.weights > WEIGHTS_MAX:
+        raise UsageError(
+            f"recipe {recipe.name} makes a net of {shape.weights} weights; at most {WEIGHTS_MAX} will do",
+            ExitCode.CONFIGURATION,
+        )
+    return shape
 
 
 def evaluate(recipe: Recipe, weights: Vector, dataset: Dataset | None = None) -> tuple[float, float]:

@@ -38,7 +38,6 @@ def starting_weights(recipe: Recipe, shape: Shape, initial: Path | None) -> dict
 
 def load_initial(path: Path, shape: Shape) -> dict[str, Vector]:
     """Read the tensors of a net, in its order; UsageError that names the file and the tensor at fault."""
-    names = [name for name, _ in shape.tensors]
     if path.suffix == ".safetensors":
         with reading(path):
             try:
@@ -46,7 +45,7 @@ def load_initial(path: Path, shape: Shape) -> dict[str, Vector]:
             except safetensors.SafetensorError as error:
                 raise ValueError(error) from None
     else:
-        arrays = load_arrays(path, names)
+        arrays = load_arrays(path, None)
     tensors: dict[str, Vector] = {}
     for name, wanted in shape.tensors:
         values = arrays.get(name)
@@ -58,6 +57,9 @@ def load_initial(path: Path, shape: Shape) -> dict[str, Vector]:
         if not np.isfinite(values).all():
             raise _unfit(path, f"its {name} holds a value that is not finite")
         tensors[name] = values
+    others = sorted(arrays.keys() - tensors.keys())
+    if others:
+        raise _unfit(path, f"it is of another net, which has {', '.join(others):.300} as well")
     return tensors
 
 

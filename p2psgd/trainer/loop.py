@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from p2psgd.errors import ExitCode, TrainerError, UsageError
+from p2psgd.errors import TrainerError, UsageError
 from p2psgd.trainer.attaching import attach
 from p2psgd.trainer.backend import HOST, Backend
 from p2psgd.trainer.data import Dataset, load_data_of
@@ -24,7 +24,6 @@ from p2psgd.trainer.round_plan import RoundPlan
 from p2psgd.trainer.streamed_training import NO_SHARE, StreamedPlan, StreamedTraining
 from p2psgd.trainer.trace import Trace, check_place, choose_place
 from p2psgd.trainer.training import Training
-from p2psgd.wire.codec import WEIGHTS_MAX
 
 
 def train(
@@ -64,11 +63,6 @@ def train(
         print(f"p2psgd train: on {backend.name}", file=sys.stderr)
     dataset = load_data_of(recipe)
     shape = net_shape(recipe, dataset)
-    if shape.weights > WEIGHTS_MAX:
-        raise UsageError(
-            f"recipe {recipe.name} makes a net of {shape.weights} weights; at most {WEIGHTS_MAX} will do",
-            ExitCode.CONFIGURATION,
-        )
     mode = recipe.run.trains
     link = attach(
         starting_weights(recipe, shape, initial),

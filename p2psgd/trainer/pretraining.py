@@ -12,16 +12,17 @@ computes on the CPU: the part is small.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.errors import ExitCode, TrainerError, UsageError
+from p2psgd.ipc.proposal import propose
 from p2psgd.trainer.backend import HOST
 from p2psgd.trainer.data import Dataset
 from p2psgd.trainer.evaluation import net_shape
-from p2psgd.trainer.gradients import check_loss
 from p2psgd.trainer.net import Net, Shape, Vector, initial_weights
 from p2psgd.trainer.recipe import PretrainTable, Recipe
 from p2psgd.trainer.samples import Samples
@@ -34,8 +35,8 @@ def pretrain(recipe: Recipe, dataset: Dataset, say: Say = lambda words: None) ->
     """Return the tensors of the recipe's net, pre-trained as its table `pretrain` says.
 
     `say` hears of the progress before each mini-batch, and may raise to end it. On the same machine with as
-    many threads the same recipe gives the same bits. UsageError if the recipe has no such table, its data are
-    shards, or it diverges.
+    many threads the same recipe gives the same bits. UsageError if the recipe has no such table or no hidden
+    layer, its data are shards, memory is short, it diverges, or a run could not begin with what it makes.
     """
     table = recipe.pretrain
     if table is None:
@@ -50,6 +51,28 @@ def pretrain(recipe: Recipe, dataset: Dataset, say: Say = lambda words: None) ->
             "have them copied, p2psgd data fetch, and give that folder",
             ExitCode.CONFIGURATION,
         )
+    if not recipe.hidden:
+        raise UsageError(
+            f"recipe {recipe.name} has a table [pretrain] and no hidden layer to pre-train: "
+            "leave the table out, or give hidden some widths",
+            ExitCode.CONFIGURATION,
+        )
+    try:
+        tensors = _stages(recipe, table, dataset, say)
+        propose(tensors, quantum=recipe.quantum, label=recipe.label, mode=recipe.run.trains.word)
+    except TrainerError as error:
+        raise UsageError(
+            f"pre-training has made weights that no run starts from: {error}", ExitCode.FAILED
+        ) from None
+    except MemoryError as error:
+        raise UsageError(
+            f"this machine has not enough memory to pre-train recipe {recipe.name}: {error}; "
+            "give a smaller batch, or a smaller net"
+        ) from None
+    return tensors
+
+
+def _stages(recipe: Recipe, table: PretrainTable, dataset: Dataset, say: Say) -> dict[str, Vector]:
     whole = net_shape(recipe, dataset)
     tensors = initial_weights(whole, recipe.seed)
     for count in range(1, len(whole.hidden) + 1):
@@ -66,7 +89,7 @@ def _train(
     recipe: Recipe, table: PretrainTable, shape: Shape, tensors: dict[str, Vector], samples: Samples
 ) -> Iterator[int]:
     """Plain SGD at a constant rate; yields how many percent of it are done before each mini-batch. At the end
-    the tensors are views into what was trained.
+    the tensors are views into what was trained. UsageError if it diverges.
     """
     count = max(1, round(table.part * len(samples.labels)))
     part = Order(len(samples.labels), recipe.seed).rows(np.arange(count))
@@ -78,11 +101,23 @@ def _train(
         yield 100 * start // positions
         rows = part[order.rows(np.arange(start, min(start + recipe.batch, positions)))]
         loss = net.gradient(weights, *feed.take(rows), gradient=gradient)
-        check_loss(loss, recipe, mini_batches=start // recipe.batch, taus=())
-        gradient *= np.float32(table.learning_rate)
-        weights -= gradient
+        if not math.isfinite(loss):
+            raise _diverged(shape, table, f"the loss is {loss} after {start // recipe.batch} mini-batches")
+        with np.errstate(over="ignore", invalid="ignore"):
+            gradient *= np.float32(table.learning_rate)
+            weights -= gradient
+    if not np.isfinite(weights).all():
+        raise _diverged(shape, table, "a weight is not finite after the last mini-batch")
     begin = 0
     for name, extent in shape.tensors:
         size = tensors[name].size
         tensors[name] = weights[begin : begin + size].reshape(extent)
         begin += size
+
+
+def _diverged(shape: Shape, table: PretrainTable, words: str) -> UsageError:
+    return UsageError(
+        f"pre-training layer {len(shape.hidden)} diverged: {words}: "
+        f"try a learning_rate below the {table.learning_rate:g} of [pretrain]",
+        ExitCode.FAILED,
+    )

@@ -17,9 +17,10 @@ from p2psgd.errors import ExitCode
 from p2psgd.ipc.proposal import propose
 from p2psgd.local import make_plan, run_local
 from p2psgd.ops.recording import describe_recording
+from p2psgd.ops.weights import write_tensors
 from p2psgd.trainer.data import load_dataset
 from p2psgd.trainer.evaluation import net_shape
-from p2psgd.trainer.net import initial_weights
+from p2psgd.trainer.net import Activation, Shape, initial_weights
 from p2psgd.trainer.recipe import RECIPES, load_recipe
 from p2psgd.wire import codec
 from p2psgd.wire.recording import read_start, read_updates
@@ -83,6 +84,19 @@ def test_a_recipe_that_wants_it_is_pre_trained_before_its_nodes_start(start: Sta
     assert run.ends() == 0, run.output
     assert "pre-training layer 1 of 5\npre-training layer 2 of 5\n" in run.output
     assert run.report()["test_accuracy"] > 0.8  # after a single mini-batch
+
+
+def test_a_state_with_a_start_of_another_net_is_refused_before_its_nodes_start(
+    start: Start, tmp_path: Path
+) -> None:
+    recipe, state = tmp_path / "own.toml", tmp_path / "state"
+    recipe.write_text((RECIPES / "digits.toml").read_text() + "[pretrain]\nlearning_rate = 0.3\n")
+    state.mkdir()
+    write_tensors(state / "initial.npz", initial_weights(Shape(64, (8,), 10, Activation.RELU), 1))
+    run = start("-n", "1", "--recipe", str(recipe), "--state", str(state))
+    assert run.ends() == ExitCode.CONFIGURATION
+    assert "initial.npz does not hold the weights to start from: its layer1.weight is" in run.output
+    assert not (state / "node-0").exists()
 
 
 def test_a_recorded_run_replayed_gives_the_same_replica(start: Start, tmp_path: Path) -> None:

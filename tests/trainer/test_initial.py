@@ -36,6 +36,10 @@ def test_a_file_of_another_net_is_refused_by_the_tensor(tmp_path: Path, suffix: 
         load_initial(path, wider)
     with pytest.raises(UsageError, match=r"it lacks layer3\.weight.*; it has .*layer1\.weight"):
         load_initial(path, Shape(3, (2, 2), 2, Activation.SIGMOID))
+    deeper = Shape(3, (2, 2), 2, Activation.SIGMOID)  # whose lowest layers would fit
+    write_weights(path, flat(initial_weights(deeper, 7)), tensors=tuple(deeper.tensors))
+    with pytest.raises(UsageError, match=r"of another net, which has layer3\.bias, layer3\.weight as well"):
+        load_initial(path, SHAPE)
 
 
 def test_a_file_that_is_none_or_holds_no_numbers_is_refused(tmp_path: Path) -> None:

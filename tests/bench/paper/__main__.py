@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -17,7 +19,7 @@ from p2psgd.local.cluster import THREAD_VARIABLES
 from p2psgd.trainer.data import Dataset, load_data_of
 from p2psgd.trainer.evaluation import net_shape
 from p2psgd.trainer.initial import load_initial
-from p2psgd.trainer.net import flat
+from p2psgd.trainer.net import Vector, flat
 from p2psgd.trainer.speech import BANKS, CONTEXT, STATES
 from tests.bench.paper import figures, plot
 from tests.bench.paper.cases import CASES, Case
@@ -70,8 +72,10 @@ def run(case: Case) -> Figures:
     """In a directory of its own, which stays where something fails."""
     dataset, load = load_data_of(case.recipe), os.getloadavg()[0]
     start = pretrained(case)
+    weights = flat(load_initial(start, net_shape(case.recipe, dataset)))
+    digest = hashlib.blake2b(weights.tobytes(), digest_size=4).hexdigest()
     if case.nodes == 0:
-        return run_plainly(case, dataset, start, load)
+        return replace(run_plainly(case, dataset, weights, load), start=digest)
     directory = Path(tempfile.mkdtemp(prefix=f"p2psgd-paper-{case.name}-"))
     try:
         recipe = directory / "recipe.toml"
@@ -81,12 +85,11 @@ def run(case: Case) -> Figures:
         print(f"{case.name} failed; the nodes' logs are in {directory}", file=sys.stderr)
         raise
     shutil.rmtree(directory)
-    return figures.of_report(case, report, curve, load)
+    return figures.of_report(case, report, curve, load=load, start=digest)
 
 
-def run_plainly(case: Case, dataset: Dataset, start: Path, load: float) -> Figures:
+def run_plainly(case: Case, dataset: Dataset, weights: Vector, load: float) -> Figures:
     """Plain SGD."""
-    weights = flat(load_initial(start, net_shape(case.recipe, dataset)))
     begin = time.monotonic()
     curve = train_plainly(case.recipe, dataset, weights)
     samples = case.recipe.epochs * len(dataset.train.labels)

@@ -112,4 +112,6 @@ def run_nodes(
         curve.append((epoch, loss_and_accuracy(shape, weights, dataset.test)[1]))
         path.unlink()
     assert report["test_accuracy"] is not None, "the replicas are not identical"
+    used, wanted = sum(node["samples"] for node in report["per_node"]), recipe.epochs * each_epoch
+    assert used == wanted, f"the nodes used {used} samples instead of {wanted}"
     return report, [*curve, (float(recipe.epochs), report["test_accuracy"])]

@@ -43,9 +43,14 @@ class Figures:
     bits_per_index: float | None = None
     load: float  # of the machine, before
     where: str
+    start: str | None = None  # digest of the weights it began with; None: of before it was kept
+
+    def began_with(self, other: Figures) -> bool:
+        """The same weights, as far as that is known."""
+        return None in (self.start, other.start) or self.start == other.start
 
 
-def of_report(case: Case, report: Mapping[str, Any], curve: Curve, load: float) -> Figures:
+def of_report(case: Case, report: Mapping[str, Any], curve: Curve, *, load: float, start: str) -> Figures:
     """Of a report of `p2psgd local`."""
     nodes, weights = report["per_node"], report["weights"]
     mini_batches, indices = (sum(node[key] for node in nodes) for key in ("steps", "indices_sent"))
@@ -64,6 +69,7 @@ def of_report(case: Case, report: Mapping[str, Any], curve: Curve, load: float) 
         bits_per_index=report["bits_per_index"],
         load=load,
         where=surroundings(),
+        start=start,
     )
 
 
@@ -93,7 +99,10 @@ def surroundings() -> str:
 
 
 def _commit() -> str:
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or "unknown"
+    """Dirty if anything is changed but what benches write."""
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs")
+    return (_git("describe", "--always") or "unknown") + ("-dirty" if changed else "")
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()

@@ -11,6 +11,7 @@ import numpy as np
 from p2psgd.trainer.backend import HOST
 from p2psgd.trainer.data import Dataset
 from p2psgd.trainer.evaluation import loss_and_accuracy, net_shape
+from p2psgd.trainer.gradients import check_loss
 from p2psgd.trainer.net import Net, Vector
 from p2psgd.trainer.plan import Plan
 from p2psgd.trainer.recipe import Recipe
@@ -20,7 +21,9 @@ Curve = list[tuple[float, float]]  # (epoch, accuracy from 0 to 1)
 
 
 def train_plainly(recipe: Recipe, dataset: Dataset, weights: Vector) -> Curve:
-    """Train `weights` (P,) in place, and return the accuracy on the test samples after each epoch."""
+    """Train `weights` (P,) in place, and return the accuracy on the test samples after each epoch; UsageError
+    if it diverges, as in a node.
+    """
     shape, samples = net_shape(recipe, dataset), len(dataset.train.labels)
     plan, order = Plan(recipe, samples, (0, 1), None, None), Order(samples, recipe.seed)
     net, feed = Net(shape, recipe.batch), HOST.feed(dataset.train, recipe.batch)
@@ -34,7 +37,8 @@ def train_plainly(recipe: Recipe, dataset: Dataset, weights: Vector) -> Curve:
             hold_epochs=recipe.hold_epochs,
             halve_every_epochs=recipe.halve_every_epochs,
         )
-        net.gradient(weights, *feed.take(order.rows(positions)), gradient=gradient)
+        loss = net.gradient(weights, *feed.take(order.rows(positions)), gradient=gradient)
+        check_loss(loss, recipe, mini_batches=number, taus=())
         gradient *= np.float32(rate * len(positions) / recipe.batch)
         weights -= gradient
         walked = (int(positions[-1]) + 1) / samples

@@ -23,8 +23,9 @@ def make(measured: tables.Measured) -> str:
         "### Nodes (table 2)",
         tables.table_of_nodes(measured),
         _paragraph("""
-            All nodes share this machine's processors, so more of them are no faster; what they would be on
-            machines of their own is in [scaling.md](scaling.md).
+            All nodes share one machine, so more of them than it has processors are no faster; what they would
+            be on machines of their own is in [scaling.md](scaling.md). Samples a second are over a whole run,
+            its start and its end included.
             """),
         f"![Accuracy against epoch]({plot.EPOCHS.name})",
         "### tau (table 3), 4 nodes",

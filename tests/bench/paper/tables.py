@@ -150,11 +150,13 @@ def runs(measured: Measured, case: Case) -> list[Figures]:
 
 
 def losses(measured: Measured, case: Case) -> list[float]:
-    """In points of accuracy against plain SGD by the same seed, for each seed that both have."""
+    """In points of accuracy against plain SGD by the same seed from the same weights, for each seed that both
+    have.
+    """
     lost = []
     for each, row in measured.items():
         plain = measured.get(replace(each, nodes=0, sum_tau=Case(nodes=0).sum_tau))
-        if replace(each, seed=case.seed) == case and plain is not None:
+        if replace(each, seed=case.seed) == case and plain is not None and row.began_with(plain):
             lost.append(100 * (plain.accuracy - row.accuracy))
     return lost
 

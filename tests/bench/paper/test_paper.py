@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from p2psgd.errors import UsageError
 from p2psgd.trainer.data import load_data_of
+from p2psgd.trainer.evaluation import net_shape
 from p2psgd.trainer.recipe import built_in_recipe_text
 from tests.bench.paper import __main__ as bench
 from tests.bench.paper import figures, section, tables
 from tests.bench.paper.cases import BUILT_IN, CASES, Case
 from tests.bench.paper.figures import Figures
+from tests.bench.paper.plain import train_plainly
 
 
 def made(accuracy: float, ratio: float | None = None, *, nodes: int = 4, weights: int = 800_000) -> Figures:
@@ -47,6 +53,9 @@ def test_a_loss_is_against_plain_sgd_of_the_same_seed_and_net() -> None:
     assert tables.losses(measured, Case(nodes=4)) == pytest.approx([0.2, 0.4])
     assert tables.loss_words(measured, Case(nodes=4)) == "0.30 (0.20 to 0.40)"
     assert tables.losses(measured, wide) == pytest.approx([1.0])
+    elsewhere = {case: replace(row, start=f"{case.nodes}") for case, row in measured.items()}
+    assert tables.losses(elsewhere, Case(nodes=4)) == []
+    assert tables.losses(elsewhere | {Case(nodes=0): made(0.5)}, Case(nodes=4)) == pytest.approx([0.2])
     enough, much, larger = tables.verdicts(measured)
     assert enough.endswith("met, 0.30 (0.20 to 0.40) lost at tau 2 and 647 (600 to 700).")
     assert much.endswith(": not measured.")
@@ -72,6 +81,30 @@ def test_the_cases_are_the_recipe_with_what_a_table_is_about_changed() -> None:
     assert changed.pretrain == BUILT_IN.pretrain
     assert Case(nodes=4, sum_tau=12).start == Case(nodes=0).start != Case(nodes=0, seed=2).start
     assert Case(nodes=4, sum_tau=12).digest != Case(nodes=4).digest
+
+
+def test_plain_sgd_that_diverges_has_no_figures() -> None:
+    recipe = Digits(nodes=0).recipe.model_copy(update={"epochs": 1})
+    dataset = load_data_of(recipe)
+    weights = np.full(net_shape(recipe, dataset).weights, np.nan, np.float32)
+    with pytest.raises(UsageError, match="training diverged: the loss is nan after 0 mini-batches"):
+        train_plainly(recipe, dataset, weights)
+
+
+def test_only_what_no_bench_writes_makes_a_checkout_dirty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    for name in ("docs/results.json", "code.py"):
+        (tmp_path / name).write_text("first")
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+    for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "First")):
+        subprocess.run(["git", *words], check=True)
+    (tmp_path / "docs/results.json").write_text("second")
+    assert re.search(r"commit [0-9a-f]+$", figures.surroundings())
+    (tmp_path / "code.py").write_text("second")
+    assert re.search(r"commit [0-9a-f]+-dirty$", figures.surroundings())
 
 
 class Digits(Case):
@@ -100,6 +133,7 @@ def test_a_small_case_runs_on_two_nodes_and_plainly_from_the_same_start(
         assert (epochs[-1], row.curve[-1][1]) == (case.recipe.epochs, row.accuracy)
         assert row.samples == case.recipe.epochs * len(load_data_of(case.recipe).train.labels)
     assert figures.read(tmp_path / "results.json") == found
+    assert found[plain].start == found[clustered].start is not None
     assert min(row.accuracy for row in found.values()) > 0.8
     assert abs(tables.losses(found, clustered)[0]) < 10  # points
     assert len(found[plain].curve) == plain.recipe.epochs
