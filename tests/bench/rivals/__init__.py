@@ -47,7 +47,7 @@ _POWERSGD: Final = tuple(
     # Whole gradients come first, for so many steps: 2 is the least that PyTorch takes.
     {"rate": rate, "whole_steps": steps}
     for steps in (2, 10)
-    for rate in (0.3, 0.6, 0.9)
+    for rate in (0.3, 0.6, 0.9, 1.2)
 )
 # hivemind's own guide: very large batches, and 3 to 5 s of matchmaking in small local runs, less where
 # latency is low. All hosts together use about 10,000 samples a second.
