@@ -142,7 +142,7 @@ class Table:
         for setting in way.settings:
             if self._results.tried(way, setting) is None:
                 name = f"{way.name}, {setting}"
-                outcome = self._try(name, Case(way, 0, limit_s=SEARCH_S), setting)
+                outcome = self._try(name, Case(way, way.search_mbit, limit_s=SEARCH_S), setting)
                 if outcome is None:
                     continue
                 self._results.search.setdefault(way.name, []).append(outcome)

@@ -191,8 +191,7 @@ def _last_words(all_places: Sequence[Place], directory: Path) -> str:
         if place.ended():
             log = directory / f"host-{place.number}.trainer.log"
             text = log.read_text(errors="replace")
-            lines = [
-                line for line in text.splitlines() if re.search("[a-z]", line)
-            ]  # torchrun ends with ====
+            # What torchrun writes ends with a line of ====.
+            lines = [line for line in text.splitlines() if re.search("[a-z]", line)]
             return lines[-1][:400] if lines else "ended without a word"
     return ""

@@ -64,21 +64,22 @@ def _introduction(results: Results) -> str:
     machine = ", ".join(f"{name} {words}" for name, words in results.machine.items())
     seeds = sorted({case.seed for case in CASES})
     widths = " - ".join(map(str, (SHAPE.inputs, *SHAPE.hidden, SHAPE.classes)))
-    words = f"""`make rivals` ({machine}; seeds {seeds[0]} to {seeds[-1]}, with a fault {seeds[0]}) trains a
-        net of {SHAPE.weights:,} weights (ReLU, {widths}) on the 30 minutes of speech that come with p2psgd,
-        until the loss on {HELD_OUT:,} frames of unseen voices is {TARGET} nats. {HOSTS} hosts are network
-        namespaces on one machine, each with a link of the given rate, both ways, and an equal part of
-        {100 * BUSY_MAX:.0f} % of its processors, by control groups. All ways train the same PyTorch module by
-        plain SGD, {BATCH} samples a host and mini-batch, in the same order of samples; the rate rises over
-        the first {WARM_UP:,} samples. Each way's settings were searched for on links without a rate, and
-        those that are soonest at the target were taken, learning rate and all: the first listed of those
-        within {100 * (AS_GOOD - 1):.0f} % of the soonest. The loss is that of host 0's
-        weights, written every second and evaluated outside of the hosts; the time is that of the line between
-        two of them, the mean of {len(seeds)} seeds, with their range; one number alone is of one run. Bytes
-        are what left the hosts' interfaces, p2psgd's daemons and all, with headers; of what the kernel
-        hands over in large pieces, mostly dense gradients, one header a piece, which leaves out up to 5 %.
-        Links have a rate and no delay. Gloo and p2psgd send plain text here, hivemind encrypts. Nodes of
-        p2psgd keep their state in memory (/dev/shm), so no figure has a disk in it."""
+    words = f"""`make rivals` ({machine}; seeds {seeds[0]} to {seeds[-1]}, with a fault {seeds[0]}) trains
+        a net of {SHAPE.weights:,} weights (ReLU, {widths}) on the 30 minutes of speech that come with
+        p2psgd, until the loss on {HELD_OUT:,} frames of unseen voices is {TARGET} nats. {HOSTS} hosts are
+        network namespaces on one machine, each with a link of the given rate, both ways, and an equal part
+        of {100 * BUSY_MAX:.0f} % of its processors, by control groups. All ways train the same PyTorch
+        module by plain SGD, {BATCH} samples a host and mini-batch, in the same order of samples; the rate
+        rises over the first {WARM_UP:,} samples. Each way's settings were searched for with seed 1, on
+        links of {LAN_MBIT} Mbit/s, or without a rate where nothing but the learning rate was to be found;
+        those that are soonest at the target were taken, the first listed of those within
+        {100 * (AS_GOOD - 1):.0f} % of the soonest. The loss is that of host 0's weights, written every
+        second and evaluated outside of the hosts; the time is that of the line between two of them, the
+        mean of {len(seeds)} seeds, with their range; one number alone is of one run. Bytes are what left
+        the hosts' interfaces, p2psgd's daemons and all, with headers; of what the kernel hands over in
+        large pieces, mostly dense gradients, one header a piece, which leaves out up to 5 %. Links have a
+        rate and no delay. Gloo and p2psgd send plain text here, hivemind encrypts. Nodes of p2psgd keep
+        their state in memory (/dev/shm), so no figure has a disk in it."""
     return textwrap.fill(" ".join(words.split()), PAGE_WIDTH)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.rivals import CASES, WAYS, Case, Setting, __main__
+from tests.bench.rivals import CASES, WAYS, Case, Setting, __main__, section
 from tests.bench.rivals.__main__ import Table, ways_of
 from tests.bench.rivals.measure import Outcome
 from tests.bench.rivals.results import Results
@@ -26,6 +26,9 @@ def test_a_way_that_fails_is_given_up_and_the_others_go_on(
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").mkdir()
+    monkeypatch.setattr(section, "draw", lambda results: None)
+    monkeypatch.setattr(__main__, "surroundings", lambda: {"processors": "2 x some"})
+    monkeypatch.setattr(__main__, "why_not", lambda module: "")
     monkeypatch.setattr(__main__, "run", run)
     cases = [case for case in CASES if case.way.name in {"ddp", "p2psgd"} and case.mbit == 100]
     table = Table(Results.read(), again=False)
