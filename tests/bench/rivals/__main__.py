@@ -181,7 +181,7 @@ def report(name: str, outcome: Outcome) -> None:
     reached = f"loss {outcome.loss:.3f} after {outcome.ran_s:.0f} s, {outcome.samples:,.0f} samples"
     if outcome.target_s is not None:
         reached = f"loss {TARGET} after {outcome.target_s:.1f} s, {outcome.samples:,.0f} samples"
-    pauses = ", ".join("ended" if each is None else f"{each:.1f} s" for each in outcome.pauses_s)
+    pauses = ", ".join("for good" if each is None else f"{each:.1f} s" for each in outcome.pauses_s)
     step = "no" if outcome.step_s is None else f"{1e3 * outcome.step_s:.0f}"
     print(
         f"{name}: {reached}; {step} ms and {outcome.step_bytes:,.0f} bytes a mini-batch"

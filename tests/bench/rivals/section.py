@@ -73,13 +73,14 @@ def _introduction(results: Results) -> str:
         rises over the first {WARM_UP:,} samples. Each way's settings were searched for with seed 1, on
         links of {LAN_MBIT} Mbit/s, or without a rate where nothing but the learning rate was to be found;
         those that are soonest at the target were taken, the first listed of those within
-        {100 * (AS_GOOD - 1):.0f} % of the soonest. The loss is that of host 0's weights, written every
-        second and evaluated outside of the hosts; the time is that of the line between two of them, the
-        mean of {len(seeds)} seeds, with their range; one number alone is of one run. Bytes are what left
-        the hosts' interfaces, p2psgd's daemons and all, with headers; of what the kernel hands over in
-        large pieces, mostly dense gradients, one header a piece, which leaves out up to 5 %. Links have a
-        rate and no delay. Gloo and p2psgd send plain text here, hivemind encrypts. Nodes of p2psgd keep
-        their state in memory (/dev/shm), so no figure has a disk in it."""
+        {100 * (AS_GOOD - 1):.0f} % of the soonest; where none arrives in a minute, that with the lowest
+        loss. The loss is that of host 0's weights, written every second and evaluated outside of the hosts;
+        the time is that of the line between two of them, the mean of {len(seeds)} seeds, with their range;
+        one number alone is of one run. Bytes are what left the hosts' interfaces, p2psgd's daemons and all,
+        with headers; of what the kernel hands over in large pieces, mostly dense gradients, one header a
+        piece, which leaves out up to 5 %. Links have a rate and no delay. Gloo and p2psgd send plain text
+        here, hivemind encrypts. Nodes of p2psgd keep their state in memory (/dev/shm), so no figure has a
+        disk in it."""
     return textwrap.fill(" ".join(words.split()), PAGE_WIDTH)
 
 
@@ -197,5 +198,5 @@ def _percent(part: float | None) -> str:
 
 
 def _pauses(run: Outcome) -> str:
-    pauses = ", ".join("**ended**" if each is None else f"{each:.1f}" for each in run.pauses_s)
+    pauses = ", ".join("**for good**" if each is None else f"{each:.1f}" for each in run.pauses_s)
     return f"{pauses}: {run.words}" if run.words else pauses

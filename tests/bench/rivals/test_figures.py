@@ -132,7 +132,7 @@ def test_a_rival_that_did_not_arrive_gives_a_lower_bound_and_one_that_is_sooner_
     assert "Not measured there: DDP, PowerSGD rank 4; hivemind, 8 bits." in lan
     assert "takes 5 % of the throughput" in slow
     page = text(read)
-    ended = "**ended**, **ended**, **ended**: Reset. | never: hosts ended after 100.0 | > 100.0"
+    ended = "**for good**, **for good**, **for good**: Reset. | never: hosts ended after 100.0 | > 100.0"
     assert f"| DDP, float32 | {ended} |" in page
     assert "never: diverged after 3.0" in page
     assert "Failed when last tried: ddp 10 all 1: not ready." in page
