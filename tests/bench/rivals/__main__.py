@@ -24,7 +24,7 @@ from tests.bench.rivals.starting import why_not
 
 SEARCH_S: Final = 60.0
 SHORT_S: Final = 20.0
-FAILURES_MAX: Final = 2  # of a way, until it is given up for this time
+FAILURES_MAX: Final = 2  # of a way, one after the other, until it is given up for this time
 FAILURES: Final = (AssertionError, OSError, ValueError, subprocess.SubprocessError)  # of one run
 
 
@@ -94,6 +94,7 @@ class Table:
     def __init__(self, results: Results, *, again: bool) -> None:
         self._results, self._again = results, again
         self.failures: Counter[Way] = Counter()
+        self._in_a_row: Counter[Way] = Counter()
         results.machine = surroundings()
 
     def fill(self, cases: list[Case], ways: list[Way]) -> None:
@@ -151,17 +152,19 @@ class Table:
 
     def _try(self, name: str, case: Case, setting: Setting) -> Outcome | None:
         """None if it fails, or its way has failed too often."""
-        if self.failures[case.way] >= FAILURES_MAX:
+        if self._in_a_row[case.way] >= FAILURES_MAX:
             print(f"{name}: left out, {case.way.name} has failed {FAILURES_MAX} times", file=sys.stderr)
             return None
         try:
             outcome = run(case, setting)
         except FAILURES as error:
             self.failures[case.way] += 1
+            self._in_a_row[case.way] += 1
             self._results.failed[name] = f"{type(error).__name__}: {error}".partition("\n")[0]
             print(f"{name} failed: {self._results.failed[name]}", file=sys.stderr, flush=True)
             self._results.write()
             return None
+        self._in_a_row[case.way] = 0
         self._results.failed.pop(name, None)
         return outcome
 

@@ -22,6 +22,7 @@ def test_a_way_that_fails_is_given_up_and_the_others_go_on(
         """As hosts would, but for the training; DDP's are never ready."""
         tried.append(case.way.name)
         assert case.way.name != "ddp", "not ready in 90 s"
+        assert setting["rate"] != 0.2, "now and then one fails"
         return outcome(9.0, setting=dict(setting))
 
     monkeypatch.chdir(tmp_path)
@@ -34,10 +35,10 @@ def test_a_way_that_fails_is_given_up_and_the_others_go_on(
     table = Table(Results.read(), again=False)
     table.fill(cases, ways_of(cases))
     assert tried.count("ddp") == 2, "then it is given up"
-    assert table.failures == {WAYS["ddp"]: 2}
+    assert table.failures == {WAYS["ddp"]: 2, WAYS["p2psgd"]: 2}, "and p2psgd is not: it runs in between"
     kept = Results.read()
     assert set(kept.runs) == {case.name for case in cases if case.way.name == "p2psgd"}
-    assert list(kept.failed.values()) == ["AssertionError: not ready in 90 s"] * 2
+    assert list(kept.failed.values())[:2] == ["AssertionError: not ready in 90 s"] * 2
     assert "Failed when last tried: ddp, {'rate': 0.3}" in (tmp_path / "docs" / "results.md").read_text()
 
     monkeypatch.setattr(__main__, "run", lambda case, setting: outcome(9.0, setting=dict(setting)))
