@@ -38,16 +38,25 @@ class Way:
     settings: tuple[Setting, ...]
     options: Mapping[str, Any]
 
+    @property
+    def search_mbit(self) -> int:
+        """The links to search with: where settings differ by more than the rate they differ in bytes as well,
+        and which is best is not to be seen where bytes cost nothing.
+        """
+        return LAN_MBIT if any(len(setting) > 1 for setting in self.settings) else 0
+
 
 def _rates(*rates: float, **others: Any) -> tuple[Setting, ...]:
     return tuple({"rate": rate, **others} for rate in rates)
 
 
+_MEAN: Final = (0.3, 0.6, 0.9, 1.2)  # for the mean gradient of all hosts' batches
 _POWERSGD: Final = tuple(
-    # Whole gradients come first, for so many steps: 2 is the least that PyTorch takes.
+    # Whole gradients come first, for so many steps: 2 is the least that PyTorch takes; its documentation
+    # recommends as many as those in which the rate rises.
     {"rate": rate, "whole_steps": steps}
-    for steps in (2, 10)
-    for rate in (0.3, 0.6, 0.9)
+    for steps, rates in ((2, _MEAN), (10, _MEAN), (WARM_UP // (HOSTS * BATCH), (0.6,)))
+    for rate in rates
 )
 # hivemind's own guide: very large batches, and 3 to 5 s of matchmaking in small local runs, less where
 # latency is low. All hosts together use about 10,000 samples a second.
@@ -57,7 +66,7 @@ _HIVEMIND: Final = (
     *_rates(0.3, updates="local", every=16_384, matchmaking_s=1.0),
     *_rates(1.2, updates="global", every=2048, matchmaking_s=1.0),
 )
-_MEAN_RATES: Final = _rates(0.3, 0.6, 0.9, 1.2)  # for the mean gradient of all hosts' batches
+_MEAN_RATES: Final = _rates(*_MEAN)
 _SUM_RATES: Final = (  # for a host's own: changes add up
     *_rates(0.15, 0.2, density=0.005),
     *_rates(0.1, 0.15, 0.2, 0.3, density=0.01),  # what p2psgd.torch takes if nothing is said

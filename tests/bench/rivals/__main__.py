@@ -7,23 +7,25 @@ import dataclasses
 import fnmatch
 import importlib.util
 import shutil
+import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
+from collections import Counter
 from typing import Final
 
 from tests.bench.results import page as results_page
 from tests.bench.ring.hosts import can_shape
 from tests.bench.rivals import CASES, LAN_MBIT, TARGET, WAYS, Case, Setting, Way
+from tests.bench.rivals.leftovers import directory_of, ended_in_order, remove_leftovers
 from tests.bench.rivals.measure import Outcome, measure
 from tests.bench.rivals.processors import NoControlGroups
 from tests.bench.rivals.results import Results, surroundings
 from tests.bench.rivals.starting import why_not
 
-MEMORY: Final = Path("/dev/shm")  # hosts that share a disk would wait for each other's writing
 SEARCH_S: Final = 60.0
 SHORT_S: Final = 20.0
+FAILURES_MAX: Final = 2  # of a way, one after the other, until it is given up for this time
+FAILURES: Final = (AssertionError, OSError, ValueError, subprocess.SubprocessError)  # of one run
 
 
 def main() -> None:
@@ -55,12 +57,19 @@ def main() -> None:
     if not cases:
         parser.error(f"no case is named {arguments.only!r}; there are {', '.join(c.name for c in CASES)}")
     try:
-        if arguments.short:
-            try_shortly(cases, results)
-        else:
-            Table(results, again=arguments.again).fill([] if arguments.search else cases, ways_of(cases))
+        with ended_in_order():
+            remove_leftovers()
+            if arguments.short:
+                try_shortly(cases, results)
+                return
+            if words := results.of_another_machine(surroundings()):
+                parser.error(words)
+            table = Table(results, again=arguments.again)
+            table.fill([] if arguments.search else cases, ways_of(cases))
     except NoControlGroups as error:
         sys.exit(f"{error}")
+    if table.failures:
+        sys.exit(f"{table.failures.total()} runs failed, see above; the same command tries them again")
 
 
 def ways_of(cases: list[Case]) -> list[Way]:
@@ -84,9 +93,20 @@ class Table:
 
     def __init__(self, results: Results, *, again: bool) -> None:
         self._results, self._again = results, again
+        self.failures: Counter[Way] = Counter()
+        self._in_a_row: Counter[Way] = Counter()
         results.machine = surroundings()
 
     def fill(self, cases: list[Case], ways: list[Way]) -> None:
+        """What fails is left out, and the rest goes on."""
+        try:
+            self._search_all(ways)
+            self._run_all(cases)
+        finally:
+            self._results.write()
+            results_page.write()
+
+    def _search_all(self, ways: list[Way]) -> None:
         for way in ways:
             words = why_not(way.module)
             self._results.why_not.pop(way.name, None)
@@ -95,6 +115,8 @@ class Table:
                 self._results.why_not[way.name] = words
             else:
                 self._search(way)
+
+    def _run_all(self, cases: list[Case]) -> None:
         if self._again:
             for case in cases:
                 self._results.runs.pop(case.name, None)
@@ -103,45 +125,58 @@ class Table:
             if not self._results.needed(case):
                 continue
             setting = self._results.best(case.way)
-            assert setting is not None
-            self._results.runs[case.name] = run(case, setting)
-            report(case.name, self._results.runs[case.name])
+            outcome = None if setting is None else self._try(case.name, case, setting)
+            if outcome is None:
+                continue
+            self._results.runs[case.name] = outcome
+            report(case.name, outcome)
+            self._results.write()
             left_s = sum(each.limit_s for each in cases if self._results.needed(each))
             print(
                 f"  {(time.monotonic() - begin) / 60:.0f} min, the rest in {left_s / 60:.0f} at most",
                 flush=True,
             )
-            self._keep()
-        self._keep()
 
     def _search(self, way: Way) -> None:
         if self._again:
             self._results.search.pop(way.name, None)
         for setting in way.settings:
             if self._results.tried(way, setting) is None:
-                outcome = run(Case(way, 0, limit_s=SEARCH_S), setting)
+                name = f"{way.name}, {setting}"
+                outcome = self._try(name, Case(way, way.search_mbit, limit_s=SEARCH_S), setting)
+                if outcome is None:
+                    continue
                 self._results.search.setdefault(way.name, []).append(outcome)
-                report(f"{way.name}, {setting}", outcome)
-                self._keep()
+                report(name, outcome)
+                self._results.write()
 
-    def _keep(self) -> None:
-        self._results.write()
-        results_page.write()
+    def _try(self, name: str, case: Case, setting: Setting) -> Outcome | None:
+        """None if it fails, or its way has failed too often."""
+        if self._in_a_row[case.way] >= FAILURES_MAX:
+            print(f"{name}: left out, {case.way.name} has failed {FAILURES_MAX} times", file=sys.stderr)
+            return None
+        try:
+            outcome = run(case, setting)
+        except FAILURES as error:
+            self.failures[case.way] += 1
+            self._in_a_row[case.way] += 1
+            self._results.failed[name] = f"{type(error).__name__}: {error}".partition("\n")[0]
+            print(f"{name} failed: {self._results.failed[name]}", file=sys.stderr, flush=True)
+            self._results.write()
+            return None
+        self._in_a_row[case.way] = 0
+        self._results.failed.pop(name, None)
+        return outcome
 
 
 def run(case: Case, setting: Setting) -> Outcome:
-    """In a directory of its own, which stays where something fails."""
-    directory = Path(tempfile.mkdtemp(prefix=f"p2psgd-rivals-{case.way.name}-", dir=MEMORY))
-    failed = False
-    try:
-        return measure(case, setting, directory)
-    except AssertionError:
-        failed = True
-        print(f"{case.name} failed; the logs are in {directory}", file=sys.stderr)
-        raise
-    finally:
-        if not failed:
-            shutil.rmtree(directory)
+    """In a directory of its own, of which the logs stay where something fails."""
+    with directory_of(case.way.name) as directory:
+        try:
+            return measure(case, setting, directory)
+        except FAILURES:
+            print(f"{case.name}: the logs are in {directory}", file=sys.stderr)
+            raise
 
 
 def report(name: str, outcome: Outcome) -> None:
@@ -149,7 +184,7 @@ def report(name: str, outcome: Outcome) -> None:
     reached = f"loss {outcome.loss:.3f} after {outcome.ran_s:.0f} s, {outcome.samples:,.0f} samples"
     if outcome.target_s is not None:
         reached = f"loss {TARGET} after {outcome.target_s:.1f} s, {outcome.samples:,.0f} samples"
-    pauses = ", ".join("ended" if each is None else f"{each:.1f} s" for each in outcome.pauses_s)
+    pauses = ", ".join("for good" if each is None else f"{each:.1f} s" for each in outcome.pauses_s)
     step = "no" if outcome.step_s is None else f"{1e3 * outcome.step_s:.0f}"
     print(
         f"{name}: {reached}; {step} ms and {outcome.step_bytes:,.0f} bytes a mini-batch"

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Final
+
+STILL_S: Final = 5.0  # without a mini-batch at the end of a run: longer than any takes that goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +94,10 @@ def rate(notes: Sequence[Note], since: float, until: float) -> float:
 
 def pause(notes: Sequence[Note], since: float, until: float) -> float | None:
     """The longest time without a mini-batch from `since` on, that before the first included, of a host that
-    made one later; None of one that made no more.
+    made one later; None of one that made none any more, but perhaps what was under way at `since`.
     """
-    moments = [note.at for note in notes if since < note.at <= until]
-    if not moments:
+    moments = [since, *(note.at for note in notes if since < note.at <= until)]
+    longest = max((after - before for before, after in pairwise(moments)), default=0.0)
+    if len(moments) == 1 or until - moments[-1] > max(longest, STILL_S):
         return None
-    return max(after - before for before, after in pairwise([since, *moments]))
+    return longest

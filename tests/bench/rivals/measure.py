@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,15 +14,16 @@ import numpy as np
 
 from p2psgd.trainer.evaluation import loss_and_accuracy
 from tests.bench.rivals import BATCH, FAULTY, HOSTS, KILL_AFTER_S, SLOWED, TARGET, Case, Setting
-from tests.bench.rivals.figures import NotesFile, Point, crossing, mini_batches_at, pause, rate
+from tests.bench.rivals.figures import Note, NotesFile, Point, crossing, mini_batches_at, pause, rate
 from tests.bench.rivals.hosts import Place, bytes_sent, places, share_processors
 from tests.bench.rivals.job import GO
 from tests.bench.rivals.starting import start
 from tests.bench.rivals.task import SHAPE, HeldOut
 
-START_S: Final = 180.0
+START_S: Final = 90.0
 LOOK_EVERY_S: Final = 0.1
 DIVERGED: Final = 50.0  # a loss from which nothing comes back; a NaN counts as it
+WATCHED_S: Final = 30.0  # after a kill at least: whoever waits for the dead host has noticed by then
 SETTLING_S: Final = 2.0  # not counted in the time of a step: buffers grow, PowerSGD begins
 
 
@@ -30,7 +32,7 @@ class Outcome:
     """`target_s` None: not reached in `ran_s`. `samples` until then, of all hosts. Step and bytes: of a host
     for each of its mini-batches, the faulty host left out, and None if there were none; `steps_per_s` by
     host. `pauses_s` of the hosts that lived on: the longest of each after the kill, None where there was no
-    mini-batch more.
+    mini-batch more. `words`: the last ones of a host that ended, which should not have.
     """
 
     setting: dict[str, Any]
@@ -44,13 +46,22 @@ class Outcome:
     steps_per_s: list[float]
     curve: list[list[float]]  # seconds, samples, loss
     pauses_s: list[float | None]
-    words: str  # the last ones of a host that ended too early
+    words: str
     load: float
 
     @property
     def loss(self) -> float:
         """The last one."""
         return self.curve[-1][2] if self.curve else DIVERGED
+
+    @property
+    def failure(self) -> str:
+        """Why the target would not have been reached with more time; empty if that is not known."""
+        if self.target_s is not None:
+            return ""
+        if self.loss >= DIVERGED:
+            return "diverged"
+        return "hosts ended" if self.words else ""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -100,7 +111,7 @@ class Watch:
                 all_places[FAULTY].kill()
                 self._killed_s = time.monotonic() - self._begin
             self._evaluate()
-            if self._over() and (not fatal or self._killed_s is not None):
+            if self._over() and (not fatal or (self._killed_s and now >= self._killed_s + WATCHED_S)):
                 return
             living = [place for place in all_places if not (fatal and place.number == FAULTY)]
             ends = [place.ended() for place in living]
@@ -125,10 +136,14 @@ class Watch:
             self._snapshot = path
 
     def outcome(self, setting: Setting, *, ran_s: float, sent: int, words: str, load: float) -> Outcome:
-        notes = [file.notes for file in self._files]
+        notes, killed_s = [file.notes for file in self._files], self._killed_s
 
         def samples_at(at: float) -> float:
             return BATCH * sum(mini_batches_at(each, at) for each in notes)
+
+        def pauses(notes: Sequence[Note]) -> float | None:
+            assert killed_s is not None
+            return None if self.ended else pause(notes, killed_s, ran_s)
 
         points = [Point(each.at, samples_at(each.at), each.loss) for each in self._points]
         reached = crossing(points, self._target)
@@ -136,7 +151,6 @@ class Watch:
         paces = [rate(each, SETTLING_S, ran_s) for each in notes]
         made = samples_at(ran_s) / BATCH
         pace = sum(paces[host] for host in sound) / len(sound)
-        killed_s = self._killed_s
         return Outcome(
             setting=dict(setting),
             target=self._target,
@@ -148,7 +162,7 @@ class Watch:
             step_bytes=sent / made if made else 0.0,
             steps_per_s=paces,
             curve=[[round(each.at, 3), round(each.samples), round(each.loss, 4)] for each in points],
-            pauses_s=[] if killed_s is None else [pause(notes[host], killed_s, ran_s) for host in sound],
+            pauses_s=[] if killed_s is None else [pauses(notes[host]) for host in sound],
             words=words,
             load=load,
         )
@@ -167,7 +181,7 @@ def _await_ready(all_places: Sequence[Place], directory: Path) -> None:
             file.look()
         ended = [place for place in all_places if place.ended()]
         assert not ended, _last_words(ended, directory)
-        assert time.monotonic() < deadline, f"not ready in {START_S:.0f} s: {directory}"
+        assert time.monotonic() < deadline, f"not ready in {START_S:.0f} s"
         time.sleep(LOOK_EVERY_S)
 
 
@@ -176,6 +190,8 @@ def _last_words(all_places: Sequence[Place], directory: Path) -> str:
     for place in all_places:
         if place.ended():
             log = directory / f"host-{place.number}.trainer.log"
-            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+            text = log.read_text(errors="replace")
+            # What torchrun writes ends with a line of ====.
+            lines = [line for line in text.splitlines() if re.search("[a-z]", line)]
             return lines[-1][:400] if lines else "ended without a word"
     return ""

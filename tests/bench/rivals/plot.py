@@ -45,7 +45,7 @@ def draw_times(axes: Any, results: Results) -> None:
         label = way.label
         for group, mbit in enumerate(mbits):
             taken = seconds(results.of(way, mbit))
-            if taken is None:
+            if taken is None or taken.failure:
                 continue
             place = group + (number - (len(WAYS) - 1) / 2) * width
             axes.bar(place, taken.mean, width, color=COLOURS[way.name], label=label)
@@ -59,7 +59,7 @@ def draw_times(axes: Any, results: Results) -> None:
     axes.set_xlim(-0.5, len(mbits) - 0.5)
     axes.set_xticks(range(len(mbits)), [f"{mbit} Mbit/s" for mbit in mbits])
     axes.set_ylabel(f"seconds to a loss of {TARGET}")
-    axes.set_title("An arrow: not reached in that time.", fontsize=8)
+    axes.set_title("An arrow: not reached in that time. No bar: never, or not measured.", fontsize=8)
 
 
 def draw_curves(axes: Any, results: Results) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -20,16 +21,18 @@ class NoControlGroups(Exception):
 
 
 class Processors:
-    """Made with its directory; `remove` ends all that runs in it."""
+    """Made with its directory, unless that is `made` already; `remove` ends all that runs in it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, made: bool = False) -> None:
+        self.name = name
         self._new = "cpu" in _words(ROOT / "cgroup.controllers")
         if not self._new and not (OLD / "cgroup.procs").exists():
             raise NoControlGroups(f"hosts need control groups with the controller cpu: mount one at {OLD}")
         if self._new:
             (ROOT / "cgroup.subtree_control").write_text("+cpu")
         self._directory = (ROOT if self._new else OLD) / name
-        self._directory.mkdir()
+        if not made:
+            self._directory.mkdir()
 
     @property
     def within(self) -> list[str]:
@@ -63,6 +66,13 @@ class Processors:
     def remove(self) -> None:
         self.kill()
         self._directory.rmdir()
+
+
+def left_behind() -> list[Processors]:
+    """Those named after a process that is no more, as `tests.lan` names its hosts."""
+    names = [path.name for root in (ROOT, OLD) if root.is_dir() for path in root.iterdir()]
+    matches = [match for name in names if (match := re.fullmatch(r"p2psgd(\d+)h\d+", name))]
+    return [Processors(each[0], made=True) for each in matches if not Path("/proc", each[1]).exists()]
 
 
 def share(hosts: int) -> float:

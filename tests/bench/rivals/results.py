@@ -14,40 +14,50 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from tests.bench.pages import processor
-from tests.bench.rivals import WAYS, Case, Setting, Way
+from tests.bench.rivals import TARGET, WAYS, Case, Setting, Way
 from tests.bench.rivals.measure import Outcome
 from tests.bench.rivals.starting import RIVALS_PYTHON
 
 DATA: Final = Path("docs/rivals.json")
+NOT_INSTALLED: Final = "not installed"
 AS_GOOD: Final = 1.05  # of the shortest time
 
 
 @dataclass(slots=True)
 class Results:
     """`search`: by way, what each of its settings took, as Outcome has it; `runs`: by the case's name.
-    `why_not`: by way, a sentence, where it cannot run.
+    `why_not`: by way, a sentence, where it cannot run; `failed`: the same of a run of this bench that failed
+    when it was last tried.
     """
 
     machine: dict[str, str] = field(default_factory=dict)
     search: dict[str, list[Outcome]] = field(default_factory=dict)
     runs: dict[str, Outcome] = field(default_factory=dict)
     why_not: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path = DATA) -> Self:
-        """None yet, if there is no such file; of ways that are no more nothing is kept."""
+        """None yet, if there is no such file; of ways that are no more, and of another target, nothing is
+        kept.
+        """
         if not path.exists():
             return cls()
         fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return cls(
             fields["machine"],
             {
-                name: [Outcome(**each) for each in found]
+                name: [Outcome(**each) for each in found if each["target"] == TARGET]
                 for name, found in fields["search"].items()
                 if name in WAYS
             },
-            {name: Outcome(**each) for name, each in fields["runs"].items() if name.split()[0] in WAYS},
+            {
+                name: Outcome(**each)
+                for name, each in fields["runs"].items()
+                if name.split()[0] in WAYS and each["target"] == TARGET
+            },
             fields["why_not"],
+            fields["failed"],
         )
 
     def write(self, path: Path = DATA) -> None:
@@ -57,12 +67,29 @@ class Results:
         parts = {
             "machine": json.dumps(self.machine),
             "why_not": json.dumps(self.why_not),
+            "failed": json.dumps(self.failed),
             "search": _lines({name: _list(found) for name, found in search.items()}),
             "runs": _lines({name: json.dumps(each) for name, each in runs.items()}),
         }
         unfinished = path.with_suffix(".part")
         unfinished.write_text(_lines(parts) + "\n", encoding="utf-8")
         os.replace(unfinished, path)
+
+    def of_another_machine(self, here: Mapping[str, str]) -> str:
+        """A sentence, if there are figures and they were taken elsewhere or with other versions: those of a
+        table are to be of one place.
+        """
+        other = [
+            name
+            for name in {**self.machine, **here}
+            if self.machine.get(name) not in (here.get(name), NOT_INSTALLED)
+        ]
+        if not other or not (self.search or self.runs):
+            return ""
+        was, now = (
+            ", ".join(f"{name} {words.get(name)}" for name in other) for words in (self.machine, here)
+        )
+        return f"{DATA} was measured with {was}, and here is {now}: remove it to measure all anew"
 
     def tried(self, way: Way, setting: Setting) -> Outcome | None:
         """What was found for it."""
@@ -103,6 +130,8 @@ def surroundings() -> dict[str, str]:
     return {
         "processors": f"{len(os.sched_getaffinity(0))} x {processor()}",
         "python": platform.python_version(),
+        "Linux": platform.release(),
+        "numpy": metadata.version("numpy"),
         "torch": metadata.version("torch"),
         "hivemind": _hivemind(),
         "p2psgd": metadata.version("p2psgd"),
@@ -114,7 +143,7 @@ def _hivemind() -> str:
     try:
         done = subprocess.run([RIVALS_PYTHON, "-c", code], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return "not installed"
+        return NOT_INSTALLED
     version, torch = done.stdout.split()
     return f"{version} with torch {torch}"
 

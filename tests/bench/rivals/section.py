@@ -25,7 +25,7 @@ from tests.bench.rivals import (
 from tests.bench.rivals.measure import Outcome
 from tests.bench.rivals.plot import PICTURES, draw
 from tests.bench.rivals.processors import BUSY_MAX
-from tests.bench.rivals.results import Results
+from tests.bench.rivals.results import AS_GOOD, Results
 from tests.bench.rivals.task import HELD_OUT, SHAPE
 from tests.bench.rivals.verdicts import seconds, slow_loss, verdicts
 
@@ -64,28 +64,37 @@ def _introduction(results: Results) -> str:
     machine = ", ".join(f"{name} {words}" for name, words in results.machine.items())
     seeds = sorted({case.seed for case in CASES})
     widths = " - ".join(map(str, (SHAPE.inputs, *SHAPE.hidden, SHAPE.classes)))
-    words = f"""`make rivals` ({machine}; seeds {seeds[0]} to {seeds[-1]}, with a fault {seeds[0]}) trains a
-        net of {SHAPE.weights:,} weights (ReLU, {widths}) on the 30 minutes of speech that come with p2psgd,
-        until the loss on {HELD_OUT:,} frames of unseen voices is {TARGET} nats. {HOSTS} hosts are network
-        namespaces on one machine, each with a link of the given rate, both ways, and an equal part of
-        {100 * BUSY_MAX:.0f} % of its processors, by control groups. All ways train the same PyTorch module by
-        plain SGD, {BATCH} samples a host and mini-batch, in the same order of samples; the rate rises over
-        the first {WARM_UP:,} samples. Each way's settings were searched for on links without a rate, and
-        those that are soonest at the target were taken, learning rate and all. The loss is that of host 0's
-        weights, written every second and evaluated outside of the hosts; the time is that of the line between
-        two of them, the mean of {len(seeds)} seeds, with their range. Bytes are what left the hosts'
-        interfaces, with all headers."""
+    words = f"""`make rivals` ({machine}; seeds {seeds[0]} to {seeds[-1]}, with a fault {seeds[0]}) trains
+        a net of {SHAPE.weights:,} weights (ReLU, {widths}) on the 30 minutes of speech that come with
+        p2psgd, until the loss on {HELD_OUT:,} frames of unseen voices is {TARGET} nats. {HOSTS} hosts are
+        network namespaces on one machine, each with a link of the given rate, both ways, and an equal part
+        of {100 * BUSY_MAX:.0f} % of its processors, by control groups. All ways train the same PyTorch
+        module by plain SGD, {BATCH} samples a host and mini-batch, in the same order of samples; the rate
+        rises over the first {WARM_UP:,} samples. Each way's settings were searched for with seed 1, on
+        links of {LAN_MBIT} Mbit/s, or without a rate where nothing but the learning rate was to be found;
+        those that are soonest at the target were taken, the first listed of those within
+        {100 * (AS_GOOD - 1):.0f} % of the soonest; where none arrives in a minute, that with the lowest
+        loss. The loss is that of host 0's weights, written every second and evaluated outside of the hosts;
+        the time is that of the line between two of them, the mean of {len(seeds)} seeds, with their range;
+        one number alone is of one run. Bytes are what left the hosts' interfaces, p2psgd's daemons and all,
+        with headers; of what the kernel hands over in large pieces, mostly dense gradients, one header a
+        piece, which leaves out up to 5 %. Links have a rate and no delay. Gloo and p2psgd send plain text
+        here, hivemind encrypts. Nodes of p2psgd keep their state in memory (/dev/shm), so no figure has a
+        disk in it."""
     return textwrap.fill(" ".join(words.split()), PAGE_WIDTH)
 
 
 def _below(results: Results) -> str:
     sentences = [
-        "`>`: the target was not reached in the time that a run had, and it was not run again with another"
-        " seed; nothing is extrapolated."
+        "`>`: the target was not reached in the time that a run had; `never`: nor would it have been."
+        " What did not reach it with the first seed was not run with another; nothing is extrapolated."
     ]
+    if edges := "; ".join(filter(None, (_edge(results, way) for way in WAYS.values()))):
+        sentences.append(f"Best at the edge of what was searched, so there may be better: {edges}.")
     sentences += [f"{WAYS[name].label}: {words}." for name, words in results.why_not.items() if name in WAYS]
     if missing := sum(map(results.needed, CASES)):
-        sentences.append(f"Not measured yet: {missing} of {missing + len(results.runs)} runs.")
+        sentences.append(f"**Not measured yet: {missing} of {missing + len(results.runs)} runs.**")
+    sentences += [f"Failed when last tried: {name}: {why}." for name, why in results.failed.items()]
     return " ".join(sentences)
 
 
@@ -98,7 +107,24 @@ def _table(results: Results, first: str, columns: dict[str, Cell]) -> list[str]:
 
 
 def _setting_of(results: Results) -> Cell:
-    return lambda way: words(results.best(way) or {})
+    """What the way's runs had; several, if they are of different searches."""
+
+    def cell(way: Way) -> str:
+        own = [run.setting for name, run in results.runs.items() if name.split()[0] == way.name]
+        return "; ".join(dict.fromkeys(map(words, own)))
+
+    return cell
+
+
+def _edge(results: Results, way: Way) -> str:
+    """Words, if the best rate is the least or the largest that was tried with what else is set."""
+    best = results.best(way)
+    if best is None:
+        return ""
+    rates = {each["rate"] for each in way.settings if {**each, "rate": best["rate"]} == best}
+    if best["rate"] not in (min(rates), max(rates)):
+        return ""
+    return f"{way.label}, rate {best['rate']} of {min(rates)} to {max(rates)}"
 
 
 def words(setting: Setting) -> str:
@@ -172,5 +198,5 @@ def _percent(part: float | None) -> str:
 
 
 def _pauses(run: Outcome) -> str:
-    pauses = ", ".join("**ended**" if each is None else f"{each:.1f}" for each in run.pauses_s)
+    pauses = ", ".join("**for good**" if each is None else f"{each:.1f}" for each in run.pauses_s)
     return f"{pauses}: {run.words}" if run.words else pauses

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 
 import pytest
 
+from tests.bench.rivals.leftovers import remove_leftovers
 from tests.bench.rivals.processors import NoControlGroups, Processors, share
 
 
@@ -30,3 +32,34 @@ def test_a_host_that_is_killed_leaves_no_process_behind() -> None:
         assert processors.members() == []
     finally:
         processors.remove()
+
+
+@pytest.mark.root
+def test_what_a_killed_bench_left_behind_is_ended_and_what_a_living_one_has_is_not() -> None:
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("control groups and network namespaces need root and ip")
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    names = [f"p2psgd{number}h0" for number in (gone.pid, os.getpid())]
+    try:
+        dead, living = map(Processors, names)
+    except (NoControlGroups, OSError) as error:
+        pytest.skip(f"no control groups here: {error}")
+    try:
+        subprocess.run(["ip", "netns", "add", names[0]], check=True)
+        with (
+            subprocess.Popen([*dead.within, "sleep", "1000"]) as orphan,
+            subprocess.Popen([*living.within, "sleep", "1000"]) as other,
+        ):
+            while not (dead.members() and living.members()):
+                assert orphan.poll() is None
+                assert other.poll() is None
+            remove_leftovers()
+            assert orphan.wait(10) == -9
+            assert other.poll() is None
+            living.kill()
+        assert not dead.members()
+        listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+        assert names[0] not in listed
+    finally:
+        living.remove()

@@ -1,11 +1,12 @@
-"""What was wanted of p2psgd beside the others, and what came of it. A run that ended without reaching the
-target counts with its whole time, so a ratio to it is a lower bound.
+"""What was wanted of p2psgd beside the others, and what came of it. A rival's run whose time was over before
+it reached the target counts with its whole time, so a ratio to it is a lower bound; one that diverged, or
+whose hosts ended, never gets there, however soon that was.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,14 +24,19 @@ LOSS_MAX: Final = 0.1  # of the throughput of the hosts that are not slow
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """To the target, of all seeds; `bound`: one or all did not reach it, so it takes longer than that."""
+    """To the target, of all seeds; `bound`: one or all did not reach it, so it takes longer than that;
+    `failure`: why one never would have, if that is so.
+    """
 
     mean: float
     least: float
     most: float
     bound: bool
+    failure: str = ""
 
     def __str__(self) -> str:
+        if self.failure:
+            return f"never: {self.failure} after {self.most:.1f}"
         spread = f" ({self.least:.1f} to {self.most:.1f})" if self.least != self.most else ""
         return f"{'> ' if self.bound else ''}{self.mean:.1f}{spread}"
 
@@ -41,7 +47,10 @@ def seconds(outcomes: Sequence[Outcome]) -> Seconds | None:
         return None
     each = [outcome.ran_s if outcome.target_s is None else outcome.target_s for outcome in outcomes]
     bound = any(outcome.target_s is None for outcome in outcomes)
-    return Seconds(statistics.mean(each), min(each), max(each), bound)
+    failed = [outcome for outcome in outcomes if outcome.failure]
+    if failed:
+        each = [outcome.ran_s for outcome in failed]
+    return Seconds(statistics.mean(each), min(each), max(each), bound, failed[0].failure if failed else "")
 
 
 def throughput(outcome: Outcome) -> float:
@@ -74,16 +83,34 @@ def _at(results: Results, mbit: int) -> str | None:
     own = found.get(ASYNC)
     if own is None or not any(rival in found for rival in RIVALS):
         return None
-    words = f"At {mbit} Mbit/s p2psgd, async, takes {own} s"
-    if dense := found.get(DENSE):
-        ratio = dense.mean / own.mean
-        least = "at least " if dense.bound else ""
-        wanted = ""
-        if mbit == LAN_MBIT:
-            wanted = f" (wanted {WANTED_RATIO:g}: {'met' if ratio >= WANTED_RATIO else '**missed**'})"
-        words += f", and {DENSE.label} takes {least}{ratio:.1f} times as long{wanted}"
-    ahead = [rival for rival in RIVALS if rival in found and found[rival].mean < own.mean]
+    if own.bound:
+        words = f"At {mbit} Mbit/s {ASYNC.label}, does not reach the target: {own} s"
+        words += " (wanted: **missed**)" if mbit == LAN_MBIT else ""
+    else:
+        words = f"At {mbit} Mbit/s {ASYNC.label}, takes {own} s" + _beside_dense(found, own, mbit)
+    ahead = [
+        rival
+        for rival in RIVALS
+        if rival in found and not found[rival].bound and (own.bound or found[rival].mean < own.mean)
+    ]
     if ahead:
         sooner = ", ".join(f"{rival.label} ({found[rival]} s)" for rival in ahead)
-        return f"{words}. **Sooner there: {sooner}.**"
-    return f"{words}. No rival is sooner."
+        words += f". **Sooner there: {sooner}.**"
+    else:
+        words += ". No rival that was measured is sooner."
+    missing = [rival.label for rival in RIVALS if rival not in found]
+    return words + (f" Not measured there: {'; '.join(missing)}." if missing else "")
+
+
+def _beside_dense(found: Mapping[Way, Seconds], own: Seconds, mbit: int) -> str:
+    dense = found.get(DENSE)
+    if dense is None:
+        return ""
+    if dense.failure:
+        return f", and {DENSE.label} never gets there ({dense.failure})"
+    ratio = dense.mean / own.mean
+    wanted = ""
+    if mbit == LAN_MBIT:
+        verdict = "met" if ratio >= WANTED_RATIO else "not shown" if dense.bound else "**missed**"
+        wanted = f" (wanted {WANTED_RATIO:g}: {verdict})"
+    return f", and {DENSE.label} takes {'at least ' if dense.bound else ''}{ratio:.1f} times as long{wanted}"
