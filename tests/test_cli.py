@@ -159,6 +159,17 @@ def test_a_bug_ends_a_command_with_a_code_of_its_own(
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
+def test_ctrl_c_ends_a_command_that_does_not_see_to_it_with_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("p2psgd.trainer.recipe.built_in_recipes", interrupted)
+    assert run(monkeypatch, "recipe") == ExitCode.FAILED
+    assert capsys.readouterr().err == "p2psgd: interrupted\n"
+
+
 def test_exposed_without_an_address_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
