@@ -59,6 +59,8 @@ def main() -> None:
             try_shortly(cases, results)
         else:
             Table(results, again=arguments.again).fill([] if arguments.search else cases, ways_of(cases))
+    except KeyboardInterrupt:
+        sys.exit("interrupted: what was measured is kept, and the next run goes on from there")
     except NoControlGroups as error:
         sys.exit(f"{error}")
 
@@ -98,6 +100,8 @@ class Table:
         if self._again:
             for case in cases:
                 self._results.runs.pop(case.name, None)
+        left_s = sum(each.limit_s for each in cases if self._results.needed(each))
+        print(f"the cases: {left_s / 60:.0f} min at most", flush=True)
         begin = time.monotonic()
         for case in cases:
             if not self._results.needed(case):
@@ -119,6 +123,7 @@ class Table:
             self._results.search.pop(way.name, None)
         for setting in way.settings:
             if self._results.tried(way, setting) is None:
+                print(f"trying {way.name}, {setting}: {SEARCH_S:.0f} s", flush=True)
                 outcome = run(Case(way, 0, limit_s=SEARCH_S), setting)
                 self._results.search.setdefault(way.name, []).append(outcome)
                 report(f"{way.name}, {setting}", outcome)
