@@ -29,9 +29,10 @@ bench: $(VENV)/.test $(VENV)/.bench
 	$(BIN)/python -m tests.bench
 
 # [Strom 2015] in small, into docs/results.*: under an hour of two cores that have nothing else to do. An interrupted run
-# goes on where it was.
+# goes on where it was, and what was measured already is left as it is; PAPER="--only nodes-4-tau-2-5x384-seed-1", say,
+# measures it anew, PAPER=--list names all.
 paper: $(VENV)/.test $(VENV)/.bench
-	$(BIN)/python -m tests.bench.paper
+	$(BIN)/python -m tests.bench.paper $(PAPER)
 
 # What TLS costs a daemon, and a ring of four nodes over 1 Gbit/s links, which needs root.
 bench-tls: $(VENV)/.test

@@ -62,7 +62,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-INTERRUPTED: Final = 130  # what Typer makes of Ctrl+C in a command that has no way of its own to end
 bench = typer.Typer(help="Measure this machine.", rich_markup_mode=None)
 app.add_typer(bench, name="bench")
 app.add_typer(checkpoint, name="checkpoint")
@@ -129,7 +128,9 @@ def local(
     seconds: SecondsOption = None,
     initial: InitialOption = None,
     report: Annotated[Path | None, typer.Option(help="Write a JSON report here.")] = None,
-    weights: Annotated[Path | None, typer.Option(help="Write the trained weights here, as .npz.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Write the trained weights here, .npz or .safetensors.")
+    ] = None,
     state: Annotated[
         Path | None,
         typer.Option(
@@ -213,16 +214,21 @@ def _exclusive(steps: int | None, seconds: float | None) -> None:
         raise UsageError("--steps and --seconds exclude each other: give one of them")
 
 
+TYPER_INTERRUPTED: Final = 130  # what it makes of Ctrl+C in a command that does not see to it itself
+
+
 def main() -> NoReturn:
     """Entry point: one sentence on standard error and an exit code for everything a person can mend."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: names may have any letters
     try:
         result = int(app(args=sys.argv[1:] or ["--help"], standalone_mode=False) or 0)
-        code = _complain("interrupted", ExitCode.FAILED) if result == INTERRUPTED else ExitCode(result)
+        if result == TYPER_INTERRUPTED:
+            raise KeyboardInterrupt
+        code = ExitCode(result)
     except CommandLineError as error:
         code = _complain(f"{words_of(error)} (see --help)", ExitCode.USAGE)
-    except typer.Abort:
+    except (typer.Abort, KeyboardInterrupt):
         code = _complain("interrupted", ExitCode.FAILED)
     except UsageError as error:
         code = _complain(str(error), error.exit_code)

@@ -33,7 +33,10 @@ def pretrain(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The .npz or .safetensors file to write.")],
     recipe: RecipeOption = "speech-paper",
 ) -> None:
-    """Make the weights that a recipe with a table [pretrain] starts from: once, for all nodes."""
+    """Make the weights that a recipe with a table [pretrain] starts from: once, for all nodes.
+
+    Those of speech-paper take about a minute.
+    """
     from p2psgd.ops.weights import check_weights_place, write_tensors
     from p2psgd.trainer.data import load_data_of
     from p2psgd.trainer.evaluation import loss_and_accuracy, net_shape
@@ -44,18 +47,21 @@ def pretrain(
     check_weights_place(file)
     loaded = load_recipe(recipe)
     dataset = load_data_of(loaded)
-    shape, shown = net_shape(loaded, dataset), ""
+    shape = net_shape(loaded, dataset)
+    terminal, shown = sys.stderr.isatty(), ""
 
     def say(words: str) -> None:
         nonlocal shown
-        if words != shown and sys.stderr.isatty():
-            print(f"\r{words}  ", end="", file=sys.stderr, flush=True)
+        words = words if terminal else words.partition(",")[0]
+        if words != shown:
+            line = f"\r{words}  " if terminal else f"{words}\n"
+            print(line, end="", file=sys.stderr, flush=True)
         shown = words
 
     try:
         tensors = make(loaded, dataset, say)
     finally:
-        if shown and sys.stderr.isatty():
+        if shown and terminal:
             print(file=sys.stderr)
     write_tensors(file, tensors)
     weights = flat(tensors)

@@ -160,6 +160,17 @@ def test_a_bug_ends_a_command_with_a_code_of_its_own(
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
+def test_ctrl_c_ends_a_command_that_does_not_see_to_it_with_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("p2psgd.trainer.recipe.built_in_recipes", interrupted)
+    assert run(monkeypatch, "recipe") == ExitCode.FAILED
+    assert capsys.readouterr().err == "p2psgd: interrupted\n"
+
+
 def test_exposed_without_an_address_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,7 +198,10 @@ def test_weights_are_not_trained_for_a_place_where_they_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "folder.npz").mkdir()
-    for name, why in (("none/weights.npz", "no such file or directory"), ("folder.npz", "is a directory")):
+    for name, why in (
+        ("none/weights.npz", "no such file or directory; make the directory first"),
+        ("folder.npz", "it is a directory; give a file name"),
+    ):
         # the recipe is looked at later and has no table [pretrain]
         assert run(monkeypatch, "pretrain", "--recipe", "digits", str(tmp_path / name)) == ExitCode.USAGE
         assert capsys.readouterr().err.endswith(f"cannot be written to {tmp_path / name}: {why}\n")

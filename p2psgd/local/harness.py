@@ -139,7 +139,7 @@ class LocalRun:
         def say(words: str) -> None:
             nonlocal shown
             if self._interruption.requested:
-                raise KeyboardInterrupt
+                raise UsageError("interrupted while pre-training: no node was started", ExitCode.FAILED)
             what = words.partition(",")[0]
             if what != shown:
                 _print(self._console, what)

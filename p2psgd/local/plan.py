@@ -6,22 +6,22 @@ each fail in a log file of their own.
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from p2psgd.discovery.address import Address
 from p2psgd.errors import UsageError
 from p2psgd.gpu.device import AUTO, find_device
+from p2psgd.ops.output import check_output, refusing
 from p2psgd.ops.recorder import RECORD_BYTES_MAX
+from p2psgd.ops.weights import check_weights_place
 from p2psgd.trainer.data import load_data_of
 from p2psgd.trainer.evaluation import net_shape
 from p2psgd.trainer.initial import load_initial
@@ -152,13 +152,15 @@ def make_plan(
     elif not trainer.strip():
         raise UsageError("the trainer's command is empty: give a command line, or leave --trainer out")
     if report is not None:
-        _check_output(report, "report")
+        check_output(report, "report")
     if record is not None:
-        _check_output(record, "recording")
+        check_output(record, "recording")
         if os.path.lexists(record):
             raise UsageError(f"{record} exists already: a recording never replaces a file; name another one")
     if trace is not None:
-        _check_output(trace, "trace")
+        check_output(trace, "trace")
+    if weights is not None:
+        check_weights_place(weights)
     _check_distinct({"--record": record, "--report": report, "--weights": weights, "--trace": trace})
     return Plan(
         nodes=nodes,
@@ -203,15 +205,6 @@ def _check_amounts(nodes: int, steps: int | None, seconds: float | None, trainer
         raise UsageError(f"--seconds {seconds:g} is no time to train for: give a number above 0")
 
 
-def _check_output(path: Path, what: str) -> None:
-    if path.is_dir():
-        raise UsageError(f"the {what} cannot be written to {path}: it is a directory; give a file name")
-    with _sentences(f"the {what} cannot be written to {path}"):
-        descriptor, trial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
-        os.close(descriptor)
-        os.unlink(trial)
-
-
 def _check_distinct(outputs: Mapping[str, Path | None]) -> None:
     """Refuse two options that name one file, whatever the way: the later would destroy the earlier."""
     options: dict[str, str] = {}
@@ -224,26 +217,11 @@ def _check_distinct(outputs: Mapping[str, Path | None]) -> None:
 
 def _state_directory(state: Path | None) -> Path:
     if state is None:
-        with _sentences("no temporary directory for the nodes' state can be made"):
+        with refusing("no temporary directory for the nodes' state can be made"):
             return Path(tempfile.mkdtemp(prefix="p2psgd-local-"))
-    with _sentences(f"the state directory {state} cannot be used"):
+    with refusing(f"the state directory {state} cannot be used"):
         state.mkdir(parents=True, exist_ok=True)
         descriptor, trial = tempfile.mkstemp(dir=state)
         os.close(descriptor)
         os.unlink(trial)
     return state.absolute()
-
-
-@contextmanager
-def _sentences(trouble: str) -> Iterator[None]:
-    """Turn the operating system's refusal into one sentence."""
-    try:
-        yield
-    except OSError as error:
-        reason = os.strerror(error.errno).lower() if error.errno else str(error)
-        hints = {
-            errno.ENOENT: "make the directory first",
-            errno.EACCES: "choose a directory you may write to",
-        }
-        hint = hints.get(error.errno or 0, "choose another place")
-        raise UsageError(f"{trouble}: {reason}; {hint}") from error

@@ -107,7 +107,8 @@ def describe_difference(ours: Hello, theirs: Hello) -> str:
     if theirs.mode != ours.mode:
         differing.insert(0, f"{theirs.name} in mode {theirs.mode}, {ours.name} in mode {ours.mode}")
         advice += ", and the same mode, payload and order"
-    what = "; ".join(differing) or "the tensors' shapes, the initial weights (seed) or two_nodes differ"
+    start = "the weights to start from (seed, or the file of --initial)"
+    what = "; ".join(differing) or f"the tensors' shapes, {start} or two_nodes differ"
     return (
         f"{theirs.name} and {ours.name} train different runs: {what}; {advice} (fingerprints "
         f"{theirs.run.hex()[:16]} and {ours.run.hex()[:16]})"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import math
-import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import BinaryIO
@@ -15,13 +12,14 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from p2psgd.durable.atomic import replacing
-from p2psgd.errors import ExitCode, UsageError, words_of
+from p2psgd.errors import UsageError
 from p2psgd.ipc.answers import ReplicaAnswer, check_answer
 from p2psgd.ipc.control_client import ControlClient
 from p2psgd.ipc.datagrams import close_descriptors
 from p2psgd.ipc.proposal import Tensors, own_tensors
 from p2psgd.ipc.requests import ReplicaRequest
 from p2psgd.ipc.segments import Access, map_segment
+from p2psgd.ops.output import check_output, refusing
 from p2psgd.wire.weights import weights_of
 
 Weights = dict[str, NDArray[np.float32]]
@@ -36,13 +34,7 @@ def check_weights_name(path: Path) -> None:
 def check_weights_place(path: Path) -> None:
     """UsageError, before anything is computed, if no weights can be written there."""
     check_weights_name(path)
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        with tempfile.TemporaryFile(dir=path.absolute().parent):
-            pass
-    except OSError as error:
-        raise _unwritten(path, error) from None
+    check_output(path, "weights")
 
 
 def export_weights(client: ControlClient, path: Path) -> tuple[int, str]:
@@ -79,18 +71,11 @@ def write_tensors(path: Path, weights: Weights) -> None:
 
     The file appears whole or not at all. UsageError if it cannot be written.
     """
-    try:
-        with replacing(path) as file:
-            if path.suffix == ".safetensors":
-                file.write(safetensors.numpy.save(weights))
-            else:
-                _write_npz(file, weights)
-    except OSError as error:
-        raise _unwritten(path, error) from None
-
-
-def _unwritten(path: Path, error: OSError) -> UsageError:
-    return UsageError(f"the weights cannot be written to {path}: {words_of(error)}", ExitCode.USAGE)
+    with refusing(f"the weights cannot be written to {path}"), replacing(path) as file:
+        if path.suffix == ".safetensors":
+            file.write(safetensors.numpy.save(weights))
+        else:
+            _write_npz(file, weights)
 
 
 def _write_npz(file: BinaryIO, weights: Weights) -> None:

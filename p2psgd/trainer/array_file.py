@@ -14,41 +14,42 @@ from numpy.typing import NDArray
 
 from p2psgd.data.unreadable import UNREADABLE
 from p2psgd.trainer.net import Labels
-from p2psgd.trainer.refusal import bad_data, check_finite, check_kind, check_pair
+from p2psgd.trainer.refusal import DATA_FILE, bad_data, check_finite, check_kind, check_pair
 from p2psgd.trainer.samples import ArraySamples
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 
-def load_arrays(path: Path, names: Sequence[str] | None) -> dict[str, NDArray[Any]]:
-    """Read these arrays of a .npz file, or all; raises UsageError naming the file and what is wrong with it.
+def load_arrays(path: Path, names: Sequence[str] | None, what: str = DATA_FILE) -> dict[str, NDArray[Any]]:
+    """Read these arrays of a .npz file, or all; raises UsageError naming the file, which is `what`, and its
+    fault.
 
     Pickled objects are never loaded.
     """
-    with reading(path), path.open("rb") as file:
+    with reading(path, what), path.open("rb") as file:
         if not zipfile.is_zipfile(file):
-            raise bad_data(path, "it is not a .npz file: save the arrays by name with numpy.savez")
+            raise bad_data(path, "it is not a .npz file: save the arrays by name with numpy.savez", what)
         file.seek(0)
         with np.load(file, allow_pickle=False) as archive:
             names = archive.files if names is None else names
             missing = [name for name in names if name not in archive.files]
             if missing:
                 has = ", ".join(archive.files) or "nothing"
-                raise bad_data(path, f"it lacks {', '.join(missing)}; it has {has}")
+                raise bad_data(path, f"it lacks {', '.join(missing)}; it has {has}", what)
             return {name: archive[name] for name in names}
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def reading(path: Path, what: str = DATA_FILE) -> Iterator[None]:
     """Turn whatever reading a file raises into a UsageError that names it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # numpy warns of odd headers before it refuses them
             yield
     except OSError as error:
-        raise bad_data(path, f"it cannot be read: {error.strerror or error}") from error
+        raise bad_data(path, f"it cannot be read: {error.strerror or error}", what) from error
     except UNREADABLE as error:
-        raise bad_data(path, f"it is damaged, or no .npz file of plain arrays: {error}") from error
+        raise bad_data(path, f"it is damaged, or no .npz file of plain arrays: {error}", what) from error
 
 
 def load_array_file(path: Path) -> tuple[ArraySamples, ArraySamples]:

@@ -8,6 +8,7 @@ other.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import safetensors
@@ -17,6 +18,8 @@ from p2psgd.errors import ExitCode, UsageError
 from p2psgd.trainer.array_file import load_arrays, reading
 from p2psgd.trainer.net import Shape, Vector, initial_weights
 from p2psgd.trainer.recipe import Recipe
+
+WHAT: Final = "weights file"
 
 
 def starting_weights(recipe: Recipe, shape: Shape, initial: Path | None) -> dict[str, Vector]:
@@ -29,8 +32,8 @@ def starting_weights(recipe: Recipe, shape: Shape, initial: Path | None) -> dict
     if recipe.pretrain is not None:
         raise UsageError(
             f"recipe {recipe.name} starts from pre-trained weights: make them once, "
-            f"p2psgd pretrain --recipe {recipe.name} weights.npz, copy the file to all nodes, "
-            "and give --initial weights.npz to each",
+            "p2psgd pretrain weights.npz with the same --recipe, copy the file to all nodes, and give "
+            "--initial weights.npz to each",
             ExitCode.CONFIGURATION,
         )
     return initial_weights(shape, recipe.seed)
@@ -39,13 +42,13 @@ def starting_weights(recipe: Recipe, shape: Shape, initial: Path | None) -> dict
 def load_initial(path: Path, shape: Shape) -> dict[str, Vector]:
     """Read the tensors of a net, in its order; UsageError that names the file and the tensor at fault."""
     if path.suffix == ".safetensors":
-        with reading(path):
+        with reading(path, WHAT):
             try:
                 arrays = safetensors.numpy.load(path.read_bytes())
             except safetensors.SafetensorError as error:
                 raise ValueError(error) from None
     else:
-        arrays = load_arrays(path, None)
+        arrays = load_arrays(path, None, WHAT)
     tensors: dict[str, Vector] = {}
     for name, wanted in shape.tensors:
         values = arrays.get(name)

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from p2psgd.errors import ExitCode, UsageError
 
+DATA_FILE = "data file"
 CLASSES_MAX = 65_536  # as many as a layer may be wide
 
 
-def bad_data(path: Path, words: str) -> UsageError:
+def bad_data(path: Path, words: str, what: str = DATA_FILE) -> UsageError:
     """Make the error for something wrong with one data file."""
-    return UsageError(f"data file {path}: {words}", ExitCode.DATA)
+    return UsageError(f"{what} {path}: {words}", ExitCode.DATA)
 
 
 def check_kind(path: Path, name: str, array: NDArray[np.generic], *, dimensions: int) -> None:

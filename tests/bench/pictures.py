@@ -17,6 +17,14 @@ def can_draw() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
+def plain_ticks(axis: Any) -> None:
+    """A logarithmic axis with numbers such as 2,000 at 1, 2 and 5 of each power of ten."""
+    ticker = importlib.import_module("matplotlib.ticker")
+    axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
+    axis.set_minor_formatter(ticker.NullFormatter())
+
+
 @contextmanager
 def picture(path: Path, size_in: tuple[float, float], *, colours: int = 64, **cells: Any) -> Iterator[Any]:
     """matplotlib's axes to draw on, `cells` as its `subplots` takes them; written as PNG at the end."""

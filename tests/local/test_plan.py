@@ -92,9 +92,9 @@ def test_the_first_node_records_and_a_file_is_never_replaced(
 def test_two_outputs_in_one_file_are_refused(tmp_path: Path, one: str, other: str) -> None:
     (tmp_path / "again").symlink_to(tmp_path)
     with pytest.raises(UsageError) as refusal:
-        plan(tmp_path, 2, **{one: tmp_path / "x", other: tmp_path / "again" / "x"})
+        plan(tmp_path, 2, **{one: tmp_path / "x.npz", other: tmp_path / "again" / "x.npz"})
     assert str(refusal.value) == (
-        f"--{one} and --{other} both name {tmp_path / 'again' / 'x'}: give each a file of its own"
+        f"--{one} and --{other} both name {tmp_path / 'again' / 'x.npz'}: give each a file of its own"
     )
     assert not (tmp_path / "state").exists()
 
@@ -145,6 +145,13 @@ def test_a_report_that_cannot_be_written_is_refused_first(tmp_path: Path) -> Non
         plan(tmp_path, report=tmp_path)
     assert str(refusal.value).endswith("it is a directory; give a file name")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_cannot_be_written_are_refused_before_the_training(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"weights cannot be written to .*; make the directory first"):
+        plan(tmp_path, weights=tmp_path / "absent" / "weights.npz")
+    with pytest.raises(UsageError, match=r"weights\.pt ends in neither \.safetensors nor \.npz"):
+        plan(tmp_path, weights=tmp_path / "weights.pt")
 
 
 def test_a_state_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:

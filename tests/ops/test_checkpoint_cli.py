@@ -127,7 +127,8 @@ def test_what_cannot_be_exported_is_a_sentence(run: Run, state: Path, tmp_path: 
     assert (code, err.startswith("p2psgd: checkpoint 2 cannot be used: it has ")) == (ExitCode.DATA, True)
     absent = tmp_path / "absent" / "a.npz"
     assert run("export", absent)[2] == (
-        f"p2psgd: the weights cannot be written to {absent}: no such file or directory\n"
+        f"p2psgd: the weights cannot be written to {absent}: no such file or directory;"
+        " make the directory first\n"
     )
     assert not list(tmp_path.glob("*a.npz*"))
 

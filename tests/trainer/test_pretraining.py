@@ -123,6 +123,8 @@ def test_a_recipe_without_the_table_is_refused(digits: Dataset) -> None:
 
 
 def test_a_recipe_with_the_table_is_not_trained_from_drawn_weights(digits: Dataset) -> None:
-    words = r"recipe digits starts from pre-trained weights: make them once, p2psgd pretrain --recipe digits"
+    words = (
+        "recipe digits starts from pre-trained weights: make them once, p2psgd pretrain weights.npz with the"
+    )
     with pytest.raises(UsageError, match=words):
         starting_weights(deep(), net_shape(deep(), digits), None)

@@ -49,7 +49,12 @@ def main() -> None:
         print("\n".join(names))
         return
     if not arguments.page:
-        run_all([case for case in CASES if case.name in arguments.only] if arguments.only else _left())
+        try:
+            run_all([case for case in CASES if case.name in arguments.only] if arguments.only else _left())
+        except KeyboardInterrupt:
+            sys.exit(
+                "interrupted: what was measured is kept, --page shows it, and the next run goes on there"
+            )
     plot.draw(figures.read())
     page.write()
 
@@ -57,6 +62,7 @@ def main() -> None:
 def run_all(cases: list[Case]) -> None:
     """One after the other; each is kept as soon as it is known."""
     whole, done, begin = sum(map(cost, cases)), 0.0, time.monotonic()
+    print(f"{len(cases)} of {len(CASES)} cases to run, a minute or two each on two free cores", flush=True)
     for case in cases:
         print(f"{case.name} ...", flush=True)
         found = run(case)
@@ -81,6 +87,9 @@ def run(case: Case) -> Figures:
         recipe = directory / "recipe.toml"
         recipe.write_text(case.recipe_text, encoding="utf-8")
         report, curve = run_nodes(case.nodes, case.recipe, dataset, (recipe, start), directory)
+    except KeyboardInterrupt:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
     except BaseException:
         print(f"{case.name} failed; the nodes' logs are in {directory}", file=sys.stderr)
         raise

@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from tests.bench.paper.plain import Curve
 LOOK_S: Final = 0.25
 ANSWER_S: Final = 5.0
 TRAINING_MAX_S: Final = 1800.0
+ENDING_S: Final = 3.0
 PATIENCE_S: Final = 20.0  # eight nodes on two cores: none is dead for being slow
 
 
@@ -64,10 +66,12 @@ class Cluster:
         return report
 
     def close(self) -> None:
-        """End it at once if it still runs; its daemons and trainers follow."""
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        """End it if it still runs, with all its daemons and trainers, which would go on writing."""
+        for end in (self.process.terminate, self.process.terminate, self.process.kill):  # twice: at once
+            if self.process.poll() is None:
+                end()
+                with suppress(subprocess.TimeoutExpired):
+                    self.process.wait(ENDING_S)
 
     def _samples_of(self, index: int) -> int:
         try:

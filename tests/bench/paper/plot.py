@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tests.bench.paper.cases import BUILT_IN, NODE_COUNTS, SIZES, SUM_TAUS, Case
 from tests.bench.paper.tables import PAPER_SIZES, PAPER_TAUS, Measured, runs
-from tests.bench.pictures import COLOURS, can_draw, picture
+from tests.bench.pictures import COLOURS, can_draw, picture, plain_ticks
 
 EPOCHS, TAUS, MODELS = (Path(f"docs/results_{name}.png") for name in ("epochs", "tau", "size"))
 SIZE_IN: Final = (6.4, 4.0)
@@ -62,6 +62,7 @@ def _draw_taus(axes: Any, measured: Measured) -> None:
     right = axes.twinx()
     right.set_yscale("log")
     right.set_ylabel("compression")
+    plain_ticks(right.yaxis)
     ratios = [mean(row.ratio or 0 for row in rows) for rows in found.values()]
     right.plot(taus, ratios, marker=".", color=COLOURS[0], label="compression in bytes (right)")
     paper = [(float(tau), _number(ratio)) for tau, _, ratio, _ in PAPER_TAUS]
@@ -93,6 +94,8 @@ def _draw_sizes(axes: Any, measured: Measured) -> None:
     )
     axes.set_xscale("log")
     axes.set_yscale("log")
+    plain_ticks(axes.xaxis)
+    plain_ticks(axes.yaxis)
     axes.set_xlabel("weights, millions")
     axes.set_ylabel("compression")
     axes.legend(fontsize=8, loc="upper left")

@@ -23,9 +23,9 @@ def make(measured: tables.Measured) -> str:
         "### Nodes (table 2)",
         tables.table_of_nodes(measured),
         _paragraph("""
-            All nodes share one machine, so more of them than it has processors are no faster; what they would
-            be on machines of their own is in [scaling.md](scaling.md). Samples a second are over a whole run,
-            its start and its end included.
+            All nodes share this machine's processors, so more of them are no faster, and with whatever else
+            ran there (the load below): samples/s are no measure of the method. What nodes would do on
+            machines of their own is in [scaling.md](scaling.md).
             """),
         f"![Accuracy against epoch]({plot.EPOCHS.name})",
         "### tau (table 3), 4 nodes",
@@ -61,7 +61,9 @@ def _words() -> str:
         one for each mini-batch, over bytes of the updates, all headers included; *on the sockets* counts
         whatever the nodes sent to each other. The paper has 32 bits for an index and no headers, which is
         *weights/index* here. In brackets: least and largest over seeds, which also draw another start and
-        another order. tau is given as in the paper, for the gradient summed over a mini-batch.
+        another order. *WER reduction* is the paper's measure: how many fewer words were wrong than with one
+        of its nodes, as a part of those. tau is given as in the paper, for the gradient summed over a
+        mini-batch.
         """)
 
 

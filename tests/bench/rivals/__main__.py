@@ -120,6 +120,8 @@ class Table:
         if self._again:
             for case in cases:
                 self._results.runs.pop(case.name, None)
+        left_s = sum(each.limit_s for each in cases if self._results.needed(each))
+        print(f"the cases: {left_s / 60:.0f} min at most", flush=True)
         begin = time.monotonic()
         for case in cases:
             if not self._results.needed(case):
@@ -143,6 +145,7 @@ class Table:
         for setting in way.settings:
             if self._results.tried(way, setting) is None:
                 name = f"{way.name}, {setting}"
+                print(f"trying {name}: {SEARCH_S:.0f} s at most", flush=True)
                 outcome = self._try(name, Case(way, way.search_mbit, limit_s=SEARCH_S), setting)
                 if outcome is None:
                     continue
