@@ -50,7 +50,7 @@ def _rates(*rates: float, **others: Any) -> tuple[Setting, ...]:
     return tuple({"rate": rate, **others} for rate in rates)
 
 
-_MEAN: Final = (0.3, 0.6, 0.9, 1.2)  # for the mean gradient of all hosts' batches
+_MEAN: Final = (0.15, 0.3, 0.6, 0.9)  # for the mean gradient of all hosts' batches
 _POWERSGD: Final = tuple(
     # Whole gradients come first, for so many steps: 2 is the least that PyTorch takes; its documentation
     # recommends as many as those in which the rate rises.
@@ -68,8 +68,8 @@ _HIVEMIND: Final = (
 )
 _MEAN_RATES: Final = _rates(*_MEAN)
 _SUM_RATES: Final = (  # for a host's own: changes add up
-    *_rates(0.15, 0.2, density=0.005),
-    *_rates(0.1, 0.15, 0.2, 0.3, density=0.01),  # what p2psgd.torch takes if nothing is said
+    *_rates(0.1, 0.15, 0.2, density=0.005),
+    *_rates(0.1, 0.15, 0.2, density=0.01),  # what p2psgd.torch takes if nothing is said
 )
 
 WAYS: Final = {
