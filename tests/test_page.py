@@ -155,5 +155,5 @@ def test_the_history_is_bounded(tmp_path: Path, browser: Browser) -> None:
         count, first, last = browser.run(f"{grown} return [s.all.length, s.all[0].value, s.all.at(-1).value]")
         assert 300 <= count <= 601
         assert (first, last) == (0, 99_999)
-        assert "no trainer is attached" in browser.text("#waits")
+        until(lambda: "no trainer is attached" in browser.text("#waits"), "it shows who is waited for")
         assert browser.errors() == []

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from p2psgd.core.frontier import Origin
 from p2psgd.discovery.address import Address
+from p2psgd.net.dialler import Dialler
 from p2psgd.net.mesh import Mesh
 from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import Body, FrameType
@@ -113,6 +115,18 @@ def agree(one: Party, other: Party) -> bool:
         (end.get_extra_info("sockname"), end.get_extra_info("peername")) for end in ends if end is not None
     ]
     return len(names) == 2 and names[0] == names[1][::-1]
+
+
+def settled(parties: Sequence[Party]) -> bool:
+    """All are linked, and every dial has led somewhere: no link will give way to a second connection any
+    more, which loses what was sent on it.
+    """
+    diallers = [dialler for party in parties for dialler in party.mesh.diallers]
+    return (
+        all(agree(one, other) for one, other in itertools.combinations(parties, 2))
+        and all(isinstance(dialler, Dialler) and dialler.node is not None for dialler in diallers)
+        and not any(list(party.mesh._greetings) for party in parties)
+    )
 
 
 @asynccontextmanager

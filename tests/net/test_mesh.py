@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import socket
 import struct
 
@@ -16,7 +15,7 @@ from p2psgd.net import greetings
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import Goodbye, Reject, pack_message
 from tests.conftest import LoopFactory
-from tests.net.parties import Party, agree, linked_parties, run, see_a_life_superseded, stall, until
+from tests.net.parties import Party, linked_parties, run, see_a_life_superseded, settled, stall, until
 
 
 def test_four_nodes_that_all_dial_each_other_end_with_one_link_each(loop_factory: LoopFactory) -> None:
@@ -25,7 +24,7 @@ def test_four_nodes_that_all_dial_each_other_end_with_one_link_each(loop_factory
         addresses = [party.address for party in parties]
         for party in parties:
             await party.start(*[address for address in addresses if address != party.address])
-        await until(lambda: all(agree(one, other) for one, other in itertools.combinations(parties, 2)))
+        await until(lambda: settled(parties))
         for party in parties:
             for other in parties:
                 if other is not party:

@@ -20,7 +20,7 @@ from p2psgd.wire.messages import Goodbye, pack_message
 from tests.certificates import LONG_AGO, Certificates, careless
 from tests.conftest import LoopFactory
 from tests.key_updates import ask_for_new_keys
-from tests.net.parties import Party, agree, run, see_a_life_superseded, stall, until
+from tests.net.parties import Party, agree, run, see_a_life_superseded, settled, stall, until
 from tests.net.test_mesh_numbers import chunk_head
 
 
@@ -59,7 +59,7 @@ def test_four_nodes_that_all_dial_each_other_end_with_one_encrypted_link_each(
         addresses = [each.address for each in parties]
         for each in parties:
             await each.start(*[address for address in addresses if address != each.address])
-        await until(lambda: all(agree(one, other) for one, other in itertools.combinations(parties, 2)))
+        await until(lambda: settled(parties))
         for each in parties:
             for link in each.mesh.links.values():
                 certified = link.connection.certified
