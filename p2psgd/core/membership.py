@@ -189,9 +189,7 @@ class Membership:
         if self.me.node in view.forbidden:
             return f"this node was removed for good by view {view.number} and is not admitted again"
         if view.number == 0 and wish is None:
-            founders = self._founders()
-            here, needed = len(self._here), founders // 2 + 1
-            return f"the run is not founded: {here} of {founders} nodes are here, it takes {needed}"
+            return self._explain_unfounded()
         if wish is None:
             if self.me in view or self.stopping:
                 return "" if self._held_up is None else self._explain_held_up(*self._held_up)
@@ -204,8 +202,16 @@ class Membership:
         if attempt is None:
             return f"{what} is about to be proposed"
         answered = attempt.accepted if attempt.accepting else attempt.promised
-        silent = self._voters() - answered
-        return f"{what} is being decided, without an answer yet from: {self._name_all(silent)}"
+        silent = self._voters() - answered - {self.me.node}
+        of = f", without an answer yet from: {self._name_all(silent)}"
+        return f"{what} is being decided{of if silent else ': this node is writing its own vote to its disk'}"
+
+    def _explain_unfounded(self) -> str:
+        founders = self._founders()
+        here, needed = len(self._here), founders // 2 + 1
+        if here >= needed:
+            return f"the run is about to be founded: {here} of {founders} nodes are here"
+        return f"the run is not founded: {here} of {founders} nodes are here, it takes {needed}"
 
     def _explain_held_up(self, wish: View, staying: Set[int]) -> str:
         out = (self.view.lives.keys() - wish.lives.keys()) | (wish.forbidden - self.view.forbidden)

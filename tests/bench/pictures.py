@@ -31,6 +31,7 @@ def picture(path: Path, size_in: tuple[float, float], *, colours: int = 64, **ce
     matplotlib = importlib.import_module("matplotlib")
     matplotlib.use("Agg")  # no screen
     pyplot = importlib.import_module("matplotlib.pyplot")
+    pyplot.rcParams["axes.axisbelow"] = True  # no grid across bars
     figure, axes = pyplot.subplots(figsize=size_in, **cells)
     yield axes
     figure.tight_layout()

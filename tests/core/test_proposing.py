@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.core.assembly import PATIENCE_S, Assembly, assert_all_know, founded, shake
+from tests.core.assembly import PATIENCE_S, TICK_S, Assembly, assert_all_know, founded, shake
 
 
 def test_a_proposal_of_which_every_message_is_lost_is_made_again() -> None:
@@ -20,6 +20,18 @@ def test_a_proposal_of_which_every_message_is_lost_is_made_again() -> None:
     assert "without an answer yet from" in assembly.life(1).explain()
     assembly.settle(2 * PATIENCE_S)
     assert_all_know(assembly, 2, {1, 2})
+
+
+def test_a_node_that_is_there_alone_does_not_say_that_it_waits_for_itself() -> None:
+    assembly = Assembly(1)
+    assembly.start_all()
+    assembly.tick(statuses=False)
+    assert assembly.life(1).explain() == "the run is about to be founded: 1 of 1 nodes are here"
+    for _ in range(round(PATIENCE_S / TICK_S) + 1):
+        assembly.tick(statuses=False)
+    assert assembly.life(1).explain().endswith("this node is writing its own vote to its disk")
+    assembly.settle()
+    assert_all_know(assembly, 1, {1})
 
 
 def test_a_voter_that_links_while_a_view_is_being_decided_is_asked_at_once() -> None:
