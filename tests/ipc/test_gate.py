@@ -23,7 +23,7 @@ from tests.ipc.daemons import WEIGHTS, ZEROS, Daemon, make_update, make_words, w
 WHY = "taking a snapshot from host2: 40 %"
 SCRIPT = """
 import sys, numpy as np, p2psgd
-with p2psgd.attach(np.zeros(int(sys.argv[2]), np.float32), control=sys.argv[1], timeout_s=0.2) as link:
+with p2psgd.attach(np.zeros(int(sys.argv[2]), np.float32), control=sys.argv[1], timeout_s=1) as link:
     print("attached", link.weights[3] / link.quantum, flush=True)
 """
 
@@ -54,7 +54,7 @@ def test_a_trainer_waits_until_the_node_is_ready_and_gets_the_replica_as_it_is_t
         status = daemon.trainer_status()
         assert (status["attached"], status["waits"]) == (False, WHY)
         daemon.peer_update(make_update(make_words(np.array([3]), np.array([0])), WEIGHTS))
-        time.sleep(0.5)  # longer than it would wait for a daemon
+        time.sleep(1.2)  # longer than it would wait for a daemon
         set_ready(daemon, "")
         out, error = process.communicate(timeout=60)
         assert (out, error, process.returncode) == ("attached 1.0\n", "", 0)
