@@ -55,7 +55,7 @@ _POWERSGD: Final = tuple(
     # Whole gradients come first, for so many steps: 2 is the least that PyTorch takes; its documentation
     # recommends as many as those in which the rate rises.
     {"rate": rate, "whole_steps": steps}
-    for steps, rates in ((2, _MEAN), (10, _MEAN), (WARM_UP // (HOSTS * BATCH), (0.6,)))
+    for steps, rates in ((2, (0.075, *_MEAN)), (10, _MEAN), (WARM_UP // (HOSTS * BATCH), (0.6,)))
     for rate in rates
 )
 # hivemind's own guide: very large batches, and 3 to 5 s of matchmaking in small local runs, less where

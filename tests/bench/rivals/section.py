@@ -169,13 +169,13 @@ def _fault_table(results: Results, fault: str) -> list[str]:
     runs = {way: results.runs[case.name] for way, case in cases.items()}
     if fault == "slow":
         title = f"One host of {HOSTS} at {SLOWED:g} of its processors, {mbit} Mbit/s:"
-        heads = ["way", "s to the target", "the same, no host slow", "lost by the other hosts"]
+        heads = ["way", "s to the target", "the same, no host slow", "pace of the other hosts"]
         rows = [
             [
                 way.label,
                 str(seconds([run])),
                 str(seconds(results.of(way, mbit)) or "-"),
-                _percent(slow_loss(results, way, mbit)),
+                _pace(slow_loss(results, way, mbit)),
             ]
             for way, run in runs.items()
         ]
@@ -193,8 +193,8 @@ def _fault_table(results: Results, fault: str) -> list[str]:
     return [title, "", *table(heads, rows)]
 
 
-def _percent(part: float | None) -> str:
-    return "-" if part is None else f"{100 * part:.0f} %"
+def _pace(lost: float | None) -> str:
+    return "-" if lost is None else f"{-100 * lost:+.0f} %"
 
 
 def _pauses(run: Outcome) -> str:

@@ -130,8 +130,9 @@ def test_a_rival_that_did_not_arrive_gives_a_lower_bound_and_one_that_is_sooner_
     assert "at least 10.0 times as long (wanted 10: met)" in lan
     assert "**Sooner there: DDP, PowerSGD rank 1 (9.0 s).**" in lan, "and what diverged is not sooner"
     assert "Not measured there: DDP, PowerSGD rank 4; hivemind, 8 bits." in lan
-    assert "takes 5 % of the throughput" in slow
+    assert "makes the others do 5 % less a second" in slow
     page = text(read)
+    assert "| p2psgd, async | 9.0 | 8.0 | -5 % |" in page
     ended = "**for good**, **for good**, **for good**: Reset. | never: hosts ended after 100.0 | > 100.0"
     assert f"| DDP, float32 | {ended} |" in page
     assert "never: diverged after 3.0" in page

@@ -71,9 +71,9 @@ def verdicts(results: Results) -> list[str]:
     loss = slow_loss(results, ASYNC, 1000)
     if loss is not None:
         met = "met" if loss < LOSS_MAX else "**missed**"
+        words = f"makes the others do {100 * abs(loss):.0f} % {'less' if loss > 0 else 'more'} a second"
         sentences.append(
-            f"One slow host takes {100 * loss:.0f} % of the throughput of the others in p2psgd, async"
-            f" (wanted: under {100 * LOSS_MAX:.0f} %: {met})."
+            f"One slow host {words} in p2psgd, async (wanted: under {100 * LOSS_MAX:.0f} % less: {met})."
         )
     return sentences
 
@@ -113,4 +113,4 @@ def _beside_dense(found: Mapping[Way, Seconds], own: Seconds, mbit: int) -> str:
     if mbit == LAN_MBIT:
         verdict = "met" if ratio >= WANTED_RATIO else "not shown" if dense.bound else "**missed**"
         wanted = f" (wanted {WANTED_RATIO:g}: {verdict})"
-    return f", and {DENSE.label} takes {'at least ' if dense.bound else ''}{ratio:.1f} times as long{wanted}"
+    return f", and {DENSE.label}, takes {'at least ' if dense.bound else ''}{ratio:.1f} times as long{wanted}"
