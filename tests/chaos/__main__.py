@@ -38,14 +38,20 @@ def run(options: Options, *, directory: Path) -> dict[str, Any]:
     with Interruption() as interruption, contextlib.ExitStack() as undo:
         lan = undo.enter_context(Lan(options.nodes, rate=RATE))
         nodes, certificates = [], Certificates(directory)
-        for number, address in enumerate(lan.addresses):
+        hosts = directory / "hosts.txt"
+        hosts.write_text("".join(f"{address}\n" for address in lan.addresses))
+        for number in range(options.nodes):
             disk = undo.enter_context(Disk(directory / "disks" / f"node-{number}"))
             within = lan.within(number)
             node = Node(
-                number, directory=directory, disk=disk, run=mark, within=within, certificates=certificates
+                number,
+                directory=directory,
+                hosts=hosts,
+                disk=disk,
+                run=mark,
+                within=within,
+                certificates=certificates,
             )
-            others = [f"{other}\n" for other in lan.addresses if other != address]
-            node.hosts.write_text(f"{address}  # this node\n{''.join(others)}")
             nodes.append(node)
         for node in nodes:
             undo.callback(node.end)

@@ -87,6 +87,7 @@ class Node:
         number: int,
         *,
         directory: Path,
+        hosts: Path,
         disk: Disk,
         run: str,
         within: list[str],
@@ -96,7 +97,6 @@ class Node:
         self.name = f"node-{number}"
         self.disk = disk
         self.notes = directory / f"{self.name}.batches"
-        self.hosts = directory / f"{self.name}.hosts.txt"
         self.lives: list[Life] = []
         self.down_until: float | None = None
         self._directory = directory
@@ -104,7 +104,7 @@ class Node:
         # Should this process be killed, the daemons end by themselves, and their trainers with them.
         self._within = ["setpriv", "--pdeathsig", "TERM", *within]
         self._options = (
-            *("--peers", str(self.hosts), "--listen", f"0.0.0.0:{PORT}", "--patience", f"{PATIENCE_S:g}"),
+            *("--peers", str(hosts), "--listen", f"0.0.0.0:{PORT}", "--patience", f"{PATIENCE_S:g}"),
             *certificates.options(self.name),
             *([] if number == 0 else SMALL_LOG),
             *("--trainer", f"{sys.executable} -m tests.chaos.trainer {self.notes}"),
