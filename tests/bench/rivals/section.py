@@ -187,7 +187,7 @@ def _fault_table(results: Results, fault: str) -> list[str]:
         )
         heads = ["way", "longest pause of each other host, s", "s to the target", "the same, no host killed"]
         rows = [
-            [way.label, _pauses(run), str(seconds([run])), str(seconds(results.of(way, mbit)) or "-")]
+            [way.label, _pauses(run), _with_kill(run), str(seconds(results.of(way, mbit)) or "-")]
             for way, run in runs.items()
         ]
     return [title, "", *table(heads, rows)]
@@ -195,6 +195,11 @@ def _fault_table(results: Results, fault: str) -> list[str]:
 
 def _pace(lost: float | None) -> str:
     return "-" if lost is None else f"{-100 * lost:+.0f} %"
+
+
+def _with_kill(run: Outcome) -> str:
+    before = run.target_s is not None and run.target_s < KILL_AFTER_S
+    return f"{seconds([run])}{', before the kill' if before else ''}"
 
 
 def _pauses(run: Outcome) -> str:

@@ -114,6 +114,7 @@ def test_a_rival_that_did_not_arrive_gives_a_lower_bound_and_one_that_is_sooner_
             Case(WAYS["p2psgd"], 1000, 1).name: outcome(8.0),
             Case(WAYS["p2psgd"], 1000, fault="slow").name: outcome(9.0, steps_per_s=[19.0, 19.0, 19.0, 5.0]),
             Case(WAYS["ddp"], 100, fault="killed").name: outcome(None, pauses_s=[None] * 3, words="Reset."),
+            Case(WAYS["p2psgd"], 100, fault="killed").name: outcome(7.0, pauses_s=[0.2] * 3),
             Case(WAYS["ddp-fp16"], 100, 1).name: outcome(None, ran_s=3.0, curve=[[1.0, 2560, 50.0]]),
         },
         why_not={"hivemind": "hivemind is not installed"},
@@ -135,6 +136,7 @@ def test_a_rival_that_did_not_arrive_gives_a_lower_bound_and_one_that_is_sooner_
     assert "| p2psgd, async | 9.0 | 8.0 | -5 % |" in page
     ended = "**for good**, **for good**, **for good**: Reset. | never: hosts ended after 100.0 | > 100.0"
     assert f"| DDP, float32 | {ended} |" in page
+    assert "| p2psgd, async | 0.2, 0.2, 0.2 | 7.0, before the kill | 10.0 (8.0 to 12.0) |" in page
     assert "never: diverged after 3.0" in page
     assert "Failed when last tried: ddp 10 all 1: not ready." in page
     assert "hivemind, 8 bits: hivemind is not installed." in page
@@ -142,7 +144,7 @@ def test_a_rival_that_did_not_arrive_gives_a_lower_bound_and_one_that_is_sooner_
     assert "ddp 100 all 2" not in needed, "the first seed did not reach the target"
     assert "powersgd-1 100 all 2" in needed
     assert not any("hivemind" in name for name in needed)
-    assert f"Not measured yet: {len(needed)} of {len(needed) + 8} runs." in page
+    assert f"Not measured yet: {len(needed)} of {len(needed) + 9} runs." in page
 
 
 def test_p2psgd_that_does_not_arrive_has_missed_what_was_wanted_however_soon_it_ended() -> None:
