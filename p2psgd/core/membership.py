@@ -202,16 +202,22 @@ class Membership:
         if attempt is None:
             return f"{what} is about to be proposed"
         answered = attempt.accepted if attempt.accepting else attempt.promised
-        silent = self._voters() - answered - {self.me.node}
-        of = f", without an answer yet from: {self._name_all(silent)}"
-        return f"{what} is being decided{of if silent else ': this node is writing its own vote to its disk'}"
+        silent = self._voters() - answered
+        waits = [self._name_all({node}) for node in sorted(silent - {self.me.node})]
+        waits += ["this node's own disk"] if self.me.node in silent else []
+        return f"{what} is being decided, without an answer yet from: {', '.join(waits)}"
 
     def _explain_unfounded(self) -> str:
         founders = self._founders()
-        here, needed = len(self._here), founders // 2 + 1
-        if here >= needed:
-            return f"the run is about to be founded: {here} of {founders} nodes are here"
-        return f"the run is not founded: {here} of {founders} nodes are here, it takes {needed}"
+        here, needed = len(self._here.keys() - self._wishes.leaving), founders // 2 + 1
+        nodes = f"{here} of {founders} nodes are here"
+        if here < needed:
+            return f"the run is not founded: {nodes}, it takes {needed}"
+        return (
+            "this node stops and founds no run"
+            if self.stopping
+            else f"the run is about to be founded: {nodes}"
+        )
 
     def _explain_held_up(self, wish: View, staying: Set[int]) -> str:
         out = (self.view.lives.keys() - wish.lives.keys()) | (wish.forbidden - self.view.forbidden)

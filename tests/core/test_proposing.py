@@ -29,7 +29,7 @@ def test_a_node_that_is_there_alone_does_not_say_that_it_waits_for_itself() -> N
     assert assembly.life(1).explain() == "the run is about to be founded: 1 of 1 nodes are here"
     for _ in range(round(PATIENCE_S / TICK_S) + 1):
         assembly.tick(statuses=False)
-    assert assembly.life(1).explain().endswith("this node is writing its own vote to its disk")
+    assert assembly.life(1).explain().endswith("without an answer yet from: this node's own disk")
     assembly.settle()
     assert_all_know(assembly, 1, {1})
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from p2psgd.local.report import write_report
-from tests.bench.pages import processor
+from tests.bench.pages import commit, processor
 from tests.bench.paper.cases import CASES, Case
 from tests.bench.paper.plain import Curve
 
@@ -95,14 +94,4 @@ def keep(case: Case, figures: Figures, path: Path = DATA) -> None:
 def surroundings() -> str:
     """What the figures depend on beside the recipe."""
     versions = f"Python {platform.python_version()}, numpy {np.__version__}"
-    return f"{os.cpu_count()} x {processor()}, {versions}, commit {_commit()}"
-
-
-def _commit() -> str:
-    """Dirty if anything is changed but what benches write."""
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs")
-    return (_git("describe", "--always") or "unknown") + ("-dirty" if changed else "")
-
-
-def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
+    return f"{os.cpu_count()} x {processor()}, {versions}, commit {commit()}"

@@ -61,6 +61,7 @@ _POWERSGD: Final = tuple(
 # hivemind's own guide: very large batches, and 3 to 5 s of matchmaking in small local runs, less where
 # latency is low. All hosts together use about 10,000 samples a second.
 _HIVEMIND: Final = (
+    *_rates(0.15, updates="local", every=131_072, matchmaking_s=3.0),
     *_rates(0.075, 0.15, 0.3, 0.6, updates="local", every=65_536, matchmaking_s=3.0),
     *_rates(0.15, 0.3, updates="local", every=32_768, matchmaking_s=3.0),
     *_rates(0.3, updates="local", every=16_384, matchmaking_s=1.0),

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from p2psgd.trainer.evaluation import loss_and_accuracy
+from tests.bench.pages import commit
 from tests.bench.rivals import BATCH, FAULTY, HOSTS, KILL_AFTER_S, SLOWED, TARGET, Case, Setting
 from tests.bench.rivals.figures import Note, NotesFile, Point, crossing, mini_batches_at, pause, rate
 from tests.bench.rivals.hosts import Place, bytes_sent, places, share_processors
@@ -33,6 +34,7 @@ class Outcome:
     for each of its mini-batches, the faulty host left out, and None if there were none; `steps_per_s` by
     host. `pauses_s` of the hosts that lived on: the longest of each after the kill, None where there was no
     mini-batch more. `words`: the last ones of a host that ended, which should not have.
+    `load`: of the machine, before it began; `commit`: of this project.
     """
 
     setting: dict[str, Any]
@@ -48,6 +50,7 @@ class Outcome:
     pauses_s: list[float | None]
     words: str
     load: float
+    commit: str
 
     @property
     def loss(self) -> float:
@@ -165,6 +168,7 @@ class Watch:
             pauses_s=[] if killed_s is None else [pauses(notes[host]) for host in sound],
             words=words,
             load=load,
+            commit=commit(),
         )
 
 

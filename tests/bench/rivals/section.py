@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from p2psgd.core.timing import Timing
 from tests.bench.pages import table
 from tests.bench.rivals import (
     BATCH,
@@ -26,11 +27,13 @@ from tests.bench.rivals.measure import Outcome
 from tests.bench.rivals.plot import PICTURES, draw
 from tests.bench.rivals.processors import BUSY_MAX
 from tests.bench.rivals.results import AS_GOOD, Results
+from tests.bench.rivals.starting import LAST_CALL_S
 from tests.bench.rivals.task import HELD_OUT, SHAPE
-from tests.bench.rivals.verdicts import seconds, slow_loss, verdicts
+from tests.bench.rivals.verdicts import ASYNC, seconds, slow_loss, verdicts
 
 MBITS: Final = (10, LAN_MBIT, 1000)
 PAGE_WIDTH: Final = 140
+FOUR_PASSES: Final = 1.84  # nats on the same frames, by plain SGD
 HEADING: Final = "## Beside PyTorch DDP and hivemind"
 
 
@@ -56,6 +59,7 @@ def text(results: Results) -> str:
         _table(results, "a host's mini-batch", _costs(results)),
         _fault_table(results, "slow"),
         _fault_table(results, "killed"),
+        [_measured_on(results)],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
@@ -68,20 +72,30 @@ def _introduction(results: Results) -> str:
         a net of {SHAPE.weights:,} weights (ReLU, {widths}) on the 30 minutes of speech that come with
         p2psgd, until the loss on {HELD_OUT:,} frames of unseen voices is {TARGET} nats. {HOSTS} hosts are
         network namespaces on one machine, each with a link of the given rate, both ways, and an equal part
-        of {100 * BUSY_MAX:.0f} % of its processors, by control groups. All ways train the same PyTorch
-        module by plain SGD, {BATCH} samples a host and mini-batch, in the same order of samples; the rate
-        rises over the first {WARM_UP:,} samples. Each way's settings were searched for with seed 1, on
-        links of {LAN_MBIT} Mbit/s, or without a rate where nothing but the learning rate was to be found;
-        those that are soonest at the target were taken, the first listed of those within
-        {100 * (AS_GOOD - 1):.0f} % of the soonest; where none arrives in a minute, that with the lowest
-        loss. The loss is that of host 0's weights, written every second and evaluated outside of the hosts;
-        the time is that of the line between two of them, the mean of {len(seeds)} seeds, with their range;
-        one number alone is of one run. Bytes are what left the hosts' interfaces, p2psgd's daemons and all,
-        with headers; of what the kernel hands over in large pieces, mostly dense gradients, one header a
-        piece, which leaves out up to 5 %. Links have a rate and no delay. Gloo and p2psgd send plain text
-        here, hivemind encrypts. Nodes of p2psgd keep their state in memory (/dev/shm), so no figure has a
-        disk in it."""
-    return textwrap.fill(" ".join(words.split()), PAGE_WIDTH)
+        of {100 * BUSY_MAX:.0f} % of its processors, by control groups: less than a core each, so that at 1
+        Gbit/s, and for PowerSGD on slower links too, it is the processors that limit; on larger machines the
+        gaps would be others. Links have a rate and no delay, which is to the good of all that go in step.
+
+        All ways train the same PyTorch module by plain SGD, {BATCH} samples a host and mini-batch, in the
+        same order of samples; the rate rises over the first {WARM_UP:,} samples. Each way's settings were
+        searched for with seed 1, on links of {LAN_MBIT} Mbit/s, or without a rate where nothing but the
+        learning rate was to be found; those that are soonest at the target were taken, the first listed of
+        those within {100 * (AS_GOOD - 1):.0f} % of the soonest; where none arrives in a minute, that with
+        the lowest loss. DDP exchanges gradients after every mini-batch: adding up those of several, and
+        local SGD, were not tried. PowerSGD has one bucket, for gloo mixes up those of several, and so
+        overlaps nothing. Gloo and p2psgd send plain text here, hivemind encrypts. Nodes of p2psgd keep their
+        state in memory (/dev/shm), so no figure has a disk in it.
+
+        The loss is that of host 0's weights, written every second and evaluated outside of the hosts; the
+        time is that of the line between two of them, the mean of {len(seeds)} seeds, with their range; one
+        number alone is of one run. Bytes are what left the hosts' interfaces, p2psgd's daemons and all, with
+        headers; of what the kernel hands over in large pieces, mostly dense gradients, one header a piece,
+        which leaves out up to 5 %.
+
+        {TARGET} nats is early: less than one pass over the frames for most, and four passes end near
+        {FOUR_PASSES}. Which way ends best was not compared here; above, p2psgd is compared with plain SGD
+        over all epochs.{_later(results)}"""
+    return "\n\n".join(textwrap.fill(" ".join(each.split()), PAGE_WIDTH) for each in words.split("\n\n"))
 
 
 def _below(results: Results) -> str:
@@ -96,6 +110,30 @@ def _below(results: Results) -> str:
         sentences.append(f"**Not measured yet: {missing} of {missing + len(results.runs)} runs.**")
     sentences += [f"Failed when last tried: {name}: {why}." for name, why in results.failed.items()]
     return " ".join(sentences)
+
+
+def _later(results: Results) -> str:
+    """What became of a run that went on after the target, for nobody lowers its rate."""
+    run = results.runs.get(f"{ASYNC.name} {LAN_MBIT} killed 1")
+    if run is None or run.target_s is None:
+        return ""
+    least_s, _, least = min(run.curve, key=lambda point: point[2])
+    last_s, _, last = run.curve[-1]
+    return (
+        f" At a rate that stays as it is, the asynchronous run of which a host is killed had its least loss,"
+        f" {least:.2f}, after {least_s:.0f} s, and {last:.2f} after {last_s:.0f} s: a rate is to be lowered"
+        " with time, as the recipes do."
+    )
+
+
+def _measured_on(results: Results) -> str:
+    runs = list(results.runs.values())
+    loads = [run.load for run in runs]
+    commits = ", ".join(dict.fromkeys(run.commit for run in runs))
+    return (
+        f"Measured at commits {commits}. Load before a run, the run before it included: {min(loads):.1f} to"
+        f" {max(loads):.1f}."
+    )
 
 
 Cell = Callable[[Way], str]
@@ -117,14 +155,19 @@ def _setting_of(results: Results) -> Cell:
 
 
 def _edge(results: Results, way: Way) -> str:
-    """Words, if the best rate is the least or the largest that was tried with what else is set."""
+    """Words, if a number of the best setting is the least or the largest that was tried, the rate with what
+    else is set.
+    """
     best = results.best(way)
     if best is None:
         return ""
-    rates = {each["rate"] for each in way.settings if {**each, "rate": best["rate"]} == best}
-    if best["rate"] not in (min(rates), max(rates)):
-        return ""
-    return f"{way.label}, rate {best['rate']} of {min(rates)} to {max(rates)}"
+    found = []
+    for name, value in best.items():
+        alike = [each for each in way.settings if name != "rate" or {**each, "rate": value} == best]
+        tried = sorted({each[name] for each in alike})
+        if not isinstance(value, str) and value in (tried[0], tried[-1]):
+            found.append(f"{name.replace('_', ' ')} {value} of {tried[0]} to {tried[-1]}")
+    return f"{way.label}, {', '.join(found)}" if found else ""
 
 
 def words(setting: Setting) -> str:
@@ -183,7 +226,9 @@ def _fault_table(results: Results, fault: str) -> list[str]:
         title = (
             f"SIGKILL to all processes of host {FAULTY} after {KILL_AFTER_S:g} s, {mbit} Mbit/s; DDP was"
             f" started by torchrun, {HOSTS - 1} hosts being its minimum, and begins again from the last"
-            " second's weights:"
+            " second's weights. How soon a death is noticed is a setting: torchrun's keep-alive was left as"
+            f" it is, its wait for late hosts lowered from 30 to {LAST_CALL_S} s; p2psgd has its patience of"
+            f" {Timing().patience_s:g} s. Without a kill DDP runs without torchrun:"
         )
         heads = ["way", "longest pause of each other host, s", "s to the target", "the same, no host killed"]
         rows = [

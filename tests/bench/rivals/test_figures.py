@@ -31,6 +31,7 @@ def outcome(target_s: float | None, **others: object) -> Outcome:
         "pauses_s": [],
         "words": "",
         "load": 0.1,
+        "commit": "abc1234",
     }
     return Outcome(**{**fields, **others})  # type: ignore[arg-type]
 

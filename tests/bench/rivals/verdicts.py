@@ -97,9 +97,18 @@ def _at(results: Results, mbit: int) -> str | None:
         sooner = ", ".join(f"{rival.label} ({found[rival]} s)" for rival in ahead)
         words += f". **Sooner there: {sooner}.**"
     else:
-        words += ". No rival that was measured is sooner."
+        words += _beside_soonest(found, own)
     missing = [rival.label for rival in RIVALS if rival not in found]
     return words + (f" Not measured there: {'; '.join(missing)}." if missing else "")
+
+
+def _beside_soonest(found: Mapping[Way, Seconds], own: Seconds) -> str:
+    """Where p2psgd is the first."""
+    times = {rival: found[rival] for rival in RIVALS if rival in found and not found[rival].bound}
+    if not times:
+        return ". No rival gets there in its time."
+    soonest = min(times, key=lambda rival: times[rival].mean)
+    return f". The soonest rival, {soonest.label}, takes {times[soonest].mean / own.mean:.1f} times as long."
 
 
 def _beside_dense(found: Mapping[Way, Seconds], own: Seconds, mbit: int) -> str:
