@@ -146,21 +146,16 @@ def test_digest_fails_unless_all_is_equal_and_memory_is_sound(
 
     def end() -> None:
         daemon.host.digest_value = report
-        daemon.host.scrubs += 2
+        daemon.host.scrubs += 1
 
-    answered = threading.Event()
-
-    def scrub() -> None:  # more than once: the first may end before the command has asked for anything
-        while not answered.wait(0.2):
-            daemon.call(end)
+    def scrub() -> None:
+        wait_until(lambda: daemon.host.scrubs > 0, "the request")  # whose answer tells how things were before
+        daemon.call(end)
 
     scrubbing = threading.Thread(target=scrub)
     scrubbing.start()
-    try:
-        code = run(monkeypatch, "digest", "--state", str(daemon.path.parent))
-    finally:
-        answered.set()
-        scrubbing.join()
+    code = run(monkeypatch, "digest", "--state", str(daemon.path.parent))
+    scrubbing.join()
     told = capsys.readouterr()
     assert words in told.out
     assert told.err == (f"p2psgd: equal replicas are not proved: {fault}\n" if fault else "")
