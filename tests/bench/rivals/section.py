@@ -105,6 +105,7 @@ def _below(results: Results) -> str:
     ]
     if edges := "; ".join(filter(None, (_edge(results, way) for way in WAYS.values()))):
         sentences.append(f"Best at the edge of what was searched, so there may be better: {edges}.")
+    sentences += filter(None, (_found_later(results, way) for way in WAYS.values()))
     sentences += [f"{WAYS[name].label}: {words}." for name, words in results.why_not.items() if name in WAYS]
     if missing := sum(map(results.needed, CASES)):
         sentences.append(f"**Not measured yet: {missing} of {missing + len(results.runs)} runs.**")
@@ -166,8 +167,23 @@ def _edge(results: Results, way: Way) -> str:
         alike = [each for each in way.settings if name != "rate" or {**each, "rate": value} == best]
         tried = sorted({each[name] for each in alike})
         if not isinstance(value, str) and value in (tried[0], tried[-1]):
-            found.append(f"{name.replace('_', ' ')} {value} of {tried[0]} to {tried[-1]}")
+            of = f"of {tried[0]} to {tried[-1]}" if len(tried) > 1 else "alone"
+            found.append(f"{name.replace('_', ' ')} {value} {of}")
     return f"{way.label}, {', '.join(found)}" if found else ""
+
+
+def _found_later(results: Results, way: Way) -> str:
+    """A sentence, if the search went on after the runs, and found a setting that is sooner."""
+    best = results.best(way)
+    own = [run.setting for name, run in results.runs.items() if name.split()[0] == way.name]
+    later = None if best is None or best in own else results.tried(way, best)
+    earlier = results.tried(way, own[0]) if own else None
+    if later is None or earlier is None or later.target_s is None or earlier.target_s is None:
+        return ""
+    return (
+        f"**{way.label}: {words(later.setting)} was found after its runs, with {later.target_s:.1f} s in the"
+        f" search against {earlier.target_s:.1f} s of their setting.**"
+    )
 
 
 def words(setting: Setting) -> str:

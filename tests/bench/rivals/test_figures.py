@@ -121,6 +121,11 @@ def test_a_rival_that_did_not_arrive_gives_a_lower_bound_and_one_that_is_sooner_
         why_not={"hivemind": "hivemind is not installed"},
         failed={"ddp 10 all 1": "not ready"},
     )
+    results.search["powersgd-1"] = [
+        outcome(50.0),
+        outcome(40.0, setting={"rate": 0.15, "whole_steps": 2}),
+        outcome(45.0, setting={"rate": 0.3, "whole_steps": 2}),
+    ]
     results.write(tmp_path / "rivals.json")
     read = Results.read(tmp_path / "rivals.json")
     assert read == results
@@ -141,6 +146,8 @@ def test_a_rival_that_did_not_arrive_gives_a_lower_bound_and_one_that_is_sooner_
     assert "never: diverged after 3.0" in page
     assert "Failed when last tried: ddp 10 all 1: not ready." in page
     assert "hivemind, 8 bits: hivemind is not installed." in page
+    found = "rate 0.15, whole steps 2 was found after its runs, with 40.0 s in the search against 50.0 s"
+    assert f"**DDP, PowerSGD rank 1: {found} of their setting.**" in page
     needed = {case.name for case in CASES if read.needed(case)}
     assert "ddp 100 all 2" not in needed, "the first seed did not reach the target"
     assert "powersgd-1 100 all 2" in needed
