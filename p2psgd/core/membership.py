@@ -203,21 +203,21 @@ class Membership:
             return f"{what} is about to be proposed"
         answered = attempt.accepted if attempt.accepting else attempt.promised
         silent = self._voters() - answered
-        waits = [self._name_all({node}) for node in sorted(silent - {self.me.node})]
-        waits += ["this node's own disk"] if self.me.node in silent else []
-        return f"{what} is being decided, without an answer yet from: {', '.join(waits)}"
+        others = self._name_all(silent - {self.me.node})
+        own = "this node's own disk" if self.me.node in silent else ""
+        return (
+            f"{what} is being decided, without an answer yet from: {', '.join(filter(None, (others, own)))}"
+        )
 
     def _explain_unfounded(self) -> str:
+        if self.stopping:
+            return "the run is not founded, and this node is stopping"
         founders = self._founders()
         here, needed = len(self._here.keys() - self._wishes.leaving), founders // 2 + 1
         nodes = f"{here} of {founders} nodes are here"
         if here < needed:
             return f"the run is not founded: {nodes}, it takes {needed}"
-        return (
-            "this node stops and founds no run"
-            if self.stopping
-            else f"the run is about to be founded: {nodes}"
-        )
+        return f"the run is about to be founded: {nodes}"
 
     def _explain_held_up(self, wish: View, staying: Set[int]) -> str:
         out = (self.view.lives.keys() - wish.lives.keys()) | (wish.forbidden - self.view.forbidden)

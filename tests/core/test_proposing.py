@@ -34,6 +34,14 @@ def test_a_node_that_is_there_alone_does_not_say_that_it_waits_for_itself() -> N
     assert_all_know(assembly, 1, {1})
 
 
+def test_a_node_that_stops_before_its_run_is_founded_waits_for_nobody() -> None:
+    assembly = Assembly(1)
+    assembly.start_all()
+    assembly.nodes[1].stopping = True
+    assembly.tick(statuses=False)
+    assert assembly.life(1).explain() == "the run is not founded, and this node is stopping"
+
+
 def test_a_voter_that_links_while_a_view_is_being_decided_is_asked_at_once() -> None:
     assembly = founded(3)
     assembly.crash(3)

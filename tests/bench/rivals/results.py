@@ -108,12 +108,13 @@ class Results:
         return next(each.setting for each in tried if each.target_s and each.target_s <= limit_s)
 
     def needed(self, case: Case) -> bool:
-        """Whether to run it: not if it is there, nor where the way cannot run here, nor again with another
-        seed, if the first did not reach the target.
+        """Whether to run it: not if it is there with the best setting, nor where the way cannot run here, nor
+        again with another seed, if the first did not reach the target.
         """
-        first = self.runs.get(dataclasses.replace(case, seed=1).name)
+        first, own = self.runs.get(dataclasses.replace(case, seed=1).name), self.runs.get(case.name)
         pointless = case.seed > 1 and first is not None and first.target_s is None
-        return not (pointless or case.name in self.runs or case.way.name in self.why_not)
+        measured = own is not None and self.best(case.way) in (None, own.setting)
+        return not (pointless or measured or case.way.name in self.why_not)
 
     def of(self, way: Way, mbit: int, fault: str = "") -> list[Outcome]:
         """All seeds of it."""

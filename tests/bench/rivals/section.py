@@ -13,6 +13,7 @@ from tests.bench.rivals import (
     BATCH,
     CASES,
     FAULTY,
+    FOUR_PASSES,
     HOSTS,
     KILL_AFTER_S,
     LAN_MBIT,
@@ -33,7 +34,6 @@ from tests.bench.rivals.verdicts import ASYNC, seconds, slow_loss, verdicts
 
 MBITS: Final = (10, LAN_MBIT, 1000)
 PAGE_WIDTH: Final = 140
-FOUR_PASSES: Final = 1.84  # nats on the same frames, by plain SGD
 HEADING: Final = "## Beside PyTorch DDP and hivemind"
 
 
@@ -105,10 +105,9 @@ def _below(results: Results) -> str:
     ]
     if edges := "; ".join(filter(None, (_edge(results, way) for way in WAYS.values()))):
         sentences.append(f"Best at the edge of what was searched, so there may be better: {edges}.")
-    sentences += filter(None, (_found_later(results, way) for way in WAYS.values()))
     sentences += [f"{WAYS[name].label}: {words}." for name, words in results.why_not.items() if name in WAYS]
     if missing := sum(map(results.needed, CASES)):
-        sentences.append(f"**Not measured yet: {missing} of {missing + len(results.runs)} runs.**")
+        sentences.append(f"**Not measured yet with the best setting: {missing} runs.**")
     sentences += [f"Failed when last tried: {name}: {why}." for name, why in results.failed.items()]
     return " ".join(sentences)
 
@@ -116,7 +115,7 @@ def _below(results: Results) -> str:
 def _later(results: Results) -> str:
     """What became of a run that went on after the target, for nobody lowers its rate."""
     run = results.runs.get(f"{ASYNC.name} {LAN_MBIT} killed 1")
-    if run is None or run.target_s is None:
+    if run is None or run.target_s is None or run.loss <= TARGET:
         return ""
     least_s, _, least = min(run.curve, key=lambda point: point[2])
     last_s, _, last = run.curve[-1]
@@ -170,20 +169,6 @@ def _edge(results: Results, way: Way) -> str:
             of = f"of {tried[0]} to {tried[-1]}" if len(tried) > 1 else "alone"
             found.append(f"{name.replace('_', ' ')} {value} {of}")
     return f"{way.label}, {', '.join(found)}" if found else ""
-
-
-def _found_later(results: Results, way: Way) -> str:
-    """A sentence, if the search went on after the runs, and found a setting that is sooner."""
-    best = results.best(way)
-    own = [run.setting for name, run in results.runs.items() if name.split()[0] == way.name]
-    later = None if best is None or best in own else results.tried(way, best)
-    earlier = results.tried(way, own[0]) if own else None
-    if later is None or earlier is None or later.target_s is None or earlier.target_s is None:
-        return ""
-    return (
-        f"**{way.label}: {words(later.setting)} was found after its runs, with {later.target_s:.1f} s in the"
-        f" search against {earlier.target_s:.1f} s of their setting.**"
-    )
 
 
 def words(setting: Setting) -> str:
