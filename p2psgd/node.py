@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from p2psgd.core.events import NodeStopping
+from p2psgd.core.timing import RunningClock, Timing
 from p2psgd.discovery.hosts import Hosts, describe_change, find_hosts
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.identity import claim_identity
@@ -59,7 +60,8 @@ class Node:
         self.accounts = Accounts(options.record, record_bytes_max=options.record_bytes_max)
         self.hosts = Hosts((), None)
         self.listen = options.listen
-        self.started = time.monotonic()
+        self._clock = RunningClock(time.monotonic(), gap_s_max=Timing(options.patience_s).status_s)
+        self.started = self.now()
         self.loop_lag_s = 0.0
         self.run: NodeRun | None = None
         self._control = NodeControl(self)
@@ -71,6 +73,10 @@ class Node:
         self._reloading = True  # the list is read at the start
         self._reload_again = False
         self._closing = False
+
+    def now(self) -> float:
+        """Seconds in which this process has run: the clock of all that judges peers."""
+        return self._clock.read(time.monotonic())
 
     async def serve(self) -> ExitCode:
         """Run until a signal, a fault that only a person can mend, or the end of what this replica can
@@ -158,6 +164,7 @@ class Node:
             accounts=self.accounts,
             control=self._control.server,
             credentials=self.tls.credentials,
+            now=self.now,
             fail=self.fail,
         )
         self.run.regulation.draining = self._stop.done()
@@ -188,6 +195,7 @@ class Node:
             self.loop_lag_s = max(time.monotonic() - due, 0.9 * self.loop_lag_s)
             if self.run is not None:
                 self.run.pass_time(self.loop_lag_s)
+            self.now()  # also before the run is known, and without a peer
             self._control.trainer.pass_time(time.monotonic())
             self.tls.look_at_expiry(self.journal)
             settle_log()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,6 +46,7 @@ class ControlledNode(Protocol):
     run: NodeRun | None
     tls: NodeTls
 
+    def now(self) -> float: ...
     def begin_run(self, opened: Opened) -> None: ...
     def fail(self, words: str, code: ExitCode) -> None: ...
     def http_status(self) -> dict[str, Any] | None: ...
@@ -175,8 +175,8 @@ class NodeControl:
     def digest(self, *, scrub: bool) -> dict[str, Any]:
         replica = self._known_run().replica
         if scrub:
-            replica.parts.sweeping.scrub_due = time.monotonic()
-        return observe_digest(replica, time.monotonic())
+            replica.parts.sweeping.scrub_due = self._node.now()
+        return observe_digest(replica, self._node.now())
 
     def remove(self, node: str, *, forbid: bool) -> int:
         run = self._known_run()
@@ -206,7 +206,7 @@ class NodeControl:
         vitals = Vitals(
             state=self.trainer.state,
             started=node.started,
-            now=time.monotonic(),
+            now=node.now(),
             listen=str(node.listen),
             control=str(node.options.control_place),
             loop_lag_ms=node.loop_lag_s * 1000,

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from typing import TYPE_CHECKING, Final
 
 from p2psgd.core.frontier import Origin
@@ -52,7 +51,7 @@ class NodePeers:
             port=listen.port,
             advertised=options.advertise,
             timing=replica.timing,
-            now=time.monotonic,
+            now=mesh.now,
         )
         self._followed: tuple[int, int] | None = None
         self._written = self._hints.changed
@@ -108,7 +107,7 @@ class NodePeers:
         if known != self._followed:
             self._followed = known
             self._mesh.dialling.follow_hints(self._hints.wanted(view.lives, replica.me.node))
-        now = time.monotonic()
+        now = self._mesh.now()
         if self._hints.changed != self._written and now >= self._write_due and self._writing is None:
             self._written, self._write_due = self._hints.changed, now + replica.timing.patience_s
             content = pack_known_peers(self._hints.told())

@@ -4,7 +4,7 @@ is ready.
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 
 from p2psgd.core.replica import Replica
 from p2psgd.ipc.control_server import ControlServer
@@ -20,11 +20,15 @@ class Regulation:
     ended, and all that it made is taken.
     """
 
-    def __init__(self, replica: Replica, control: ControlServer, events: EventLog) -> None:
+    def __init__(
+        self, replica: Replica, control: ControlServer, events: EventLog, *, now: Callable[[], float]
+    ) -> None:
+        """`now`: the clock that the replica goes by."""
         self.congested = False
         self.draining = False
         self._replica = replica
         self._control = control
+        self._now = now
         self._stall = Stall(events)
         self._speeds = LinkSpeeds(patience_s=replica.timing.patience_s)
         self._told_ready = False
@@ -37,11 +41,11 @@ class Regulation:
 
     def regulate(self) -> None:
         """Let the trainer go on, or hold it up."""
-        self.congested = not self.draining and self._replica.congested(time.monotonic())
+        self.congested = not self.draining and self._replica.congested(self._now())
         waits = not self.draining and self.held_up
         # in a ring the trainer gives one share at a time, and waits until the round is complete
         self._control.pause_outbox(paused=not self._ring and (self.congested or waits))
-        self._stall.update(self._replica.waiting_for() if waits else "", time.monotonic())
+        self._stall.update(self._replica.waiting_for() if waits else "", self._now())
         if not (self._replica.ready and self._told_ready):
             self._told_ready = self._replica.ready
             self._control.readiness_changed()
@@ -50,7 +54,7 @@ class Regulation:
         """Measure what each peer takes, against what all origins make."""
         peers = [peer for peer in self._replica.peers.values() if peer.ready and peer.status]
         self._speeds.look(
-            time.monotonic(),
+            self._now(),
             applied=sum(row.sequence for row in self._replica.frontier.rows()),
             applied_bytes=self._replica.parts.tally.bytes_applied,
             acknowledged={

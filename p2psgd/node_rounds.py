@@ -53,9 +53,8 @@ class NodeRounds:
         self._adding_s = self._sending_s = 0.0
         self._opened_at = None
 
-    def time_taking(self, event: Event, take: Callable[[Event, float], Result]) -> Result:
+    def time_taking(self, event: Event, now: float, take: Callable[[Event, float], Result]) -> Result:
         """`take(event, now)`; count how long that takes if it is about a round."""
-        now = time.monotonic()
         if not isinstance(event, ADDING):
             return take(event, now)
         begun = time.perf_counter()

@@ -91,9 +91,11 @@ class NodeRun:
         accounts: Accounts,
         control: ControlServer,
         credentials: Credentials | None,
+        now: Callable[[], float],
         fail: Callable[[str, ExitCode], None],
     ) -> None:
-        """`others`: nodes beside this one that its list names; `share`: (i, n) of the data, if it is known.
+        """`others`: nodes beside this one that its list names; `share`: (i, n) of the data, if it is known;
+        `now`: seconds in which this process has run.
         UsageError if the state directory cannot be written to.
         """
         self.stopped_nodes: set[int] = set()
@@ -101,6 +103,7 @@ class NodeRun:
         self._journal = journal
         self._accounts = accounts
         self._control = control
+        self._now = now
         self._fail = fail
         spec, me, timing = opened.spec, identity.origin, Timing(options.patience_s)
         self.rounds = NodeRounds(spec, control)
@@ -112,7 +115,7 @@ class NodeRun:
             spec,
             me=me,
             coordinates=opened.coordinates,
-            now=time.monotonic(),
+            now=now(),
             timing=timing,
             founders=options.founders_of(others),
             votes=opened.votes,
@@ -124,11 +127,11 @@ class NodeRun:
         )
         self.replica.parts.names |= {**opened.names, me.node: identity.name}
         journal.events.names = self.replica.parts.names.get
-        self.regulation = Regulation(self.replica, control, journal.events)
+        self.regulation = Regulation(self.replica, control, journal.events, now=now)
         greeting = make_greeting(spec, me, identity.name, share)
-        self.mesh = Mesh(self, greeting, options.patience_s, time.monotonic, credentials)
+        self.mesh = Mesh(self, greeting, options.patience_s, now, credentials)
         measured = self.rounds.mode.order == "measured"
-        self.probing = Probing(self.mesh, self.handle, timing=timing, now=time.monotonic, wanted=measured)
+        self.probing = Probing(self.mesh, self.handle, timing=timing, now=now, wanted=measured)
         self.peers = NodePeers(self.replica, self.mesh, options=options, listen=listen, journal=journal)
         self._shares = Shares(greeting.share, journal)
         self.refusals = Refusals(options.patience_s, linked_now=lambda: bool(self.mesh.links), fail=fail)
@@ -160,7 +163,7 @@ class NodeRun:
         if self.rounds.mode.ring:
             self._handle_in_ring(event)
             return
-        for effect in self.replica.handle(event, time.monotonic()):
+        for effect in self.replica.handle(event, self._now()):
             match effect:
                 case Send():
                     self.mesh.send(effect.peer, effect.frame)
@@ -178,7 +181,7 @@ class NodeRun:
     def _handle_in_ring(self, event: Event) -> None:
         """The same, with a watch in hand."""
         rounds, mesh = self.rounds, self.mesh
-        for effect in rounds.time_taking(event, self.replica.handle):
+        for effect in rounds.time_taking(event, self._now(), self.replica.handle):
             match effect:
                 case SendNumbers():
                     rounds.time_sending(mesh.send_numbers, effect.peer, effect.head, effect.numbers)
@@ -325,11 +328,11 @@ class NodeRun:
 
     def observe(self) -> Replication:
         """Its part of the node's status."""
-        now = time.monotonic()
+        now = self._now()
         return observe_replication(
             self.replica,
             now,
-            checkpoint=self.keeper.figures(now),
+            checkpoint=self.keeper.figures(time.monotonic()),
             stall=self.regulation.stall(now),
             slow_links=self.regulation.slow_links(),
         )

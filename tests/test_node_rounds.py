@@ -58,9 +58,9 @@ def test_adding_and_sending_are_counted_from_each_trainer_on(
     def take(event: Event, now: float) -> str:
         return type(event).__name__
 
-    assert rounds.time_taking(CHUNK, take) == "RingChunkReceived"
-    assert rounds.time_taking(BucketShared(0, 0, 1, "", ""), take) == "BucketShared"
-    rounds.time_taking(TimePassed(), take)
+    assert rounds.time_taking(CHUNK, 1.0, take) == "RingChunkReceived"
+    assert rounds.time_taking(BucketShared(0, 0, 1, "", ""), 1.0, take) == "BucketShared"
+    rounds.time_taking(TimePassed(), 1.0, take)
     assert rounds.time_sending(max, 3, 4) == 4
     rounds.open(OpenRound(3, 0), done=1)
     assert control.opened == [{"contributors": 3, "sums": 0, "adding_us": 2_000_000, "sending_us": 1_000_000}]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,33 @@ def stop_in_training(daemons: list[Daemon]) -> None:
     )
     for daemon in daemons:
         daemon.kill()
+
+
+def test_who_was_not_scheduled_for_long_drops_nobody(tmp_path: Path) -> None:
+    """As on a host that is overcommitted: what its peers have sent meanwhile lies in its sockets."""
+    place, recipe = Place(tmp_path, 3), calm(tmp_path)
+    with all_stopped([place.start(number, *endless(recipe)) for number in range(3)]) as daemons:
+        until(lambda: all(view(daemon).get("members_total") == 3 for daemon in daemons), "the run is founded")
+        until(lambda: all(mini_batches(daemon) > 20 for daemon in daemons), "they train")
+        seen = [len(events(daemon)) for daemon in daemons]
+        for daemon in daemons:
+            daemon.process.send_signal(signal.SIGSTOP)
+        over = time.monotonic() + 7  # seven patiences; a link is closed after four of silence
+        until(lambda: time.monotonic() > over, "the pause is over")
+        for daemon in daemons:
+            daemon.process.send_signal(signal.SIGCONT)
+        counts = [mini_batches(daemon) for daemon in daemons]
+        until(
+            lambda: all(
+                mini_batches(daemon) > count + 20 for daemon, count in zip(daemons, counts, strict=True)
+            ),
+            "they train on",
+        )
+        for daemon, before in zip(daemons, seen, strict=True):
+            assert not [
+                each for each in events(daemon)[before:] if each["kind"] in ("lost", "evicted", "view")
+            ]
+            assert status(daemon)["ready"]
 
 
 def test_after_a_power_cut_nodes_go_on_before_any_trainer_is_there(tmp_path: Path) -> None:

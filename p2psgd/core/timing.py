@@ -1,4 +1,4 @@
-"""All times of a node, derived from the one that is set: patience."""
+"""All times of a node, derived from the one that is set: patience; and the clock that measures them."""
 
 from __future__ import annotations
 
@@ -45,3 +45,25 @@ class Timing:
         each time, so that one too slow for the run does not come and go without end.
         """
         return float(min(2 ** (evictions - 1), 64)) * self.patience_s
+
+
+class RunningClock:
+    """Seconds in which this node's own process has run.
+
+    Peers are judged by how long nothing came from them. A process that was not scheduled (an overcommitted
+    host, a suspended VM, SIGSTOP) has read nothing meanwhile: the time counts for nobody's silence. The event
+    loop reads this clock many times between two STATUS, so a longer gap between two readings is such a pause,
+    and `gap_s_max` of it are counted.
+    """
+
+    def __init__(self, now: float, *, gap_s_max: float) -> None:
+        """`now`: the monotonic clock, where this one begins too."""
+        self.paused_s = 0.0  # all pauses so far, beyond what was counted of them
+        self._gap_s_max = gap_s_max
+        self._read = now
+
+    def read(self, now: float) -> float:
+        """What this clock shows when the monotonic one shows `now`; never less than before."""
+        self.paused_s += max(0.0, now - self._read - self._gap_s_max)
+        self._read = max(now, self._read)
+        return self._read - self.paused_s

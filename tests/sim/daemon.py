@@ -43,7 +43,7 @@ from p2psgd.core.events import (
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.core.timing import Timing
+from p2psgd.core.timing import RunningClock, Timing
 from p2psgd.core.votes import NO_VOTES  # noqa: F401 (a mutant wants it)
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import PREFIX, FrameType
@@ -156,6 +156,7 @@ class Daemon:
         )
         self._world = world
         self._clock = world.clock
+        self._running = RunningClock(world.clock.now, gap_s_max=timing.status_s)
         self._disk = disk
         self._inspector = world.inspector
         self._chance = keeper
@@ -258,7 +259,7 @@ class Daemon:
         world = self._world
         if world.tracing:
             world.trace(f"node {self.me.node}", event)
-        effects = self.replica.handle(event, self._clock.now)
+        effects = self.replica.handle(event, self._running.read(self._clock.now))
         self._inspector.after_event(self, event, effects)
         for effect in effects:
             if world.tracing:

@@ -1,7 +1,7 @@
 """Who holds the ring back, and for how long: whom a READY member wishes out of the view, and why.
 
-A patience is given from the moment when this node could have heard better: one that was paused itself blames
-nobody for the time in which it heard nothing. Nobody is wished out if that would leave a ring of one.
+Times are those of the node's `RunningClock`: for a pause of its own it blames nobody. Nobody is wished out if
+that would leave a ring of one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ UNREADY_PATIENCES: Final = 12  # a snapshot takes its time
 class Lateness:
     """Of one replica; `look` several times a second."""
 
-    def __init__(self, parts: Parts, standings: Standings, formation: Formation, now: float) -> None:
+    def __init__(self, parts: Parts, standings: Standings, formation: Formation) -> None:
         self._parts = parts
         self._standings = standings
         self._formation = formation
-        self._looked = now  # the last look,
-        self.awake = now  # and since when looks have come in time
         self._since: dict[tuple[Hashable, ...], float] = {}  # what is the matter, and since when
 
     def look(self, mine: RingState, missing: list[Origin], now: float) -> dict[Origin, str]:
@@ -34,16 +32,13 @@ class Lateness:
         way has not come.
         """
         timing = self._parts.timing
-        if now - self._looked > timing.patience_s / 2:
-            self.awake = now
-        self._looked = now
         matters = self._matters(mine, missing)
         self._since = {matter: self._since.get(matter, now) for matter in matters}
         late = {}
         for matter, words in matters.items():
             kind, member = matter[0], matter[1]
             assert isinstance(member, Origin)
-            since = max(self._since[matter], self.awake)
+            since = self._since[matter]
             if kind == "silent":
                 since = max(since, self._heard(member))
             limit_s = timing.patience_s * (UNREADY_PATIENCES if kind == "unready" else 1)

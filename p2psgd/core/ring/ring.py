@@ -75,7 +75,7 @@ class Ring:
         self._taking = taking
         self._standings = Standings()
         self._formation = Formation(parts, self._standings, mode)
-        self._lateness = Lateness(parts, self._standings, self._formation, now)
+        self._lateness = Lateness(parts, self._standings, self._formation)
         self._view = parts.membership.view
         self._number = 0  # of the last attempt in that view
         self._measured = mode.order == "measured"
@@ -107,11 +107,6 @@ class Ring:
     def contributed(self) -> bool:
         """This node's share of the round after `done` is given."""
         return self.rounds.contributed
-
-    @property
-    def awake(self) -> float:
-        """Since when this node looks in time, and so hears in time."""
-        return self._lateness.awake
 
     @property
     def _has_rounds(self) -> bool:

@@ -89,11 +89,11 @@ def _sort_members(
 
 
 def _heard(ring: Ring, parts: Parts, member: Origin) -> float:
-    """When it said anything itself, or, if it is not linked, when others had news of it; not before this node
-    could hear.
+    """When it said anything itself, or, if it is not linked, when others had news of it; at the earliest when
+    the wait began.
     """
     peer = parts.peers.get(member)
-    return max(ring.awake, parts.acks.heard(member) if peer is None else peer.heard)
+    return max(ring.since, parts.acks.heard(member)) if peer is None else peer.heard
 
 
 def _name(parts: Parts, members: Sequence[Origin]) -> str:
