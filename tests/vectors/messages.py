@@ -89,7 +89,7 @@ LARGEST: Final[Fields] = {
 }
 SMALLEST: Final[Fields] = {
     **GREETING,
-    "node": 0,
+    "node": 1,
     "incarnation": 0,
     "name": "a",
     "weights": 1,
@@ -296,6 +296,7 @@ def _refused_fields() -> list[Refused]:
         ("floor 0", "GAP", {"floor": 0}),
         ("protocol 0", "HELLO", {"protocol": 0}),
         ("protocol 65536", "HELLO", {"protocol": 65536}),
+        ("node 0", "HELLO", {"node": 0}),
         ("a name of none", "HELLO", {"name": ""}),
         ("a name of 65", "HELLO", {"name": "n" * 65}),
         ("a label of 201", "HELLO", {"label": "l" * 201}),

@@ -76,7 +76,7 @@ CALLED: Final = TEXT.filter(lambda text: len(text) <= 200)
 
 GREETING: Final = {
     "protocol": st.integers(1, 65535),
-    "node": U64,
+    "node": st.integers(1, U64_MAX),
     "incarnation": U64,
     "name": TEXT.filter(lambda text: 1 <= len(text) <= 64),
     "run": st.binary(min_size=32, max_size=32),
