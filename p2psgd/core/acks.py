@@ -49,8 +49,12 @@ class Acknowledgements:
         view: int,
         confirmed: list[ConfirmedRow],
         now: float,
+        *,
+        view_max: int = 2**64,
     ) -> None:
-        """Take in a STATUS of `peer`."""
+        """Take in a STATUS of `peer`. `confirmed`: what it tells of others, as far as that is believed; of
+        none a later view than `view_max`, since what is known only grows, and a wrong number would stay.
+        """
         known = self._of(peer)
         known.tell(view, peer, now)
         applied, durable = known.applied, known.durable
@@ -66,7 +70,7 @@ class Acknowledgements:
             member = Origin(other.node, other.incarnation)
             if other.view and member not in (self._me, peer):
                 known = self._of(member)
-                known.tell(other.view, peer, now)
+                known.tell(min(other.view, view_max), peer, now)
                 applied = known.applied
                 for origin, sequence in least:
                     if sequence > applied.get(origin, 0):
@@ -77,6 +81,12 @@ class Acknowledgements:
         if known is None:
             known = self._known[life] = _Known()
         return known
+
+    def forget_hearsay(self) -> None:
+        """Forget what is known but when it was heard: somebody who told of others is not to be believed. Each
+        member's next STATUS tells it anew.
+        """
+        self._known = {life: _Known(heard=known.heard) for life, known in self._known.items()}
 
     def keep(self, lives: Set[Origin]) -> None:
         """Forget all others."""

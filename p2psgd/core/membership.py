@@ -26,6 +26,7 @@ from p2psgd.wire.messages import MEMBERS_MAX, ViewNews, pack_message
 
 RANK_MAX: Final = 8  # a wish that only the last of many has is not to wait for all of their turns
 VIEWS_SKIPPED_MAX: Final = 2**32  # more than that is a wrong bit, and would be believed for ever
+DOUBTED_MAX: Final = 1024  # nodes whose claims are remembered; then the oldest is forgotten
 DOUBLINGS_MAX: Final = 3  # of the wait for answers: a slow link may take longer than one turn to answer
 
 
@@ -70,6 +71,11 @@ class Membership:
         self._links: dict[int, Origin] = {}
         self._told: dict[int, _Told] = {}
         self._here = {me.node: me.incarnation}  # the lives that were heard, and this one
+        self._ahead: dict[int, float] = {}  # linked nodes that claim a later view, and since when
+        self._awaited: list[int] = []  # of those ahead, for whose news a change of the view waits
+        self._doubted: dict[
+            int, None
+        ] = {}  # nodes that claimed one and did not send it: nobody waits for them
         self._wishes = Wishes(timing)
         self._wish: View | None = None
         self._held_up: tuple[View, Set[int]] | None = None  # a wish, and who would stay: too few to decide
@@ -104,6 +110,7 @@ class Membership:
         """The link to a peer is gone."""
         if self._links.get(peer.node) == peer:
             del self._links[peer.node]
+            self._ahead.pop(peer.node, None)
             if self._told.pop(peer.node, None) is not None:
                 del self._here[peer.node]
             self._wishes.leaving &= self.view.lives.keys() | self._links.keys()
@@ -119,11 +126,16 @@ class Membership:
         now: float,
         hears: bool = True,
     ) -> None:
-        """A linked peer, of the same founding if it knows one, told which view it knows and whom it wishes to
-        evict, and whether it `hears` this node.
+        """A linked peer, of the same founding if it knows one, told which view it knows (`check_number` has
+        passed it) and whom it wishes to evict, and whether it `hears` this node.
         """
         if self._links.get(peer.node) != peer:
             return
+        if view > self.view.number:
+            self._ahead.setdefault(peer.node, now)
+        else:
+            self._ahead.pop(peer.node, None)
+            self._doubted.pop(peer.node, None)
         self._told[peer.node] = _Told(view, ready, unwanted, hears, now)
         self._here[peer.node] = peer.incarnation
         if view < self.view.number:
@@ -140,6 +152,34 @@ class Membership:
             self._consensus.hear(peer, message)
         self._notice(now)
         self._consider(now)
+
+    def check_number(self, number: int) -> None:
+        """PeerError if no run can have come to that view while this node was away."""
+        if number > self.view.number + VIEWS_SKIPPED_MAX:
+            raise PeerError("view", f"it tells of view {number}, far beyond {self.view.number}")
+
+    def take_unbacked(self, now: float) -> dict[Origin, str]:
+        """Linked peers to be dropped for a view that they have claimed for a patience and not sent, and a
+        sentence on each. Nobody waits for what they claim any more, until they show that they know this view.
+
+        A peer that does not hear this node does not know that the view is lacking here: it has as long as it
+        takes until it closes the link itself.
+        """
+        unbacked, timing = {}, self._timing
+        for node, since in self._ahead.items():
+            waited_s, told = now - since, self._told[node]
+            if waited_s > timing.patience_s:
+                self._doubted.setdefault(node)
+            if waited_s > timing.patience_s + (0 if told.hears else timing.silence_s):
+                unbacked[self._links[node]] = (
+                    f"{name_node(node, self._names)} claims view {told.view} and has not sent it for "
+                    f"{waited_s:.1f} s; the view here is {self.view.number}"
+                )
+        for origin in unbacked:
+            del self._ahead[origin.node]
+        while len(self._doubted) > DOUBTED_MAX:
+            del self._doubted[next(iter(self._doubted))]
+        return unbacked
 
     def saved(self, revision: int, now: float) -> None:
         """The votes of this revision are on disk."""
@@ -188,6 +228,13 @@ class Membership:
         view, wish = self.view, self._wish
         if self.me.node in view.forbidden:
             return f"this node was removed for good by view {view.number} and is not admitted again"
+        if self._awaited:
+            claims = (
+                f"{name_node(node, self._names)} to send view {self._told[node].view}, which it claims"
+                for node in self._awaited
+                if node in self._told
+            )
+            return f"the view after {view.number} waits for {', '.join(claims)}"
         if view.number == 0 and wish is None:
             return self._explain_unfounded()
         if wish is None:
@@ -255,10 +302,12 @@ class Membership:
         """The next view by the wishes of the moment; None if there is none, or none for this node to make."""
         view, here = self.view, self._here
         self._held_up = None
+        self._awaited.clear()
         told = self._told.values()
         if self.stopping or (self._wishes.fulfilled(view, here) and not any(each.unwanted for each in told)):
             return None
-        if any(each.view > view.number for each in told):
+        self._awaited += sorted(self._ahead.keys() - self._doubted.keys())
+        if self._awaited:
             return None
         if view.number == 0:
             return self._wanted_founding(now)
@@ -312,7 +361,10 @@ class Membership:
         return {self.me.node: self.me.incarnation} | {
             node: self._links[node].incarnation
             for node, told in self._told.items()
-            if told.hears and told.view >= self.view.number and now - told.at <= self._timing.patience_s
+            if told.hears
+            and told.view >= self.view.number
+            and node not in self._doubted
+            and now - told.at <= self._timing.patience_s
         }
 
     def _rank(self) -> int:
@@ -336,14 +388,20 @@ class Membership:
 
     def _hear_news(self, peer: Origin, view: View) -> None:
         self._consensus.check_founding(view)
+        self.check_number(view.number)
+        if view.number > self.view.number and not view.forbidden >= self.view.forbidden:
+            again = self._name_all(self.view.forbidden - view.forbidden)
+            words = (
+                f"its view {view.number} admits {again} again, which view {self.view.number} removed for good"
+            )
+            raise PeerError("view", words)
         if self._links.get(peer.node) == peer and peer.node in self._told:
             self._told[peer.node].view = max(self._told[peer.node].view, view.number)
         if view.number == self.view.number and view != self.view:
             words = f"it has another view {view.number} than this node: one of the two lost its votes"
             raise PeerError("view", words)
-        if view.number > self.view.number + VIEWS_SKIPPED_MAX:
-            raise PeerError("view", f"it tells of view {view.number}, far beyond {self.view.number}")
         if view.number > self.view.number:
+            self._doubted.pop(peer.node, None)
             self._consensus.learn(view)
 
     def _notice(self, now: float) -> None:
@@ -352,6 +410,9 @@ class Membership:
         if view.number == before.number:
             return
         self.view = view
+        self._ahead = {
+            node: since for node, since in self._ahead.items() if self._told[node].view > view.number
+        }
         self._since = None
         self.admitted_in = view.member_since(self.me)
         self._effects.append(Note("view", f"view {view.number}: {self._name_all(view.lives)}"))

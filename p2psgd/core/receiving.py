@@ -40,6 +40,8 @@ class Receiver:
     def update(self, peer: Peer, body: bytes | bytearray, now: float) -> None:
         """The body of an UPDATE frame: apply it, or count it as a duplicate, or ask for what comes before."""
         parts, state = self._parts, self._parts.state
+        if state.dense:
+            raise PeerError("origin", "an update came in a dense ring, whose weights change by rounds alone")
         header, payload = parse_update(body, state.spec.weights)
         origin = Origin(header.node, header.incarnation)
         applied = state.frontier.sequence(origin)
@@ -119,14 +121,15 @@ class Receiver:
                 f"{peer.name} belongs to a run of the same recipe that was founded apart from this node's: "
                 "stop one of the two and start it again with an empty --state",
             )
-        # Who knows less is told first, and who knows more may be the only one left to tell it.
-        if peer.origin.node in view.forbidden and event.view == view.number:
-            raise PeerError("forbidden", f"{peer.name} was removed from the run for good")
+        parts.membership.check_number(event.view)
+        parts.state.check_origins(event.rows)
         ahead = self._check_rows(peer, event.rows)
         first, acknowledged = peer.status is None, peer.has(parts.me)
         peer.status, peer.ahead = event.rows, ahead
         peer.view, peer.ready, peer.loop_lag_ms = event.view, event.ready, event.loop_lag_ms
-        parts.acks.hear(peer.origin, event.rows, event.view, event.confirmed, now)
+        # Of others only members are believed, and no more than that they know the view known here.
+        confirmed = event.confirmed if peer.origin in view else []
+        parts.acks.hear(peer.origin, event.rows, event.view, confirmed, now, view_max=view.number)
         self._acks_are_new = True
         parts.membership.hear_status(
             peer.origin,

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.assembling import assemble
+from p2psgd.core.barring import Barring
 from p2psgd.core.checkpoints import Checkpoints
 from p2psgd.core.congestion import Congestion
 from p2psgd.core.dense_memory import DenseMemory
@@ -129,6 +130,8 @@ class Replica:
         self.statuses = Statuses(parts)
         self._congestion = Congestion(me)
         self._receiver = Receiver(parts, self._congestion, send_status=self.statuses.send)
+        self._barring = Barring(parts)
+        self._view = parts.membership.view
         self._upkeep = Upkeep(parts, now)
         self._checkpoints = Checkpoints(parts)
         self._following = Following(parts, self.statuses, self._upkeep, self.snapshots.taking)
@@ -225,6 +228,9 @@ class Replica:
             self.parts.out.order(Drop(peer.origin, error.reason, str(error)))
 
     def _take_in(self, peer: Peer, event: LinkEvent, now: float) -> None:
+        if peer.barred_at is not None and not isinstance(event, LinkDrained):
+            self._barring.hear(peer, event, now)
+            return
         match event:
             case UpdateReceived():
                 self._receiver.update(peer, event.body, now)
@@ -289,17 +295,39 @@ class Replica:
         peer = Peer(event.peer, event.name, heard=now, brought=now, credit=credit)
         self.parts.peers[event.peer] = peer
         self.parts.names[event.peer.node] = event.name
-        self.membership.link(event.peer, now)
+        if event.peer.node in self.membership.view.forbidden:
+            peer.barred_at = now
+        else:
+            self.membership.link(event.peer, now)
         self.statuses.send(peer, now)
 
     def _close_link(self, origin: Origin, now: float) -> None:
         peer = self.parts.peers.pop(origin, None)
         if peer is not None:
-            self.parts.repair.forget(origin)
-            self.membership.unlink(origin)
-            self.snapshots.forget(peer, now)
-            if self.ring is not None:
-                self.ring.unlink(origin, now)
+            self._forget(peer, now)
+
+    def _forget(self, peer: Peer, now: float) -> None:
+        """Expect nothing of a peer any more, and give it nothing."""
+        self.parts.repair.forget(peer.origin)
+        self.membership.unlink(peer.origin)
+        self.snapshots.forget(peer, now)
+        if self.ring is not None:
+            self.ring.unlink(peer.origin, now)
+
+    def _bar(self, now: float) -> None:
+        """After a new view: the links of those that it removes for good are as if they were new, and whoever
+        was barred before is told of it.
+        """
+        for peer in self.peers.values():
+            if peer.barred_at is not None:
+                self._barring.tell(peer)
+            elif peer.origin.node in self.membership.view.forbidden:
+                peer.barred_at = now
+                self._forget(peer, now)
+                peer.status, peer.ahead, peer.feed = None, {}, None
+                peer.ready = peer.caught_up = False
+                peer.cursors.clear()
+                self.parts.acks.forget_hearsay()  # what it told of others
 
     def _go_on_with(self, peer: Peer, now: float) -> None:
         """There is credit again: acknowledge and ask before updates take it, or on a link that is always busy
@@ -308,6 +336,8 @@ class Replica:
         self.parts.out.refill(peer)
         if now >= peer.status_due:
             self.statuses.send(peer, now)
+        if peer.barred_at is not None:
+            return
         self._receiver.ask_for_all(peer, now)
         if self.ring is not None:
             self.ring.drained(peer, now)
@@ -329,6 +359,9 @@ class Replica:
 
     def _look_around(self, now: float) -> None:
         """What any event may have changed."""
+        if self.membership.view is not self._view:
+            self._view = self.membership.view
+            self._bar(now)
         self._following.look(now)
         if self.ring is not None:
             self.ring.look(now)
@@ -363,6 +396,9 @@ class Replica:
                 self.parts.out.order(Drop(peer.origin, "silent", words))
             elif now >= peer.status_due:
                 self.statuses.send(peer, now)
+        self._barring.pass_time(now)
+        for peer_ahead, words in self.membership.take_unbacked(now).items():
+            self.parts.out.order(Drop(peer_ahead, "view", words))
         if self.ring is not None:
             self.ring.pass_time(now)
         self._upkeep.look(now)

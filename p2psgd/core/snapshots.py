@@ -31,6 +31,7 @@ from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow, SnapshotEnd, Snapshot
 TAIL_PER_CAPACITY: Final = 4  # a donor's log may be larger than the joiner's
 BUSY: Final = "busy with another copy: ask again"
 INCOMPLETE: Final = "this node's own replica is not complete"
+NO_MEMBER: Final = "snapshots are for members, and the view known here does not hold you: ask again"
 
 
 class Snapshots:
@@ -64,6 +65,8 @@ class Snapshots:
         words = ""
         if self._parts.feeder.silent or self._parts.membership.admitted_in is None:
             words = INCOMPLETE
+        elif peer.origin not in self._parts.membership.view:
+            words = NO_MEMBER
         elif self._parts.sweeping.copying or any(
             other.feed is not None for other in self._parts.peers.values()
         ):
@@ -209,10 +212,11 @@ class Snapshots:
             return  # given up meanwhile, as what follows
         if self.taking.intake is not None or self.taking.adoption is not None:
             raise PeerError("snapshot", "a snapshot began before the end of another")
+        rows = {Origin(row.node, row.incarnation): row for row in event.rows}
+        self._parts.state.check_origins(rows)
         if not self._parts.state.fits(event.rows, event.digest):
             raise PeerError("snapshot", "the digest of a snapshot is not that of its frontier")
         made = self._parts.made
-        rows = {Origin(row.node, row.incarnation): row for row in event.rows}
         if self._parts.me in rows and rows[self._parts.me].sequence > made:
             raise PeerError("snapshot", f"a snapshot holds more updates of this node than the {made} it made")
         if len(rows) + (self._parts.me not in rows) > ORIGINS_MAX:

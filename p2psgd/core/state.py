@@ -45,6 +45,7 @@ class State:
 
     def __init__(self, spec: RunSpec, me: Origin, coordinates: NDArray[np.int32], log: UpdateLog) -> None:
         self.spec = spec
+        self.dense = spec.dense
         self.me = me
         self.lattice = Lattice(coordinates, key=spec.key, bounded=not spec.dense)
         self.frontier = Frontier()
@@ -105,6 +106,20 @@ class State:
         self.frontier.jump(sequence, (digest - self.lattice.initial_digest) % U64_MODULUS, number)
         self.log.pass_over(RING, sequence)
         return before
+
+    def check_origins(self, rows: Mapping[Origin, FrontierRow]) -> None:
+        """PeerError if a frontier of this run cannot have these rows, which ascend: a dense ring has RING
+        alone, and in any other run no origin is of node 0.
+        """
+        if self.dense:
+            if rows.keys() <= {RING}:
+                return
+            raise PeerError(
+                "origin", "a frontier names an origin beside (0, 0), which a dense ring has alone"
+            )
+        first = next(iter(rows), None)
+        if first is not None and first.node == RING.node:
+            raise PeerError("origin", "a frontier names an origin of node 0, which only a dense ring has")
 
     def is_reading(self, coordinates: NDArray[np.int32]) -> bool:
         """A sweep under way goes over these, whether they are still the replica's or not."""

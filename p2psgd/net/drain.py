@@ -32,7 +32,7 @@ async def deliver_rest(replica: Replica, mesh: Mesh, stopped_nodes: Set[int]) ->
             break
         await asyncio.sleep(DRAIN_POLL_S)
     for peer in replica.peers.values():
-        if lag := replica.lag(peer):
+        if lag := 0 if peer.barred_at is not None else replica.lag(peer):
             log.warning("%s has not acknowledged %d updates", peer.name, lag)
     return replica.sequence - replica.parts.tally.acknowledged
 
@@ -50,7 +50,7 @@ async def leave(replica: Replica) -> None:
 
 def _is_undelivered(replica: Replica, mesh: Mesh, stopped_nodes: Set[int]) -> bool:
     """A linked peer lacks updates of ours; or all do, and one that has not stopped may come back."""
-    if any(map(replica.lag, replica.peers.values())):
+    if any(replica.lag(peer) for peer in replica.peers.values() if peer.barred_at is None):
         return True
     members = replica.membership.view.lives
     expected = any(

@@ -58,6 +58,7 @@ class Assembly:
         self.cables: set[frozenset[int]] = set()
         self.bag: list[tuple[Origin, Origin, Vote | Said]] = []
         self.decided: dict[int, View] = {}
+        self.claims: dict[int, int] = {}  # nodes that tell another view than the one they know
 
     def life(self, node: int) -> Membership:
         life = self.nodes[node].life
@@ -139,7 +140,8 @@ class Assembly:
                         self.tell_status(node, peer)
 
     def tell_status(self, node: int, peer: int) -> None:
-        said = Said(self.life(node).view.number, self.nodes[node].ready, set(self.life(node).unwanted))
+        view = self.claims.get(node, self.life(node).view.number)
+        said = Said(view, self.nodes[node].ready, set(self.life(node).unwanted))
         self.bag.append((self.nodes[node].origin, self.nodes[peer].origin, said))
 
     def save(self, node: int, count: int | None = None) -> None:

@@ -32,6 +32,22 @@ def test_a_run_has_a_last_origin_and_a_place_is_kept_for_the_own_one(clusters: C
     assert len(cluster.replica(1).frontier) == ORIGINS_MAX
 
 
+def test_no_origin_is_of_node_0_but_the_one_row_of_a_dense_ring(clusters: Clusters) -> None:
+    """It would stand for the rounds of a ring, in a run that has none, with every later joiner."""
+    cluster = clusters(2)
+    cluster.link_all()
+    cluster.settle()
+    peer = cluster.replica(0).me
+    header, payload = sample_update(cluster)
+    body = pack_update(dataclasses.replace(header, node=0, incarnation=0), payload)
+    cluster.give(1, UpdateReceived(peer, body))
+    cluster.give(1, status_of(peer, [FrontierRow(0, 0, 1, header.digest)]))
+    cluster.give(1, status_of(peer, [FrontierRow(0, 5, 1, header.digest)]))
+    assert [drop.reason for _, drop in cluster.drops] == ["origin"] * 3
+    assert not cluster.replica(1).frontier
+    assert cluster.replica(1).peers[peer].status == {}
+
+
 def test_a_peer_that_has_more_of_our_updates_than_we_made_is_dropped(clusters: Clusters) -> None:
     cluster = clusters(2)
     cluster.link_all()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from p2psgd.core.damage import name_differences
 from p2psgd.core.dense_memory import NUMBERS_MIN
 from p2psgd.core.effects import Reload
-from p2psgd.core.events import CheckpointDue, TimePassed
+from p2psgd.core.events import CheckpointDue, StatusReceived, TimePassed, UpdateReceived
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.log import UpdateLog
 from p2psgd.core.replica import Replica
@@ -19,7 +19,8 @@ from p2psgd.core.sweeping import SCRUB_TICKS, Sweeping
 from p2psgd.core.timing import Timing
 from p2psgd.wire import codec
 from p2psgd.wire.messages import FrontierRow
-from tests.core.cluster import WEIGHTS, Cluster, initial_coordinates, make_spec
+from p2psgd.wire.update import pack_update
+from tests.core.cluster import WEIGHTS, Cluster, initial_coordinates, make_spec, sample_update
 
 ME = Origin(1, 1)
 HUGE = np.float32(-3e38)  # whose bits are far beyond any coordinate of the lattice
@@ -362,6 +363,18 @@ def test_a_quarantined_node_takes_a_lower_snapshot_too() -> None:
 
 
 @pytest.mark.usefixtures("small_pieces")
+def test_a_dense_ring_has_no_origin_but_the_one_of_its_rounds() -> None:
+    cluster = Cluster(2, mode="ring-dense")
+    cluster.link_all()
+    cluster.settle()
+    peer = cluster.replica(0).me
+    cluster.give(1, StatusReceived(peer, {peer: FrontierRow(*peer, 1, 7)}, 0, 0, False, [], [], 0))
+    header, payload = sample_update(cluster)
+    cluster.give(1, UpdateReceived(peer, pack_update(header, payload)))
+    assert [drop.reason for _, drop in cluster.drops] == ["origin", "origin"]
+    assert not cluster.replica(1).frontier
+
+
 def test_of_several_donors_the_furthest_is_asked() -> None:
     rounds = Rounds(4)
     rounds.complete(1, [0, 1, 2, 3])

@@ -18,6 +18,7 @@ from p2psgd.core.events import (
     TurnPassed,
 )
 from p2psgd.core.frontier import Origin
+from p2psgd.wire.messages import FrontierRow
 from tests.core.cluster import Cluster, own_update
 
 Clusters = Callable[..., Cluster]
@@ -282,6 +283,15 @@ def test_what_comes_before_the_beginning_drops_the_donor(
     cluster.give(2, what(cluster.replica(0).me))
     assert [(number, drop.reason) for number, drop in cluster.drops] == [(2, "snapshot")]
     assert "before its beginning" in cluster.drops[0][1].words
+
+
+def test_a_snapshot_whose_frontier_no_such_run_has_drops_the_donor(clusters: Clusters) -> None:
+    cluster = fall_behind(clusters, 2)
+    cluster.paused = {0}
+    cluster.link_all()
+    deliver_until(cluster, lambda: cluster.replica(0).parts.sweeping.copying)
+    cluster.give(2, SnapshotBegun(cluster.replica(0).me, [FrontierRow(0, 0, 1, 7)], 7))
+    assert [(number, drop.reason) for number, drop in cluster.drops] == [(2, "origin")]
 
 
 def test_a_donor_that_stands_still_loses_its_link(clusters: Clusters) -> None:

@@ -221,7 +221,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "forbidden-admitted": (
         Edit(wishes, "Wishes.next_view", "| self.leaving | view.forbidden", "| self.leaving"),
-        Edit(receiving, "Receiver.status", "in view.forbidden and", "in () and"),
+        Edit(replica, "Replica._open_link", "in self.membership.view.forbidden", "in ()"),
+        Edit(replica, "Replica._bar", "in self.membership.view.forbidden", "in ()"),
     ),
     "never-evicted": (Edit(membership, "Membership.wish_eviction", "if node in", "if False and node in"),),
     # disks and memory

@@ -1,0 +1,243 @@
+"""What a node that was removed for good may still do on a link: bring a view, for one patience."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from p2psgd.core.acks import NEVER
+from p2psgd.core.effects import Drop, Effect, Send
+from p2psgd.core.events import (
+    Event,
+    GapReceived,
+    GoodbyeReceived,
+    LinkDrained,
+    LinkOpened,
+    NeedReceived,
+    RemovalAsked,
+    SnapshotAsked,
+    UpdateReceived,
+    VoteReceived,
+)
+from p2psgd.core.frontier import Origin
+from p2psgd.core.view import View
+from p2psgd.wire.frames import PREFIX, FrameType
+from p2psgd.wire.messages import ConfirmedRow, FrontierRow, Prepare, SnapshotEnd, parse_message
+from tests.core.cluster import Cluster, own_update, status_of
+
+Clusters = Callable[..., Cluster]
+PATIENCE_S = 5.0
+OUT = Origin(3, 2)  # the removed node's next life
+
+
+@pytest.fixture
+def cluster(clusters: Clusters) -> Cluster:
+    """Two members that know of node 3 that it was removed for good; its process runs and is not linked."""
+    cluster = clusters(3)
+    cluster.found()
+    cluster.train([0, 1, 2], 3)
+    cluster.kill(2)
+    cluster.give(0, RemovalAsked(3, forbid=True))
+    cluster.pass_time(3)
+    assert cluster.replica(0).membership.view.forbidden == {3}
+    cluster.boot(2)
+    assert cluster.replica(2).me == OUT
+    return cluster
+
+
+def open_link(cluster: Cluster) -> None:
+    """Node 0 takes the removed node's link; nobody answers for that node but the test."""
+    cluster.queues[0, 2] = deque()
+    cluster.give(0, LinkOpened(OUT, "node-2"))
+
+
+def sent(effects: list[Effect], to: Origin) -> list[FrameType]:
+    """The types of the frames that go there."""
+    return [FrameType(each.frame[4]) for each in effects if isinstance(each, Send) and each.peer == to]
+
+
+def dropped(effects: list[Effect]) -> list[tuple[str, str]]:
+    return [(each.reason, each.words) for each in effects if isinstance(each, Drop)]
+
+
+def rows_of(cluster: Cluster) -> list[FrontierRow]:
+    return cluster.replica(0).frontier.rows()
+
+
+def made_by_it(cluster: Cluster) -> bytes:
+    """The body of an update that the removed node makes."""
+    replica = cluster.replica(2)
+    replica.handle(own_update([5, 9]), cluster.now)
+    frame = replica.log.frame(replica.me, replica.sequence)
+    assert frame is not None
+    return frame[PREFIX.size :]
+
+
+@pytest.mark.parametrize("claimed", [0, 1, 2**31])
+def test_nothing_of_its_status_counts_whatever_view_it_claims(cluster: Cluster, claimed: int) -> None:
+    open_link(cluster)
+    replica, stopped = cluster.replica(0), cluster.replica(1).me
+    before = replica.parts.acks.all_applied(stopped)
+    own = replica.sequence
+    cluster.give(0, own_update([1, 2]))
+    rows = [row._replace(least=row.sequence) for row in rows_of(cluster)]  # everybody has all, it says
+    claim = status_of(OUT, rows, view=claimed, confirmed=[ConfirmedRow(*stopped, 2)])
+    effects = cluster.give(0, claim)
+    assert not dropped(effects)
+    peer = replica.peers[OUT]
+    assert peer.status is None
+    assert replica.parts.acks.applied(stopped, replica.me) <= own
+    assert replica.parts.acks.all_applied(stopped) == before
+    assert replica.parts.acks.heard(OUT) == NEVER
+
+
+def test_its_updates_and_questions_are_not_answered(cluster: Cluster) -> None:
+    open_link(cluster)
+    cluster.give(0, status_of(OUT, rows_of(cluster), view=0))
+    replica = cluster.replica(0)
+    version = replica.frontier.version
+    asked: list[Event] = [
+        UpdateReceived(OUT, made_by_it(cluster)),
+        NeedReceived(OUT, replica.me, 1, 3),
+        GapReceived(OUT, cluster.replica(1).me, 9),
+        SnapshotAsked(OUT),
+        VoteReceived(OUT, Prepare(view=3, round=9, node=3)),
+        GoodbyeReceived(OUT),
+    ]
+    for event in asked:
+        effects = cluster.give(0, event)
+        assert not sent(effects, OUT), event
+        assert not dropped(effects)
+    assert replica.frontier.version == version
+    assert not replica.parts.sweeping.copying
+    cluster.give(0, own_update([7]))
+    assert FrameType.UPDATE not in {FrameType(frame[4]) for frame in cluster.queues[0, 2]}
+
+
+def test_it_is_told_the_view_and_its_link_ends_once_it_knows_it(cluster: Cluster) -> None:
+    open_link(cluster)
+    assert sent(cluster.give(0, status_of(OUT, [], view=1)), OUT) == [FrameType.VIEW]
+    ((reason, _),) = dropped(cluster.give(0, status_of(OUT, [], view=2)))
+    assert reason == "forbidden"
+
+
+def test_its_link_ends_after_a_patience_without_a_new_view(cluster: Cluster) -> None:
+    open_link(cluster)
+    for _ in range(9):
+        cluster.now += 0.5
+        cluster.give(0, status_of(OUT, [], view=0))
+    cluster.pass_time(0.5)
+    assert not cluster.drops
+    cluster.pass_time(0.5)
+    ((number, drop),) = cluster.drops
+    assert (number, drop.peer, drop.reason) == (0, OUT, "forbidden")
+    assert drop.words == "node-2 was removed from the run for good, and brought no view for 5 s"
+
+
+def test_a_view_far_beyond_ends_its_link_at_once(cluster: Cluster) -> None:
+    open_link(cluster)
+    ((reason, words),) = dropped(cluster.give(0, status_of(OUT, [], view=2**62)))
+    assert reason == "view"
+    assert str(2**62) in words
+
+
+def test_a_view_that_it_brings_is_taken_and_gives_it_another_patience(cluster: Cluster) -> None:
+    open_link(cluster)
+    view = cluster.replica(0).membership.view
+    cluster.pass_time(4)
+    cluster.give(0, VoteReceived(OUT, view.replace({}, set(), set()).news()))
+    assert cluster.views()[0] == view.number + 1
+    cluster.pass_time(4)
+    assert not cluster.drops
+    cluster.give(0, VoteReceived(OUT, view.news()))  # an old one is no news
+    cluster.pass_time(1.5)
+    assert [drop.reason for _, drop in cluster.drops] == ["forbidden"]
+
+
+def test_a_view_that_admits_it_again_is_refused(cluster: Cluster) -> None:
+    open_link(cluster)
+    known = cluster.replica(0).membership.view
+    forged = View(known.number + 1, (*known.members, OUT), frozenset(), known.founding)
+    ((reason, words),) = dropped(cluster.give(0, VoteReceived(OUT, forged.news())))
+    assert reason == "view"
+    assert words == "its view 3 admits node-2 again, which view 2 removed for good"
+    assert cluster.replica(0).membership.view is known
+
+
+def test_who_is_linked_when_it_is_removed_is_out_at_once(clusters: Clusters) -> None:
+    """Also what it told of others is void, and the snapshot that it was being given ends."""
+    cluster = clusters(4)
+    cluster.found()
+    cluster.train([0, 1, 2, 3], 2)
+    outcast, silent = cluster.replica(3).me, cluster.replica(2).me
+    cluster.cut(0, 2)
+    cluster.give(0, own_update([4]))
+    rows = [row._replace(least=row.sequence) for row in rows_of(cluster)]
+    told = status_of(outcast, rows, view=1, founding=cluster.replica(0).membership.view.founding)
+    cluster.give(0, replace(told, confirmed=[ConfirmedRow(*silent, 1)]))
+    replica = cluster.replica(0)
+    assert replica.parts.acks.applied(silent, replica.me) == replica.sequence  # members are believed
+    cluster.paused.add(0)
+    cluster.give(0, SnapshotAsked(outcast))
+    heard = replica.parts.acks.heard(silent)
+    cluster.give(
+        0, VoteReceived(cluster.replica(1).me, replica.membership.view.replace({}, set(), {4}).news())
+    )
+    assert replica.peers[outcast].barred_at == cluster.now
+    assert replica.parts.acks.applied(silent, replica.me) == 0
+    assert replica.parts.acks.heard(silent) == heard
+    assert replica.peers[outcast].status is None
+    assert not replica.peers[outcast].cursors
+    assert replica.may_leave is False
+
+
+def test_credit_comes_back_for_what_it_is_still_told(cluster: Cluster) -> None:
+    open_link(cluster)
+    peer = cluster.replica(0).peers[OUT]
+    peer.credit, peer.draining = -1, True
+    assert not sent(cluster.give(0, status_of(OUT, [], view=1)), OUT)
+    cluster.give(0, LinkDrained(OUT))
+    assert sent(cluster.give(0, status_of(OUT, [], view=1)), OUT) == [FrameType.VIEW]
+
+
+def test_of_others_only_members_are_believed(clusters: Clusters) -> None:
+    """Whoever is not in the view may be linked, and says what it likes."""
+    cluster = clusters(3)
+    cluster.found()
+    cluster.train([0], 2)
+    replica, stranger, member = cluster.replica(0), Origin(9, 1), cluster.replica(1).me
+    cluster.cut(0, 1)
+    cluster.give(0, own_update([4]))
+    cluster.queues[0, 8] = deque()
+    cluster.give(0, LinkOpened(stranger, "stranger"))
+    rows = [row._replace(least=row.sequence) for row in rows_of(cluster)]
+    cluster.give(0, status_of(stranger, rows, confirmed=[ConfirmedRow(*member, 1)]))
+    assert replica.parts.acks.applied(member, replica.me) < replica.sequence
+
+
+def test_who_is_told_of_by_another_knows_no_later_view_than_this_node(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.found()
+    teller, other = cluster.replica(1).me, cluster.replica(2).me
+    founding = cluster.replica(0).membership.view.founding
+    status = status_of(teller, [], view=1, founding=founding, confirmed=[ConfirmedRow(*other, 2**40)])
+    cluster.give(0, status)
+    assert cluster.replica(0).parts.acks.view(other) == 1
+
+
+def test_snapshots_are_for_members(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.found()
+    stranger = Origin(9, 1)
+    cluster.queues[0, 8] = deque()
+    cluster.give(0, LinkOpened(stranger, "stranger"))
+    cluster.give(0, status_of(stranger, []))
+    effects = cluster.give(0, SnapshotAsked(stranger))
+    (frame,) = [each.frame for each in effects if isinstance(each, Send) and each.peer == stranger]
+    end = parse_message(FrameType.SNAPSHOT_END, frame[PREFIX.size :])
+    assert isinstance(end, SnapshotEnd)
+    assert end.words == "snapshots are for members, and the view known here does not hold you: ask again"
+    assert not cluster.replica(0).parts.sweeping.copying

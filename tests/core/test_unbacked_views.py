@@ -1,0 +1,149 @@
+"""Peers that claim a later view than this node knows: they are waited for, but not for long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from p2psgd.core.events import RemovalAsked
+from p2psgd.core.frontier import Origin
+from p2psgd.core.membership import DOUBTED_MAX, VIEWS_SKIPPED_MAX, Membership
+from p2psgd.core.votes import NO_VOTES
+from p2psgd.errors import PeerError
+from p2psgd.wire.messages import ConfirmedRow
+from tests.core.assembly import PATIENCE_S, TICK_S, TIMING, Assembly, assert_all_know, founded
+from tests.core.cluster import Cluster, status_of
+
+LIAR = 4
+Clusters = Callable[..., Cluster]
+
+
+def claim(assembly: Assembly, view: int, *, seconds: float) -> None:
+    """The liar tells everybody that it knows that view."""
+    assembly.claims[LIAR] = view
+    assembly.settle(seconds)
+
+
+def with_a_liar() -> Assembly:
+    """Four members; 4 claims view 1,000 from now on, and 3 is to leave."""
+    assembly = founded(4)
+    claim(assembly, 1000, seconds=TICK_S)
+    for node in (1, 2):
+        assembly.life(node).leaving(3)
+    return assembly
+
+
+def test_a_claim_holds_up_changes_for_a_patience_and_no_longer() -> None:
+    assembly = with_a_liar()
+    claim(assembly, 1000, seconds=PATIENCE_S / 2)
+    assert assembly.life(1).view.number == 1
+    words = "the view after 1 waits for 0000000000000004 to send view 1000, which it claims"
+    assert assembly.life(1).explain() == words
+    unbacked = {}
+    for _ in range(20):
+        claim(assembly, 1000, seconds=TICK_S)
+        for node in (1, 2):
+            for origin, sentence in assembly.life(node).take_unbacked(assembly.now).items():
+                unbacked[node, origin.node] = sentence
+    assert unbacked.keys() == {(1, LIAR), (2, LIAR)}
+    assert unbacked[1, LIAR].startswith("0000000000000004 claims view 1000 and has not sent it for 1.")
+    assembly.cut(1, LIAR)
+    assembly.cut(2, LIAR)
+    assembly.settle(2 * PATIENCE_S)
+    assert 3 not in assembly.life(1).view.lives
+    assert assembly.life(2).view == assembly.life(1).view
+
+
+def test_whoever_comes_back_with_the_same_claim_is_not_waited_for_again() -> None:
+    assembly = founded(4)
+    claim(assembly, 1000, seconds=2 * PATIENCE_S)
+    for node in (1, 2, 3):
+        assert assembly.life(node).take_unbacked(assembly.now)
+        assembly.cut(node, LIAR)
+    for node in (1, 2, 3):
+        assembly.connect(node, LIAR)
+    for node in (1, 2):
+        assembly.life(node).leaving(3)
+    claim(assembly, 1000, seconds=PATIENCE_S / 2)
+    assert 3 not in assembly.life(1).view.lives
+
+
+def test_whoever_shows_that_it_knows_this_view_is_believed_again() -> None:
+    assembly = founded(4)
+    claim(assembly, 1000, seconds=2 * PATIENCE_S)
+    assert assembly.life(1).take_unbacked(assembly.now)
+    claim(assembly, 1, seconds=TICK_S)
+    assembly.life(1).leaving(3)
+    claim(assembly, 1000, seconds=TICK_S)
+    assert "which it claims" in assembly.life(1).explain()
+
+
+def test_a_view_that_comes_in_time_is_what_was_claimed() -> None:
+    assembly = founded(3)
+    assembly.cut(1, 2)
+    assembly.cut(1, 3)
+    assembly.settle(PATIENCE_S)
+    assembly.life(2).remove(1, forbid=False)
+    assembly.settle(2 * PATIENCE_S)
+    assert (assembly.life(1).view.number, assembly.life(2).view.number) == (1, 2)
+    assembly.connect(1, 2)
+    assembly.settle(3 * PATIENCE_S)
+    assert not assembly.life(1).take_unbacked(assembly.now)
+    assert_all_know(assembly, 3, {1, 2, 3})
+
+
+def test_who_does_not_hear_this_node_has_until_it_would_close_the_link_itself() -> None:
+    membership, peer = lone_membership(), Origin(2, 1)
+    membership.link(peer, 0.0)
+    step_s, now, dropped = TIMING.status_s, 0.0, None
+    while dropped is None:
+        now += step_s
+        membership.hear_status(peer, view=9, ready=False, unwanted=(), now=now, hears=False)
+        if membership.take_unbacked(now):
+            dropped = now
+        assert now < 100
+    assert (
+        TIMING.silence_s + TIMING.patience_s <= dropped - step_s <= TIMING.silence_s + 2 * TIMING.patience_s
+    )
+
+
+def lone_membership() -> Membership:
+    return Membership(Origin(1, 1), founders=1, two_nodes="stall", timing=TIMING, votes=NO_VOTES, now=0.0)
+
+
+def test_what_is_remembered_of_claims_is_bounded() -> None:
+    membership = lone_membership()
+    for node in range(2, DOUBTED_MAX + 12):
+        peer = Origin(node, 1)
+        membership.link(peer, 0.0)
+        membership.hear_status(peer, view=9, ready=False, unwanted=(), now=0.0)
+    assert len(membership.take_unbacked(2 * PATIENCE_S)) == DOUBTED_MAX + 10
+    assert len(membership._doubted) == DOUBTED_MAX
+
+
+def test_no_run_skips_that_many_views() -> None:
+    membership = lone_membership()
+    membership.check_number(VIEWS_SKIPPED_MAX)
+    with pytest.raises(PeerError, match="far beyond 0"):
+        membership.check_number(VIEWS_SKIPPED_MAX + 1)
+
+
+@pytest.mark.parametrize(("claimed", "after_s"), [(2**62, 0.0), (1000, 6.0)])
+def test_its_link_ends_with_the_reason(clusters: Clusters, claimed: int, after_s: float) -> None:
+    cluster = clusters(5)
+    cluster.found()
+    liar, founding = cluster.replica(3).me, cluster.replica(0).membership.view.founding
+    cluster.kill(2)
+    cluster.give(0, RemovalAsked(3, forbid=False))
+    cluster.stuck.add((3, 0))
+    for _ in range(14):
+        if not cluster.drops:
+            heard = [ConfirmedRow(*cluster.replica(0).me, 0)]
+            cluster.give(0, status_of(liar, [], view=claimed, founding=founding, confirmed=heard))
+        cluster.pass_time(0.5)
+    ((number, drop), *_) = cluster.drops
+    assert (number, drop.peer, drop.reason) == (0, liar, "view")
+    assert str(claimed) in drop.words
+    assert cluster.now - 103.0 >= after_s
+    assert 3 not in cluster.replica(0).membership.view.lives
