@@ -19,12 +19,13 @@ from p2psgd.core.restored import Restored
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import Timing
 from p2psgd.disk_work import DiskWork
-from p2psgd.durable.checkpoint import Checkpoint, is_finite
+from p2psgd.durable.checkpoint import Checkpoint
 from p2psgd.durable.own_file import OwnFile
 from p2psgd.durable.restore import abandon
 from p2psgd.durable.store import Written
 from p2psgd.durable.votes_file import write_votes
 from p2psgd.errors import P2psgdError
+from p2psgd.ipc.finite_residual import describe_unfinite, make_finite
 from p2psgd.ipc.host import TrainerState
 from p2psgd.kept_trainer import pack_trainer
 from p2psgd.opening import Opened
@@ -71,6 +72,7 @@ class Keeper:
         self._handed_over: TrainerState | None = None  # by the trainer, not copied yet
         self._trainer = opened.kept  # the last that is known, after `_sequence` own updates
         self._sequence = 0
+        self._unfinite = 0  # weights of the residual in the last checkpoint
         self._requested: float | None = None  # when a checkpoint was begun that is not written yet
         self._copying = False
         self._bytes_kept = 0  # of updates applied when the last checkpoint was begun
@@ -170,10 +172,8 @@ class Keeper:
             if self._handed_over is not None:  # its residual is the trainer's memory, lent until the next one
                 handed_over, self._handed_over = self._handed_over, None
                 packed = await asyncio.to_thread(pack_trainer, handed_over, spec.weights, self._sequence)
-                if is_finite(packed.residual):
-                    self._trainer = packed
-                else:  # with the last one that is, as if the trainer had not answered
-                    self._host.alarm("the trainer's residual is not finite: the checkpoint gets an older one")
+                self._complain(await asyncio.to_thread(make_finite, packed.residual))
+                self._trainer = packed
             checkpoint = Checkpoint(
                 spec=spec,
                 origin=self._origin,
@@ -201,6 +201,12 @@ class Keeper:
         words = f"checkpoint {written.number} written: {size} in {seconds:.1f} s"
         self._host.note("checkpoint", words)
         self._end(written=True)
+
+    def _complain(self, unfinite: int) -> None:
+        """Of a residual that was not finite at so many weights; once while that stays so."""
+        if unfinite and unfinite != self._unfinite:
+            self._host.alarm(describe_unfinite(unfinite, self._spec.weights, "the checkpoint"))
+        self._unfinite = unfinite
 
     def read(self) -> None:
         """Read the newest checkpoint that is whole, for the core."""

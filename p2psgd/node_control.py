@@ -162,6 +162,9 @@ class NodeControl:
     def asked_to_finish(self) -> None:
         self.trainer.finish()
 
+    def alarm(self, words: str) -> None:
+        self._node.journal.alarm(words)
+
     def trainer_attached(self, pid: int) -> None:
         self.trainer.attached(pid)
         self._known_run().trainer_changed(active=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import re
 import threading
 from collections.abc import Callable, Coroutine, Mapping
@@ -214,20 +213,35 @@ def test_what_is_given_up_is_not_waited_for(tmp_path: Path) -> None:
     keeping(tmp_path, work)
 
 
-def test_a_residual_that_is_not_finite_leaves_the_one_before_it(tmp_path: Path) -> None:
+def test_of_a_residual_that_is_not_finite_the_checkpoint_has_the_rest_and_it_is_said_once(
+    tmp_path: Path,
+) -> None:
     async def work(host: Host) -> None:
-        host.residual[3] = 0.5
+        host.residual[:] = 0.5
+        host.residual[3:6] = np.nan, np.inf, -np.inf
+        for _ in range(2):
+            await host.keeper.finish(10)
+        host.residual[3] = 0.25
         await host.keeper.finish(10)
-        host.residual = np.full(SPEC.weights, np.inf, np.float32)
-        host.state = dataclasses.replace(checkpoint(updates=6))
-        host.tail = Tail.of(host.state.tail)
+        host.residual[4:6] = 0.25
+        await host.keeper.finish(10)
+        host.residual[7] = np.nan
         await host.keeper.finish(10)
 
     host = keeping(tmp_path, work)
-    assert host.alarms == ["the trainer's residual is not finite: the checkpoint gets an older one"]
-    found, warnings = CheckpointStore(tmp_path / "run").latest()
-    assert (warnings, CheckpointStore(tmp_path / "run").numbers()) == ([], [1, 2])
+    weights = SPEC.weights
+    assert [words.partition(":")[0] for words in host.alarms] == [
+        f"the trainer's residual was NaN or infinite at {count} of {weights:,} weights, and the checkpoint"
+        " has zero there"
+        for count in (3, 2, 1)
+    ]
+    store = CheckpointStore(tmp_path / "run")
+    found, warnings = store.latest()
+    assert (warnings, store.numbers()) == ([], [4, 5])
     assert found is not None
-    assert found.rows == checkpoint(updates=6).rows
     assert found.trainer is not None
-    assert found.trainer.residual[3] == 0.5
+    expected = np.full(weights, 0.5)
+    expected[3:6] = 0.25
+    expected[7] = 0
+    np.testing.assert_array_equal(found.trainer.residual, expected)
+    assert np.isnan(host.residual[7])  # it is the trainer's

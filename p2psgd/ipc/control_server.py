@@ -316,7 +316,13 @@ class ControlServer:
             ]
             return self._send_with_copy(connection, self._describe_attachment(run, port), descriptors)
 
-        self._guard(connection, lambda: self._seat.attach(connection, pid, run, hand_over))
+        def seat() -> None:
+            if self._seat.prepare(run):
+                self._seat.attach(connection, pid, hand_over)
+            else:
+                self._gate.hold_on(connection, pid)
+
+        self._guard(connection, seat)
 
     def _define_run(self, proposal: RunProposal, descriptors: list[int]) -> None:
         if len(descriptors) != 1:

@@ -17,7 +17,9 @@ SAY_EVERY_S = 2.0
 
 
 class Gate:
-    """Holds one attaching trainer; `let_in(connection, pid)` is called once the host is ready."""
+    """Holds one attaching trainer; `let_in(connection, pid)` is called once the host is ready, and may have
+    it held on.
+    """
 
     def __init__(
         self,
@@ -43,12 +45,17 @@ class Gate:
     def hold(self, connection: Connection, pid: int) -> None:
         """Let this trainer in, now or when the host is ready; nobody else may be waiting."""
         assert self.connection is None, self.pid
+        self._said, self._silent_until = "", 0.0
         if self._host.ready():
             self.connection, self.pid = connection, pid
-            self._said, self._silent_until = "", 0.0
             self._look()
         else:
             self._let_in(connection, pid)
+
+    def hold_on(self, connection: Connection, pid: int) -> None:
+        """`let_in` could not do all in one turn of the loop: it is called again in the next one."""
+        self.connection, self.pid = connection, pid
+        self.look_soon()
 
     def lost(self, connection: Connection) -> None:
         """A connection has ended; if it was the waiting trainer's, nobody waits any more."""

@@ -142,6 +142,9 @@ class ControlHost(Protocol):
     def asked_to_finish(self) -> None:
         """Somebody wants the training to end; the trainer has been told."""
 
+    def alarm(self, words: str) -> None:
+        """A person should look at this."""
+
     def trainer_attached(self, pid: int) -> None:
         """A trainer has attached."""
 

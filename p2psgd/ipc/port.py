@@ -4,7 +4,8 @@ The residual outlives every trainer, and so does the count of mini-batches, whic
 residual is current (publication.py); everything else is an `Attachment`, made for one trainer and thrown away
 with it. A trainer that keeps its residual elsewhere leaves a copy of it, perhaps of some mini-batches ago.
 Only one trainer is attached at a time. While none is, the residual stands still and can be lent as
-it is; the next trainer then gets a copy. In a dense ring there is no residual: its segment is never touched
+it is; the next trainer then gets a copy. What a trainer has left is looked through before the next one gets
+it, slice by slice (finite_residual.py). In a dense ring there is no residual: its segment is never touched
 and takes no memory.
 """
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from p2psgd.ipc import layout
 from p2psgd.ipc.attachment import Attachment
+from p2psgd.ipc.finite_residual import CHECKED_WEIGHTS, make_finite
 from p2psgd.ipc.host import Given
 from p2psgd.ipc.publication import half_after
 from p2psgd.ipc.ring import entry_bytes
@@ -61,12 +63,28 @@ class TrainerPort:
         self._stopping = False
         self._lent = False
         self.residual_age = residual_age  # mini-batches that it is behind, as of the last trainer's end
+        self.unfinite = 0  # weights that check_residual has set to zero, until somebody sets this to 0
+        self._checked = weights if residual is None else 0  # so many of the residual's weights are finite
         self._make_residual(residual)
 
     @property
     def mini_batches(self) -> int:
         """Mini-batches that this node's trainers have published, over all their lives."""
         return self.attachment.progress() if self.attachment else self._mini_batches
+
+    def check_residual(self) -> bool:
+        """Look through a slice of the residual that the next trainer gets, and set to zero what of it is NaN
+        or infinite; True once the whole of it is finite.
+        """
+        assert self.attachment is None, self.generation
+        begin, end = self._checked, min(self._checked + CHECKED_WEIGHTS, self.weights)
+        if not np.isfinite(self._parts[self._half, begin:end]).all():
+            if self._lent:
+                self._renew_residual()
+            parts = self._map_parts(self._residual, Access.WRITE)
+            self.unfinite += make_finite(parts[self._half, begin:end])
+        self._checked = end
+        return end == self.weights
 
     @contextlib.contextmanager
     def attach(self) -> Iterator[list[int]]:
@@ -76,9 +94,9 @@ class TrainerPort:
         block.
         """
         assert self.attachment is None, self.generation
+        assert self._checked == self.weights, "check_residual() comes first"
         if self._lent or self._half != half_after(self._mini_batches):
-            os.close(self._residual)
-            self._make_residual(self._parts[self._half])
+            self._renew_residual()
         attachment = Attachment(
             weights=self.weights,
             mode=self.mode,
@@ -160,23 +178,35 @@ class TrainerPort:
         at, self._half = copied or (progress, half_after(progress))
         self.residual_age = max(0, progress - at) + self.age_after(at)
         self._mini_batches = progress
+        if not self.mode.dense:
+            self._checked = 0
         if finished:
             self._stopping = False
         self.attachment.close()
         self.attachment = None
 
     def _make_residual(self, residual: NDArray[np.float32] | None) -> None:
-        """Make a new segment whose current half is this residual."""
-        self._residual = create_segment("p2psgd-residual", 4 * layout.RESIDUAL_PARTS * self.weights)
-        self._half = half_after(self._mini_batches)
-        if residual is not None:
-            self._map_parts(Access.WRITE)[self._half] = residual
-        self._parts = self._map_parts(Access.READ)
-        self._lent = False
+        """Make a new segment whose current half is this residual; if that fails, nothing has changed."""
+        half = half_after(self._mini_batches)
+        descriptor = create_segment("p2psgd-residual", 4 * layout.RESIDUAL_PARTS * self.weights)
+        try:
+            if residual is not None:
+                self._map_parts(descriptor, Access.WRITE)[half] = residual
+            parts = self._map_parts(descriptor, Access.READ)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._residual, self._parts, self._half, self._lent = descriptor, parts, half, False
 
-    def _map_parts(self, access: Access) -> NDArray[np.float32]:
+    def _renew_residual(self) -> None:
+        """Copy the residual to a new segment; the old one stays as it is with whoever has a map of it."""
+        old = self._residual
+        self._make_residual(self._parts[self._half])
+        os.close(old)
+
+    def _map_parts(self, descriptor: int, access: Access) -> NDArray[np.float32]:
         count = layout.RESIDUAL_PARTS * self.weights
-        parts = map_segment(self._residual, np.float32, count, access)
+        parts = map_segment(descriptor, np.float32, count, access)
         return parts.reshape(layout.RESIDUAL_PARTS, self.weights)
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from typing import Any, Final
 from p2psgd.errors import TrainerError
 from p2psgd.ipc.answers import pack_refusal
 from p2psgd.ipc.dense_segments import DenseSegments
+from p2psgd.ipc.finite_residual import describe_unfinite
 from p2psgd.ipc.host import ControlHost, Given, OwnUpdate, TrainerState
 from p2psgd.ipc.kept_script import KeptScript
 from p2psgd.ipc.listener import Connection, Listener
@@ -95,32 +96,48 @@ class TrainerSeat:
         assert self.port is None
         self._state.restore(state)
 
+    def prepare(self, run: RunProposal) -> bool:
+        """Look through a slice of the residual that the next trainer gets; False while there is more of it.
+
+        The host hears how many weights of it were not finite.
+        """
+        assert self.connection is None, self.pid
+        if self.port is None:
+            self.port = self._make_port(run)
+        port = self.port
+        if not port.check_residual():
+            return False
+        if port.unfinite:
+            self._host.alarm(describe_unfinite(port.unfinite, port.weights, "the next trainer"))
+            port.unfinite = 0
+        return True
+
+    def _make_port(self, run: RunProposal) -> TrainerPort:
+        restored = self._state.restored
+        port = TrainerPort(
+            run.weights,
+            mode=parse_mode(run.mode),
+            inbox_bytes=self._inbox_bytes,
+            outbox_bytes=self._outbox_bytes,
+            residual=restored.residual,
+            mini_batches=restored.mini_batches,
+            residual_age=restored.residual_age,
+        )
+        self._state.restored = TrainerState(None, None, 0)
+        if self._stopping:
+            port.finish()
+        return port
+
     def attach(
-        self,
-        connection: Connection,
-        pid: int,
-        run: RunProposal,
-        hand_over: Callable[[TrainerPort, list[int]], bool],
+        self, connection: Connection, pid: int, hand_over: Callable[[TrainerPort, list[int]], bool]
     ) -> None:
-        """Seat a trainer; `hand_over(port, descriptors)` gives it its segments and says whether they left.
+        """Seat a trainer, once `prepare` has said yes; `hand_over(port, descriptors)` gives it its segments
+        and says whether they left.
 
         Raises TrainerError if they did not reach it; then nothing has changed.
         """
         assert self.connection is None, self.pid
-        if self.port is None:
-            restored = self._state.restored
-            self.port = TrainerPort(
-                run.weights,
-                mode=parse_mode(run.mode),
-                inbox_bytes=self._inbox_bytes,
-                outbox_bytes=self._outbox_bytes,
-                residual=restored.residual,
-                mini_batches=restored.mini_batches,
-                residual_age=restored.residual_age,
-            )
-            self._state.restored = TrainerState(None, None, 0)
-            if self._stopping:
-                self.port.finish()
+        assert self.port is not None, "prepare() comes first"
         with self.port.attach() as descriptors:
             if not hand_over(self.port, descriptors):
                 raise TrainerError("the trainer has closed its connection while it was being attached")

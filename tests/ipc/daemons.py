@@ -99,6 +99,7 @@ class NumpyHost:
         self.updates: list[OwnUpdate] = []
         self.attached: list[int] = []
         self.left: list[tuple[bool, str]] = []
+        self.alarms: list[str] = []
         self.mini_batches: dict[int, int] = {}
         self.share_value: tuple[int, int] | None = (1, 4)
         self.status_value: dict[str, Any] = {"node": f"node-{node}"}
@@ -194,6 +195,9 @@ class NumpyHost:
 
     def asked_to_finish(self) -> None:
         self.finish_requests += 1
+
+    def alarm(self, words: str) -> None:
+        self.alarms.append(words)
 
     def trainer_attached(self, pid: int) -> None:
         self.attached.append(pid)

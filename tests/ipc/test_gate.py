@@ -14,8 +14,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from p2psgd.errors import TrainerError
+from p2psgd.errors import P2psgdError, TrainerError
 from p2psgd.ipc import gate
+from p2psgd.ipc.port import TrainerPort
 from p2psgd.trainer.attaching import attach
 from p2psgd.trainer.link import Link
 from tests.ipc.daemons import WEIGHTS, ZEROS, Daemon, make_update, make_words, wait_until
@@ -146,3 +147,84 @@ def test_a_stopped_trainer_is_not_told_more_than_it_reads(
         out, error = process.communicate(timeout=60)
         assert (out, process.returncode) == ("attached 0.0\n", 0)
         assert len(error.splitlines()) < 100
+
+
+@pytest.fixture
+def looking_through(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set: the residual of the next trainer is found finite; before, it takes one turn of the loop more."""
+    through = threading.Event()
+    check = TrainerPort.check_residual
+    monkeypatch.setattr(TrainerPort, "check_residual", lambda port: through.is_set() and check(port))
+    return through
+
+
+@contextlib.contextmanager
+def attaching(daemon: Daemon) -> Iterator[list[Link | P2psgdError]]:
+    """A thread that attaches, held at the gate; the list gets its link or what it raised."""
+    got: list[Link | P2psgdError] = []
+
+    def attach_here() -> None:
+        try:
+            got.append(attach(ZEROS, control=daemon.path))
+        except P2psgdError as error:
+            got.append(error)
+
+    trainer = threading.Thread(target=attach_here)
+    trainer.start()
+    daemon.until(lambda: daemon.server.trainer_waits, "it is held")
+    yield got
+    trainer.join(60)
+    assert not trainer.is_alive()
+    for link in got:
+        if isinstance(link, Link):
+            link.close()
+
+
+def test_the_loop_serves_others_and_lets_nobody_else_in_while_a_residual_is_looked_through(
+    daemon: Daemon, looking_through: threading.Event
+) -> None:
+    with attaching(daemon) as got:
+        with pytest.raises(TrainerError, match="waits to attach"):
+            attach(ZEROS, control=daemon.path)
+        set_ready(daemon, WHY)  # a node may become unready meanwhile
+        daemon.until(lambda: daemon.server.trainer_status()["waits"] == WHY, "it waits for both")
+        looking_through.set()
+        assert not got
+        set_ready(daemon, "")
+    assert isinstance(got[0], Link)
+    assert len(daemon.host.attached) == 1
+
+
+def test_a_trainer_that_dies_while_its_residual_is_looked_through_makes_room(
+    daemon: Daemon, looking_through: threading.Event
+) -> None:
+    command = [sys.executable, "-c", SCRIPT, str(daemon.path), str(WEIGHTS)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        daemon.until(lambda: daemon.server.trainer_waits, "it is held")
+        process.kill()
+    daemon.until(lambda: not daemon.server.trainer_waits, "its end is seen")
+    looking_through.set()
+    with attach(ZEROS, control=daemon.path):
+        pass
+    assert len(daemon.host.attached) == 1
+
+
+@pytest.mark.usefixtures("looking_through")
+def test_a_daemon_may_stop_while_a_residual_is_looked_through(daemon: Daemon) -> None:
+    with attaching(daemon) as got:
+        daemon.stop()
+    assert isinstance(got[0], P2psgdError)
+
+
+def test_a_residual_that_cannot_be_looked_through_is_told_and_the_next_trainer_tries_again(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: TrainerPort) -> bool:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainerPort, "check_residual", fail)
+        with pytest.raises(P2psgdError, match="the daemon cannot do that now: out of memory"):
+            attach(ZEROS, control=daemon.path)
+    with attach(ZEROS, control=daemon.path) as link:
+        link.send(ZEROS, 1)

@@ -129,6 +129,29 @@ def test_a_copy_that_was_not_finished_is_nobodys(daemon: Daemon) -> None:
         np.testing.assert_array_equal(link.residual, residual)
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_copy_that_is_not_finite_costs_its_weights_alone(daemon: Daemon, leaves: bool) -> None:
+    """As a GPU with a fault would leave it."""
+    link = attach(ZEROS, control=daemon.path, make_compute=Elsewhere)
+    send(link, 3)
+    compute = link._compute
+    assert isinstance(compute, Elsewhere)
+    expected = link.residual.copy()
+    compute.residual[5:8] = np.nan, np.inf, -np.inf
+    expected[5:8] = 0
+    if leaves:
+        link.close()
+    else:
+        link.receive()
+        end_without_a_word(link, daemon)
+    for make_compute in (Elsewhere, HostCompute):
+        with attach(control=daemon.path, make_compute=make_compute) as after:
+            assert after.residual_age == 0
+            np.testing.assert_array_equal(after.residual, expected)
+    (alarm,) = daemon.host.alarms
+    assert alarm.startswith("the trainer's residual was NaN or infinite at 3 of 3,000 weights, and the next ")
+
+
 def test_a_daemon_that_asks_while_nobody_is_there_gets_the_last_copy(daemon: Daemon) -> None:
     link = attach(ZEROS, control=daemon.path, make_compute=Elsewhere)
     send(link, 3)
