@@ -221,7 +221,7 @@ class Link(RingCalls, ShardCalls):
             pass_over = partial(compute.pass_over, compute.check(delta), meanwhile=self._receive_early)
             parts = self._sweep.run(pass_over, groups)
         except ValueError as error:
-            raise TrainerError(f"delta is refused: {error}") from None
+            raise self._refusal(error) from None
         entries = [
             layout.OUTBOX_ENTRY.pack(mini_batch, group.step, len(words))
             + codec.encode(words, self._all_weights)
@@ -378,6 +378,18 @@ class Link(RingCalls, ShardCalls):
         given = dense.give(self._compute.check(delta))
         self.sent = {name: tensor.size for name, tensor in self.tensors.items()}
         return given
+
+    def _refusal(self, error: ValueError) -> TrainerError:
+        """Of a delta, with what to do about it, which is something else if the residual is to blame."""
+        if math.isfinite(abs(self._compute.residual).max()):
+            return TrainerError(
+                f"delta is refused: {error}: lower the learning rate, or look in the script for what makes it"
+            )
+        return TrainerError(
+            f"every delta is refused while the residual itself is NaN or infinite ({error}): end this"
+            " trainer, and the daemon gives the next one zero there; look in the script for what writes"
+            " outside its arrays"
+        )
 
     def _wait_for_room(self, entries: list[bytes]) -> None:
         room = sum(entry_bytes(len(entry)) for entry in entries)

@@ -160,9 +160,13 @@ def test_more_indices_than_an_update_may_hold_go_with_the_next_ones(daemon: Daem
         (ZEROS, {"weights": 0}, "step of 'weights' must be .* it is 0"),
         (ZEROS, {}, "step must name every tensor, 'weights', and no other: 'weights' has none"),
         (ZEROS, {"weights": 1, "bias": 1}, "there is no tensor .bias."),
-        (spike(17, np.nan), 1, "delta is refused: .*17"),
-        (spike(17, np.inf), 1, "delta is refused: .*17"),
-        (spike(17, -np.inf), 1, "delta is refused: .*17"),
+        (
+            spike(17, np.nan),
+            1,
+            "^delta is refused: .*17 .* infinity: lower the learning rate, or look in the",
+        ),
+        (spike(17, np.inf), 1, "^delta is refused: .*17"),
+        (spike(17, -np.inf), 1, "^delta is refused: .*17"),
     ],
 )
 def test_a_delta_that_will_not_do_is_refused_and_nothing_changes(
@@ -180,6 +184,25 @@ def test_a_delta_that_will_not_do_is_refused_and_nothing_changes(
     numpy_step: Any = np.int64(1)
     assert link.send(spike(4, 2.5), numpy_step) == 2  # what was left of weight 3, and weight 4
     assert link.mini_batches == 2
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_residual_that_something_has_spoilt_is_not_blamed_on_the_delta(
+    daemon: Daemon, link: Link, value: float
+) -> None:
+    link.send(spike(3, 0.5), 1)
+    link._memory.residual[17] = value
+    words = (
+        r"^every delta is refused while the residual itself is NaN or infinite \(at weight 17 .*: end this"
+    )
+    with pytest.raises(TrainerError, match=words):
+        link.send(ZEROS, 1)
+    link.close()
+    with attach(control=daemon.path) as after:
+        assert after.mini_batches == 1
+        np.testing.assert_array_equal(after.residual, spike(3, 0.5))
+        after.send(ZEROS, 1)
+    assert len(daemon.host.alarms) == 1
 
 
 def test_a_full_outbox_makes_the_trainer_wait_visibly_until_there_is_room(start_daemon: StartDaemon) -> None:
