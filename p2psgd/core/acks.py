@@ -2,12 +2,13 @@
 
 A member is heard directly by its own STATUS, or by way of another: the `least` column of a STATUS holds for
 all members listed in its `confirmed` table, so nodes that cannot reach each other still know what the other
-has. What is known of a life only grows; a new life begins with nothing.
+has. A linked member speaks for itself: what others say of it counts only as a sign of life, and its own STATUS
+replaces what they said before. What a life says of itself only grows; a new life begins with nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Container, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,16 +21,12 @@ NEVER: Final = float("-inf")
 @dataclass(slots=True)
 class _Known:
     applied: dict[Origin, int] = field(default_factory=dict)
+    bridged: dict[Origin, int] = field(default_factory=dict)  # the same, as others said since its last STATUS
     durable: dict[Origin, int] = field(default_factory=dict)
+    own_view: int = 0  # the highest that it told itself
     view: int = 0
     teller: Origin | None = None
     heard: float = NEVER
-
-    def tell(self, view: int, teller: Origin, now: float) -> None:
-        """News of it came from `teller`."""
-        self.heard = now
-        if view >= self.view:
-            self.view, self.teller = view, teller
 
 
 _NOTHING: Final = _Known()
@@ -50,13 +47,17 @@ class Acknowledgements:
         confirmed: list[ConfirmedRow],
         now: float,
         *,
+        linked: Container[Origin] = (),
         view_max: int = 2**64,
     ) -> None:
         """Take in a STATUS of `peer`. `confirmed`: what it tells of others, as far as that is believed; of
-        none a later view than `view_max`, since what is known only grows, and a wrong number would stay.
+        none a later view than `view_max`, or a wrong number would stay. `linked`: the lives that tell by
+        themselves what they have applied.
         """
         known = self._of(peer)
-        known.tell(view, peer, now)
+        known.own_view = max(view, known.own_view)
+        known.view, known.teller, known.heard = known.own_view, peer, now
+        known.bridged.clear()
         applied, durable = known.applied, known.durable
         least = []
         for origin, row in rows.items():
@@ -70,11 +71,16 @@ class Acknowledgements:
             member = Origin(other.node, other.incarnation)
             if other.view and member not in (self._me, peer):
                 known = self._of(member)
-                known.tell(min(other.view, view_max), peer, now)
-                applied = known.applied
+                known.heard = now
+                if member in linked:
+                    continue
+                bridged_view = min(other.view, view_max)
+                if bridged_view >= known.view:
+                    known.view, known.teller = bridged_view, peer
+                bridged = known.bridged
                 for origin, sequence in least:
-                    if sequence > applied.get(origin, 0):
-                        applied[origin] = sequence
+                    if sequence > bridged.get(origin, 0):
+                        bridged[origin] = sequence
 
     def _of(self, life: Origin) -> _Known:
         known = self._known.get(life)
@@ -83,10 +89,10 @@ class Acknowledgements:
         return known
 
     def forget_hearsay(self) -> None:
-        """Forget what is known but when it was heard: somebody who told of others is not to be believed. Each
-        member's next STATUS tells it anew.
-        """
-        self._known = {life: _Known(heard=known.heard) for life, known in self._known.items()}
+        """Forget what was said of others: whoever said it may not be believed. Members say it anew."""
+        for life, known in self._known.items():
+            known.bridged.clear()
+            known.view, known.teller = known.own_view, life if known.own_view else None
 
     def keep(self, lives: Set[Origin]) -> None:
         """Forget all others."""
@@ -95,7 +101,8 @@ class Acknowledgements:
 
     def applied(self, member: Origin, origin: Origin) -> int:
         """Last sequence of `origin` that `member` is known to have applied."""
-        return self._known.get(member, _NOTHING).applied.get(origin, 0)
+        known = self._known.get(member, _NOTHING)
+        return max(known.applied.get(origin, 0), known.bridged.get(origin, 0))
 
     def durable(self, member: Origin, origin: Origin) -> int:
         """Last sequence of `origin` that `member` is known to have in a checkpoint."""
@@ -103,7 +110,11 @@ class Acknowledgements:
 
     def all_applied(self, member: Origin) -> dict[Origin, int]:
         """The last sequence of each origin that `member` is known to have applied."""
-        return self._known.get(member, _NOTHING).applied.copy()
+        known = self._known.get(member, _NOTHING)
+        return {
+            origin: max(known.applied.get(origin, 0), known.bridged.get(origin, 0))
+            for origin in known.applied.keys() | known.bridged.keys()
+        }
 
     def view(self, member: Origin) -> int:
         """Highest view number that `member` is known to know."""

@@ -129,7 +129,15 @@ class Receiver:
         peer.view, peer.ready, peer.loop_lag_ms = event.view, event.ready, event.loop_lag_ms
         # Of others only members are believed, and no more than that they know the view known here.
         confirmed = event.confirmed if peer.origin in view else []
-        parts.acks.hear(peer.origin, event.rows, event.view, confirmed, now, view_max=view.number)
+        parts.acks.hear(
+            peer.origin,
+            event.rows,
+            event.view,
+            confirmed,
+            now,
+            linked=parts.peers,
+            view_max=view.number,
+        )
         self._acks_are_new = True
         parts.membership.hear_status(
             peer.origin,

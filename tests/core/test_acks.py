@@ -58,6 +58,24 @@ def test_nothing_that_is_known_of_a_life_goes_back() -> None:
     assert acks.heard(B) == 12.0
 
 
+def test_what_others_say_of_a_linked_member_is_a_sign_of_life_and_no_more() -> None:
+    acks = Acknowledgements(ME)
+    acks.hear(B, by_origin([row(ME, 2)]), 4, [], 10.0, linked={A, B})
+    acks.hear(A, by_origin([row(ME, 9, least=9)]), 4, [ConfirmedRow(*B, 7)], 11.0, linked={A, B})
+    assert (acks.applied(B, ME), acks.view(B), acks.teller(B)) == (2, 4, B)
+    assert acks.heard(B) == 11.0
+    assert acks.stable(ME, [ME, A, B]) == 2
+
+
+def test_a_members_own_word_replaces_what_others_said_while_it_was_away() -> None:
+    acks = Acknowledgements(ME)
+    acks.hear(A, by_origin([row(ME, 9, least=9), row(C, 5, least=5)]), 4, [ConfirmedRow(*B, 2**62)], 10.0)
+    assert (acks.applied(B, ME), acks.view(B), acks.teller(B)) == (9, 2**62, A)
+    acks.hear(B, by_origin([row(ME, 2)]), 4, [], 11.0)
+    assert acks.all_applied(B) == {ME: 2}
+    assert (acks.view(B), acks.teller(B)) == (4, B)
+
+
 def test_a_new_life_begins_with_nothing() -> None:
     acks = Acknowledgements(ME)
     acks.hear(A, by_origin([row(ME, 8, durable=5)]), 4, [], 10.0)
