@@ -114,8 +114,8 @@ class Consensus:
             self._send(peer, view.news())
         if message.view != view.number + 1:
             return  # late, or the news of the view between have not come yet
-        if isinstance(message, Prepare | Accept) and view.number and peer.node not in view.lives:
-            return  # it has no vote
+        if view.number and peer.node not in view.lives:
+            return  # it has no vote, and what it says that it accepted was never counted
         ballot = Ballot(message.round, message.node)
         match message:
             case Prepare():

@@ -182,6 +182,22 @@ def test_answers_to_another_ballot_and_of_strangers_do_not_count() -> None:
     assert voter.sent()[0] == (ADA, prepare(10, 1))
 
 
+def test_what_a_stranger_says_it_accepted_is_not_proposed() -> None:
+    voter, stranger = Voter(), Origin(7, 1)
+    voter.links[7] = stranger
+    voter.consensus.propose(WITHOUT_BOB)
+    voter.save()
+    voter.sent()
+    its_own = VIEW.replace({7: 1}, {1, 2, 3}, set())
+    voter.consensus.hear(stranger, promise(1, 1, Ballot(2**40, 7), its_own))
+    voter.consensus.hear(ADA, promise(1, 1))
+    assert voter.sent()[0] == (ADA, accept(1, 1, WITHOUT_BOB))
+    voter.consensus.hear(stranger, promise(2**30, 7))
+    voter.consensus.propose(WITHOUT_BOB)  # with the next round, whatever the stranger said
+    voter.save()
+    assert voter.sent()[-1][1] == prepare(2, 1)
+
+
 def test_a_refusal_tells_what_was_accepted_and_never_looks_like_an_acceptance() -> None:
     # The proposer of (4, 2) has asked again with (6, 2) when its older messages arrive: whatever answers them
     # names (6, 2), and must be as true as an answer to that.
