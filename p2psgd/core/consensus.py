@@ -141,8 +141,10 @@ class Consensus:
         self._round_heard = 0
         self._save(Votes(view))
 
-    def check_founding(self, view: View) -> None:
-        """PeerError if a view that is told of belongs to a run that was founded apart from this one."""
+    def check_successor(self, view: View) -> None:
+        """PeerError if a view that is told of belongs to a run that was founded apart from this one, or comes
+        after the one known here and does not forbid all nodes that this one does.
+        """
         known = self.votes.view
         if known.number and view.founding != known.founding:
             words = (
@@ -150,10 +152,13 @@ class Consensus:
                 f"{known.number} here to {known.founding:016x}: the run was begun twice, in two places"
             )
             raise PeerError("founding", words)
+        if view.number > known.number and not known.forbidden <= view.forbidden:
+            words = f"its view {view.number} no longer forbids a node that view {known.number} forbids for good"
+            raise PeerError("view", words)
 
     def _parse_next(self, message: Accept | Promise) -> View:
         view = parse_view(message)
-        self.check_founding(view)
+        self.check_successor(view)
         return view
 
     # the acceptor

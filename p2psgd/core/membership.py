@@ -387,14 +387,8 @@ class Membership:
     # news of views
 
     def _hear_news(self, peer: Origin, view: View) -> None:
-        self._consensus.check_founding(view)
+        self._consensus.check_successor(view)
         self.check_number(view.number)
-        if view.number > self.view.number and not view.forbidden >= self.view.forbidden:
-            again = self._name_all(self.view.forbidden - view.forbidden)
-            words = (
-                f"its view {view.number} admits {again} again, which view {self.view.number} removed for good"
-            )
-            raise PeerError("view", words)
         if self._links.get(peer.node) == peer and peer.node in self._told:
             self._told[peer.node].view = max(self._told[peer.node].view, view.number)
         if view.number == self.view.number and view != self.view:

@@ -163,7 +163,7 @@ def test_a_view_that_admits_it_again_is_refused(cluster: Cluster) -> None:
     forged = View(known.number + 1, (*known.members, OUT), frozenset(), known.founding)
     ((reason, words),) = dropped(cluster.give(0, VoteReceived(OUT, forged.news())))
     assert reason == "view"
-    assert words == "its view 3 admits node-2 again, which view 2 removed for good"
+    assert words == "its view 3 no longer forbids a node that view 2 forbids for good"
     assert cluster.replica(0).membership.view is known
 
 

@@ -198,6 +198,15 @@ def test_what_a_stranger_says_it_accepted_is_not_proposed() -> None:
     assert voter.sent()[-1][1] == prepare(2, 1)
 
 
+def test_a_value_that_frees_a_node_forbidden_for_good_is_refused() -> None:
+    without_bob = VIEW.replace({}, set(), {3})
+    bob_again = View(3, (ME, ADA, BOB), founding=VIEW.founding, since=(1, 1, 3))
+    voter = Voter(Votes(without_bob))
+    with pytest.raises(PeerError, match="no longer forbids a node that view 2 forbids"):
+        voter.consensus.hear(ADA, accept(4, 2, bob_again))
+    assert voter.consensus.votes == Votes(without_bob)
+
+
 def test_a_refusal_tells_what_was_accepted_and_never_looks_like_an_acceptance() -> None:
     # The proposer of (4, 2) has asked again with (6, 2) when its older messages arrive: whatever answers them
     # names (6, 2), and must be as true as an answer to that.

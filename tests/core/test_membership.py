@@ -84,6 +84,18 @@ def test_a_second_view_of_one_number_is_a_peers_fault() -> None:
         assembly.life(1).hear_vote(Origin(2, 1), other.news(), assembly.now)
 
 
+def test_a_node_that_was_removed_for_good_cannot_tell_of_a_view_that_lets_it_in_again() -> None:
+    assembly = founded(3)
+    assembly.life(1).remove(3, forbid=True)
+    assembly.settle(PATIENCE_S)
+    life = assembly.life(1)
+    assert life.view.forbidden == {3}
+    back = View(3, (Origin(3, 1),), founding=life.view.founding, since=(3,))
+    with pytest.raises(PeerError, match="no longer forbids a node that view 2 forbids"):
+        life.hear_vote(Origin(3, 1), back.news(), assembly.now)
+    assert life.view.number == 2
+
+
 def test_a_former_life_that_links_late_changes_nothing() -> None:
     assembly = founded(3)
     assembly.crash(2)
