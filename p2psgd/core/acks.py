@@ -2,8 +2,8 @@
 
 A member is heard directly by its own STATUS, or by way of another: the `least` column of a STATUS holds for
 all members listed in its `confirmed` table, so nodes that cannot reach each other still know what the other
-has. A linked member speaks for itself: what others say of it counts only as a sign of life, and its own STATUS
-replaces what they said before. What a life says of itself only grows; a new life begins with nothing.
+has. A linked member speaks for itself: what others say of it counts only as a sign of life, and its own
+STATUS replaces what they said before. What a life says of itself only grows; a new life begins with nothing.
 """
 
 from __future__ import annotations

@@ -153,7 +153,9 @@ class Consensus:
             )
             raise PeerError("founding", words)
         if view.number > known.number and not known.forbidden <= view.forbidden:
-            words = f"its view {view.number} no longer forbids a node that view {known.number} forbids for good"
+            words = (
+                f"its view {view.number} no longer forbids a node that view {known.number} forbids for good"
+            )
             raise PeerError("view", words)
 
     def _parse_next(self, message: Accept | Promise) -> View:
