@@ -107,6 +107,8 @@ class NodePeers:
         if known != self._followed:
             self._followed = known
             self._mesh.dialling.follow_hints(self._hints.wanted(view.lives, replica.me.node))
+            # not of what the local network announces: that may be anybody
+            self._mesh.known_hosts.told = [address.host for _, address in self._hints.told()]
         now = self._mesh.now()
         if self._hints.changed != self._written and now >= self._write_due and self._writing is None:
             self._written, self._write_due = self._hints.changed, now + replica.timing.patience_s

@@ -38,25 +38,38 @@ def status_of(*rows: FrontierRow) -> bytes:
 
 class Stranger:
     """A linked peer of node id `node`; `run` is what the daemon's status says of its run. With `tls` it shows
-    the certificate in there, which must be that of `stranger-{node}`.
+    the certificate in there, which must be that of `stranger-{node}`. It connects from the address `source`.
     """
 
     def __init__(
-        self, daemon: Daemon, port: int, *, node: int = 42, tls: ssl.SSLContext | None = None
+        self,
+        daemon: Daemon,
+        port: int,
+        *,
+        node: int = 42,
+        tls: ssl.SSLContext | None = None,
+        source: str = "127.0.0.1",
     ) -> None:
         self.node = node
         self._reader: threading.Thread | None = None
         self.run: dict[str, Any] = until(daemon.run, "the run is known")
         self.weights: int = self.run["weights"]
         self.key = int.from_bytes(bytes.fromhex(self.run["fingerprint"])[:8], "little")
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(source, 0))
+        try:
+            self._greet(tls)
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def _greet(self, tls: ssl.SSLContext | None) -> None:
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket)
         hello = Hello(
             protocol=1,
-            node=node,
+            node=self.node,
             incarnation=1,
-            name=f"stranger-{node}",
+            name=f"stranger-{self.node}",
             run=bytes.fromhex(self.run["fingerprint"]),
             weights=self.weights,
             quantum_log2=self.run["quantum_log2"],

@@ -29,6 +29,7 @@ from p2psgd.doctor.session import Session
 from p2psgd.errors import PeerError
 from p2psgd.net.connection import Connection
 from p2psgd.net.greeting import DOCTOR, DOCTOR_OF_ANOTHER_RUN
+from p2psgd.net.known_hosts import KnownHosts
 from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.messages import Hello, Reject
 
@@ -60,7 +61,8 @@ class Meeting:
         self.hello = hello
         self.visitors: dict[str, str] = {}  # not named in the list: address, and what it is
         self.bulk_s = bulk.seconds_each(len(peers))
-        self.reception = Reception(self, hello, credentials)
+        known_hosts = KnownHosts(lambda: (host for peer in self.peers for host in peer.hosts))
+        self.reception = Reception(self, hello, credentials, known_hosts)
         self.facts = Facts(
             version=p2psgd.__version__[:40],
             python=platform.python_version()[:40],

@@ -15,6 +15,7 @@ from p2psgd.errors import PeerError
 from p2psgd.net.connection import Connection
 from p2psgd.net.greeting import DOCTOR, check_certificate
 from p2psgd.net.greetings import Greetings
+from p2psgd.net.known_hosts import KnownHosts
 from p2psgd.net.listening import BACKLOG
 from p2psgd.net.reasons import Reasons
 from p2psgd.tls.credentials import Credentials
@@ -42,13 +43,22 @@ class ReceptionHost(Protocol):
 
 
 class Reception:
-    """`hello` is what this doctor says first."""
+    """`hello` is what this doctor says first; the `known_hosts` are let in first."""
 
-    def __init__(self, host: ReceptionHost, hello: Hello, credentials: Credentials | None) -> None:
+    def __init__(
+        self,
+        host: ReceptionHost,
+        hello: Hello,
+        credentials: Credentials | None,
+        known_hosts: KnownHosts,
+    ) -> None:
         self.dropped = Reasons()
+        self._known_hosts = known_hosts
         self._host, self._hello, self._credentials = host, hello, credentials
         # of each connection what a dial of it waits for
-        self._greetings: Greetings[asyncio.Future[Session | Reject]] = Greetings(self.dropped, self._forget)
+        self._greetings: Greetings[asyncio.Future[Session | Reject]] = Greetings(
+            self.dropped, known_hosts, self._forget
+        )
         self._sessions: dict[Connection, Session] = {}
         self._server: asyncio.Server | None = None
 
@@ -158,6 +168,7 @@ class Reception:
         if not connection.dialled:
             connection.send(pack_message(Welcome(**self._hello.model_dump())))
         connection.open(DOCTOR_LIMITS)
+        self._known_hosts.linked(connection.host)
         self._sessions[connection] = session
         session.begin()
         self._settle(connection, session)

@@ -46,6 +46,16 @@ class Dialling:
         return [*listed, *self._hinted.values()]
 
     @property
+    def listed(self) -> list[str]:
+        """The IP addresses of the hosts that the list names, as far as they are known."""
+        return [
+            address.host
+            for line in self._lines.values()
+            for dialler in line.diallers.values()
+            for address in dialler.host
+        ]
+
+    @property
     def others(self) -> int:
         """How many nodes beside this one the list names, as far as is known."""
         return sum(line.others for line in self._lines.values())

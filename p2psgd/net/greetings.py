@@ -1,6 +1,7 @@
-"""Connections that have not been greeted yet: how many come in, for how long, and who gives way in a crowd.
+"""Connections that have not been greeted yet: how many come in, how often, for how long, and who gives way.
 
-What a greeting says, and what follows from it, is its owner's business.
+Each connection has one greeting, so a limit on connections is one on HELLOs. A connection beyond it is closed
+at once, and counted. What a greeting says, and what follows from it, is its owner's business.
 """
 
 from __future__ import annotations
@@ -12,19 +13,30 @@ from typing import Final, Generic, TypeVar
 
 from p2psgd.errors import PeerError
 from p2psgd.net.connection import Connection
-from p2psgd.net.crowding import whom_to_displace
+from p2psgd.net.crowding import Place, whom_to_displace
+from p2psgd.net.known_hosts import KnownHosts, Standing, host_of
 from p2psgd.net.reasons import Reasons
+from p2psgd.net.token_buckets import TokenBuckets
 
 GREETING_TIMEOUT_S: Final = 10.0
 GREETINGS_MAX: Final = 32  # inbound connections that have not said HELLO yet
+
+# Connections of one host, let in or not: a burst, then one each so many seconds. 64 nodes may stand behind
+# one address. As strangers all of them can dial at once; with the first link their host is known, and each
+# may dial once a second. A stranger that is refused dials 16 times a minute: it is told why often enough.
+STRANGERS_BURST: Final = 64
+STRANGERS_INTERVAL_S: Final = 4.0
+KNOWN_BURST: Final = 1024
+KNOWN_INTERVAL_S: Final = 1 / 64
 
 Awaited = TypeVar("Awaited")
 
 
 @dataclass(slots=True)
-class _Place(Generic[Awaited]):
+class _Greeting(Generic[Awaited]):
     timer: asyncio.TimerHandle
     awaited: Awaited
+    since: float
 
 
 class Greetings(Generic[Awaited]):
@@ -33,9 +45,13 @@ class Greetings(Generic[Awaited]):
     Whoever is given up is counted in `dropped` and aborted; then `given_up` is called, which is to `end` it.
     """
 
-    def __init__(self, dropped: Reasons, given_up: Callable[[Connection, PeerError], None]) -> None:
-        self._dropped, self._given_up = dropped, given_up
-        self._places: dict[Connection, _Place[Awaited]] = {}
+    def __init__(
+        self, dropped: Reasons, known_hosts: KnownHosts, given_up: Callable[[Connection, PeerError], None]
+    ) -> None:
+        self._dropped, self._known_hosts, self._given_up = dropped, known_hosts, given_up
+        self._strangers = TokenBuckets(burst=STRANGERS_BURST, interval_s=STRANGERS_INTERVAL_S)
+        self._known = TokenBuckets(burst=KNOWN_BURST, interval_s=KNOWN_INTERVAL_S)
+        self._places: dict[Connection, _Greeting[Awaited]] = {}
         self._closed = False
 
     def __len__(self) -> int:
@@ -51,13 +67,22 @@ class Greetings(Generic[Awaited]):
         return None if place is None else place.awaited
 
     def begin(self, connection: Connection, awaited: Awaited) -> None:
-        """Give it GREETING_TIMEOUT_S; one that came in and finds no room is aborted at once, and counted."""
-        if not connection.dialled and not self._make_room(connection.host):
-            self._dropped.count("too many greetings")
-            connection.abort("too many connections that have not said hello")
-            return
-        timer = asyncio.get_running_loop().call_later(GREETING_TIMEOUT_S, self._overdue, connection)
-        self._places[connection] = _Place(timer, awaited)
+        """Give it GREETING_TIMEOUT_S; one that came in too often or finds no room is aborted at once, and
+        counted.
+        """
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if not connection.dialled:
+            if not self._is_in_time(connection.host, now):
+                self._dropped.count("greeting rate")
+                connection.abort("too many connections of its host in a short time")
+                return
+            if not self._make_room(connection, now):
+                self._dropped.count("too many greetings")
+                connection.abort("too many connections that have not said hello")
+                return
+        timer = loop.call_later(GREETING_TIMEOUT_S, self._overdue, connection)
+        self._places[connection] = _Greeting(timer, awaited, now)
 
     def end(self, connection: Connection) -> Awaited | None:
         """It has been greeted, or is gone; what was awaited of it, None if nothing was."""
@@ -71,17 +96,33 @@ class Greetings(Generic[Awaited]):
         """From now on nobody is let in."""
         self._closed = True
 
-    def _make_room(self, newcomer: str) -> bool:
+    def _is_in_time(self, ip: str, now: float) -> bool:
+        match self._known_hosts.standing(ip, now):
+            case Standing.STRANGER:
+                return self._strangers.take(host_of(ip), now)
+            case Standing.NEIGHBOUR:
+                return self._known.take(host_of(ip), now)
+            case _:
+                return self._known.take(ip, now)
+
+    def _make_room(self, newcomer: Connection, now: float) -> bool:
         if self._closed:
             return False
-        waiting = {each: each.host for each in self._places if not each.dialled}
+        waiting = {each: place for each, place in self._places.items() if not each.dialled}
         if len(waiting) < GREETINGS_MAX:
             return True
-        displaced = whom_to_displace(waiting, newcomer)
+        places = {each: self._place(each, place.since, now) for each, place in waiting.items()}
+        displaced = whom_to_displace(places, self._place(newcomer, now, now))
         if displaced is None:
             return False
-        self._give_up(displaced, "displaced", "its host has most of the places for a greeting")
+        self._give_up(displaced, "displaced", "another host needs its place for a greeting")
         return True
+
+    def _place(self, connection: Connection, since: float, now: float) -> Place:
+        if connection.certified is not None:
+            return Place(f"node {connection.certified.node:016x}", Standing.CERTIFIED, since)
+        standing = self._known_hosts.standing(connection.host, now)
+        return Place(host_of(connection.host), standing, since)
 
     def _overdue(self, connection: Connection) -> None:
         what = "handshake" if connection.shaking_hands else "greeting"

@@ -22,6 +22,7 @@ from p2psgd.net.dialler import Dialler, describe_failure
 from p2psgd.net.dialling import Dialling
 from p2psgd.net.greeting import DOCTORS, check_greeting, newer_stays
 from p2psgd.net.greetings import GREETING_TIMEOUT_S, Greetings
+from p2psgd.net.known_hosts import KnownHosts
 from p2psgd.net.line import Line
 from p2psgd.net.listening import BACKLOG
 from p2psgd.net.mesh_host import MeshHost
@@ -87,6 +88,7 @@ class Mesh:
     dropped: Reasons = field(default_factory=Reasons)
     doctors: int = 0  # that have asked, and were answered
     strangers: Strangers = field(init=False)
+    known_hosts: KnownHosts = field(init=False)
     _complaints: Complaints = field(default_factory=Complaints)
     _greetings: Greetings[_Greeting] = field(init=False)
     _by_connection: dict[Connection, Link] = field(default_factory=dict)
@@ -94,7 +96,10 @@ class Mesh:
 
     def __post_init__(self) -> None:
         self.strangers = Strangers(self.host.stranger_met)
-        self._greetings = Greetings(self.dropped, lambda given_up, error: self._forget(given_up, str(error)))
+        self.known_hosts = KnownHosts(lambda: self.dialling.listed)
+        self._greetings = Greetings(
+            self.dropped, self.known_hosts, lambda given_up, error: self._forget(given_up, str(error))
+        )
         self.dialling = Dialling(
             patience_s=self.patience_s, now=self.now, dial=self._dial, linked=self._linked
         )
@@ -310,6 +315,7 @@ class Mesh:
         self.links[theirs.node] = link
         self._by_connection[connection] = link
         self.strangers.linked(theirs.node)
+        self.known_hosts.linked(connection.host)
         news = self.news.setdefault(theirs.node, PeerNews(theirs.name, connection.address, self.now()))
         news.name, news.incarnation, news.since, news.words = theirs.name, theirs.incarnation, self.now(), ""
         if greeting.dialler is not None:

@@ -1,5 +1,5 @@
 """Fault 24: a thousand strangers that say nothing, half of a greeting, or one byte a second; with TLS, that
-begin a handshake and do not go on.
+begin a handshake and do not go on; the same from many addresses of one attacker, again and again.
 
 Two real nodes train meanwhile, and must not notice.
 """
@@ -19,17 +19,20 @@ from typing import Any
 
 import pytest
 
+from p2psgd.discovery.address import Address
 from p2psgd.net.greetings import GREETING_TIMEOUT_S, GREETINGS_MAX
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from tests.certificates import Certificates, careless
 from tests.daemons import Daemon, all_stopped, until
 from tests.faults.target import memory_bytes
+from tests.siege import besieged, loopback_addresses
 from tests.stranger import Stranger
 from tests.test_node import Place, mini_batches
 
 pytestmark = pytest.mark.timeout(240)
 
 CROWD = 1000
+HOSTS = 48  # of one attacker
 MEMORY_MAX = 64 * 1024 * 1024  # what all of them may cost
 HALF_A_GREETING = PREFIX.pack(100, FrameType.HELLO) + bytes(40)
 
@@ -54,7 +57,8 @@ class Pair:
         """How many strangers so far, and how many of them only when their time was over."""
         dropped = self.status()["dropped"]
         late = int(dropped.get("no greeting", 0)) + int(dropped.get("no handshake", 0))
-        return late + int(dropped.get("too many greetings", 0)), late
+        at_once = int(dropped.get("too many greetings", 0)) + int(dropped.get("greeting rate", 0))
+        return late + at_once, late
 
     def linked_s(self) -> list[float]:
         """For how long each of the two has been linked with the other."""
@@ -84,9 +88,17 @@ class Pair:
         self.assert_news_arrives()
         self.stranger().close()
 
-    def stranger(self) -> Stranger:
+    def stranger(self, source: str = "127.0.0.1") -> Stranger:
         """A peer that behaves."""
-        return Stranger(self.daemons[0], self.port, tls=self.tls)
+        return Stranger(self.daemons[0], self.port, tls=self.tls, source=source)
+
+    def is_let_in(self, source: str) -> bool:
+        """A peer with this address, which this node has never seen, links."""
+        try:
+            self.stranger(source).close()
+        except (OSError, AssertionError):  # hung up on, it dials again as a node does
+            return False
+        return True
 
     def memory(self, what: str) -> int:
         """Of the flooded one, in bytes."""
@@ -222,3 +234,18 @@ def test_fault_24_a_linked_peer_that_sends_a_byte_a_second_is_let_go_as_silent(p
                 stranger.socket.send(bytes([next(frame)]))
             time.sleep(1)
         stranger.close()
+
+
+@pytest.mark.parametrize("kind", ["plaintext", "TLS"])
+def test_fault_24_many_addresses_of_one_attacker_keep_no_newcomer_out(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    pair: Pair = request.getfixturevalue("pair" if kind == "plaintext" else "encrypted_pair")
+    newcomer = "127.0.0.99" if kind == "plaintext" else "127.0.0.98"
+    turned_away, before = pair.sent_away()[0], pair.descriptors()
+    with pair.unaffected():
+        with besieged(Address("127.0.0.1", pair.port), loopback_addresses(HOSTS)):
+            until(lambda: pair.sent_away()[0] > turned_away + CROWD, "all the room is taken")
+            until(lambda: pair.is_let_in(newcomer), "a newcomer is let in", timeout_s=20)
+            assert pair.descriptors() < before + 2 * GREETINGS_MAX
+        assert pair.dropped("displaced") > 0

@@ -22,6 +22,7 @@ from tests.conftest import LoopFactory
 from tests.key_updates import ask_for_new_keys
 from tests.net.parties import Party, agree, run, see_a_life_superseded, settled, stall, until
 from tests.net.test_mesh_numbers import chunk_head
+from tests.siege import besieged, loopback_addresses
 
 
 @pytest.fixture(scope="module")
@@ -282,5 +283,29 @@ def test_a_peer_that_asks_for_new_keys_while_this_node_ends_its_link_is_no_bug(
         assert not bugs
         await one.mesh.close()
         await other.mesh.close()
+
+    run(loop_factory, scenario)
+
+
+def test_a_peer_that_has_shown_its_certificate_does_not_give_way_to_strangers(
+    loop_factory: LoopFactory, certificates: Certificates
+) -> None:
+    async def scenario() -> None:
+        hub, peer = party(certificates, 1), party(certificates, 2)
+        await hub.start()
+        try:
+            context = certificates.client("node-2", node=2)
+            _, writer = await asyncio.open_connection(
+                hub.address.host, hub.address.port, ssl=context, server_hostname=""
+            )
+            await until(lambda: any(each.certified for each in hub.mesh._greetings))
+            with besieged(hub.address, loopback_addresses(48)):
+                await until(lambda: hub.mesh.dropped["displaced"] > greetings.GREETINGS_MAX)
+                writer.write(pack_message(peer.mesh.greeting))
+                await until(lambda: 2 in hub.host.open)
+            writer.close()
+        finally:
+            peer.listening.close()
+            await hub.mesh.close()
 
     run(loop_factory, scenario)
