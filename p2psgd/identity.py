@@ -1,7 +1,7 @@
 """Who this node is: its id, name and life, kept in a state directory that belongs to one running daemon at
 a time.
 
-The id is drawn once and stays; the incarnation is new, and higher, for every start, and is on disk before
+The id is drawn once and stays; the incarnation is new, and higher, for every life, and is on disk before
 it is used, so that a daemon that restarts is never taken for its former self.
 """
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p2psgd.core.frontier import Origin
+from p2psgd.core.incarnation import CHANCE_BITS, INCARNATION_MAX, next_incarnation
 from p2psgd.core.node_id import parse_node_id
 from p2psgd.errors import ExitCode, UsageError, cannot
 
@@ -36,13 +37,13 @@ class Identity:
         os.close(self._lock)
 
 
-def claim_identity(state: Path, *, name: str | None, node: int | None = None) -> Identity:
+def claim_identity(state: Path, *, name: str | None, node: int | None = None, above: int = 0) -> Identity:
     """Lock the state directory, read or draw the node's id, and begin a new incarnation. `node` is the id
-    that its certificate gives it, if it has one.
+    that its certificate gives it, if it has one; `above`: the highest incarnation that a peer knows of it.
 
     Raises UsageError if the directory cannot be used (TEMPORARY is its exit code while the disk is full),
-    is in use by another daemon or is another node's, its node.json is damaged, or the name has the form of an
-    id.
+    is in use by another daemon or is another node's, its node.json is damaged or leaves no higher
+    incarnation, or the name has the form of an id.
     """
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o750)
@@ -58,7 +59,7 @@ def claim_identity(state: Path, *, name: str | None, node: int | None = None) ->
             ExitCode.CONFIGURATION,
         ) from None
     try:
-        return _begin_life(state, lock, name, node)
+        return _begin_life(state, lock, name, node, above)
     except BaseException:
         os.close(lock)
         raise
@@ -74,7 +75,7 @@ def lay_down_id(state: Path, *, node: int, name: str) -> None:
         _write(path, {"node": f"{node:016x}", "name": name, "incarnation": 0})
 
 
-def _begin_life(state: Path, lock: int, name: str | None, certified: int | None) -> Identity:
+def _begin_life(state: Path, lock: int, name: str | None, certified: int | None, above: int) -> Identity:
     path = state / "node.json"
     known = _read(path)
     drawn = secrets.randbits(64) if certified is None else certified
@@ -88,10 +89,15 @@ def _begin_life(state: Path, lock: int, name: str | None, certified: int | None)
     called = name or (known[1] if known is not None else socket.gethostname()[:64] or "node")
     if parse_node_id(called) is not None:
         raise UsageError(f"the name {called} has the form of a node's id: give another one with --name")
-    clock = time.time_ns() // 1_000_000 << 16 | secrets.randbits(
-        16
-    )  # RELIABILITY: never reused, also if the clock steps back
-    incarnation = max(clock, 0 if known is None else known[2] + 1) % 2**64
+    highest = max(above, 0 if known is None else known[2])
+    clock_ms = time.time_ns() // 1_000_000
+    incarnation = next_incarnation(highest, clock_ms=clock_ms, chance=secrets.randbits(CHANCE_BITS))
+    if incarnation is None:
+        raise UsageError(
+            f"{path} and this node's peers know its incarnation {highest}, and there is none above "
+            f"{INCARNATION_MAX}: make it a new node, with another --state and, over TLS, another certificate",
+            ExitCode.CONFIGURATION,
+        )
     try:
         _write(path, {"node": f"{node:016x}", "name": called, "incarnation": incarnation})
     except OSError as error:

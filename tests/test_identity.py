@@ -27,11 +27,33 @@ def test_the_incarnation_grows_also_when_the_clock_has_stepped_back(tmp_path: Pa
     claim_identity(tmp_path, name=None).release()
     path = tmp_path / "node.json"
     fields = json.loads(path.read_text())
-    fields["incarnation"] = 2**63
+    fields["incarnation"] = 2**59
     path.write_text(json.dumps(fields))
     identity = claim_identity(tmp_path, name=None)
     identity.release()
-    assert identity.origin.incarnation == 2**63 + 1
+    assert identity.origin.incarnation > 2**59
+
+
+def test_the_incarnation_is_above_what_a_peer_knows_and_on_disk_before_it_is_used(tmp_path: Path) -> None:
+    lay_down_id(tmp_path, node=7, name="seventh")
+    identity = claim_identity(tmp_path, name=None, above=2**59)
+    identity.release()
+    kept = json.loads((tmp_path / "node.json").read_text())["incarnation"]
+    assert kept == identity.origin.incarnation > 2**59
+    again = claim_identity(tmp_path, name=None)
+    again.release()
+    assert again.origin.incarnation > kept
+
+
+def test_an_incarnation_above_which_there_is_none_is_named_and_nothing_wraps_around(tmp_path: Path) -> None:
+    lay_down_id(tmp_path, node=7, name="seventh")
+    path = tmp_path / "node.json"
+    text = path.read_text().replace('"incarnation": 0', f'"incarnation": {2**64 - 1}')
+    path.write_text(text)
+    with pytest.raises(UsageError, match=rf"{2**64 - 1}, and there is none .*another --state") as caught:
+        claim_identity(tmp_path, name=None)
+    assert caught.value.exit_code is ExitCode.CONFIGURATION
+    assert path.read_text() == text
 
 
 def test_two_daemons_cannot_share_a_state_directory(tmp_path: Path) -> None:
