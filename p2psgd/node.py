@@ -26,6 +26,7 @@ from p2psgd.errors import ExitCode, UsageError
 from p2psgd.identity import claim_identity
 from p2psgd.net.drain import DRAIN_TIMEOUT_S, deliver_rest, end_round, leave
 from p2psgd.net.listening import bind, check_exposure
+from p2psgd.net.refusals import LIVES_MAX
 from p2psgd.node_control import NodeControl
 from p2psgd.node_options import NodeOptions
 from p2psgd.node_run import NodeRun
@@ -49,13 +50,26 @@ log = logging.getLogger("p2psgd.node")
 
 
 class Node:
-    """One running daemon; `run` is its part in the run, once that is known."""
+    """One life of a daemon; `run` is its part in the run, once that is known.
 
-    def __init__(self, options: NodeOptions) -> None:
+    When it is over and `above` is not 0, another is to begin in this process, above that incarnation.
+    """
+
+    def __init__(
+        self,
+        options: NodeOptions,
+        supervision: Supervision | None = None,
+        *,
+        above: int = 0,
+        lives_left: int = 0,
+    ) -> None:
+        """Begin a life above an incarnation that a peer told of, if one did; `lives_left` may follow it."""
         self.options = options
-        self._supervision = Supervision()
+        self.above = 0
+        self._lives_left = lives_left
+        self._supervision = supervision or Supervision()
         self.tls = NodeTls(options)
-        self.identity = claim_identity(options.state, name=self.tls.name, node=self.tls.node)
+        self.identity = claim_identity(options.state, name=self.tls.name, node=self.tls.node, above=above)
         self.journal = Journal(options.state)
         self.accounts = Accounts(options.record, record_bytes_max=options.record_bytes_max)
         self.hosts = Hosts((), None)
@@ -65,7 +79,7 @@ class Node:
         self.loop_lag_s = 0.0
         self.run: NodeRun | None = None
         self._control = NodeControl(self)
-        self._late_failure: tuple[str, ExitCode] | None = None
+        self._late_end: tuple[str, ExitCode] | None = None
         self._listening: socket.socket | None = None
         self._stop: asyncio.Future[tuple[str, ExitCode]] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -92,10 +106,14 @@ class Node:
         try:
             await self._begin(loop)
             words, code = await self._stop
-            self._supervision.stopping(words)
+            if self.above:
+                await self._leave_to_next()
+            else:
+                self._supervision.stopping(words)
+                if code is ExitCode.OK:
+                    await self._drain(words)
             if code is ExitCode.OK:
-                await self._drain(words)
-                words, code = self._late_failure or (words, code)
+                words, code = self._late_end or (words, code)
         except UsageError as error:
             words, code = str(error), error.exit_code
         finally:
@@ -166,6 +184,8 @@ class Node:
             credentials=self.tls.credentials,
             now=self.now,
             fail=self.fail,
+            begin_again=self.begin_again,
+            lives_left=self._lives_left,
         )
         self.run.regulation.draining = self._stop.done()
         self.run.peers.start()
@@ -239,18 +259,29 @@ class Node:
         """End the daemon with this sentence and exit code."""
         if self._stop is not None and not self._stop.done():
             self._stop.set_result((words, code))
-        elif self._late_failure is None:  # while draining: it ends as planned, but not as if all were well
-            self._late_failure = (words, code)
+        elif self._late_end is None:  # while draining: it ends as planned, but not as if all were well
+            self._late_end = (words, code)
+
+    def begin_again(self, above: int, words: str) -> None:
+        """End this life, and have another begin above that incarnation."""
+        if self._stop is not None and not self._stop.done():
+            self.above = above
+            sentence = f"this life ends, and another begins, above the incarnation {above} that a peer knows"
+            log.warning("%s (%s)", sentence, words)
+            self._stop.set_result((f"{sentence} ({words})", ExitCode.OK))
 
     def _on_signal(self, number: signal.Signals) -> None:
         assert self._stop is not None
-        if self._stop.done():
+        if self.above:
+            self.above, self._late_end = 0, (f"stopped by {number.name}", ExitCode.OK)
+        elif self._stop.done():
             words = "stopped at once, without waiting for acknowledgements"
             log.warning(words)
             self.journal.events.write("stop", f"{words} (exit code {ExitCode.TEMPORARY:d})")
             self._control.trainer.kill()
             os._exit(ExitCode.TEMPORARY)
-        self._stop.set_result((f"stopped by {number.name}", ExitCode.OK))
+        else:
+            self._stop.set_result((f"stopped by {number.name}", ExitCode.OK))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -271,6 +302,13 @@ class Node:
         log.error("%s", context.get("message"), exc_info=error)
         if error is not None and ("task" in context or not isinstance(error, OSError)):
             self.fail(f"internal error, please report it with the log: {error!r}", ExitCode.INTERNAL)
+
+    async def _leave_to_next(self) -> None:
+        """Stop the trainer and keep what it made, for the life to come brings it along."""
+        await self._control.trainer.drain()
+        if self.run is not None:
+            self.run.trainer_changed(active=False)
+            await self.run.keeper.finish(DRAIN_TIMEOUT_S)
 
     async def _drain(self, why: str) -> None:
         """Stop the trainer, send what it made, wait until every linked peer has acknowledged it."""
@@ -337,6 +375,12 @@ def run_node(options: NodeOptions) -> ExitCode:
         import uvloop
 
         factory = uvloop.new_event_loop
-    node = Node(options)
-    with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(node.serve())
+    supervision, above, lives_left = Supervision(), 0, LIVES_MAX
+    while True:
+        lives_left -= 1
+        node = Node(options, supervision, above=above, lives_left=lives_left)
+        with asyncio.Runner(loop_factory=factory) as runner:
+            code = runner.run(node.serve())
+        if not node.above:
+            return code
+        above = node.above

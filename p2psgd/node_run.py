@@ -93,9 +93,11 @@ class NodeRun:
         credentials: Credentials | None,
         now: Callable[[], float],
         fail: Callable[[str, ExitCode], None],
+        begin_again: Callable[[int, str], None],
+        lives_left: int,
     ) -> None:
         """`others`: nodes beside this one that its list names; `share`: (i, n) of the data, if it is known;
-        `now`: seconds in which this process has run.
+        `now`: seconds in which this process has run; `begin_again`, `lives_left`: see `Refusals`.
         UsageError if the state directory cannot be written to.
         """
         self.stopped_nodes: set[int] = set()
@@ -134,7 +136,15 @@ class NodeRun:
         self.probing = Probing(self.mesh, self.handle, timing=timing, now=now, wanted=measured)
         self.peers = NodePeers(self.replica, self.mesh, options=options, listen=listen, journal=journal)
         self._shares = Shares(greeting.share, journal)
-        self.refusals = Refusals(options.patience_s, linked_now=lambda: bool(self.mesh.links), fail=fail)
+        self.refusals = Refusals(
+            options.patience_s,
+            incarnation=me.incarnation,
+            lives_left=lives_left,
+            linked_now=lambda: bool(self.mesh.links),
+            fail=fail,
+            begin_again=begin_again,
+        )
+        self._lives = self.replica.membership.view  # of which no former life is linked
         accounts.begin(spec, me, mini_batches=0 if opened.trainer is None else opened.trainer.mini_batches)
         weights = counted(count_weights(own_tensors(spec.tensors)), "weight")
         log.info("run %s: %s, quantum 2^%d", spec.fingerprint.hex()[:16], weights, spec.quantum_log2)
@@ -151,10 +161,20 @@ class NodeRun:
             log_capacity=self.replica.log.capacity,
         )
         self.regulation.look_at_links()
+        self._look_at_lives()
         self.peers.pass_time()
         self.probing.pass_time(idle=self.replica.ring is not None and not self.replica.ring.running)
         self.replica.membership.founders = self._options.founders_of(self.mesh.dialling.others)
         self.regulation.regulate()
+
+    def _look_at_lives(self) -> None:
+        """Whether this life is a member, and that nobody is linked in a life before that of the view."""
+        membership = self.replica.membership
+        if membership.admitted_in is not None:
+            self.refusals.admitted()
+        if membership.view is not self._lives:
+            self._lives = membership.view
+            self.mesh.drop_former_lives(self._lives.lives)
 
     # -- the replica's orders
 
@@ -318,8 +338,11 @@ class NodeRun:
         elif isinstance(event, GoodbyeReceived):
             self.stopped_nodes.add(peer.node)
 
-    def refused_by_peer(self, code: str, words: str) -> None:
-        self.refusals.refused(code, words)
+    def refused_by_peer(self, code: str, words: str, newest: int, *, listed: bool) -> None:
+        self.refusals.refused(code, words, newest, listed=listed)
+
+    def member_incarnation(self, node: int) -> int | None:
+        return self.replica.membership.view.lives.get(node)
 
     def stranger_met(self, node: int, words: str) -> None:
         self._journal.events.write("refused", words, node)

@@ -37,11 +37,18 @@ class Place:
         self.hosts = tmp_path / "hosts.txt"
         self.hosts.write_text("".join(f"127.0.0.1:{port}\n" for port in self.ports))
 
-    def start(self, number: int, *options: str, state: str | None = None) -> Daemon:
+    def start(
+        self,
+        number: int,
+        *options: str,
+        state: str | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> Daemon:
         return Daemon(
             self.path / (state or f"node-{number}"),
             *("--peers", str(self.hosts), "--listen", f"127.0.0.1:{self.ports[number]}", "--patience", "1"),
             *options,
+            environment=environment,
         )
 
 

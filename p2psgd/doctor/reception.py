@@ -178,7 +178,8 @@ class Reception:
             check_certificate(connection.certified, theirs)
 
     def _reject(self, connection: Connection, code: str, words: str) -> None:
-        connection.send(pack_message(Reject(node=self._hello.node, code=code, words=words[:WORDS_MAX])))
+        reject = Reject(node=self._hello.node, code=code, words=words[:WORDS_MAX], incarnation=0)
+        connection.send(pack_message(reject))
 
     def _settle(self, connection: Connection, outcome: Session | Reject) -> None:
         answer = self._greetings.end(connection)

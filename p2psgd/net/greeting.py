@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from p2psgd.core.frontier import Origin
+from p2psgd.core.incarnation import INCARNATION_MAX
 from p2psgd.core.node_id import parse_node_id
 from p2psgd.core.run_spec import RunSpec, name_run
 from p2psgd.errors import PeerError
@@ -20,6 +21,17 @@ DOCTOR: Final = "doctor"  # the mode of a HELLO that only asks, and the code of 
 DOCTOR_OF_ANOTHER_RUN: Final = "doctor of another run"
 DOCTORS: Final = frozenset({DOCTOR, DOCTOR_OF_ANOTHER_RUN})  # codes of answers, not of refusals
 RUN_UNKNOWN: Final = bytes(32)  # what a doctor says that was not told the run
+SUPERSEDED: Final = "superseded"  # code: a newer life of this node is linked
+BEHIND: Final = "behind"  # code: a newer life of this node is known, and is not linked
+OF_A_LIFE: Final = frozenset({SUPERSEDED, BEHIND})
+
+
+class BehindError(PeerError):
+    """A life began with an incarnation that is not above `newest`, the highest known of its node."""
+
+    def __init__(self, newest: int, words: str) -> None:
+        super().__init__(BEHIND, words)
+        self.newest = newest
 
 
 def make_greeting(spec: RunSpec, me: Origin, name: str, share: tuple[int, int] | None = None) -> Hello:
@@ -39,12 +51,17 @@ def make_greeting(spec: RunSpec, me: Origin, name: str, share: tuple[int, int] |
 
 
 def check_greeting(
-    ours: Hello, theirs: Hello, newest_incarnation: int, certified: CertifiedPeer | None = None
+    ours: Hello,
+    theirs: Hello,
+    newest_incarnation: int,
+    certified: CertifiedPeer | None = None,
+    *,
+    linked_incarnation: int = 0,
 ) -> None:
     """PeerError, whose reason becomes the REJECT's code, if the two cannot be linked.
 
-    `newest_incarnation` is the highest one known of the peer's node id, 0 if none; `certified` is whom its
-    certificate names, None in plaintext.
+    `newest_incarnation` is the highest one known of the peer's node id, `linked_incarnation` that of its life
+    that is linked now, 0 if none; `certified` is whom its certificate names, None in plaintext.
     """
     if certified is not None:
         check_certificate(certified, theirs)
@@ -66,12 +83,26 @@ def check_greeting(
         raise PeerError(
             "name", f"the name {theirs.name} has the form of a node's id: give it another one with --name"
         )
-    if theirs.incarnation < newest_incarnation:
+    if theirs.incarnation > INCARNATION_MAX:
+        words = f"the incarnation {theirs.incarnation} of {theirs.name} is above {INCARNATION_MAX}"
+        raise PeerError("ahead", f"{words}, where no clock ever gets: set that machine's clock")
+    if theirs.incarnation < linked_incarnation:
         raise PeerError(
-            "superseded", f"{theirs.name} has been started again since: only its newest life is listened to"
+            SUPERSEDED, f"{theirs.name} has been started again since: only its newest life is listened to"
         )
+    if theirs.incarnation < newest_incarnation:
+        raise behind(theirs.name, theirs.incarnation, newest_incarnation)
     if theirs.run != ours.run:
         raise PeerError("run", describe_difference(ours, theirs))
+
+
+def behind(name: str, incarnation: int, newest: int) -> BehindError:
+    """What becomes the REJECT of a life of node `name` when a newer one, which is not linked, is known."""
+    return BehindError(
+        newest,
+        f"a later life of {name} than its incarnation {incarnation} is known, {newest}, which is not linked: "
+        "it is to go on above that",
+    )
 
 
 def answer_doctor(ours: Hello, theirs: Hello) -> PeerError:

@@ -20,7 +20,7 @@ from p2psgd.net.complaints import Complaints
 from p2psgd.net.connection import Connection
 from p2psgd.net.dialler import Dialler, describe_failure
 from p2psgd.net.dialling import Dialling
-from p2psgd.net.greeting import DOCTORS, check_greeting, newer_stays
+from p2psgd.net.greeting import DOCTORS, OF_A_LIFE, BehindError, behind, check_greeting, newer_stays
 from p2psgd.net.greetings import GREETING_TIMEOUT_S, Greetings
 from p2psgd.net.known_hosts import KnownHosts
 from p2psgd.net.line import Line
@@ -175,6 +175,15 @@ class Mesh:
         if link is not None:
             self.peer_failed(link.connection, PeerError(reason, words))
 
+    def drop_former_lives(self, lives: Mapping[int, int]) -> None:
+        """Close the links to lives of nodes that are older than `lives`, incarnation by node, and tell them
+        so.
+        """
+        for node, link in list(self.links.items()):
+            newest = lives.get(node, 0)
+            if link.peer.incarnation < newest:
+                self.peer_failed(link.connection, behind(link.name, link.peer.incarnation, newest))
+
     @property
     def bytes_sent(self) -> int:
         """Bytes handed to the sockets of all links, past ones included."""
@@ -224,8 +233,7 @@ class Mesh:
         greeting = self._greetings.get(connection)
         if greeting is not None and greeting.dialler is not None:
             greeting.dialler.words = str(error)
-        reject = Reject(node=self.greeting.node, code=error.reason, words=str(error)[:WORDS_MAX])
-        connection.send(pack_message(reject))
+        self._send_reject(connection, error)
         connection.close(str(error))
         self._forget(connection, str(error))
 
@@ -267,19 +275,30 @@ class Mesh:
                 connection.abort("it is no longer dialled")
             raise
 
+    def _newest(self, node: int) -> int:
+        """The highest incarnation known of a node: that of the view, whatever was linked before, or without
+        one that of its last link.
+        """
+        member = self.host.member_incarnation(node)
+        if member is not None:
+            return member
+        news = self.news.get(node)
+        return 0 if news is None else news.incarnation
+
     def _greeted(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
-        newest = news.incarnation if (news := self.news.get(theirs.node)) else 0
+        held = self.links.get(theirs.node)
+        linked = 0 if held is None else held.peer.incarnation
         try:
-            check_greeting(self.greeting, theirs, newest, connection.certified)
+            newest = self._newest(theirs.node)
+            check_greeting(self.greeting, theirs, newest, connection.certified, linked_incarnation=linked)
             if theirs.node not in self.links and len(self.links) >= LINKS_MAX:
                 raise PeerError("links", f"this node has {LINKS_MAX} links already")
         except PeerError as error:
             if error.reason == "run" and theirs.node not in self.links:
                 self.strangers.refused(theirs, str(error), self.now())
-            if greeting.dialler is not None:
+            if greeting.dialler is not None and error.reason not in OF_A_LIFE:  # it is not this node's life
                 self._note_refusal(greeting.dialler, theirs.node, error.reason, str(error))
             raise
-        held = self.links.get(theirs.node)
         same = held is not None and held.peer.incarnation == theirs.incarnation
         if held is not None and same:
             stays = newer_stays(
@@ -300,9 +319,15 @@ class Mesh:
     def _refuse_duplicate(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
         if greeting.dialler is not None:
             greeting.dialler.met(theirs.node)
-        connection.send(pack_message(Reject(node=self.greeting.node, code="duplicate", words=ONE_IS_ENOUGH)))
+        self._send_reject(connection, PeerError("duplicate", ONE_IS_ENOUGH))
         connection.close(ONE_IS_ENOUGH)
         self._forget(connection, ONE_IS_ENOUGH)
+
+    def _send_reject(self, connection: Connection, error: PeerError) -> None:
+        newest = error.newest if isinstance(error, BehindError) else 0
+        node, words = self.greeting.node, str(error)[:WORDS_MAX]
+        reject = Reject(node=node, code=error.reason, words=words, incarnation=newest)
+        connection.send(pack_message(reject))
 
     def _link_up(self, connection: Connection, greeting: _Greeting, theirs: Hello, *, again: bool) -> None:
         if not connection.dialled:
@@ -332,24 +357,29 @@ class Mesh:
     def _rejected(self, message: object, dialler: Dialler | None, connection: Connection) -> None:
         assert isinstance(message, Reject)
         if dialler is not None:
-            self._note_refusal(dialler, message.node, message.code, message.words)
+            self._note_refusal(dialler, message.node, message.code, message.words, message.incarnation)
         elif message.code != "duplicate":
             log.warning("%s closed the link: %s", self._describe(connection), message.words)
             self.dropped.count_told("rejected by peer", message.code)
+        if dialler is None and message.code in OF_A_LIFE:  # it has dialled, and refuses this life's WELCOME
+            words = f"{self._describe(connection)}: {message.words}"
+            self.host.refused_by_peer(message.code, words, message.incarnation, listed=False)
         connection.close(message.words)
         self._forget(connection, message.words)
 
-    def _note_refusal(self, dialler: Dialler, node: int, code: str, words: str) -> None:
+    def _note_refusal(self, dialler: Dialler, node: int, code: str, words: str, newest: int = 0) -> None:
         dialler.words = words
         if code == "duplicate":
             dialler.met(node)
         elif dialler.hinted is not None:
             self.dropped.count_told("hint", code)  # whoever told of it may be wrong, and this node right
+            if code in OF_A_LIFE:
+                self.host.refused_by_peer(code, f"{dialler.called}: {words}", newest, listed=False)
         elif code == "self" and node == self.greeting.node:
             dialler.ourselves = True
             log.info("%s is this node itself, skipped", dialler.called)
         else:
-            self.host.refused_by_peer(code, f"{dialler.called}: {words}")
+            self.host.refused_by_peer(code, f"{dialler.called}: {words}", newest, listed=True)
 
     # -- bookkeeping
 

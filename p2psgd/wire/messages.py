@@ -131,11 +131,15 @@ class Welcome(Hello):
 
 
 class Reject(Message):
-    """Answer to HELLO from a `node` that does not accept it, with the reason; then the connection ends."""
+    """Answer to HELLO from a `node` that does not accept it, with the reason; then the connection ends.
+
+    `incarnation`: the highest that it knows of the receiver, if the code is "behind", else 0.
+    """
 
     node: U64
     code: Name
     words: Words
+    incarnation: U64
 
 
 class Status(Message):

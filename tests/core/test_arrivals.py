@@ -112,7 +112,7 @@ MEANT: list[tuple[Message, Event | None]] = [
     (Need(node=3, incarnation=6, first=2, last=7), NeedReceived(PEER, OTHER, 2, 7)),
     (Gap(node=3, incarnation=6, floor=7), GapReceived(PEER, OTHER, 7)),
     (Goodbye(sequence=9), GoodbyeReceived(PEER)),
-    (Reject(node=2, code="full", words="no room"), None),
+    (Reject(node=2, code="full", words="no room", incarnation=0), None),
     *((vote, VoteReceived(PEER, vote)) for vote in VOTES),
     (SnapshotRequest(view=4), SnapshotAsked(PEER)),
     (SnapshotMeta(frontier=pack_frontier(ROWS), digest=11), SnapshotBegun(PEER, ROWS, 11)),

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from p2psgd.identity import lay_down_id
 from tests.certificates import Certificates
-from tests.daemons import Daemon, all_stopped, trainer, until
+from tests.daemons import Daemon, all_stopped, clock_behind, trainer, until
 from tests.ports import free_ports
 from tests.test_node import Place, calm, ended
 
@@ -44,3 +45,28 @@ def test_fault_16_of_two_with_one_id_the_newer_wins_and_the_older_ends_with_the_
         assert after["incarnation"] > before["incarnation"]
         until(lambda: daemons[0].linked() == {"node-1"} and daemons[2].linked() == {"node-0"}, "linked again")
         assert (daemons[0].status() or {})["dropped"]["superseded"] >= 1
+
+
+def test_fault_16_a_clone_whose_clock_is_behind_ends_while_the_other_is_linked(tmp_path: Path) -> None:
+    """As a node that has lost its disk it was never a member, but must not begin a race."""
+    place = Place(tmp_path, 2)
+    options = [
+        ("--trainer", trainer(calm(tmp_path), "--seconds", "100000", "--share", f"{number}/2"))
+        for number in range(2)
+    ]
+    with all_stopped([place.start(number, *options[number]) for number in range(2)]) as daemons:
+        until(lambda: daemons[0].linked() == {"node-1"}, "linked")
+        before = until(daemons[1].status, "it answers")
+        clone = tmp_path / "clone" / "node-1"
+        clone.mkdir(parents=True)
+        lay_down_id(clone, node=int(before["id"], 16), name="node-1")  # copied before it was ever started
+        port = free_ports(1)[0]
+        peers = ("--peers", str(place.hosts), "--listen", f"127.0.0.1:{port}", "--patience", "1")
+        daemons.append(Daemon(clone, *peers, *options[1], environment=clock_behind(tmp_path)))
+        code, words = ended(daemons[2])
+        assert code == 78
+        assert "this node has been started again elsewhere, so this life of it ends" in words
+        assert "another begins" not in daemons[2].words()
+        after = until(daemons[1].status, "it answers")
+        assert after["incarnation"] == before["incarnation"]
+        until(lambda: daemons[0].linked() == {"node-1"}, "still linked")

@@ -33,6 +33,9 @@ class Host:
         self.frames: list[tuple[Origin, FrameType, bytes]] = []
         self.drained = 0
         self.refusals: list[tuple[str, str]] = []
+        self.newest: list[int] = []  # incarnation told with each refusal
+        self.listed: list[bool] = []  # whether each came from where the list says
+        self.members: dict[int, int] = {}  # incarnation by node, of the view
         self.strangers: list[tuple[int, str]] = []
 
     def link_opened(self, peer: Origin, name: str) -> None:
@@ -54,8 +57,13 @@ class Host:
     def frame_received(self, peer: Origin, frame_type: FrameType, body: Body) -> None:
         self.frames.append((peer, frame_type, bytes(body)))
 
-    def refused_by_peer(self, code: str, words: str) -> None:
+    def refused_by_peer(self, code: str, words: str, newest: int, *, listed: bool) -> None:
         self.refusals.append((code, words))
+        self.newest.append(newest)
+        self.listed.append(listed)
+
+    def member_incarnation(self, node: int) -> int | None:
+        return self.members.get(node)
 
     def stranger_met(self, node: int, words: str) -> None:
         self.strangers.append((node, words))

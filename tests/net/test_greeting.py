@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from p2psgd.errors import PeerError
-from p2psgd.net.greeting import check_greeting, newer_stays
+from p2psgd.net.greeting import BehindError, check_greeting, newer_stays
 from p2psgd.wire.messages import Hello
 
 
@@ -40,7 +40,10 @@ def test_two_nodes_of_one_run_may_be_linked() -> None:
         ({"protocol": 2}, "protocol", "protocol 2 there, 1 here"),
         ({"node": 1, "incarnation": 10}, "self", "itself"),
         ({"node": 1, "incarnation": 11}, "identity", "state directory"),
-        ({"incarnation": 4}, "superseded", "started again"),
+        ({"incarnation": 2}, "superseded", "started again"),
+        ({"incarnation": 4}, "behind", "a later life of there than its incarnation 4 is known, 5,"),
+        ({"incarnation": 2**61 + 1}, "ahead", "set that machine's clock"),
+        ({"incarnation": 2**64 - 1}, "ahead", "no clock"),
         ({"name": f"{1:016x}"}, "name", "the form of a node's id"),
         (
             {"mode": "doctor", "run": bytes(32)},
@@ -62,8 +65,14 @@ def test_two_nodes_of_one_run_may_be_linked() -> None:
 )
 def test_who_may_not_be_linked_is_told_why(changes: dict[str, object], reason: str, words: str) -> None:
     with pytest.raises(PeerError, match=words) as caught:
-        check_greeting(hello(), hello(**(THEIRS | changes)), newest_incarnation=5)
+        check_greeting(hello(), hello(**(THEIRS | changes)), newest_incarnation=5, linked_incarnation=3)
     assert caught.value.reason == reason
+
+
+def test_a_life_behind_another_that_is_not_linked_is_told_how_far() -> None:
+    with pytest.raises(BehindError) as caught:
+        check_greeting(hello(), hello(**THEIRS), newest_incarnation=2**40)
+    assert caught.value.newest == 2**40
 
 
 def test_another_run_is_refused_with_both_fingerprints() -> None:

@@ -162,13 +162,110 @@ def test_a_superseded_life_is_told(loop_factory: LoopFactory) -> None:
     run(loop_factory, scenario)
 
 
-@pytest.mark.parametrize("code", ["self", "superseded"])
+def test_a_life_behind_one_that_is_gone_is_told_above_which_to_go_on(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        hub, before, behind = Party(1), Party(2, incarnation=5), Party(2, incarnation=3)
+        await hub.start()
+        await before.start(hub.address)
+        await until(lambda: 2 in hub.host.open)
+        await before.mesh.close()
+        await until(lambda: 2 not in hub.host.open)
+        await behind.start(hub.address)
+        await until(lambda: bool(behind.host.refusals))
+        assert (behind.host.refusals[0][0], behind.host.newest[0], behind.host.listed[0]) == (
+            "behind",
+            5,
+            True,
+        )
+        for party in (hub, behind):
+            await party.mesh.close()
+
+    run(loop_factory, scenario)
+
+
+def test_whoever_dials_a_life_behind_tells_it_and_does_not_take_the_refusal_for_its_own(
+    loop_factory: LoopFactory,
+) -> None:
+    async def scenario() -> None:
+        hub, behind = Party(1), Party(2, incarnation=3)
+        hub.host.members[2] = 5
+        await behind.start()
+        await hub.start(behind.address)
+        await until(lambda: bool(behind.host.refusals))
+        assert (behind.host.refusals[0][0], behind.host.newest[0], behind.host.listed[0]) == (
+            "behind",
+            5,
+            False,
+        )
+        assert not hub.host.opened
+        assert not hub.host.refusals
+        for party in (hub, behind):
+            await party.mesh.close()
+
+    run(loop_factory, scenario)
+
+
+def test_a_life_behind_that_a_hint_led_to_is_told_without_being_sure(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        hub, behind = Party(1), Party(2, incarnation=3)
+        hub.host.members[2] = 5
+        await hub.start()
+        await behind.start()
+        behind.mesh.dialling.follow_hints({1: (hub.address,)})
+        await until(lambda: bool(behind.host.refusals))
+        assert (behind.host.newest[0], behind.host.listed[0]) == (5, False)
+        for party in (hub, behind):
+            await party.mesh.close()
+
+    run(loop_factory, scenario)
+
+
+def test_the_life_in_the_view_is_linked_again_though_another_was_for_a_while(
+    loop_factory: LoopFactory,
+) -> None:
+    async def scenario() -> None:
+        hub, member, other = Party(1), Party(2, incarnation=3), Party(2, incarnation=5)
+        hub.host.members[2] = 3
+        await hub.start()
+        await other.start(hub.address)
+        await until(lambda: hub.host.open.get(2) == Origin(2, 5))
+        await other.mesh.close()
+        await until(lambda: 2 not in hub.host.open)
+        await member.start(hub.address)
+        await until(lambda: hub.host.open.get(2) == Origin(2, 3))
+        for party in (hub, member):
+            await party.mesh.close()
+
+    run(loop_factory, scenario)
+
+
+def test_links_to_lives_before_those_of_a_new_view_are_closed_with_the_reason(
+    loop_factory: LoopFactory,
+) -> None:
+    async def scenario() -> None:
+        hub, behind, member = Party(1), Party(2, incarnation=3), Party(3, incarnation=4)
+        await hub.start()
+        await behind.start(hub.address)
+        await member.start(hub.address)
+        await until(lambda: hub.host.open.keys() == {2, 3})
+        hub.host.members.update({2: 5, 3: 4})
+        hub.mesh.drop_former_lives(hub.host.members)
+        await until(lambda: bool(behind.host.refusals) and not behind.host.open)
+        assert (behind.host.refusals[0][0], behind.host.newest[0]) == ("behind", 5)
+        assert hub.host.open == {3: Origin(3, 4)}
+        for party in (hub, behind, member):
+            await party.mesh.close()
+
+    run(loop_factory, scenario)
+
+
+@pytest.mark.parametrize("code", ["self", "superseded", "behind"])
 def test_a_liar_at_a_known_address_ends_nothing(loop_factory: LoopFactory, code: str) -> None:
     async def scenario() -> None:
         party, friend = Party(1), Party(2)
 
         async def lie(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(pack_message(Reject(node=77, code=code, words="a lie")))
+            writer.write(pack_message(Reject(node=77, code=code, words="a lie", incarnation=0)))
             writer.close()
 
         liar = await asyncio.start_server(lie, "127.0.0.1", 0)

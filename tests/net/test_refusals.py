@@ -1,46 +1,82 @@
-"""When refusals end a node, and when they do not."""
+"""When refusals end a node, when it begins another life, and when they do neither."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 
 import pytest
 
+from p2psgd.core.incarnation import TOLD_MAX
 from p2psgd.errors import ExitCode
-from p2psgd.net.refusals import Refusals
+from p2psgd.net.refusals import DEAD_PATIENCES, LIVES_MAX, Refusals
 
 PATIENCE_S = 0.05
+ME = 1000
+LATER = 2000
 
 
 class Judge:
     """Refusals of a node whose links the test decides."""
 
-    def __init__(self) -> None:
+    def __init__(self, lives_left: int = LIVES_MAX - 1) -> None:
         self.links = False
         self.failures: list[tuple[str, ExitCode]] = []
+        self.lives: list[int] = []
         self.refusals = Refusals(
-            PATIENCE_S, linked_now=lambda: self.links, fail=lambda *words: self.failures.append(words)
+            PATIENCE_S,
+            incarnation=ME,
+            lives_left=lives_left,
+            linked_now=lambda: self.links,
+            fail=lambda *words: self.failures.append(words),
+            begin_again=lambda above, _: self.lives.append(above),
         )
 
-    async def hear(self, code: str) -> list[tuple[str, ExitCode]]:
-        self.refusals.refused(code, "somewhere: no")
+    @property
+    def is_silent(self) -> bool:
+        return not self.failures and not self.lives
+
+    async def hear(self, code: str, newest: int = 0, *, listed: bool = True) -> list[tuple[str, ExitCode]]:
+        self.refusals.refused(code, "somewhere: no", newest, listed=listed)
         await asyncio.sleep(3 * PATIENCE_S)
         return self.failures
 
+    async def hear_until_judged(self, *told: tuple[str, int]) -> float:
+        """The same refusals again and again, as diallers bring them; returns how long it took."""
+        began = time.monotonic()
+        while self.is_silent:
+            assert time.monotonic() - began < 20, "nothing was judged"
+            for code, newest in told:
+                self.refusals.refused(code, "somewhere: no", newest)
+            await asyncio.sleep(PATIENCE_S / 5)
+        return time.monotonic() - began
 
-@pytest.mark.parametrize("code", ["run", "identity", "protocol", "superseded"])
+
+@pytest.mark.parametrize("code", ["run", "identity", "protocol"])
 def test_a_node_that_nobody_accepts_ends(code: str) -> None:
     ((words, exit_code),) = asyncio.run(Judge().hear(code))
     assert "somewhere: no" in words
     assert exit_code is ExitCode.CONFIGURATION
 
 
-@pytest.mark.parametrize("code", ["run", "superseded"])
+@pytest.mark.parametrize(("code", "newest"), [("superseded", 0), ("behind", LATER), ("behind", 2**64 - 1)])
+def test_an_old_life_ends_and_begins_no_other_however_high_the_new_one_is(code: str, newest: int) -> None:
+    judge = Judge()
+    judge.refusals.admitted()
+    ((words, exit_code),) = asyncio.run(judge.hear(code, newest))
+    assert "this node has been started again elsewhere, so this life of it ends (somewhere: no)" in words
+    assert exit_code is ExitCode.CONFIGURATION
+    assert judge.lives == []
+
+
+@pytest.mark.parametrize("code", ["run", "superseded", "behind"])
 def test_a_node_that_others_accept_goes_on(code: str) -> None:
     judge = Judge()
     judge.links = True
     judge.refusals.linked()
-    assert asyncio.run(judge.hear(code)) == []
+    assert asyncio.run(judge.hear(code, LATER)) == []
+    assert judge.lives == []
 
 
 def test_a_node_that_was_linked_once_does_not_end_for_another_run_elsewhere() -> None:
@@ -52,3 +88,99 @@ def test_a_node_that_was_linked_once_does_not_end_for_another_run_elsewhere() ->
 @pytest.mark.parametrize("code", ["duplicate", "links", "anything"])
 def test_what_waiting_mends_ends_nothing(code: str) -> None:
     assert asyncio.run(Judge().hear(code)) == []
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["dialled", "dials"])
+def test_a_life_behind_one_that_is_nowhere_linked_goes_on_above_it(listed: bool) -> None:
+    judge = Judge()
+    judge.refusals.linked()  # for an instant, before the peer read its WELCOME
+    assert asyncio.run(judge.hear("behind", LATER, listed=listed)) == []
+    assert judge.lives == [LATER]
+
+
+def test_it_goes_on_above_the_highest_that_can_be_believed() -> None:
+    judge = Judge()
+    asyncio.run(judge.hear_until_judged(("behind", LATER), ("behind", LATER + 5), ("behind", 2**64 - 1)))
+    assert (judge.lives, judge.failures) == ([LATER + 5], [])
+
+
+def test_what_no_clock_explains_is_not_believed_and_a_person_is_told_what_to_do() -> None:
+    judge = Judge()
+    ((words, exit_code),) = asyncio.run(judge.hear("behind", TOLD_MAX + 1))
+    assert re.search(r"no clock explains: .*another --state", words)
+    assert exit_code is ExitCode.CONFIGURATION
+    assert judge.lives == []
+
+
+def test_a_peer_that_tells_of_no_later_life_is_not_believed() -> None:
+    judge = Judge()
+    asyncio.run(judge.hear("behind", ME))
+    assert judge.is_silent
+
+
+def test_after_so_many_lives_it_ends() -> None:
+    judge = Judge(lives_left=0)
+    ((words, exit_code),) = asyncio.run(judge.hear("behind", LATER))
+    assert f"begun {LIVES_MAX} lives in a row" in words
+    assert exit_code is ExitCode.CONFIGURATION
+
+
+@pytest.mark.parametrize(
+    ("code", "newest", "lives_left"),
+    [("superseded", 0, 1), ("behind", TOLD_MAX + 1, 1), ("behind", LATER, 0), ("run", 0, 1)],
+)
+def test_whom_the_list_does_not_name_cannot_end_a_node(code: str, newest: int, lives_left: int) -> None:
+    judge = Judge(lives_left)
+    asyncio.run(judge.hear(code, newest, listed=False))
+    assert judge.is_silent
+
+
+def test_a_member_is_not_ended_by_whom_its_list_does_not_name() -> None:
+    judge = Judge()
+    judge.refusals.admitted()
+    asyncio.run(judge.hear("behind", LATER, listed=False))
+    assert judge.is_silent
+
+
+def test_a_life_that_was_no_member_waits_until_a_dead_link_would_have_been_closed() -> None:
+    """The peer may still hold the link of the life before, which has lost its disk."""
+    judge = Judge()
+    waited_s = asyncio.run(judge.hear_until_judged(("superseded", 0)))
+    assert waited_s >= DEAD_PATIENCES * PATIENCE_S
+    ((words, exit_code),) = judge.failures
+    assert "started again elsewhere" in words
+    assert exit_code is ExitCode.CONFIGURATION
+
+
+def test_when_that_link_is_closed_it_goes_on_above() -> None:
+    async def scenario(judge: Judge) -> None:
+        await judge.hear("superseded")
+        await judge.hear_until_judged(("behind", LATER))
+
+    judge = Judge()
+    asyncio.run(scenario(judge))
+    assert (judge.lives, judge.failures) == ([LATER], [])
+
+
+def test_it_does_not_go_above_a_life_that_is_linked_elsewhere() -> None:
+    judge = Judge()
+    asyncio.run(judge.hear_until_judged(("superseded", 0), ("behind", LATER)))
+    assert judge.lives == []
+    assert "started again elsewhere" in judge.failures[0][0]
+
+
+def test_it_does_not_go_above_a_life_that_answers_a_dial() -> None:
+    judge = Judge()
+    asyncio.run(judge.hear_until_judged(("identity", 0), ("behind", LATER)))
+    assert judge.lives == []
+    assert "no peer accepts this node" in judge.failures[0][0]
+
+
+def test_nor_if_only_whom_the_list_does_not_name_has_it_linked() -> None:
+    async def scenario(judge: Judge) -> None:
+        judge.refusals.refused("behind", "one", LATER)
+        await judge.hear("superseded", listed=False)
+
+    judge = Judge()
+    asyncio.run(scenario(judge))
+    assert judge.is_silent

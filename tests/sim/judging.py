@@ -136,7 +136,7 @@ class Judge:
         elif reason == "slow":
             self._world.see("slow joiner dropped")
             explained = self._was_silent(daemon, place) or self._is_slow(daemon, place)
-        elif reason == "superseded":
+        elif reason in ("superseded", "behind"):
             self._world.see("superseded")
             explained = True
         elif reason == "digest":

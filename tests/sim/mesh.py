@@ -15,7 +15,7 @@ from p2psgd.core.run_spec import RunSpec
 from p2psgd.errors import PeerError
 from p2psgd.net.greeting import check_greeting, make_greeting, newer_stays
 from p2psgd.wire.frames import FrameType, link_limits
-from p2psgd.wire.messages import Hello, Reject, Welcome, pack_message, parse_message
+from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
 from tests.sim.clock import Clock
 from tests.sim.network import Endpoint, Line, connect
 from tests.sim.places import place_of
@@ -219,14 +219,20 @@ class Mesh:
     def failed(self, endpoint: Endpoint, error: PeerError) -> None:
         """The peer broke the protocol: tell it, and close."""
         self._host.refused(endpoint.number, error)
-        reject = Reject(node=self._me.node, code=error.reason, words=str(error)[:1000])
-        endpoint.send(pack_message(reject))
+        self._send_reject(endpoint, error.reason, str(error)[:WORDS_MAX])
         endpoint.close()
         self.forget(endpoint, str(error))
 
+    def _send_reject(self, endpoint: Endpoint, code: str, words: str) -> None:
+        reject = Reject(node=self._me.node, code=code, words=words, incarnation=0)
+        endpoint.send(pack_message(reject))
+
     def _greeted(self, endpoint: Endpoint, theirs: Hello) -> None:
-        check_greeting(self._greeting, theirs, self._newest.get(theirs.node, 0))
         held = self.links.get(endpoint.number)
+        peer = None if held is None else self._peers[held]
+        linked = peer.incarnation if peer is not None and peer.node == theirs.node else 0
+        newest = self._newest.get(theirs.node, 0)
+        check_greeting(self._greeting, theirs, newest, linked_incarnation=linked)
         if held is not None:
             if self._peers[held] == (theirs.node, theirs.incarnation) and not newer_stays(
                 ours=self._me.node,
@@ -235,9 +241,7 @@ class Mesh:
                 new_dialled=endpoint.dialled,
             ):
                 self._world.see("second connection refused")
-                endpoint.send(
-                    pack_message(Reject(node=self._me.node, code="duplicate", words="one is enough"))
-                )
+                self._send_reject(endpoint, "duplicate", "one is enough")
                 endpoint.close()
                 self.forget(endpoint, "one is enough")
                 return

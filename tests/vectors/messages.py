@@ -98,6 +98,13 @@ SMALLEST: Final[Fields] = {
     "label": "",
     "share": "",
 }
+REJECT: Final[Fields] = {"node": 0xB2, "code": "run", "words": "another run", "incarnation": 0}
+LARGEST_REJECT: Final[Fields] = {
+    "node": U64_MAX,
+    "code": "\u00fc" * 64,
+    "words": "\U0001f600" * 900,
+    "incarnation": U64_MAX,
+}
 # node, incarnation, sequence, digest, floor, durable, least, mini_batch
 FRONTIER: Final = rows(
     (0xA1, 1000, 7, 0x0123456789ABCDEF, 2, 5, 6, 3),
@@ -184,9 +191,10 @@ def cases() -> list[Case]:
         ("the smallest greeting", "HELLO", SMALLEST),
         ("the largest greeting", "HELLO", LARGEST),
         ("an answer to it", "WELCOME", GREETING),
-        ("another run", "REJECT", {"node": 0xB2, "code": "run", "words": "another run"}),
-        ("a reason without words", "REJECT", {"node": 0, "code": "x", "words": ""}),
-        ("900 wide characters", "REJECT", {"node": U64_MAX, "code": "x" * 64, "words": "\U0001f600" * 900}),
+        ("another run", "REJECT", REJECT),
+        ("a life behind another", "REJECT", {**REJECT, "code": "behind", "words": "", "incarnation": 2000}),
+        ("a reason without words", "REJECT", {**REJECT, "node": 0, "code": "x", "words": ""}),
+        ("the largest refusal", "REJECT", LARGEST_REJECT),
         ("nothing applied, no view", "STATUS", status()),
         ("a member", "STATUS", status(frontier=FRONTIER, **of_member, loop_lag_ms=2**31)),
         ("a joiner", "STATUS", status(frontier=FRONTIER, view=U64_MAX, founding=1, loop_lag_ms=128)),
@@ -278,7 +286,7 @@ def _refused_fields() -> list[Refused]:
         "NEED": {"node": 1, "incarnation": 1, "first": 1, "last": 9},
         "GAP": {"node": 1, "incarnation": 1, "floor": 1},
         "HELLO": GREETING,
-        "REJECT": {"node": 1, "code": "run", "words": ""},
+        "REJECT": REJECT,
         "STATUS": status(),
         "PREPARE": BALLOT,
         "PROMISE": promise,
@@ -311,6 +319,7 @@ def _refused_fields() -> list[Refused]:
         ("quantum 2^-31", "HELLO", {"quantum_log2": -31}),
         ("no code", "REJECT", {"code": ""}),
         ("901 words", "REJECT", {"words": "w" * 901}),
+        ("an incarnation of -1", "REJECT", {"incarnation": -1}),
         ("901 words", "SNAPSHOT_END", {"words": "w" * 901}),
         ("ready 1", "STATUS", {"ready": 1}),
         ("a loop lag beyond 2^31", "STATUS", {"loop_lag_ms": 2**31 + 1}),

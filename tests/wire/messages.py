@@ -98,7 +98,9 @@ SOME_VALUE: Final = st.fixed_dictionaries({"accepted_round": COUNTED, "accepted_
 FIELDS: Final[dict[FrameType, st.SearchStrategy[dict[str, Any]]]] = {
     FrameType.HELLO: st.fixed_dictionaries(GREETING),
     FrameType.WELCOME: st.fixed_dictionaries(GREETING),
-    FrameType.REJECT: st.fixed_dictionaries({"node": U64, "code": GREETING["mode"], "words": TEXT}),
+    FrameType.REJECT: st.fixed_dictionaries(
+        {"node": U64, "code": GREETING["mode"], "words": TEXT, "incarnation": U64}
+    ),
     FrameType.STATUS: st.fixed_dictionaries(
         {
             "frontier": frontier_rows().map(pack_frontier),

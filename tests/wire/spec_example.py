@@ -147,7 +147,7 @@ def exchange() -> dict[str, bytes]:
         "status": pack_message(status([FrontierRow(*ANNA, 1, digest)], loop_lag_ms=3)),
         "need": pack_message(Need(node=node, incarnation=incarnation, first=1, last=1)),
         "gap": pack_message(Gap(node=node, incarnation=incarnation, floor=1)),
-        "reject": pack_message(Reject(node=BERT[0], code="run", words="another run")),
+        "reject": pack_message(Reject(node=BERT[0], code="run", words="another run", incarnation=0)),
         "goodbye": pack_message(Goodbye(sequence=1)),
     }
 
