@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
+import p2psgd
+from p2psgd.core.incarnation import INCARNATION_MAX, TOLD_MAX
 from p2psgd.wire import codec, tables
 from p2psgd.wire.frames import DOCTOR_LIMITS, FrameType, link_limits
 from p2psgd.wire.messages import MESSAGES, WORDS_MAX
@@ -65,6 +72,51 @@ def test_every_field_of_a_message_is_described(frame_type: FrameType) -> None:
     section = sections[0 if frame_type is FrameType.PEERS else later]
     for field in MESSAGES[frame_type].model_fields:
         assert re.search(rf"\| {field} \|", section), f"{frame_type.name}.{field}"
+
+
+PACKAGE: Final = Path(p2psgd.__file__).parent
+# What doctors say to each other is no part of the protocol, and while TLS does not stand nothing can be told.
+NOT_OF_LINKS: Final = frozenset({"doctor", "tls/failures.py", "tls/credentials.py"})
+NOT_SENT: Final = frozenset({"long handshake"})
+
+
+def test_the_codes_of_reject_are_those_that_the_code_sends() -> None:
+    table = SPEC[SPEC.index("**Codes.**") : SPEC.index("**Silence.**")]
+    first_columns = re.findall(r"^\| (`[^|]+`) \|", table, re.M)
+    listed = [code for column in first_columns for code in re.findall(r"`([^`]+)`", column)]
+    assert len(listed) == len(set(listed))
+    sent = {code for path in PACKAGE.rglob("*.py") for code in codes_in(path)}
+    assert sent - NOT_SENT == set(listed)
+
+
+def codes_in(path: Path) -> Iterator[str]:
+    """The codes of the errors that a module raises and of the links that it drops, where it names them."""
+    place = path.relative_to(PACKAGE)
+    if {place.parts[0], str(place)} & NOT_OF_LINKS:
+        return
+    for call in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(call, ast.Call):
+            continue
+        match call:
+            case ast.Call(func=ast.Name("PeerError"), args=[code, *_]):
+                pass
+            case ast.Call(func=ast.Name("Drop"), args=[_, code, *_]):
+                pass
+            case ast.Call(func=ast.Attribute(ast.Call(ast.Name("super")), "__init__"), args=[code, *_]):
+                pass
+            case _:
+                continue
+        if isinstance(code, ast.Constant):
+            yield str(code.value)
+        elif isinstance(code, ast.Name) and code.id.isupper():
+            module = importlib.import_module(".".join(("p2psgd", *place.with_suffix("").parts)))
+            yield getattr(module, code.id)
+
+
+def test_the_limits_of_an_incarnation_are_the_codes() -> None:
+    assert (INCARNATION_MAX, TOLD_MAX) == (2**61, 2**60)
+    assert "| incarnation of a life | 2^61 |" in SPEC
+    assert "| incarnation that is believed of REJECT | 2^60 |" in SPEC
 
 
 def test_a_table_is_as_long_as_the_specification_says() -> None:
