@@ -35,5 +35,7 @@ def __getattr__(name: str) -> Any:
         case "__version__":
             from importlib.metadata import version
 
-            return version("p2psgd")
+            # Read once: under a process that runs for months the package may be replaced.
+            globals()[name] = version("p2psgd")
+            return globals()[name]
     raise AttributeError(f"module 'p2psgd' has no attribute {name!r}")

@@ -15,10 +15,10 @@ import time
 import traceback
 from collections.abc import Coroutine
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from p2psgd import __version__
 from p2psgd.core.events import NodeStopping
 from p2psgd.core.timing import RunningClock, Timing
 from p2psgd.discovery.hosts import Hosts, describe_change, find_hosts
@@ -138,7 +138,7 @@ class Node:
         more = [f"{len(peers) - NAMED_MAX} more"] if len(peers) > NAMED_MAX else []
         others = numerals.listed([*peers[:NAMED_MAX], *more])
         where = f"{self.listen}{self.tls.words}"
-        words = f"p2psgd {version('p2psgd')} starts as {self.identity.name}, listens on {where}"
+        words = f"p2psgd {__version__} starts as {self.identity.name}, listens on {where}"
         self.journal.note("start", f"{words}, peers: {others or 'none'}")
         self._supervision.starting(f"starting: looks for a checkpoint in {self.options.state}")
         await self._serve_http()

@@ -2,7 +2,8 @@
 
 Counters start again with the daemon. Peers, tensors and reasons are label values, bounded by the run and
 capped here all the same; what `p2psgd status` says in sentences is not here, except that there is something
-to say.
+to say. Those of the process are read from /proc for each answer, on the loop: that is memory of the kernel's,
+for which no disk is waited for, and what cannot be opened there is left out.
 """
 
 from __future__ import annotations

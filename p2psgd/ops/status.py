@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any, Final
 
+from p2psgd import __version__
 from p2psgd.core.node_id import name_node
 from p2psgd.core.replica import Replica
 from p2psgd.identity import Identity
@@ -58,7 +58,7 @@ def describe_node(
         "id": f"{identity.origin.node:016x}",
         "incarnation": identity.origin.incarnation,
         "pid": os.getpid(),
-        "version": version("p2psgd"),
+        "version": __version__,
         "uptime_s": round(vitals.now - vitals.started, 1),
         "state": "waiting for the ring" if waits else vitals.state,
         "waits": _waits(vitals, peers),
