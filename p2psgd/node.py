@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from p2psgd import __version__
 from p2psgd.core.events import NodeStopping
 from p2psgd.core.timing import RunningClock, Timing
+from p2psgd.descriptors import raise_limit
 from p2psgd.discovery.hosts import Hosts, describe_change, find_hosts
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.identity import claim_identity
@@ -369,6 +370,7 @@ def _is_of_zeroconf(error: BaseException) -> bool:
 
 def run_node(options: NodeOptions) -> ExitCode:
     """Run a daemon to its end, on uvloop or, with P2PSGD_LOOP=asyncio, on the standard loop."""
+    raise_limit()
     if os.environ.get("P2PSGD_LOOP") == "asyncio":
         factory = asyncio.new_event_loop
     else:

@@ -57,14 +57,14 @@ class Stranger:
         self.key = int.from_bytes(bytes.fromhex(self.run["fingerprint"])[:8], "little")
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(source, 0))
         try:
-            self._greet(tls)
+            if tls is not None:
+                self.socket = tls.wrap_socket(self.socket)
+            self._greet()
         except BaseException:
             self.socket.close()
             raise
 
-    def _greet(self, tls: ssl.SSLContext | None) -> None:
-        if tls is not None:
-            self.socket = tls.wrap_socket(self.socket)
+    def _greet(self) -> None:
         hello = Hello(
             protocol=1,
             node=self.node,

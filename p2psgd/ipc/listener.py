@@ -1,9 +1,10 @@
 """Who may talk to the daemon over its control socket: accepting, counting and closing connections.
 
 AF_UNIX, SOCK_SEQPACKET: one datagram is one request. The socket file has mode 0660 and the other process must
-be of the daemon's user, of the group that was chosen for it if one was, or root. At most 64 connections; each
-may have one request under way: whoever sends the next before it has read the last answer is closed, so
-nothing piles up in the kernel either. What requests mean is control_server.py's.
+be of the daemon's user, of the group that was chosen for it if one was, or root. At most 64 connections, and
+none on a descriptor that is kept for the daemon's files; each may have one request under way: whoever sends
+the next before it has read the last answer is closed, so nothing piles up in the kernel either. What requests
+mean is control_server.py's.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import termios
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from p2psgd.descriptors import is_reserved
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.ipc.answers import pack_refusal
 from p2psgd.ipc.datagrams import Datagram, close_descriptors, receive_datagram, send_datagram
@@ -212,6 +214,8 @@ class Listener:
             refusal = f"user {connection.uid} may not control a daemon of user {os.geteuid()}{members}"
         elif len(self._connections) >= CONNECTIONS_MAX:
             refusal = f"{CONNECTIONS_MAX} connections are open already: close one first"
+        elif is_reserved(end.fileno(), local=True):
+            refusal = "the daemon has too many files open for one more connection: close one first"
         if refusal:
             connection.send(pack_refusal(refusal))
             end.close()

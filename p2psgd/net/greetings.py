@@ -108,11 +108,18 @@ class Greetings(Generic[Awaited]):
     def _make_room(self, newcomer: Connection, now: float) -> bool:
         if self._closed:
             return False
-        waiting = {each: place for each, place in self._places.items() if not each.dialled}
-        if len(waiting) < GREETINGS_MAX:
+        if len(self._waiting()) < GREETINGS_MAX:
             return True
-        places = {each: self._place(each, place.since, now) for each, place in waiting.items()}
-        displaced = whom_to_displace(places, self._place(newcomer, now, now))
+        return self._displace(self._place(newcomer, now, now), now)
+
+    def displace(self, ip: str) -> bool:
+        """Give up one that gives way to a connection of this address; False if none does."""
+        now = asyncio.get_running_loop().time()
+        return self._displace(self._place_of_host(ip, now, now), now)
+
+    def _displace(self, newcomer: Place, now: float) -> bool:
+        places = {each: self._place(each, place.since, now) for each, place in self._waiting().items()}
+        displaced = whom_to_displace(places, newcomer)
         if displaced is None:
             return False
         self._give_up(displaced, "displaced", "another host needs its place for a greeting")
@@ -121,8 +128,14 @@ class Greetings(Generic[Awaited]):
     def _place(self, connection: Connection, since: float, now: float) -> Place:
         if connection.certified is not None:
             return Place(f"node {connection.certified.node:016x}", Standing.CERTIFIED, since)
-        standing = self._known_hosts.standing(connection.host, now)
-        return Place(host_of(connection.host), standing, since)
+        return self._place_of_host(connection.host, since, now)
+
+    def _place_of_host(self, ip: str, since: float, now: float) -> Place:
+        return Place(host_of(ip), self._known_hosts.standing(ip, now), since)
+
+    def _waiting(self) -> dict[Connection, _Greeting[Awaited]]:
+        """Those that came in, the oldest first."""
+        return {each: place for each, place in self._places.items() if not each.dialled}
 
     def _overdue(self, connection: Connection) -> None:
         what = "handshake" if connection.shaking_hands else "greeting"

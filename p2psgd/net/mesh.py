@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from p2psgd.core.frontier import Origin
+from p2psgd.descriptors import describe_shortage, has_room
 from p2psgd.discovery.address import Address
 from p2psgd.errors import PeerError
+from p2psgd.net.accepting import accept_on
 from p2psgd.net.complaints import Complaints
 from p2psgd.net.connection import Connection
 from p2psgd.net.dialler import Dialler, describe_failure
@@ -28,11 +32,13 @@ from p2psgd.net.listening import BACKLOG
 from p2psgd.net.mesh_host import MeshHost
 from p2psgd.net.reasons import Reasons
 from p2psgd.net.strangers import Strangers
+from p2psgd.tasks import raise_failure
 from p2psgd.tls.credentials import Credentials
 from p2psgd.wire.frames import Body, FrameType, link_limits
 from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
 
 LINKS_MAX: Final = 1023
+SHORTAGE_ALARM_S: Final = 3600.0  # between two alarms of descriptors that are short: anybody can cause them
 
 ONE_IS_ENOUGH: Final = "another connection between these two nodes is in use"
 STARTED_AGAIN: Final = "its node has been started again"
@@ -92,7 +98,9 @@ class Mesh:
     _complaints: Complaints = field(default_factory=Complaints)
     _greetings: Greetings[_Greeting] = field(init=False)
     _by_connection: dict[Connection, Link] = field(default_factory=dict)
-    _server: asyncio.Server | None = None
+    _accepting: asyncio.Task[None] | None = None
+    _listening: socket.socket | None = None
+    _shortage_told: float = -math.inf
 
     def __post_init__(self) -> None:
         self.strangers = Strangers(self.host.stranger_met)
@@ -117,11 +125,15 @@ class Mesh:
         counts: Mapping[Address, int] | None = None,
         advertised: Address | None = None,
     ) -> None:
-        """Accept on a bound socket and dial `peers`; `counts` as in `Hosts`; `advertised` is this node."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: self._connection(dialled=False), sock=listening, backlog=BACKLOG
-        )
+        """Accept on a bound socket, which is the mesh's from now on, and dial `peers`; `counts` as in
+        `Hosts`; `advertised` is this node.
+        """
+        listening.listen(BACKLOG)
+        self._listening = listening
+        make = partial(self._connection, dialled=False)
+        accepting = accept_on(listening, make, refused=self._short_of_descriptors)
+        self._accepting = asyncio.get_running_loop().create_task(accepting, name="accepting")
+        self._accepting.add_done_callback(raise_failure)
         host, port = listening.getsockname()[:2]
         self.dialling.own = (Address(host, port), *([] if advertised is None else [advertised]))
         self.dialling.follow(peers, counts or {})
@@ -130,8 +142,11 @@ class Mesh:
         """Close every connection after what was sent has left, within one patience."""
         self._greetings.close()
         await self.dialling.close()
-        if self._server is not None:
-            self._server.close()
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.wait([self._accepting])
+        if self._listening is not None:
+            self._listening.close()
         links = list(self.links.values())
         for connection in self._greetings:
             connection.close("this node stopped")
@@ -247,6 +262,14 @@ class Mesh:
 
     # -- greetings
 
+    def _short_of_descriptors(self, newcomer: str) -> None:
+        """A connection from this host was refused: one of a crowd's gives way to the next."""
+        self.dropped.count("descriptors")
+        if self.now() - self._shortage_told >= SHORTAGE_ALARM_S:
+            self._shortage_told = self.now()
+            self.host.alarm(describe_shortage())
+        self._greetings.displace(newcomer)
+
     def _connection(self, *, dialled: bool) -> Connection:
         tls = None if self.credentials is None else self.credentials.context(dialled=dialled)
         return Connection(self, dialled=dialled, user_timeout_s=4 * self.patience_s, tls=tls)
@@ -258,6 +281,9 @@ class Mesh:
 
     async def _dial(self, dialler: Dialler, address: Address) -> None:
         loop = asyncio.get_running_loop()
+        if not has_room():
+            dialler.words = "this node has no descriptor left to dial with"
+            return
         try:
             async with asyncio.timeout(GREETING_TIMEOUT_S):
                 _, connection = await loop.create_connection(

@@ -1,10 +1,11 @@
 """A small HTTP server on the daemon's own loop: GET and HEAD, one request a connection, all of it bounded.
 
 h11 parses, this file only moves bytes and says no. Whoever asks, and however much, the daemon goes on: at
-most `CONNECTIONS_MAX` are open, a newcomer takes the place of the oldest, each lives for `DEADLINE_S` at
-most, and only so many are taken in a second that they cost the loop a few per cent. There is no keep-alive
-and no body is read. A request by any other name than an address or localhost is refused: else a web page
-whose name is made to lead here (DNS rebinding) could read what this machine's browser may.
+most `CONNECTIONS_MAX` are open, or as many as descriptors are left for, a newcomer takes the place of the
+oldest, each lives for `DEADLINE_S` at most, and only so many are taken in a second that they cost the loop a
+few per cent. There is no keep-alive and no body is read. A request by any other name than an address or
+localhost is refused: else a web page whose name is made to lead here (DNS rebinding) could read what this
+machine's browser may.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from http import HTTPStatus
 from typing import Final, cast
 
 import h11
+
+from p2psgd.descriptors import is_reserved
 
 CONNECTIONS_MAX: Final = 32
 DEADLINE_S: Final = 10.0  # from the connection's first byte to its last
@@ -92,6 +95,12 @@ class HttpServer:
             except OSError:
                 await asyncio.sleep(AGAIN_S)
                 continue
+            if is_reserved(accepted.fileno()):  # for this node's own files
+                accepted.close()
+                self.cut["descriptors"] += 1
+                self._cut_oldest()
+                await asyncio.sleep(AGAIN_S)
+                continue
             try:
                 await loop.connect_accepted_socket(partial(_Connection, self), accepted)
             except OSError:
@@ -103,8 +112,12 @@ class HttpServer:
     def opened(self, connection: _Connection) -> None:
         """Make room for one more."""
         if len(self._open) >= CONNECTIONS_MAX:
-            next(iter(self._open)).cut("displaced")
+            self._cut_oldest()
         self._open[connection] = None
+
+    def _cut_oldest(self) -> None:
+        if self._open:
+            next(iter(self._open)).cut("displaced")
 
     def ended(self, connection: _Connection) -> None:
         """It is gone."""

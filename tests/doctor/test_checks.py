@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,12 +75,22 @@ def test_the_memory_that_is_there_is_that_of_the_machine_or_of_the_narrowest_gro
 
 
 def test_descriptors_for_every_peer() -> None:
-    assert check_descriptors(3, (1024, 4096)).grade is Grade.OK
-    short = check_descriptors(1000, (1024, 4096))
+    assert check_descriptors(3, 1024).grade is Grade.OK
+    assert check_descriptors(1000, 4096).grade is Grade.OK
+    short = check_descriptors(1000, 2048)
     assert short.grade is Grade.PROBLEM
-    assert f"ulimit -n {descriptors_needed(1000)}" in short.mend
-    assert "limits.conf" in check_descriptors(1000, (1024, 2048)).mend
-    assert check_descriptors(1023, (-1, -1)).grade is Grade.OK
+    assert short.words == "only 2,048 files may be open (hard limit), 1,000 peers may take 2,192"
+    assert f"limits.conf, or LimitNOFILE={descriptors_needed(1000)} in the unit" in short.mend
+    assert check_descriptors(1023, -1).grade is Grade.OK
+
+
+def test_descriptors_are_counted_by_the_limit_to_which_a_daemon_raises_its_own() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
+    try:
+        assert f"{hard:,} files may be open" in check_descriptors(3).words
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_clock_is_wrong_only_as_far_as_the_round_trip_can_tell() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from p2psgd.errors import DaemonLost, UsageError
+from p2psgd.ipc import listener
 from p2psgd.ipc.control_client import ControlClient, NoDaemon
 from p2psgd.ipc.datagrams import close_descriptors, send_datagram
 from p2psgd.ipc.listener import CONNECTIONS_MAX
@@ -232,6 +233,20 @@ def test_connections_over_the_limit_are_refused_in_a_sentence_and_room_is_given_
         client.request("status")
     for end in silent:
         end.close()
+
+
+def test_connections_leave_descriptors_for_the_daemons_own_files(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "is_reserved", lambda _, local: local)
+    with (
+        ControlClient(daemon.path) as late,
+        pytest.raises(UsageError, match="the daemon has too many files open for one more connection: close"),
+    ):
+        late.request("status")
+    monkeypatch.undo()
+    with ControlClient(daemon.path) as client:
+        client.request("status")
 
 
 def test_a_status_that_is_too_long_is_refused_in_a_sentence(daemon: Daemon) -> None:

@@ -37,6 +37,7 @@ class Host:
         self.listed: list[bool] = []  # whether each came from where the list says
         self.members: dict[int, int] = {}  # incarnation by node, of the view
         self.strangers: list[tuple[int, str]] = []
+        self.alarms: list[str] = []
 
     def link_opened(self, peer: Origin, name: str) -> None:
         assert peer.node not in self.open
@@ -64,6 +65,9 @@ class Host:
 
     def member_incarnation(self, node: int) -> int | None:
         return self.members.get(node)
+
+    def alarm(self, words: str) -> None:
+        self.alarms.append(words)
 
     def stranger_met(self, node: int, words: str) -> None:
         self.strangers.append((node, words))

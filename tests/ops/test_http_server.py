@@ -62,6 +62,28 @@ def run(loop_factory: LoopFactory, story: Story) -> None:
         runner.run(main())
 
 
+def test_without_a_descriptor_for_it_a_newcomer_is_cut_and_the_oldest_gives_way(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "AGAIN_S", 0.01)
+
+    async def story(served: Served) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(b"GET /")
+        assert status_of(await served.get()) == 200
+        monkeypatch.setattr(http_server, "is_reserved", lambda _: True)
+        with contextlib.suppress(ConnectionError):
+            assert await served.get() == b""
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        assert served.server.cut == {"descriptors": 1, "displaced": 1}
+        monkeypatch.setattr(http_server, "is_reserved", lambda _: False)
+        assert status_of(await served.get()) == 200
+
+    run(loop_factory, story)
+
+
 @pytest.fixture
 def short_deadline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(http_server, "DEADLINE_S", 0.5)

@@ -9,7 +9,8 @@ from p2psgd.doctor.finding import Finding, ok, problem
 from p2psgd.ops import numerals
 
 CHECK: Final = "descriptors"
-# Segments, sockets and eventfds of a trainer, files, the page's connections (64), greetings under way (32).
+# The numbers kept for files and a trainer (64), what is open from the start (24), greetings under way (32),
+# the page's connections (32), commands of this machine.
 OTHERS: Final = 192
 PER_PEER: Final = 2  # while one connection takes the place of another
 
@@ -19,15 +20,13 @@ def descriptors_needed(peers: int) -> int:
     return OTHERS + PER_PEER * peers
 
 
-def check_descriptors(peers: int, limits: tuple[int, int] | None = None) -> Finding:
-    """`limits` soft and hard, by default this process's."""
-    soft, hard = limits or resource.getrlimit(resource.RLIMIT_NOFILE)
+def check_descriptors(peers: int, hard: int | None = None) -> Finding:
+    """`hard` is the hard limit, to which a daemon raises its own; by default this process's."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1] if hard is None else hard
     needed, whom = descriptors_needed(peers), numerals.counted(peers, "peer")
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        shown = "any number of" if soft == resource.RLIM_INFINITY else f"{soft:,}"
+    if limit == resource.RLIM_INFINITY or limit >= needed:
+        shown = "any number of" if limit == resource.RLIM_INFINITY else f"{limit:,}"
         return ok(CHECK, f"{shown} files may be open, {needed:,} are enough for {whom}")
-    words = f"only {soft:,} files may be open, {whom} may take {needed:,}"
-    mend = f"ulimit -n {needed} before the start, or LimitNOFILE={needed} in the unit"
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        mend = f"raise the hard limit ({hard:,}) in /etc/security/limits.conf, or {mend.split(', or ')[1]}"
+    words = f"only {limit:,} files may be open (hard limit), {whom} may take {needed:,}"
+    mend = f"raise the hard limit in /etc/security/limits.conf, or LimitNOFILE={needed} in the unit"
     return problem(CHECK, words, mend)

@@ -1,0 +1,143 @@
+"""Fault 29: a node that may have no more than 64 files open, and 200 strangers that connect again and again.
+
+Accepting pauses before the node's own files run out of descriptors: it votes, writes its checkpoint, lets its
+trainer in, answers and trains on.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import itertools
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from p2psgd.durable.state_directory import FOLDER, VOTES_NAME
+from p2psgd.ipc.control_client import ControlClient
+from p2psgd.ipc.paths import control_path
+from p2psgd.wire.messages import Hello, pack_message
+from tests.daemons import Daemon, all_stopped, until
+from tests.ports import free_ports
+from tests.stranger import Stranger
+from tests.test_node import calm, endless, mini_batches
+
+pytestmark = pytest.mark.timeout(240)
+
+LIMIT = 64
+CROWD = 200
+COMMANDS = 8  # of this machine's user, such as `p2psgd top`, that stay connected
+LIMITED = ["sh", "-c", f'ulimit -n {LIMIT} && exec "$@"', "sh"]  # the hard limit too: it cannot be raised
+
+
+@contextlib.contextmanager
+def crowd(port: int, say: Callable[[int], bytes]) -> Iterator[None]:
+    """So many connections all the time, a tenth of them new every tenth of a second; each says something."""
+    over, numbers = threading.Event(), itertools.count(1000)
+
+    def press() -> None:
+        ends = collections.deque[socket.socket]()
+        while not over.wait(0.1):
+            while len(ends) > CROWD * 9 // 10:
+                ends.popleft().close()
+            fresh = [socket.socket() for _ in range(CROWD - len(ends))]
+            for end in fresh:
+                end.setblocking(False)
+                end.connect_ex(("127.0.0.1", port))
+            for end in fresh:
+                with contextlib.suppress(OSError):
+                    end.send(say(next(numbers)))
+            ends.extend(fresh)
+        for end in ends:
+            end.close()
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def start(path: Path, port: int, loop: str) -> Daemon:
+    (path / "hosts.txt").write_text(f"127.0.0.1:{port}\n")
+    return Daemon(
+        path / "node-0",
+        *("--peers", str(path / "hosts.txt"), "--listen", f"127.0.0.1:{port}", "--patience", "1"),
+        *endless(calm(path)),
+        within=LIMITED,
+        environment={"P2PSGD_LOOP": loop},
+    )
+
+
+def has_its_files(daemon: Daemon) -> bool:
+    """It has voted, written a checkpoint, and trains."""
+    files = [daemon.state / VOTES_NAME, *(daemon.state / FOLDER).glob("checkpoint-*.safetensors")]
+    return len(files) > 1 and files[0].exists() and mini_batches(daemon) > 20
+
+
+def let_in(daemon: Daemon, port: int) -> Stranger | None:
+    """A peer that behaves; like every other it tries again when it was sent away."""
+    with contextlib.suppress(OSError, AssertionError):
+        return Stranger(daemon, port, source="127.0.0.2")
+    return None
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_fault_29_a_node_keeps_descriptors_for_its_own_files(tmp_path: Path, loop: str) -> None:
+    [port] = free_ports(1)
+    with all_stopped([start(tmp_path, port, loop)]) as [daemon]:
+        until(daemon.status, "it listens")
+        commands = [ControlClient(control_path(daemon.state)) for _ in range(COMMANDS)]
+        with crowd(port, lambda number: b""):  # they are there before the trainer
+            until(lambda: daemon.process.poll() is not None or has_its_files(daemon), "its files are written")
+            assert daemon.process.poll() is None
+            stranger = until(lambda: let_in(daemon, port), "a peer that behaves is let in")
+            made = mini_batches(daemon)
+            until(lambda: mini_batches(daemon) > made + 20, "it trains on")
+            status = daemon.status()
+        stranger.close()
+        assert status is not None
+        assert status["dropped"]["descriptors"] > 0
+        [alarm] = status["alarms"]
+        assert alarm.startswith(
+            "all of the first 40 descriptors are taken, and the last 24 of 64 are kept for "
+        )
+        for command in commands:
+            command.close()
+        assert daemon.stop() == 0
+
+
+def test_fault_29_also_if_the_strangers_are_linked(tmp_path: Path) -> None:
+    """Each is a node of its own that greets as it should, and then says nothing."""
+    [port] = free_ports(1)
+    with all_stopped([start(tmp_path, port, "uvloop")]) as [daemon]:
+        run = until(daemon.run, "the run is known")
+
+        def hello(node: int) -> bytes:
+            greeting = Hello(
+                protocol=1,
+                node=node,
+                incarnation=1,
+                name=f"stranger-{node}",
+                run=bytes.fromhex(run["fingerprint"]),
+                weights=run["weights"],
+                quantum_log2=run["quantum_log2"],
+                mode=run["mode"],
+                label=run["label"],
+                share="",
+            )
+            return pack_message(greeting)
+
+        with crowd(port, hello):
+            until(lambda: len(daemon.linked()) > 4, "some are linked")
+            until(lambda: daemon.process.poll() is not None or has_its_files(daemon), "its files are written")
+            status = until(daemon.status, "it answers")
+        assert status["dropped"]["descriptors"] > 0
+        until(lambda: not daemon.linked(), "they are gone")
+        until(lambda: let_in(daemon, port), "a peer that behaves is let in").close()
+        assert daemon.stop() == 0
