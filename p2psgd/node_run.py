@@ -337,6 +337,7 @@ class NodeRun:
             self.regulation.regulate()
         elif isinstance(event, GoodbyeReceived):
             self.stopped_nodes.add(peer.node)
+            self.stopped_nodes &= self.mesh.news.keys()  # which forgets nodes when they are too many
 
     def refused_by_peer(self, code: str, words: str, newest: int, *, listed: bool) -> None:
         self.refusals.refused(code, words, newest, listed=listed)

@@ -11,6 +11,7 @@ checkpoints, congestion, and in ring mode ring.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +77,8 @@ from p2psgd.errors import PeerError
 from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import Goodbye
 from p2psgd.wire.mode import parse_mode
+
+NAMES_MAX: Final = 4096  # more than links, members and origins there can be together
 
 
 class Replica:
@@ -294,12 +297,21 @@ class Replica:
         credit = self.parts.out.credit_bytes
         peer = Peer(event.peer, event.name, heard=now, brought=now, credit=credit)
         self.parts.peers[event.peer] = peer
-        self.parts.names[event.peer.node] = event.name
+        self._name(event.peer.node, event.name)
         if event.peer.node in self.membership.view.forbidden:
             peer.barred_at = now
         else:
             self.membership.link(event.peer, now)
         self.statuses.send(peer, now)
+
+    def _name(self, node: int, name: str) -> None:
+        """Remember it; when there are too many, only those of nodes that are linked, members or origins."""
+        names = self.parts.names
+        names[node] = name
+        if len(names) > NAMES_MAX:
+            here = {origin.node for origin in (*self.peers, *self.membership.view.members, *self.frontier)}
+            for other in names.keys() - here - {node, self.me.node}:
+                del names[other]
 
     def _close_link(self, origin: Origin, now: float) -> None:
         peer = self.parts.peers.pop(origin, None)

@@ -38,6 +38,7 @@ from p2psgd.wire.frames import Body, FrameType, link_limits
 from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
 
 LINKS_MAX: Final = 1023
+NEWS_MAX: Final = 4096  # nodes that are remembered; at most 1,023 of them are linked, and 1,024 members
 SHORTAGE_ALARM_S: Final = 3600.0  # between two alarms of descriptors that are short: anybody can cause them
 
 ONE_IS_ENOUGH: Final = "another connection between these two nodes is in use"
@@ -95,6 +96,8 @@ class Mesh:
     doctors: int = 0  # that have asked, and were answered
     strangers: Strangers = field(init=False)
     known_hosts: KnownHosts = field(init=False)
+    _past_sent: int = 0  # on links of nodes that are no longer in `news`,
+    _past_received: int = 0  # and what came on them
     _complaints: Complaints = field(default_factory=Complaints)
     _greetings: Greetings[_Greeting] = field(init=False)
     _by_connection: dict[Connection, Link] = field(default_factory=dict)
@@ -202,12 +205,13 @@ class Mesh:
     @property
     def bytes_sent(self) -> int:
         """Bytes handed to the sockets of all links, past ones included."""
-        return sum(n.bytes_sent for n in self.news.values()) + sum(c.bytes_sent for c in self._by_connection)
+        past = self._past_sent + sum(news.bytes_sent for news in self.news.values())
+        return past + sum(connection.bytes_sent for connection in self._by_connection)
 
     @property
     def bytes_received(self) -> int:
         """Bytes that came on all links, past ones included."""
-        past = sum(news.bytes_received for news in self.news.values())
+        past = self._past_received + sum(news.bytes_received for news in self.news.values())
         return past + sum(connection.bytes_received for connection in self._by_connection)
 
     # -- connections: ConnectionOwner
@@ -368,6 +372,8 @@ class Mesh:
         self.strangers.linked(theirs.node)
         self.known_hosts.linked(connection.host)
         news = self.news.setdefault(theirs.node, PeerNews(theirs.name, connection.address, self.now()))
+        if len(self.news) > NEWS_MAX:
+            self._forget_strangers()
         news.name, news.incarnation, news.since, news.words = theirs.name, theirs.incarnation, self.now(), ""
         if greeting.dialler is not None:
             greeting.dialler.met(theirs.node)
@@ -408,6 +414,14 @@ class Mesh:
             self.host.refused_by_peer(code, f"{dialler.called}: {words}", newest, listed=True)
 
     # -- bookkeeping
+
+    def _forget_strangers(self) -> None:
+        """Of nodes that are neither linked nor members nothing is remembered but what their links carried."""
+        for node, news in list(self.news.items()):
+            if node not in self.links and self.host.member_incarnation(node) is None:
+                self._past_sent += news.bytes_sent
+                self._past_received += news.bytes_received
+                del self.news[node]
 
     def _forget(self, connection: Connection, words: str, *, replaced: bool = False) -> None:
         greeting = self._greetings.end(connection)

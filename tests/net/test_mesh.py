@@ -384,3 +384,32 @@ def test_a_peer_that_reads_nothing_fills_a_bounded_buffer_and_drains_later(loop_
             await until(lambda: fast.host.drained == 1 and len(slow.host.frames) == sent)
 
     run(loop_factory, scenario)
+
+
+def test_what_is_remembered_of_nodes_that_came_and_went_is_bounded(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Node ids cost nobody anything. Members and linked nodes are kept, and so is what all links carried."""
+    monkeypatch.setattr("p2psgd.net.mesh.NEWS_MAX", 4)
+
+    async def scenario() -> None:
+        party, peer = Party(1), Party(2)
+        party.host.members = {2: 1}
+        await party.start()
+        sent = [0]
+        for node in (2, 3, 4, 5, 6):
+            hello = peer.mesh.greeting.model_copy(update={"node": node})
+            _, writer = await asyncio.open_connection(party.address.host, party.address.port)
+            writer.write(pack_message(hello))
+            await until(lambda: node in party.mesh.links)  # noqa: B023 (it is called before the next)
+            sent.append(party.mesh.bytes_received)
+            if node != 6:
+                writer.close()
+                await until(lambda: node not in party.mesh.links)  # noqa: B023
+        assert party.mesh.news.keys() == {2, 6}
+        assert sent == sorted(set(sent))
+        writer.close()
+        await party.mesh.close()
+        peer.listening.close()
+
+    run(loop_factory, scenario)
