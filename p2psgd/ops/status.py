@@ -22,6 +22,7 @@ from p2psgd.ops.unmet import ERROR_MAX, PLACE_MAX, describe_unmet
 
 ROWS_MAX: Final = 128  # peers and origins listed one by one: a status must fit into one datagram,
 TRAINING: Final = "training"
+REMOVED: Final = "removed from the run for good: nothing but a view is taken of it"
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ def _describe_peers(replica: Replica | None, mesh: Mesh, vitals: Vitals) -> list
     for node, news in mesh.news.items():
         link = mesh.links.get(node)
         peer = None if replica is None or link is None else replica.peers.get(link.peer)
+        barred = peer is not None and peer.barred_at is not None
         quiet_s = 0.0 if peer is None else vitals.now - peer.heard
         connection = None if link is None else link.connection
         if link is None:
@@ -158,13 +160,13 @@ def _describe_peers(replica: Replica | None, mesh: Mesh, vitals: Vitals) -> list
                 "id": f"{node:016x}",
                 "address": news.address[:PLACE_MAX],
                 "state": state,
-                "lag": replica.lag(peer) if replica is not None and peer is not None else None,
+                "lag": None if replica is None or peer is None or barred else replica.lag(peer),
                 "since_s": round(quiet_s if state == "suspect" else vitals.now - news.since, 1),
                 "bytes_sent": news.bytes_sent + (0 if connection is None else connection.bytes_sent),
                 "bytes_received": news.bytes_received
                 + (0 if connection is None else connection.bytes_received),
                 "round_trip_ms": None if connection is None else connection.round_trip_ms,
-                "error": news.words[:ERROR_MAX],
+                "error": REMOVED if barred else news.words[:ERROR_MAX],
                 "through": members[node].through if link is None and node in members else "",
             }
         )
