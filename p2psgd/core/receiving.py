@@ -178,8 +178,11 @@ class Receiver:
     # -- asking
 
     def ask_for_all(self, peer: Peer, now: float) -> None:
-        """Ask a peer for what it has applied and this node has not, as far as that is the one to ask."""
-        if self._parts.budget.fullness >= 1.0 or self._parts.in_step:
+        """Ask a peer for what it has applied and this node has not, as far as that is the one to ask.
+
+        Not while the log has no room for the update that it held back last: all would be sent in vain.
+        """
+        if self._parts.in_step or not self._make_room(self._lacked_bytes):
             return
         for origin, row in peer.ahead.items():
             lacking = row.sequence > self._parts.state.frontier.sequence(origin)

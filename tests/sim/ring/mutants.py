@@ -109,7 +109,7 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
     # after a failure
     "repaired-while-running": (
         Edit(receiving, "Receiver.update", "if parts.in_step:", "if False:"),
-        Edit(receiving, "Receiver.ask_for_all", "or self._parts.in_step", ""),
+        Edit(receiving, "Receiver.ask_for_all", "self._parts.in_step or", ""),
     ),
     "share-given-twice": (
         Edit(
