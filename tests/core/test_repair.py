@@ -210,6 +210,75 @@ def test_a_gap_that_nobody_asked_about_is_not_believed(clusters: Clusters) -> No
     assert not cluster.halts
 
 
+ORIGIN, ASKED, OTHER, THIRD = (Origin(node, 1) for node in (9, 1, 2, 3))
+
+
+class Search:
+    """A node that lacks what comes after update 3 of ORIGIN, and has asked ASKED for it. Each of its peers
+    holds it up to 8.
+    """
+
+    def __init__(self) -> None:
+        self.repair = Repair(patience_s=5.0)
+        self.frontier = Frontier()
+        self.frontier.replace([FrontierRow(*ORIGIN, 3, 1)])
+        self.peers: dict[Origin, Peer] = {}
+        for holder in (ASKED, OTHER, THIRD):
+            peer = Peer(holder, f"node-{holder.node}", heard=0.0, brought=0.0, credit=1)
+            peer.status = {ORIGIN: FrontierRow(*ORIGIN, 8, 1)}
+            self.peers[holder] = peer
+        assert self.asks(ASKED, 0.0)
+
+    def asks(self, holder: Origin, now: float) -> bool:
+        """A STATUS of that one has come: it is asked."""
+        need = self.repair.missing(
+            ORIGIN, 8, self.peers[holder], frontier=self.frontier, peers=self.peers, now=now
+        )
+        return need is not None
+
+    def has_gap(self, holder: Origin) -> bool:
+        return self.repair.has_gap(ORIGIN, holder, 3)
+
+
+def test_a_gap_counts_for_who_was_asked_and_said_it_alone() -> None:
+    search = Search()
+    search.repair.gap(ORIGIN, ASKED, 6)
+    assert [search.has_gap(holder) for holder in (ASKED, OTHER, THIRD)] == [True, False, False]
+    assert not search.asks(ASKED, 0.1)
+    assert search.asks(OTHER, 0.2)
+
+
+@pytest.mark.parametrize("seconds", [0.2, 6.0])
+def test_a_gap_of_a_holder_that_was_not_asked_counts_for_nobody(seconds: float) -> None:
+    """Not for the one that was asked, whose answer is awaited still; nor for itself, once it is its turn."""
+    search = Search()
+    search.repair.gap(ORIGIN, OTHER, 6)
+    assert not any(search.has_gap(holder) for holder in (ASKED, OTHER, THIRD))
+    late = seconds > search.repair._patience_s
+    assert [search.asks(ASKED, seconds), search.asks(OTHER, seconds)] == [False, late]
+
+
+def test_a_gap_of_the_origin_counts_unasked_and_takes_the_question_from_nobody() -> None:
+    search = Search()
+    search.peers[ORIGIN] = search.peers.pop(THIRD)
+    search.repair.gap(ORIGIN, ORIGIN, 6)
+    assert [search.has_gap(holder) for holder in (ORIGIN, ASKED, OTHER)] == [True, False, False]
+    assert not search.asks(OTHER, 0.1)  # ASKED is awaited
+
+
+def test_gaps_of_made_up_origins_keep_nobody_from_asking(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.link(0, 1)
+    cluster.link(1, 2)
+    cluster.settle()
+    liar = cluster.replica(1).me
+    for number in range(ORIGINS_MAX):
+        cluster.give(2, GapReceived(liar, Origin(2000 + number, 1), 2**63))
+    cluster.give(0, own_update([1]))
+    cluster.pass_time(2.0)
+    assert cluster.replica(2).frontier.sequence(cluster.replica(0).me) == 1
+
+
 def test_searches_are_bounded_however_many_origins_a_peer_invents(clusters: Clusters) -> None:
     cluster = clusters(2)
     cluster.link_all()

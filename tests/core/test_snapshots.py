@@ -237,6 +237,29 @@ def test_a_member_gives_one_though_its_own_barrier_waits_for_who_asks(clusters: 
     deliver_until(cluster, lambda: cluster.replica(0).parts.sweeping.copying)
 
 
+def test_nobody_asks_for_one_before_all_members_know_that_it_is_a_member(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.found()
+    cluster.train([0, 1], 5)
+    cluster.kill(2)
+    cluster.cut(0, 1)  # node 1 is not told of view 2
+    joiner = cluster.boot(2, from_disk=True)
+    cluster.lose_log(0)
+    cluster.link(0, 2)
+    cluster.pass_time(9)  # of 10 s until node 1 is evicted
+    assert joiner.me in cluster.replica(0).membership.view
+    assert cluster.replica(0).ready
+    assert joiner.parts.joining.absent == [cluster.replica(1).me]
+    assert joiner.snapshots.taking.donor is None
+    assert cluster.replica(0).parts.counters.snapshots_given == 0
+    cluster.lose_log(1)
+    cluster.link_all()
+    cluster.pass_time(3)
+    assert joiner.parts.counters.snapshots_taken == 1
+    assert joiner.ready
+    cluster.assert_converged()
+
+
 def test_a_node_that_is_not_complete_itself_says_so(clusters: Clusters) -> None:
     cluster = clusters(2)
     cluster.link_all()
