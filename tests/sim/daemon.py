@@ -50,6 +50,7 @@ from p2psgd.wire.frames import PREFIX, FrameType
 from tests.core.stores import MemoryStore
 from tests.sim.agreement import VOTES
 from tests.sim.disk import Disk
+from tests.sim.exchange import EXCHANGED, Exchange
 from tests.sim.faults import SmallLog
 from tests.sim.invariants import DRAINED_SHARE, Inspector
 from tests.sim.keeper import Keeper
@@ -73,7 +74,7 @@ MEASURING_S: Final = 10.0  # on average, from one measurement of a link to the n
 START_AGAIN_S: Final = 1.0  # as a service manager does it
 
 _UPDATE: Final = FrameType.UPDATE
-_RARE: Final = VOTES | {FrameType.NEED, FrameType.GAP}
+_RARE: Final = VOTES | EXCHANGED | {FrameType.GAP}
 
 
 def sequence_of(frame: bytes) -> int:
@@ -140,6 +141,7 @@ class Daemon:
         )
         self.book = world.inspector.open_book(self.replica)
         self.trimming = Trimming(self.replica)
+        self.exchange = Exchange(self.replica, world.inspector.life)
         self.view = self.replica.membership.view
         self.ready_in: int | None = None  # the number of the view in which it became READY; None if it is not
         self.restored = restored is not None
@@ -267,7 +269,7 @@ class Daemon:
             if isinstance(effect, Send):
                 frame = effect.frame
                 if frame[4] in _RARE:
-                    self._note_rare(frame, event)
+                    self._note_rare(effect.peer, frame, event)
                 under_way = self.mesh.send(effect.peer, frame)
                 self._inspector.check_sent(self, effect.peer, frame, under_way)
             elif not isinstance(effect, Record):
@@ -305,9 +307,11 @@ class Daemon:
                     self._disk.abandon()
                 self.die(START_AGAIN_S)
 
-    def _note_rare(self, frame: bytes, event: Event) -> None:
+    def _note_rare(self, peer: Origin, frame: bytes, event: Event) -> None:
         if frame[4] in VOTES:
             self._inspector.agreement.check_vote(self.me, frame, self._disk.votes)
+        elif frame[4] in EXCHANGED:
+            self.exchange.sent(peer, frame, event)
         note_frame(self._world.see, frame, after_update=isinstance(event, UpdateReceived))
 
     # -- the mesh's host

@@ -27,7 +27,7 @@ from tests.sim.ring.dense_ledger import DenseBook, DenseLedger
 from tests.sim.ring.rules import RingRules
 from tests.sim.ring.rules import World as RulesWorld
 from tests.sim.sightings import note_replaced
-from tests.sim.whole import check_all, check_one
+from tests.sim.whole import Grave, bury, check_all, check_one
 
 if TYPE_CHECKING:
     from tests.sim.daemon import Daemon
@@ -97,6 +97,10 @@ class Inspector:
             self.rules.after_event(daemon, event, effects)
         applied = daemon.book.follow(replica, event, replaced=replaced)
         daemon.trimming.follow(self._applied_by, replaced=replaced)
+        if replaced:
+            daemon.exchange.replaced()
+        if isinstance(event, UpdateReceived):
+            daemon.exchange.received(event, applied=bool(applied))
         if replica.membership.view is not daemon.view:
             daemon.view = replica.membership.view
             self.agreement.taken_over(label(daemon.me), daemon.view)
@@ -143,13 +147,16 @@ class Inspector:
         for made in event.updates:
             ledger.record_share(replica, made, self._change(made))
 
-    def _applied_by(self, life: Origin) -> Mapping[Origin, int] | None:
+    def life(self, life: Origin) -> Grave | None:
+        """As it is, or as it ended; None if it never began."""
         for daemon in self._world.living():
             if daemon.me == life:
-                frontier = daemon.replica.frontier
-                return {origin: frontier.sequence(origin) for origin in frontier}
-        grave = self._world.graves.get(life)
-        return None if grave is None else grave.rows
+                return bury(daemon)
+        return self._world.graves.get(life)
+
+    def _applied_by(self, life: Origin) -> Mapping[Origin, int] | None:
+        known = self.life(life)
+        return None if known is None else known.rows
 
     def _change(self, event: OwnUpdateMade) -> NDArray[np.int32]:
         change = np.zeros(len(self.ledger.initial), np.int32)

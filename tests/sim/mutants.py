@@ -110,6 +110,17 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "no-ask-after-status": (
         Edit(receiving, "Receiver.ask_for_all", "if lacking and not", "if False and not"),
     ),
+    "asked-while-the-log-is-full": (
+        Edit(receiving, "Receiver.ask_for_all", "or not self._make_room(self._lacked_bytes)", ""),
+    ),
+    "asked-until-the-log-is-full-to-the-byte": (
+        Edit(
+            receiving,
+            "Receiver.ask_for_all",
+            "not self._make_room(self._lacked_bytes)",
+            "self._parts.budget.fullness >= 1.0",
+        ),
+    ),
     "old-incarnations-not-repaired": (
         Edit(
             receiving,
@@ -169,6 +180,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
             "pass",
         ),
     ),
+    "trimmed-before-ready": (
+        Edit(receiving, "Receiver._make_room", "parts.ready and self._acks", "self._acks"),
+    ),
     "log-never-trimmed": (Edit(log, "UpdateLog._shed", "while heads and", "while False and"),),
     "trainer-never-stalls": (Edit(trainer, "Trainer._train", "if replica.stalled or", "if"),),
     # joining
@@ -183,6 +197,41 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "snapshot-without-log": (
         Edit(snapshot_giving, "SnapshotFeed._tail", "for row in rows:", "for row in ():"),
+    ),
+    "snapshot-without-own-updates": (
+        Edit(
+            snapshots,
+            "Snapshots._acknowledged_without",
+            "return self._parts.acks.stable(",
+            "return 2**64 if origin == self._parts.me else self._parts.acks.stable(",
+        ),
+    ),
+    "snapshot-without-what-the-unlinked-lack": (
+        Edit(
+            snapshots,
+            "Snapshots._acknowledged_without",
+            "if member != asker",
+            "if member != asker and member in self._parts.peers",
+        ),
+    ),
+    "snapshot-without-what-past-lives-made": (
+        Edit(
+            snapshots,
+            "Snapshots._acknowledged_without",
+            "return self._parts.acks.stable(",
+            "return 2**64 if origin not in members else self._parts.acks.stable(",
+        ),
+    ),
+    "snapshot-with-what-all-have": (
+        Edit(
+            snapshots,
+            "Snapshots._acknowledged_without",
+            "return self._parts.acks.stable(",
+            "return 0 * self._parts.acks.stable(",
+        ),
+    ),
+    "snapshot-before-the-barrier": (
+        Edit(snapshots, "Snapshots.pass_time", "if not parts.joining.passed:", "if False:"),
     ),
     "snapshot-unverified": (
         Edit(snapshot_intake, "SnapshotIntake.chunk", "and self._digest_left:", "and False:"),

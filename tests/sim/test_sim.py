@@ -22,6 +22,10 @@ QUICK_MUTANTS = (
     "duplicates-applied",
     "need-ignored",
     "trimmed-early",
+    "trimmed-before-ready",
+    "snapshot-with-what-all-have",
+    "snapshot-before-the-barrier",
+    "asked-while-the-log-is-full",
     "promise-not-held-back",
     "never-mends",
 )

@@ -1,5 +1,6 @@
 """I5: what a log lets go of, every member of the view that the node knows has applied; but for what was gone
-already when that member became one, and what a snapshot came without.
+already when that member became one, and what a snapshot came without. And a log lets go of nothing while its
+node is not READY: who else is a member by now, such a node may not know.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Trimming:
         self._replica = replica
         self._view = replica.membership.view
         self._held = 0
+        self._gone_before: int | None = None  # while it is not READY: the sum of its floors
         self._gone: dict[tuple[Origin, int], Rows] = {}  # floors when it learned of each member
         self._meet()
 
@@ -30,6 +32,8 @@ class Trimming:
         """
         log, view = self._replica.log, self._replica.membership.view
         held = log.bytes_held + log.bytes_stored
+        if not self._replica.spec.dense:
+            self._check_unready(replaced=replaced)
         if replaced:
             self._gone.clear()
         elif held < self._held:
@@ -38,6 +42,17 @@ class Trimming:
         if replaced or view is not self._view:
             self._view = view
             self._meet()
+
+    def _check_unready(self, *, replaced: bool) -> None:
+        """`replaced`: the floors are those of a snapshot."""
+        before, self._gone_before = self._gone_before, None
+        if self._replica.ready:
+            return
+        log = self._replica.log
+        self._gone_before = gone = sum(log.floor(origin) for origin in self._replica.frontier)
+        if not replaced and before is not None and gone > before:
+            words = f"{label(self._replica.me)} has let go of {gone - before} updates while it is not READY"
+            raise Violation("I5", words)
 
     def _members(self) -> dict[Origin, tuple[Origin, int]]:
         """The other members, each with the view since which it has been one."""

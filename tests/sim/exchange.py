@@ -1,0 +1,147 @@
+"""What a node may ask others for, and the frames of its log that a snapshot it gives must bring.
+
+A tail is compared for every origin: with what the other members have really applied, and with what their
+acknowledgements told when the snapshot began, both of those that were members from its beginning to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from p2psgd.core.arrivals import event_of
+from p2psgd.core.events import Event, SnapshotBegun, SnapshotEnded, SnapshotTailReceived, UpdateReceived
+from p2psgd.core.frontier import Origin
+from p2psgd.core.joining import FOUNDED
+from p2psgd.core.replica import Replica
+from p2psgd.wire.frames import PREFIX, FrameType
+from p2psgd.wire.update import parse_update
+from tests.sim.ledger import label
+from tests.sim.outcome import Violation
+from tests.sim.whole import Grave
+
+EXCHANGED: Final = {
+    FrameType.NEED,
+    FrameType.SNAPSHOT_REQUEST,
+    FrameType.SNAPSHOT_META,
+    FrameType.SNAPSHOT_TAIL,
+    FrameType.SNAPSHOT_END,
+}
+
+Members = frozenset[tuple[Origin, int]]  # each with the view since which it has been one
+Lives = Callable[[Origin], Grave | None]  # a life as it is, or as it ended; None if it never began
+
+
+@dataclass(slots=True)
+class _Tail:
+    """Of one snapshot on its way."""
+
+    view: int  # number of the donor's when it began
+    members: Members  # of that, but for the donor and the asker
+    known: dict[Origin, int]  # up to where the donor knew then that all of these had each origin
+    last: dict[Origin, int]  # of each origin the number of its next frame, should one come: the newest first
+
+
+class Exchange:
+    """Of one life."""
+
+    def __init__(self, replica: Replica, lives: Lives) -> None:
+        self._replica = replica
+        self._lives = lives
+        self._tails: dict[Origin, _Tail] = {}  # by asker
+        self._held_back = 0  # updates so far,
+        self._lacked_bytes = 0  # and the bytes of the last one, if none was applied since
+
+    def replaced(self) -> None:
+        """The replica was replaced as a whole: what its log was, nothing tells any more."""
+        self._tails.clear()
+
+    def received(self, event: UpdateReceived, *, applied: bool) -> None:
+        """An update came, and was applied or not."""
+        held_back = self._replica.parts.counters.held_back
+        if held_back > self._held_back:
+            self._held_back, self._lacked_bytes = held_back, len(event.body)
+        elif applied:
+            self._lacked_bytes = 0
+
+    def sent(self, peer: Origin, frame: bytes, event: Event) -> None:
+        """Check a frame of EXCHANGED, which the node sends to `peer` because of `event`."""
+        if frame[4] == FrameType.NEED:
+            self._check_need(event)
+        elif frame[4] == FrameType.SNAPSHOT_REQUEST:
+            self._check_request()
+        elif not self._replica.spec.dense:
+            self._follow(peer, event_of(self._replica.me, FrameType(frame[4]), frame[PREFIX.size :]))
+
+    def _check_need(self, event: Event) -> None:
+        """What comes would be held back again. An update that found room may show a gap; and a ring may fill
+        the log after the question.
+        """
+        if isinstance(event, UpdateReceived) or self._replica.ring is not None:
+            return
+        if self._lacked_bytes and not self._replica.log.room(self._lacked_bytes):
+            who = f"{label(self._replica.me)} asks for updates while its log has no room for the"
+            raise Violation("asking", f"{who} {self._lacked_bytes} bytes that it held back")
+
+    def _check_request(self) -> None:
+        """The barrier: all that were members when this life became one, or before, know that it is one."""
+        view, me = self._replica.membership.view, self._replica.me
+        since = view.member_since(me)
+        if since is None:
+            raise Violation("barrier", f"{label(me)} asks for a snapshot, and is no member of its view")
+        for member, joined in self._members(without=me) if since != FOUNDED else ():
+            life = self._lives(member)
+            if joined <= since and (life is None or life.view < since):
+                words = f"{label(me)} asks for a snapshot, while {label(member)} does not know view {since}"
+                raise Violation("barrier", f"{words}, by which it is a member")
+
+    def _members(self, *, without: Origin) -> Members:
+        view, me = self._replica.membership.view, self._replica.me
+        return frozenset(
+            row for row in zip(view.members, view.since, strict=True) if row[0] not in {me, without}
+        )
+
+    def _follow(self, asker: Origin, event: Event | None) -> None:
+        match event:
+            case SnapshotBegun():
+                members, acks = self._members(without=asker), self._replica.parts.acks
+                last = {Origin(row.node, row.incarnation): row.sequence for row in event.rows}
+                lives = [member for member, _ in members]
+                known = {origin: acks.stable(origin, lives) for origin in last}
+                self._tails[asker] = _Tail(self._replica.membership.view.number, members, known, last)
+            case SnapshotTailReceived() if asker in self._tails:
+                header, _ = parse_update(event.body, self._replica.spec.weights)
+                self._take(asker, Origin(header.node, header.incarnation), header.sequence)
+            case SnapshotEnded():
+                tail = self._tails.pop(asker, None)
+                if tail is not None and not event.words:
+                    self._check_tail(asker, tail)
+
+    def _take(self, asker: Origin, origin: Origin, sequence: int) -> None:
+        tail = self._tails[asker]
+        expected = tail.last.get(origin, 0)
+        who = f"{label(self._replica.me)} gives {label(asker)}"
+        if sequence != expected or not expected:
+            raise Violation("tail", f"{who} update {sequence} of {label(origin)} in place of {expected}")
+        if tail.view == self._replica.membership.view.number and sequence <= tail.known[origin]:
+            words = f"{who} update {sequence} of {label(origin)}, though it knew that all members had"
+            raise Violation("tail", f"{words} {tail.known[origin]} of them")
+        tail.last[origin] -= 1
+
+    def _check_tail(self, asker: Origin, tail: _Tail) -> None:
+        floor_of = self._replica.log.floor
+        lives = {member: self._lives(member) for member, _ in tail.members & self._members(without=asker)}
+        for origin, last in tail.last.items():
+            for member in _lacking(lives, origin, max(last, 0)):
+                if floor_of(origin) < last:
+                    who = f"{label(self._replica.me)} gave {label(asker)} a snapshot"
+                    words = f"without {label(origin)}'s update {last}, which is in its log"
+                    raise Violation("tail", f"{who} {words}, and {label(member)} lacks it")
+
+
+def _lacking(lives: dict[Origin, Grave | None], origin: Origin, sequence: int) -> Iterable[Origin]:
+    """Who has not applied that update."""
+    for member, life in lives.items():
+        if (0 if life is None else life.rows.get(origin, 0)) < sequence:
+            yield member
