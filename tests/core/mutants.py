@@ -1,0 +1,123 @@
+"""Bugs put into the core on purpose that its tests must find: `python -m tests.core.mutants [NAME ...]`
+
+Each is an edit of the source, as in tests/sim/mutants.py, and stands beside the test that holds what it
+breaks: that must pass without the bug, and fail with it by an assertion, not by an error of the edit's own.
+Here are those that the simulator cannot find, since they break no invariant, and those that it finds by one
+rule alone, or in few seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from p2psgd.core import checkpoints, repair
+from tests.core import test_checkpoints, test_receiving, test_repair, test_snapshot_giving, test_snapshots
+from tests.sim.mutants import MUTANTS, Edit, Mutant, mutated
+
+Test = Callable[..., None]
+
+TAIL: Final = test_snapshot_giving.test_it_has_what_any_other_member_lacks_linked_or_not
+SAVED: Final = test_checkpoints.test_it_keeps_what_any_other_member_has_on_no_disk_linked_or_not
+UNASKED: Final = test_repair.test_a_gap_of_a_holder_that_was_not_asked_counts_for_nobody
+AGAIN: Final = test_receiving.test_what_was_held_back_is_not_sent_again_before_there_is_room
+FROM_ANYBODY: Final = Edit(repair, "Repair.gap", "or peer not in (origin, search.asked)", "")
+
+BY_SIMULATOR_TOO: Final[dict[str, Test]] = {
+    "trimmed-before-ready": test_receiving.test_who_is_not_ready_lets_go_of_nothing_to_take_an_update,
+    "snapshot-without-own-updates": TAIL,
+    "snapshot-without-what-the-unlinked-lack": TAIL,
+    "snapshot-without-what-past-lives-made": TAIL,
+    "snapshot-with-what-all-have": TAIL,
+    "snapshot-before-the-barrier": (
+        test_snapshots.test_nobody_asks_for_one_before_all_members_know_that_it_is_a_member
+    ),
+    "asked-while-the-log-is-full": AGAIN,
+    "asked-until-the-log-is-full-to-the-byte": AGAIN,
+}
+CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
+    **{name: (MUTANTS[name], test) for name, test in BY_SIMULATOR_TOO.items()},
+    "checkpoint-without-own-updates": (
+        (
+            Edit(
+                checkpoints,
+                "Checkpoints._saved_by_others",
+                "return min(",
+                "return 2**64 if origin == self._parts.me else min(",
+            ),
+        ),
+        SAVED,
+    ),
+    "checkpoint-without-what-the-unlinked-lack": (
+        (
+            Edit(
+                checkpoints,
+                "Checkpoints._saved_by_others",
+                "for member in others",
+                "for member in others if member in self._parts.peers",
+            ),
+        ),
+        SAVED,
+    ),
+    "gap-believed-from-anybody": ((FROM_ANYBODY,), UNASKED),
+    "gap-counted-for-who-was-asked": (
+        (
+            FROM_ANYBODY,
+            Edit(repair, "Repair.gap", "search.floors[peer]", "search.floors[search.asked or peer]"),
+        ),
+        UNASKED,
+    ),
+    "gap-of-anybody-opens-a-search": (
+        (FROM_ANYBODY, Edit(repair, "Repair.gap", "and origin == peer and", "and")),
+        test_repair.test_gaps_of_made_up_origins_keep_nobody_from_asking,
+    ),
+}
+
+
+class _Watch:
+    """What the tests that a pytest runs end with."""
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+
+    def pytest_exception_interact(self, call: pytest.CallInfo[Any]) -> None:
+        assert call.excinfo is not None
+        self.errors.append(call.excinfo.typename)
+
+
+def run(test: Test) -> list[str]:
+    """Run a test, all its parameters; the names of the exceptions by which it failed."""
+    watch, name = _Watch(), f"{sys.modules[test.__module__].__file__}::{test.__name__}"
+    code = pytest.main(
+        ["-o", "addopts=", "-p", "no:terminal", "-p", "no:cacheprovider", name], plugins=[watch]
+    )
+    if code != (pytest.ExitCode.TESTS_FAILED if watch.errors else pytest.ExitCode.OK):
+        raise RuntimeError(f"pytest ended with {code!r} for {name}")
+    return watch.errors
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.core.mutants", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CORE_MUTANTS)}; all if none")
+    names = parser.parse_args().names or list(CORE_MUTANTS)
+    if unknown := {*names} - CORE_MUTANTS.keys():
+        parser.error(f"mutant {unknown.pop()!r} is not known; there are {', '.join(CORE_MUTANTS)}")
+    good = True
+    for name in names:
+        mutant, test = CORE_MUTANTS[name]
+        before = run(test)
+        with mutated(mutant):
+            errors = run(test)
+        died = not before and "AssertionError" in errors
+        good &= died
+        outcome = f"fails without it by {before[0]}" if before else "died" if died else f"LIVES {errors}"
+        print(f"{name:<41} {outcome:<4} {test.__module__}.{test.__name__}", flush=True)
+    sys.exit(not good)
+
+
+if __name__ == "__main__":
+    main()
