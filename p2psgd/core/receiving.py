@@ -10,14 +10,14 @@ from p2psgd.core.budget import TRIM_TO
 from p2psgd.core.congestion import Congestion
 from p2psgd.core.effects import Alarm, Deliver
 from p2psgd.core.events import StatusReceived
-from p2psgd.core.frontier import Origin
+from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.parts import Parts
 from p2psgd.core.peer import Peer
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow
-from p2psgd.wire.update import parse_update
+from p2psgd.wire.update import UpdateHeader, parse_update
 
 STATUS_APPLIED_BYTES: Final = 256 * 1024  # STATUS also goes out after this much was applied from one peer,
 STATUS_APPLIED_UPDATES: Final = 64  # or so many updates
@@ -40,9 +40,7 @@ class Receiver:
     def update(self, peer: Peer, body: bytes | bytearray, now: float) -> None:
         """The body of an UPDATE frame: apply it, or count it as a duplicate, or ask for what comes before."""
         parts, state = self._parts, self._parts.state
-        if state.dense:
-            raise PeerError("origin", "an update came in a dense ring, whose weights change by rounds alone")
-        header, payload = parse_update(body, state.spec.weights)
+        header, payload = self._parse(body)
         origin = Origin(header.node, header.incarnation)
         applied = state.frontier.sequence(origin)
         if header.sequence <= applied:
@@ -81,6 +79,15 @@ class Receiver:
         peer.applied_updates += 1
         if peer.applied_bytes >= STATUS_APPLIED_BYTES or peer.applied_updates >= STATUS_APPLIED_UPDATES:
             self._send_status(peer, now)
+
+    def _parse(self, body: bytes | bytearray) -> tuple[UpdateHeader, memoryview]:
+        """Header and payload; PeerError also for an origin that no node of such a run can be."""
+        if self._parts.state.dense:
+            raise PeerError("origin", "an update came in a dense ring, whose weights change by rounds alone")
+        header, payload = parse_update(body, self._parts.state.spec.weights)
+        if header.node == RING.node:
+            raise PeerError("origin", "an update is of node 0, which is reserved: no node has that id")
+        return header, payload
 
     def _check_own(self, sequence: int, body: bytes | bytearray) -> None:
         """Beyond what is applied, only what this node gave to a round can come, byte by byte."""

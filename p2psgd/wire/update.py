@@ -83,8 +83,6 @@ def parse_update(body: bytes | bytearray | memoryview, weights: int) -> tuple[Up
         raise PeerError(
             "encoding", f"encoding {encoding} of an update is not known, or its reserved bytes are not zero"
         )
-    if node == 0:
-        raise PeerError("origin", "an update is of node 0, which is reserved: no node has that id")
     if sequence == 0:
         raise PeerError("sequence", "an update's sequence number is 0, they start at 1")
     if not 1 <= step <= codec.STEP_MAX:

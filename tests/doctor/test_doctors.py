@@ -196,8 +196,8 @@ def test_a_node_that_dials_a_doctor_goes_on_and_links_once_the_node_is_there(tmp
         with running(doctor):
             report = doctor.report()
         assert report.code == 0, report.problems
-        [reached] = report.of("reach", "ok") + report.of("reach", "note")  # as anna dialled in time or not
-        assert "anna runs there, run" in reached
+        reached = report.of("reach", "ok") + report.of("reach", "note")  # as anna dialled in time or not
+        assert any("anna runs there, run" in words for words in reached), reached
         daemons.append(Daemon(tmp_path / "berta", "--listen", lines[1], *options))
         until(lambda: anna.linked() == {"berta"}, "they are linked", timeout_s=100)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import ssl
 import struct
@@ -29,16 +30,22 @@ class Target:
         self.daemon = daemon
         self.port = port
         self.certificates = certificates  # None: it speaks plaintext
+        self._hosts = itertools.cycle(f"127.1.{number // 250}.{number % 250 + 1}" for number in range(1000))
 
     def stranger(self, node: int) -> Stranger:
         """A linked peer."""
-        return Stranger(self.daemon, self.port, node=node, tls=self._context(node))
+        return Stranger(self.daemon, self.port, node=node, tls=self._context(node), source=self._next_host())
 
     def connect(self) -> socket.socket:
         """A connection that has not said HELLO."""
-        connected = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        source = (self._next_host(), 0)
+        connected = socket.create_connection(("127.0.0.1", self.port), timeout=20, source_address=source)
         context = self._context(1)
         return connected if context is None else context.wrap_socket(connected)
+
+    def _next_host(self) -> str:
+        """Of each host the daemon lets in only so many connections in a minute."""
+        return next(self._hosts)
 
     def _context(self, node: int) -> ssl.SSLContext | None:
         if self.certificates is None:

@@ -32,7 +32,7 @@ def test_fault_16_of_two_with_one_id_the_newer_wins_and_the_older_ends_with_the_
         shutil.copytree(
             daemons[1].state,
             tmp_path / "clone" / "node-1",
-            ignore=lambda _, names: [name for name in names if name.endswith((".sock", "lock"))],
+            ignore=lambda _, names: [name for name in names if name.endswith((".sock", "lock", ".new"))],
         )
         port = free_ports(1)[0]
         peers = ("--peers", str(place.hosts), "--listen", f"127.0.0.1:{port}", "--patience", "1")

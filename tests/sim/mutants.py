@@ -155,9 +155,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             acks,
             "Acknowledgements.applied",
-            "return self._known.get(member, _NOTHING).applied.get(origin, 0)",
-            "return max((known.applied.get(origin, 0) for life, known in self._known.items()"
-            " if life.node == member.node), default=0)",
+            "known = self._known.get(member, _NOTHING)",
+            "known = max((known for life, known in self._known.items() if life.node == member.node),"
+            " key=lambda known: known.applied.get(origin, 0), default=_NOTHING)",
         ),
         Edit(acks, "Acknowledgements.keep", "self._known.keys() - lives", "()"),
     ),

@@ -145,7 +145,7 @@ def test_an_update_that_comes_twice_or_too_early_is_named() -> None:
 
 
 def test_a_recording_has_no_more_origins_than_a_run() -> None:
-    frames = [frame(1, node=node) for node in range(1, ORIGINS_MAX + 2)]
+    frames = [frame(1, node=node) for node in range(ORIGINS_MAX + 1)]
     assert read(START + b"".join(frames[:-1]))[2] == ""
     assert "1024 origins, this would be one more" in read(START + b"".join(frames))[2]
 
