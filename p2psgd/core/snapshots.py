@@ -174,10 +174,12 @@ class Snapshots:
         return self._asker in peers or any(peer.feed is not None for peer in peers.values())
 
     def _beyond_replay(self) -> set[Origin]:
-        """The origins of which something is lacking that no linked peer's log holds."""
+        """The origins of which a linked member has something that is lacking here and that no linked peer's log
+        holds. Nobody else gives snapshots: what only others claim must not keep this node from one.
+        """
         frontier, peers = self._parts.state.frontier, self._parts.peers.values()
-        repair, beyond = self._parts.repair, set()
-        for peer in peers:
+        repair, beyond, view = self._parts.repair, set(), self._parts.membership.view
+        for peer in (each for each in peers if each.origin in view):
             for origin, row in peer.ahead.items():
                 applied = frontier.sequence(origin)
                 if row.sequence > applied and not any(

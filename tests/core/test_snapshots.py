@@ -18,8 +18,9 @@ from p2psgd.core.events import (
     TurnPassed,
 )
 from p2psgd.core.frontier import Origin
+from p2psgd.core.peer import Peer
 from p2psgd.wire.messages import FrontierRow
-from tests.core.cluster import Cluster, own_update
+from tests.core.cluster import Cluster, by_origin, own_update
 
 Clusters = Callable[..., Cluster]
 
@@ -235,6 +236,22 @@ def test_a_member_gives_one_though_its_own_barrier_waits_for_who_asks(clusters: 
     cluster.paused = {0}
     cluster.link_all()
     deliver_until(cluster, lambda: cluster.replica(0).parts.sweeping.copying)
+
+
+def test_a_stranger_that_has_what_no_log_holds_keeps_nobody_from_one(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.found()
+    cluster.train([0, 1], 5)
+    cluster.kill(2)
+    joiner, stranger = cluster.boot(2, from_disk=True), Origin(9, 1)
+    joiner.log.budget_bytes = 1  # there is no room to replay anything
+    cluster.link_all()
+    peer = Peer(stranger, "stranger", heard=cluster.now, brought=0.0, credit=0)
+    peer.status = peer.ahead = by_origin([FrontierRow(*stranger, 5, 1, floor=5)])
+    joiner.parts.peers[stranger] = peer
+    cluster.pass_time(3)
+    del joiner.parts.peers[stranger]
+    assert joiner.parts.counters.snapshots_taken == 1
 
 
 def test_nobody_asks_for_one_before_all_members_know_that_it_is_a_member(clusters: Clusters) -> None:
