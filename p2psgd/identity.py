@@ -19,6 +19,7 @@ from pathlib import Path
 from p2psgd.core.frontier import Origin
 from p2psgd.core.incarnation import CHANCE_BITS, INCARNATION_MAX, next_incarnation
 from p2psgd.core.node_id import parse_node_id
+from p2psgd.durable.atomic import FILE_MODE, make_directory, replacing
 from p2psgd.errors import ExitCode, UsageError, cannot
 
 _KEYS = {"node", "name", "incarnation"}
@@ -46,8 +47,8 @@ def claim_identity(state: Path, *, name: str | None, node: int | None = None, ab
     incarnation, or the name has the form of an id.
     """
     try:
-        state.mkdir(parents=True, exist_ok=True, mode=0o750)
-        lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        make_directory(state)
+        lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         raise cannot(f"use {state} as the state directory", error) from None
     try:
@@ -133,9 +134,5 @@ def _read(path: Path) -> tuple[int, str, int] | None:
 
 
 def _write(path: Path, fields: dict[str, object]) -> None:
-    fresh = path.with_suffix(".new")
-    with fresh.open("w", encoding="utf-8") as file:
-        json.dump(fields, file)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    with replacing(path) as file:
+        file.write(json.dumps(fields).encode())

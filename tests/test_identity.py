@@ -11,6 +11,7 @@ import pytest
 
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.identity import claim_identity, lay_down_id
+from tests.durable.syncs import Syncs
 
 
 def test_the_id_and_name_stay_and_the_incarnation_grows(tmp_path: Path) -> None:
@@ -123,6 +124,20 @@ def test_a_refused_claim_leaves_no_descriptor_open(tmp_path: Path) -> None:
         with pytest.raises(UsageError):
             claim_identity(tmp_path, name=None)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_life_is_on_disk_before_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut after it must not bring the life before back, nor lose the id with the whole directory."""
+    syncs, state = Syncs(monkeypatch), tmp_path / "nodes" / "alpha"
+    claim_identity(state, name=None).release()
+    assert syncs.held(state) == {"lock", "node.json"}
+    assert (syncs.held(tmp_path), syncs.held(state.parent)) == ({"nodes"}, {"alpha"})
+    again = Syncs(monkeypatch)
+    claim_identity(state, name=None).release()
+    assert again.held(state) == {"lock", "node.json"}
+    laid = Syncs(monkeypatch)
+    lay_down_id(tmp_path, node=7, name="seventh")
+    assert "node.json" in laid.held(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["0123456789abcdef", "ABCDEF0123456789"])

@@ -122,6 +122,23 @@ def test_a_recording_that_cannot_be_made_is_a_note_and_the_node_runs(tmp_path: P
     assert "cannot be made: no such file or directory" in status["recording"]["note"]
 
 
+def test_what_a_node_keeps_is_not_for_everybody_also_in_a_directory_made_by_hand(tmp_path: Path) -> None:
+    place, state = Place(tmp_path, 1), tmp_path / "node-0"
+    state.mkdir()
+    state.chmod(0o755)
+    usual = ["sh", "-c", 'umask 022 && exec "$@"', "sh"]
+    options = ("--peers", str(place.hosts), "--listen", f"127.0.0.1:{place.ports[0]}", "--patience", "1")
+    with all_stopped([Daemon(state, *options, *endless(calm(tmp_path)), within=usual)]) as [daemon]:
+        until(lambda: mini_batches(daemon) > 20, "training")
+        assert daemon.stop() == 0
+    files = [path for path in state.rglob("*") if path.is_file()]
+    assert {"node.json", "votes.json", "events.jsonl", "lock"} < {path.name for path in files}
+    assert any(path.suffix == ".safetensors" for path in files)
+    assert {path.name: oct(path.stat().st_mode & 0o7777) for path in files} == {
+        path.name: "0o640" for path in files
+    }
+
+
 def test_at_its_limit_a_recording_ends_and_the_node_goes_on(tmp_path: Path) -> None:
     place = Place(tmp_path, 1)
     record = ("--record", str(tmp_path / "run.rec"), "--record-bytes", "262144")

@@ -23,7 +23,7 @@ from typing import Final
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.durable.atomic import numbered, sync_folder
+from p2psgd.durable.atomic import FILE_MODE, make_directory, numbered, sync_folder
 from p2psgd.durable.frame_file import FrameFile, start_of
 from p2psgd.durable.meta import CheckpointMeta
 from p2psgd.durable.own_updates import OWN_PREFIX, OWN_SUFFIX, own_path, own_paths, read_own
@@ -174,13 +174,13 @@ class OwnFile:
     def _begin(self, kept: Kept) -> None:
         """Start a new file, then remove what no checkpoint needs any more."""
         self._close_file()
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+        make_directory(self._folder)
         numbers = numbered(self._folder, OWN_PREFIX, OWN_SUFFIX)
         paths = [own_path(self._folder, each) for each in numbers]
         number = numbers[-1] + 1 if numbers else 1
         self._path = own_path(self._folder, number)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._file = FrameFile(os.open(self._path, flags, 0o640))
+        self._file = FrameFile(os.open(self._path, flags, FILE_MODE))
         try:
             self._file.append([start_of(self._spec)])
             self._file.sync()

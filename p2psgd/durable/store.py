@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from p2psgd.core.tail import Tail, UnreadableTailError
-from p2psgd.durable.atomic import FRESH_SUFFIX, numbered, sync_folder
+from p2psgd.durable.atomic import FRESH_SUFFIX, make_directory, numbered, sync_folder
 from p2psgd.durable.checkpoint import Checkpoint, read_checkpoint, read_meta, write_checkpoint
 from p2psgd.durable.meta import CheckpointMeta
 from p2psgd.durable.tail_frames import is_whole
@@ -78,7 +78,7 @@ class CheckpointStore:
         number = numbers[-1] + 1 if numbers else 1
         path = self.path(number)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+            make_directory(self.folder)
             warning = _write_what_is_whole(path, checkpoint)
             size = path.stat().st_size
         except OSError as error:

@@ -71,7 +71,7 @@ def write_tensors(path: Path, weights: Weights) -> None:
 
     The file appears whole or not at all. UsageError if it cannot be written.
     """
-    with refusing(f"the weights cannot be written to {path}"), replacing(path) as file:
+    with refusing(f"the weights cannot be written to {path}"), replacing(path, mode=0o666) as file:
         if path.suffix == ".safetensors":
             file.write(safetensors.numpy.save(weights))
         else:

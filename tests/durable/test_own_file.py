@@ -23,6 +23,7 @@ from p2psgd.wire import recording
 from tests.conftest import SMALL_DISK_BYTES
 from tests.daemons import until
 from tests.durable.states import ME, SPEC, Life, checkpoint, trainer_state
+from tests.durable.syncs import Syncs
 
 Make = Callable[[], OwnFile]
 
@@ -106,6 +107,14 @@ def test_they_are_written_and_synchronised_meanwhile(
     own.add(life.update())
     while found(tmp_path) != [[1]]:  # its file is synchronised at its beginning, too
         assert synchronised.acquire(timeout=10)
+
+
+def test_its_folder_is_on_disk_with_it(
+    tmp_path: Path, errors: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs = Syncs(monkeypatch)
+    OwnFile(tmp_path / "run", SPEC, on_error=errors.append).close()
+    assert (syncs.held(tmp_path), syncs.held(tmp_path / "run")) == ({"run"}, {"own-00000001.rec"})
 
 
 def test_a_rotation_keeps_what_any_kept_checkpoint_lacks(tmp_path: Path, make: Make) -> None:
