@@ -73,6 +73,18 @@ def test_the_next_checkpoint_takes_the_place_of_a_damaged_one(state: Path) -> No
     assert opened.store.numbers() == [1, 3]
 
 
+def test_own_updates_that_the_file_system_has_lost_are_an_alarm_also_without_a_checkpoint(
+    tmp_path: Path, state: Path
+) -> None:
+    for place in (state, tmp_path / "first-life"):
+        (place / FOLDER).mkdir(parents=True, exist_ok=True)
+        write_votes(place, SPEC.fingerprint, NO_VOTES, {})
+        (place / FOLDER / "own-00000001.rec").touch()
+        journal = Journal(place)
+        open_run(place, SPEC, INITIAL, journal)
+        assert ["own-00000001.rec is empty" in alarm for alarm in journal.alarms] == [True]
+
+
 def test_with_all_damaged_only_a_trainer_knows_the_run(state: Path) -> None:
     damage(state, 1)
     damage(state, 2)

@@ -30,11 +30,13 @@ def start_of(spec: RunSpec) -> bytes:
 
 
 class FrameFile:
-    """Appends to a new file, whose `descriptor` it closes; `whole` pieces of `bytes` in all are in it."""
+    """Appends to a file of which this process alone has the `descriptor`, and closes it; `bytes` are in it,
+    `bytes_held` from the start, and `whole` pieces since then.
+    """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, bytes_held: int = 0) -> None:
         self.whole = 0
-        self.bytes = 0
+        self.bytes = bytes_held
         self._descriptor = descriptor
 
     def append(self, batch: Sequence[bytes]) -> None:

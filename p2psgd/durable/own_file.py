@@ -1,10 +1,10 @@
 """A node's own updates since its last checkpoints, so that no crash takes what it alone had.
 
-Files `own-N.rec` beside the checkpoints, each with the start of a recording and UPDATE frames; unlike a
-recording they may begin in the middle of an origin's updates. `rotate` begins a new file and removes those of
-which every update is in all checkpoints that are kept: an update is never in no file, and the older of the
-two checkpoints is as good to go on from as the newer one. A file that was found damaged before its end is not
-removed but put aside.
+Files `own-N.rec` beside the checkpoints, each with the start of a recording, which it has before it has its
+name, and UPDATE frames; unlike a recording they may begin in the middle of an origin's updates. `rotate`
+begins a new file and removes those of which every update is in all checkpoints that are kept: an update is
+never in no file, and the older of the two checkpoints is as good to go on from as the newer one. A file that
+was found damaged before its end is not removed but put aside.
 
 A thread writes and synchronises, about once a second: that much of one's own a power cut can take, and only
 if no peer has it.
@@ -23,7 +23,7 @@ from typing import Final
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.durable.atomic import FILE_MODE, make_directory, numbered, sync_folder
+from p2psgd.durable.atomic import make_directory, numbered, replacing
 from p2psgd.durable.frame_file import FrameFile, start_of
 from p2psgd.durable.meta import CheckpointMeta
 from p2psgd.durable.own_updates import OWN_PREFIX, OWN_SUFFIX, own_path, own_paths, read_own
@@ -179,14 +179,14 @@ class OwnFile:
         paths = [own_path(self._folder, each) for each in numbers]
         number = numbers[-1] + 1 if numbers else 1
         self._path = own_path(self._folder, number)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._file = FrameFile(os.open(self._path, flags, FILE_MODE))
+        start = start_of(self._spec)
         try:
-            self._file.append([start_of(self._spec)])
-            self._file.sync()
-            sync_folder(self._folder)
+            with replacing(self._path) as file:
+                file.write(start)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+            self._file = FrameFile(os.open(self._path, flags), bytes_held=len(start))
         except OSError:  # what is tried again and again must not leave a file each time
-            self._path.unlink()
+            self._path.unlink(missing_ok=True)
             raise
         self._ends[self._path] = None
         for path in paths:

@@ -39,8 +39,9 @@ def read_own(path: Path, spec: RunSpec) -> Iterator[tuple[UpdateHeader, bytes]]:
     """The whole updates of one such file, header and frame each; it ends where the file is torn, as a crash
     leaves it.
 
-    RecordingError, after the last of them, if the file is damaged there and others follow; UsageError if it
-    is another run's or cannot be read.
+    RecordingError, after the last of them, if the file is damaged there and others follow, or if it lacks its
+    start, which was on disk before the file had its name: the file system has lost it. UsageError if it is
+    another run's or cannot be read.
     """
     read, place = 0, 0
     try:
@@ -57,7 +58,14 @@ def read_own(path: Path, spec: RunSpec) -> Iterator[tuple[UpdateHeader, bytes]]:
                     read, place = read + 1, place + PREFIX.size + len(body)
             except (RecordingError, PeerError):
                 file.seek(place)
-                if _holds_update(file.read(SEARCH_BYTES_MAX), spec.weights):
+                found = file.read(SEARCH_BYTES_MAX)
+                if not (place or found):
+                    raise RecordingError(
+                        f"{path} is empty, and was not when it was written: the file system has lost this "
+                        "node's own updates in it, and those that no checkpoint and no peer has are gone; "
+                        "check the disk"
+                    ) from None
+                if not place or _holds_update(found, spec.weights):
                     words = f"of this node's own updates in it, only the first {read} can be read"
                     raise RecordingError(f"{path} is damaged: {words}") from None
     except OSError as error:

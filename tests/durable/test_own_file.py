@@ -174,7 +174,7 @@ def test_a_torn_end_is_cut_after_the_last_whole_update(tmp_path: Path, make: Mak
     for length in range(len(whole) + 1):
         path.write_bytes(whole[:length])
         assert found(tmp_path) == [[n for n in range(1, 5) if ends[n] <= length]]
-        assert not is_damaged(path)
+        assert is_damaged(path) == (length < ends[0])  # its start was on disk before it had its name
     for place in range(ends[0], len(whole)):
         flipped = bytearray(whole)
         flipped[place] ^= 4
@@ -186,6 +186,38 @@ def test_a_torn_end_is_cut_after_the_last_whole_update(tmp_path: Path, make: Mak
     assert not is_damaged(path)
     path.write_bytes(b"x" + whole[1:])
     assert is_damaged(path)
+
+
+def test_a_file_that_the_file_system_has_emptied_is_told(tmp_path: Path, make: Make) -> None:
+    own = make()
+    own.add(Life(ME).update())
+    own.close()
+    (path,) = own_paths(tmp_path)
+    path.write_bytes(b"")
+    with pytest.raises(RecordingError) as caught:
+        list(read_own(path, SPEC))
+    assert str(caught.value) == (
+        f"{path} is empty, and was not when it was written: the file system has lost this node's own updates "
+        "in it, and those that no checkpoint and no peer has are gone; check the disk"
+    )
+
+
+def test_a_file_has_its_name_only_with_its_start(
+    tmp_path: Path, errors: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a crash could leave an empty one, which would look as if updates were lost."""
+    sizes: list[int] = []
+    real = os.replace
+
+    def replace(source: Path, target: Path) -> None:
+        sizes.append(os.stat(source).st_size)
+        assert own_paths(tmp_path) == []
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    OwnFile(tmp_path, SPEC, on_error=errors.append).close()
+    assert sizes == [len(start_of(SPEC))]
+    assert not errors
 
 
 def test_a_damaged_file_is_put_aside_and_only_the_latest_are_kept(

@@ -247,6 +247,19 @@ def test_an_own_file_damaged_before_its_end_is_told(node: Node) -> None:
     ]
 
 
+def test_an_own_file_that_is_empty_is_told(node: Node) -> None:
+    node.save(trainer_state(0))
+    node.make(3)
+    node.end()
+    path = own_paths(node.folder)[-1]
+    path.write_bytes(b"")
+    restored = restore(node.folder, SPEC)
+    assert restored is not None
+    [warning] = restored.warnings
+    assert warning.startswith(f"{path} is empty, and was not when it was written: the file system has lost ")
+    assert restored.own == []
+
+
 def test_everything_damaged_is_told(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     store.write(checkpoint())
