@@ -246,7 +246,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         if not self.closing and self._transport is not None:
             self.close_words, self._finished = words, True
-            with contextlib.suppress(RuntimeError):  # of uvloop: it has ended, which is about to be told
+            with contextlib.suppress(RuntimeError, OSError):  # it has ended, which is about to be told
                 self._transport.write_eof()
 
     def abort(self, words: str) -> None:

@@ -103,6 +103,26 @@ def test_what_is_ordered_after_the_end_of_a_link_was_sent_is_dropped(loop_factor
     run(loop_factory, scenario)
 
 
+def test_a_link_that_its_peer_has_just_reset_is_finished_without_a_word(loop_factory: LoopFactory) -> None:
+    """A node may well stop in the same moment."""
+
+    async def scenario() -> None:
+        async with linked_parties() as (one, other):
+            theirs = other.mesh.links[1].connection
+            assert theirs._transport is not None
+            at_once = struct.pack("ii", 1, 0)
+            theirs._transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, at_once
+            )
+            theirs.abort("cut")
+            await asyncio.sleep(0)  # the reset has arrived, and asyncio has not looked
+            one.mesh.links[2].connection.finish("this node stopped")
+            await until(lambda: not one.host.open)
+            assert one.host.closed == ["this node stopped"]
+
+    run(loop_factory, scenario)
+
+
 def test_another_run_is_refused_on_both_sides_and_counted(loop_factory: LoopFactory) -> None:
     async def scenario() -> None:
         one, two = Party(1), Party(2, run=b"s" * 32)
