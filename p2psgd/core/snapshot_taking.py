@@ -51,9 +51,12 @@ class SnapshotTaking:
         able = [peer for peer in members if peer.ready] or members
         self._none_is_ready = not any(peer.ready for peer in able)
         useful = [peer for peer in able if anyway or self._is_ahead(peer, state, beyond)]
-        losses = {peer.origin: self._loss(peer, state) for peer in useful}
+        losses = {peer.origin: self._loss(peer, state) for peer in members}
         harmless = [peer for peer in useful if not losses[peer.origin]]
-        self.least_loss = min(losses.values(), default=0)
+        self.least_loss = min((losses[peer.origin] for peer in useful), default=0)
+        whole = {peer.origin.node for peer in members if not losses[peer.origin]}
+        if any(peer.origin.node in whole for peer in able) or view.is_majority(whole | {state.me.node}):
+            self.least_loss = 0  # what others have as well is not given up for what one of them says it has
         if not self.least_loss:
             self._lossy_since = None
         elif self._lossy_since is None:

@@ -63,6 +63,10 @@ class View:
         """
         if two_nodes == "lower-id" and len(self.members) == 2:
             return self.members[0].node in nodes
+        return self.is_majority(nodes)
+
+    def is_majority(self, nodes: Set[int]) -> bool:
+        """The members among `nodes` are more than half."""
         return 2 * len(nodes & self.lives.keys()) > len(self.members)
 
     def replace(self, admit: Mapping[int, int], remove: Set[int], forbid: Set[int]) -> View:

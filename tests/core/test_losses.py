@@ -147,6 +147,30 @@ def test_a_donor_is_ready_unless_none_is_and_always_a_member(clusters: Clusters)
     assert taking.choose(both, View(1, ()), state, beyond={Z}, anyway=False, now=0.0) is None
 
 
+def test_nothing_is_given_up_for_one_member_as_long_as_a_ready_one_or_a_majority_has_all(
+    clusters: Clusters,
+) -> None:
+    state = clusters(1).replica(0).parts.state
+    state.log.start(Z, 7)
+    state.frontier.replace([FrontierRow(*Z, 7, 1)])
+    lossy = donor(A, FrontierRow(*A, 9, 1))
+    whole, unready = donor(B, FrontierRow(*Z, 7, 1)), donor(B, FrontierRow(*Z, 7, 1), ready=False)
+
+    def is_hopeless(view: View, *donors: Peer) -> bool:
+        taking = SnapshotTaking(Timing(5.0))
+        peers = {each.origin: each for each in donors}
+        for now in (0.0, 20.0):
+            assert taking.choose(peers, view, state, beyond={A}, anyway=False, now=now) is None
+        return taking.hopeless(20.0)
+
+    three = View(1, (state.me, A, B))
+    five = View(1, (state.me, A, B, Origin(52, 1), Origin(53, 1)))
+    assert is_hopeless(three, lossy)
+    assert not is_hopeless(three, lossy, unready)
+    assert is_hopeless(five, lossy, unready)
+    assert not is_hopeless(five, lossy, whole)
+
+
 def test_a_donor_that_had_none_to_give_is_passed_over_for_a_while(clusters: Clusters) -> None:
     state = clusters(1).replica(0).parts.state
     both = {A: donor(A, FrontierRow(*Z, 3, 1)), B: donor(B, FrontierRow(*Z, 3, 1))}
