@@ -15,8 +15,30 @@ from typing import Any, Final
 
 import pytest
 
-from p2psgd.core import checkpoints, repair
-from tests.core import test_checkpoints, test_receiving, test_repair, test_snapshot_giving, test_snapshots
+from p2psgd.core import (
+    checkpoints,
+    consensus,
+    membership,
+    receiving,
+    repair,
+    replica,
+    snapshots,
+    state,
+    timing,
+)
+from tests.core import (
+    test_bad_updates,
+    test_barring,
+    test_checkpoints,
+    test_consensus,
+    test_dense_state,
+    test_receiving,
+    test_repair,
+    test_snapshot_giving,
+    test_snapshots,
+    test_timing,
+    test_unbacked_views,
+)
 from tests.sim.mutants import MUTANTS, Edit, Mutant, mutated
 
 Test = Callable[..., None]
@@ -74,6 +96,68 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
     "gap-of-anybody-opens-a-search": (
         (FROM_ANYBODY, Edit(repair, "Repair.gap", "and origin == peer and", "and")),
         test_repair.test_gaps_of_made_up_origins_keep_nobody_from_asking,
+    ),
+    "removed-node-heard": (
+        (Edit(replica, "Replica._take_in", "if peer.barred_at is not None and", "if False and"),),
+        test_barring.test_nothing_of_its_status_counts_whatever_view_it_claims,
+    ),
+    "removed-node-stays-linked": (
+        (Edit(replica, "Replica._pass_time", "self._barring.pass_time(now)", "pass"),),
+        test_barring.test_its_link_ends_after_a_patience_without_a_new_view,
+    ),
+    "what-a-removed-node-told-is-kept": (
+        (Edit(replica, "Replica._bar", "self.parts.acks.forget_hearsay()", "pass"),),
+        test_barring.test_who_is_linked_when_it_is_removed_is_out_at_once,
+    ),
+    "strangers-believed-about-members": (
+        (
+            Edit(
+                receiving,
+                "Receiver.status",
+                "event.confirmed if peer.origin in view else []",
+                "event.confirmed",
+            ),
+        ),
+        test_barring.test_of_others_only_members_are_believed,
+    ),
+    "snapshots-for-anybody": (
+        (Edit(snapshots, "Snapshots.give", "peer.origin not in self._parts.membership.view", "False"),),
+        test_barring.test_snapshots_are_for_members,
+    ),
+    "claims-waited-for-without-end": (
+        (Edit(membership, "Membership.take_unbacked", "self._doubted.setdefault(node)", "pass"),),
+        test_unbacked_views.test_whoever_comes_back_with_the_same_claim_is_not_waited_for_again,
+    ),
+    "claims-of-any-number": (
+        (Edit(receiving, "Receiver.status", "parts.membership.check_number(event.view)", "pass"),),
+        test_unbacked_views.test_its_link_ends_with_the_reason,
+    ),
+    "node-0-taken": (
+        (Edit(receiving, "Receiver._parse", "header.node == RING.node", "False"),),
+        test_bad_updates.test_no_origin_is_of_node_0_but_the_one_row_of_a_dense_ring,
+    ),
+    "any-rows-in-a-dense-ring": (
+        (Edit(state, "State.check_origins", "rows.keys() <= {RING}", "True"),),
+        test_dense_state.test_a_dense_ring_has_no_origin_but_the_one_of_its_rounds,
+    ),
+    "votes-of-strangers-counted": (
+        (Edit(consensus, "Consensus.hear", "view.number and peer.node not in view.lives", "False"),),
+        test_consensus.test_what_a_stranger_says_it_accepted_is_not_proposed,
+    ),
+    "forbidden-node-freed": (
+        (
+            Edit(
+                consensus,
+                "Consensus.check_successor",
+                "not known.forbidden <= view.forbidden",
+                "False",
+            ),
+        ),
+        test_barring.test_a_view_that_admits_it_again_is_refused,
+    ),
+    "pauses-counted-as-silence": (
+        (Edit(timing, "RunningClock.read", "now - self._read - self._gap_s_max", "0.0"),),
+        test_timing.test_of_a_pause_no_more_than_the_gap_is_counted,
     ),
 }
 
