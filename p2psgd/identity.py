@@ -20,6 +20,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.incarnation import CHANCE_BITS, INCARNATION_MAX, next_incarnation
 from p2psgd.core.node_id import parse_node_id
 from p2psgd.durable.atomic import FILE_MODE, make_directory, replacing
+from p2psgd.durable.state_directory import NODE_NAME
 from p2psgd.errors import ExitCode, UsageError, cannot
 
 _KEYS = {"node", "name", "incarnation"}
@@ -71,13 +72,13 @@ def lay_down_id(state: Path, *, node: int, name: str) -> None:
 
     For a harness that wants the same nodes in every run. OSError if the file cannot be written.
     """
-    path = state / "node.json"
+    path = state / NODE_NAME
     if not path.exists():
         _write(path, {"node": f"{node:016x}", "name": name, "incarnation": 0})
 
 
 def _begin_life(state: Path, lock: int, name: str | None, certified: int | None, above: int) -> Identity:
-    path = state / "node.json"
+    path = state / NODE_NAME
     known = _read(path)
     drawn = secrets.randbits(64) if certified is None else certified
     node = drawn if known is None else known[0]

@@ -20,9 +20,9 @@ from p2psgd.core.votes import NO_VOTES, Votes
 from p2psgd.durable.checkpoint import TrainerState as KeptState
 from p2psgd.durable.restore import Restored as Found
 from p2psgd.durable.restore import restore
-from p2psgd.durable.state_directory import FOLDER, VOTES_NAME
+from p2psgd.durable.state_directory import FOLDER, VOTES_NAME, becoming_another
 from p2psgd.durable.store import CheckpointStore
-from p2psgd.durable.votes_file import read_votes, write_votes
+from p2psgd.durable.votes_file import check_votes, read_votes, write_votes
 from p2psgd.errors import CheckpointError, ExitCode, UsageError
 from p2psgd.ipc.host import TrainerState
 from p2psgd.kept_trainer import unpack_trainer
@@ -74,6 +74,7 @@ def reopen_run(state: Path, journal: Journal) -> Opened | None:
 
     UsageError if votes or own updates there are another run's, or damaged.
     """
+    check_votes(state)  # first: a large checkpoint takes its time, and without one only a trainer would hear
     found = restore(state / FOLDER, None)
     if found is None:
         return None
@@ -93,7 +94,7 @@ def _read_votes(state: Path, spec: RunSpec, *, new: bool) -> tuple[Votes, Mappin
     if not new:
         raise UsageError(
             f"{state / VOTES_NAME} is missing, and a node that has forgotten its votes must not vote: put it "
-            f"back, or remove the whole state directory {state} to join as a new node",
+            f"back if it was moved away, or: {becoming_another(state)}",
             ExitCode.CONFIGURATION,
         )
     write_votes(state, spec.fingerprint, NO_VOTES, {})

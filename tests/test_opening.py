@@ -10,7 +10,7 @@ import pytest
 from p2psgd.core.frontier import Origin
 from p2psgd.core.view import View
 from p2psgd.core.votes import NO_VOTES, Votes
-from p2psgd.durable.state_directory import FOLDER
+from p2psgd.durable.state_directory import FOLDER, VOTES_NAME
 from p2psgd.durable.store import CheckpointStore
 from p2psgd.durable.votes_file import write_votes
 from p2psgd.errors import UsageError
@@ -94,6 +94,19 @@ def test_with_all_damaged_only_a_trainer_knows_the_run(state: Path) -> None:
         alarm.endswith("without a checkpoint this node waits for its trainer") for alarm in journal.alarms
     )
     assert open_run(state, SPEC, INITIAL, journal).votes.view.members == (ME,)
+
+
+def test_damaged_votes_are_told_before_anything_else_is_read(tmp_path: Path) -> None:
+    """Also without a checkpoint: else only the first trainer would hear of it."""
+    (tmp_path / VOTES_NAME).write_text("{")
+    with pytest.raises(UsageError, match=r"votes\.json is damaged, .*: `rm -rf .*` and a start make it"):
+        reopen_run(tmp_path, Journal(tmp_path))
+
+
+def test_votes_that_are_missing_beside_a_checkpoint_are_told_with_what_to_do(state: Path) -> None:
+    (state / VOTES_NAME).unlink()
+    with pytest.raises(UsageError, match=r"votes\.json is missing, .*: put it back .*, or: `rm -rf .*` and"):
+        reopen_run(state, Journal(state))
 
 
 def test_votes_of_another_run_are_refused(state: Path) -> None:

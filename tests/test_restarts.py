@@ -151,7 +151,7 @@ def test_votes_that_are_damaged_end_a_node_before_it_can_vote(tmp_path: Path) ->
         daemons.append(place.start(0))
         code, words = ended(daemons[1])
     assert code == 78
-    assert "votes.json is damaged, and a node that has forgotten its votes must not vote" in words
+    assert "votes.json is damaged, and a node that has forgotten its votes must not vote: `rm -rf " in words
 
 
 def test_a_trainer_that_waits_until_its_node_is_ready_is_not_called_missing(tmp_path: Path) -> None:

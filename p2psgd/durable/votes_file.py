@@ -21,7 +21,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.view import View
 from p2psgd.core.votes import Ballot, Votes
 from p2psgd.durable.atomic import replacing
-from p2psgd.durable.state_directory import VOTES_NAME, giving_up
+from p2psgd.durable.state_directory import VOTES_NAME, becoming_another, giving_up
 from p2psgd.errors import ExitCode, UsageError, exit_code_of, words_of
 from p2psgd.wire.messages import MEMBERS_MAX, U64, Name
 
@@ -78,25 +78,14 @@ def read_votes(state: Path, fingerprint: bytes) -> tuple[Votes, dict[int, str]] 
 
     UsageError if they are damaged or another run's: this node must then not vote.
     """
-    path = state / VOTES_NAME
-    advice = f"remove the whole state directory {state} to join as a new node"
-    try:
-        with path.open("rb") as file:
-            fields = json.loads(file.read(_BYTES_MAX))
-        if fields["sha256"] != _hash(fields["votes"]):
-            raise ValueError("it does not have its hash")
-        found = _Votes.model_validate_json(json.dumps(fields["votes"]))
-    except FileNotFoundError:
+    found = _read(state)
+    if found is None:
         return None
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {words_of(error)}", exit_code_of(error)) from None
-    except (ValidationError, ValueError, LookupError, TypeError, RecursionError):
-        words = f"{path} is damaged, and a node that has forgotten its votes must not vote: {advice}"
-        raise UsageError(words, ExitCode.CONFIGURATION) from None
     if found.run != fingerprint.hex():
         raise UsageError(
-            f"{path} holds the votes of run {found.run[:16]}, this run is {fingerprint.hex()[:16]}: "
-            f"give this run another directory with --state, or give up what is here: {giving_up(state)}",
+            f"{state / VOTES_NAME} holds the votes of run {found.run[:16]}, this run is "
+            f"{fingerprint.hex()[:16]}: give this run another directory with --state, or give up what is "
+            f"here: {giving_up(state)}",
             ExitCode.CONFIGURATION,
         )
     votes = Votes(
@@ -106,6 +95,31 @@ def read_votes(state: Path, fingerprint: bytes) -> tuple[Votes, dict[int, str]] 
         value=None if found.value is None else _unpack_view(found.value),
     )
     return votes, dict(found.names)
+
+
+def check_votes(state: Path) -> None:
+    """UsageError if there are votes in the state directory that are damaged, of whichever run."""
+    _read(state)
+
+
+def _read(state: Path) -> _Votes | None:
+    path = state / VOTES_NAME
+    try:
+        with path.open("rb") as file:
+            fields = json.loads(file.read(_BYTES_MAX))
+        if fields["sha256"] != _hash(fields["votes"]):
+            raise ValueError("it does not have its hash")
+        return _Votes.model_validate_json(json.dumps(fields["votes"]))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {words_of(error)}", exit_code_of(error)) from None
+    except (ValidationError, ValueError, LookupError, TypeError, RecursionError):
+        raise UsageError(
+            f"{path} is damaged, and a node that has forgotten its votes must not vote: "
+            f"{becoming_another(state)}",
+            ExitCode.CONFIGURATION,
+        ) from None
 
 
 def _pack_view(view: View) -> dict[str, Any]:

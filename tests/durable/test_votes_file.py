@@ -80,7 +80,11 @@ def test_any_damage_ends_the_node_with_what_to_do(tmp_path: Path) -> None:
         assert refusal.value.exit_code == ExitCode.CONFIGURATION
         assert str(refusal.value) == (
             f"{tmp_path / VOTES_NAME} is damaged, and a node that has forgotten its votes must not vote: "
-            f"remove the whole state directory {tmp_path} to join as a new node"
+            f"`rm -rf {tmp_path}/node.json {tmp_path}/run {tmp_path}/votes.json` and a start make it a new "
+            "node with the weights of its peers; what of its own updates no peer has is then lost, and "
+            f"without peers the weights are, unless `p2psgd checkpoint export FILE --state {tmp_path}` has "
+            "saved them; `p2psgd remove NODE` on a peer takes the former node out, and with --tls the new "
+            "one needs a certificate of its own"
         )
 
 
