@@ -314,10 +314,15 @@ class Membership:
         if self.me.node not in view.lives:
             return None
         here = self._following(now)
-        wish = self._wishes.next_view(view, here, evict=self._to_evict(now), ready=self._ready, now=now)
+        evict, wishers = self._to_evict(now)
+        wish = self._wishes.next_view(view, here, evict=evict, ready=self._ready, now=now)
         if wish is not None and self._is_quorum(self._links.keys() | {self.me.node}):
             staying = here.keys() - self._wishes.leaving
-            if not wish.quorum(staying, self._two_nodes):
+            if wishers and not wish.quorum(staying - wishers, self._two_nodes):
+                # Nobody is to get the majority by wishing others out.
+                evict = self._own_wishes()
+                wish = self._wishes.next_view(view, here, evict=evict, ready=self._ready, now=now)
+            if wish is not None and not wish.quorum(staying, self._two_nodes):
                 self._held_up = wish, staying
                 # They could never decide anything again: better that all stay whom no person wants out,
                 wish = self._wishes.next_view(view, here, evict=set(), ready=False, now=now)
@@ -328,17 +333,23 @@ class Membership:
                     )
         return wish
 
-    def _to_evict(self, now: float) -> set[int]:
+    def _own_wishes(self) -> set[int]:
+        """Whom this node wishes to evict, if it is READY."""
+        return set(self.unwanted) if self._ready else set()
+
+    def _to_evict(self, now: float) -> tuple[set[int], set[int]]:
         """Whom this node, if READY, and the READY members linked to it wish to evict: each of them may be
         linked to fewer than it takes to decide. Of two that wish each other out, one has its way. Who does
-        not hear this node may well miss others that are there.
+        not hear this node may well miss others that are there. And on whose word alone that is.
         """
-        evict = set(self.unwanted) if self._ready else set()
+        evict, wishers = self._own_wishes(), set()
         for node, told in sorted(self._told.items()):
             current = told.view == self.view.number and now - told.at <= self._timing.patience_s
             if told.hears and current and told.ready and self._links[node] in self.view and node not in evict:
-                evict.update(told.unwanted)
-        return evict - {self.me.node}
+                more = {*told.unwanted} - evict - {self.me.node}
+                evict |= more
+                wishers |= {node} if more & self.view.lives.keys() else set()
+        return evict, wishers
 
     def _wanted_founding(self, now: float) -> View | None:
         nodes = {node: life for node, life in self._here.items() if node not in self._wishes.leaving}

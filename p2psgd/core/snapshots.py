@@ -174,8 +174,8 @@ class Snapshots:
         return self._asker in peers or any(peer.feed is not None for peer in peers.values())
 
     def _beyond_replay(self) -> set[Origin]:
-        """The origins of which a linked member has something that is lacking here and in all linked peers'
-        logs. Nobody else gives snapshots: what only others claim must not keep this node from one.
+        """The origins of which a linked member has what is lacking here and no linked log holds. Nobody else
+        gives snapshots: what only others claim must not keep this node from one.
         """
         frontier, peers = self._parts.state.frontier, self._parts.peers.values()
         repair, beyond, view = self._parts.repair, set(), self._parts.membership.view

@@ -26,6 +26,18 @@ def test_only_a_ready_member_evicts() -> None:
     assert assembly.nodes[2].notes[-1].words.endswith("it is not there")
 
 
+def test_who_wishes_others_out_is_not_left_with_the_majority() -> None:
+    """Node 5 wishes all others out, and proposes nothing itself."""
+    assembly = founded(5)
+    wisher = assembly.life(5)
+    wisher.stopping = True
+    for node in (1, 2, 3, 4):
+        wisher.wish_eviction(node, "it is in the way", assembly.now)
+    assembly.settle(0.9 * PATIENCE_S)  # who is evicted is admitted again after one
+    for view in assembly.views():
+        assert len(view.lives.keys() - {5}) > len(view.members) / 2
+
+
 def test_a_new_life_does_not_pay_for_the_former_one() -> None:
     assembly = founded(3)
     assembly.crash(3)
