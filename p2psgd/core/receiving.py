@@ -113,6 +113,10 @@ class Receiver:
             self._lacked_bytes = body_bytes
         return fits
 
+    def replaced(self) -> None:
+        """A snapshot was taken: what was held back before has come with it."""
+        self._lacked_bytes = 0
+
     def lacks_room(self) -> bool:
         """The update that found no room last, or if all did an empty one, would find none now."""
         return not self._parts.budget.room(self._lacked_bytes)

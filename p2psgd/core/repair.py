@@ -2,7 +2,8 @@
 
 One NEED at a time for each origin, to a peer whose STATUS shows that it is ahead. One that has brought
 nothing for a patience, or has answered GAP, is passed over as long as another is ahead. What no
-peer's log holds any more comes with a snapshot. At most ORIGINS_MAX origins are asked for at once.
+peer's log holds any more comes with a snapshot. At most ORIGINS_MAX origins are asked for at once; one more
+takes the place of one that has brought nothing for a patience.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Repair:
         applied = frontier.sequence(origin)
         search = self._searches.get(origin)
         if search is None:
-            if len(self._searches) >= ORIGINS_MAX:
+            if len(self._searches) >= ORIGINS_MAX and not self._give_one_up(now):
                 return None
             search = self._searches[origin] = _Search()
         if search.asked is not None and applied < search.last:
@@ -67,6 +68,14 @@ class Repair:
             search.idle.clear()
         search.asked, search.last, search.applied, search.since = peer.origin, last, applied, now
         return Need(node=origin.node, incarnation=origin.incarnation, first=applied + 1, last=last)
+
+    def _give_one_up(self, now: float) -> bool:
+        """One that has brought nothing for a patience; else made-up origins could take all the room."""
+        for origin, search in self._searches.items():
+            if now - search.since >= self._patience_s:
+                del self._searches[origin]
+                return True
+        return False
 
     @staticmethod
     def _is_better(other: Peer, origin: Origin, applied: int, search: _Search) -> bool:

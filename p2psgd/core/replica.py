@@ -396,6 +396,7 @@ class Replica:
         self._push_all(now)
 
     def _tell_of_snapshot(self, now: float) -> None:
+        self._receiver.replaced()
         self.statuses.send_to_all(now)
         self._push_all(now)
 

@@ -93,9 +93,9 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         ),
         UNASKED,
     ),
-    "gap-of-anybody-opens-a-search": (
-        (FROM_ANYBODY, Edit(repair, "Repair.gap", "and origin == peer and", "and")),
-        test_repair.test_gaps_of_made_up_origins_keep_nobody_from_asking,
+    "made-up-origins-take-all-room": (
+        (Edit(repair, "Repair.missing", "and not self._give_one_up(now)", ""),),
+        test_repair.test_origins_that_a_peer_made_up_take_all_room_for_a_patience_at_most,
     ),
     "removed-node-heard": (
         (Edit(replica, "Replica._take_in", "if peer.barred_at is not None and", "if False and"),),

@@ -326,3 +326,24 @@ def test_who_is_ahead_and_no_longer_holds_it_keeps_nobody_from_asking_a_slow_hol
         repair.missing(origin, 8, slow, frontier=frontier, peers=peers, now=now) for now in (0.0, 6.0, 12.0)
     ]
     assert [need is not None for need in asked] == [True] * 3
+
+
+def test_origins_that_a_peer_made_up_take_all_room_for_a_patience_at_most() -> None:
+    frontier, repair = Frontier(), Repair(patience_s=5.0)
+    liar = Peer(Origin(1, 1), "liar", heard=0.0, brought=0.0, credit=1)
+    honest = Peer(Origin(2, 1), "honest", heard=0.0, brought=0.0, credit=1)
+    made_up = [Origin(2000 + number, 1) for number in range(ORIGINS_MAX)]
+    liar.status = {origin: FrontierRow(*origin, 5, 1) for origin in made_up}
+    honest.status = {honest.origin: FrontierRow(*honest.origin, 8, 1)}
+    peers = {peer.origin: peer for peer in (liar, honest)}
+
+    def asks(origin: Origin, last: int, peer: Peer, now: float) -> bool:
+        return repair.missing(origin, last, peer, frontier=frontier, peers=peers, now=now) is not None
+
+    assert all(asks(origin, 5, liar, 0.0) for origin in made_up)
+    assert [asks(honest.origin, 8, honest, now) for now in (1.0, 4.9, 5.0)] == [False, False, True]
+    frontier.replace([FrontierRow(*honest.origin, 3, 1)])
+    assert not asks(honest.origin, 8, honest, 9.0)  # it brings something, and is waited for
+    for origin in made_up[:10]:
+        asks(origin, 5, liar, 9.5)
+    assert not asks(honest.origin, 8, honest, 9.6)
