@@ -295,6 +295,29 @@ def test_a_bug_in_a_task_ends_the_daemon_instead_of_half_of_it(tmp_path: Path, e
     assert caught.value.exit_code is ExitCode.INTERNAL
 
 
+@pytest.mark.parametrize("stopped", [False, True], ids=["goes-on", "is-stopped"])
+def test_a_life_that_ends_for_another_ends_in_order_and_for_good_if_it_is_stopped_meanwhile(
+    tmp_path: Path, stopped: bool
+) -> None:
+    async def scenario() -> Node:
+        node = Node(NodeOptions(peers=None, listen=Address("127.0.0.1", 0), state=tmp_path))
+        serving = asyncio.create_task(node.serve())
+        while not (tmp_path / "control.sock").exists():
+            await asyncio.sleep(0.01)
+        node.begin_again(2**59, "a peer said so")
+        if stopped:
+            node._on_signal(signal.SIGTERM)
+        assert await serving is ExitCode.OK
+        return node
+
+    node = asyncio.run(scenario())
+    assert node.above == (0 if stopped else 2**59)
+    last = node.journal.events.latest[-1]
+    assert last["kind"] == "stop"
+    assert ("stopped by SIGTERM" if stopped else "another begins, above the incarnation") in last["words"]
+    Node(node.options, above=2**59).identity.release()  # the state directory was given back
+
+
 def bad_frame(stranger: Stranger, what: str) -> bytes:
     far = stranger.weights
     match what:

@@ -1,18 +1,26 @@
-"""A node has lost its state, and its machine's clock is behind: its peers know later lives of it."""
+"""A node has lost its state, and its machine's clock is behind: peers know later lives of it, or say so."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from p2psgd.core.incarnation import INCARNATION_MAX, TOLD_MAX
 from p2psgd.identity import lay_down_id
+from p2psgd.net.refusals import LIVES_MAX
+from p2psgd.wire.frames import PREFIX, FrameType
+from p2psgd.wire.messages import Hello, Reject, pack_message, parse_message
 from tests.daemons import Daemon, all_stopped, clock_behind, until
 from tests.service_manager import ServiceManager
-from tests.test_node import Place, calm, endless
+from tests.test_node import Place, calm, ended, endless
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -67,3 +75,55 @@ def test_a_node_with_lost_state_and_a_clock_behind_comes_back_above_its_former_l
         manager.empty()
         assert not any("STOPPING" in said for said in manager.told)  # or systemd would wait for its end
         assert daemons[1].stop() == 0
+
+
+@contextlib.contextmanager
+def liar(port: int, newest: Callable[[int], int]) -> Iterator[list[int]]:
+    """A peer that tells whoever greets it of a later life, `newest` of its own; yields those that greeted."""
+    met: list[int] = []
+
+    class Answer(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            length, number = PREFIX.unpack(self.rfile.read(PREFIX.size))
+            hello = parse_message(FrameType(number), self.rfile.read(length))
+            assert isinstance(hello, Hello)
+            met.append(hello.incarnation)
+            told = newest(hello.incarnation)
+            reject = Reject(node=1, code="behind", words="a lie", incarnation=told)
+            self.wfile.write(pack_message(reject))
+
+    with socketserver.TCPServer(("127.0.0.1", port), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield met
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("newest", "lives", "words"),
+    [
+        (lambda _: 2**64 - 1, 1, "no clock explains: make it a new node"),
+        (lambda mine: TOLD_MAX if mine < TOLD_MAX else 2**64 - 1, 2, "no clock explains: make it a new node"),
+        (lambda mine: mine + 1, LIVES_MAX, f"begun {LIVES_MAX} lives in a row, and each was behind another"),
+    ],
+    ids=["beyond", "as-far-as-believed", "a-little"],
+)
+def test_a_liar_cannot_push_a_node_beyond_what_a_clock_explains_nor_without_end(
+    tmp_path: Path, newest: Callable[[int], int], lives: int, words: str
+) -> None:
+    place = Place(tmp_path, 2)
+    with (
+        liar(place.ports[1], newest) as met,
+        all_stopped([place.start(0, *endless(calm(tmp_path)))]) as daemons,
+    ):
+        code, said = ended(daemons[0])
+    assert code == 78
+    assert words in said
+    assert len(set(met)) == lives
+    assert met == sorted(met)
+    kept = json.loads((tmp_path / "node-0" / "node.json").read_text())["incarnation"]
+    assert kept == met[-1] < INCARNATION_MAX
+    assert kept <= TOLD_MAX + 2**32
