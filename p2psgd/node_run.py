@@ -101,6 +101,7 @@ class NodeRun:
         UsageError if the state directory cannot be written to.
         """
         self.stopped_nodes: set[int] = set()
+        self._sender: int | None = None  # of the frame that is being handled
         self._options = options
         self._journal = journal
         self._accounts = accounts
@@ -234,7 +235,7 @@ class NodeRun:
         """What the replica orders rarely."""
         match effect:
             case Alarm():
-                self.alarm(effect.words)
+                self._journal.alarm(effect.words, self._sender)
             case Note():
                 self.note(effect.kind, self._words_of(effect), effect.node)
             case SaveVotes():
@@ -332,7 +333,11 @@ class NodeRun:
             elif frame_type is FrameType.PEERS:
                 self.peers.hear(peer, body)
             return
-        self.handle(event)
+        self._sender = peer.node
+        try:
+            self.handle(event)
+        finally:
+            self._sender = None
         if frame_type is FrameType.STATUS:
             self.regulation.regulate()
         elif isinstance(event, GoodbyeReceived):

@@ -20,7 +20,7 @@ class Shares:
             f"{name} takes share {share} of the data, and so does this node: both train on the same samples;"
             " give all nodes their list of peers in the same order, or each its own --share"
         )
-        self._journal.alarm(words)
+        self._journal.alarm(words, node)
 
     def link_closed(self, node: int) -> None:
         """Nobody needs to look at that alarm any more."""

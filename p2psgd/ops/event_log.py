@@ -1,8 +1,9 @@
 """A node's event log: what happened to it, one JSON object a line, in its state directory.
 
-Kept to 1 MiB and the 1 MiB before it, so it can neither fill a disk nor be lost by a restart. A log that
-cannot be written is counted and told in the status, and nothing else changes: training goes on. Figures that
-change all the time belong into the status; here stand the moments when something became different.
+Kept to 1 MiB and the 1 MiB before it, so it can neither fill a disk nor be lost by a restart. What peers
+cause at will has a limit of its own, see ops/event_limit.py. A log that cannot be written is counted and told
+in the status, and nothing else changes: training goes on. Figures that change all the time belong into the
+status; here stand the moments when something became different.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from p2psgd.errors import words_of
+from p2psgd.ops.event_limit import EventLimit
 
 EVENTS_NAME: Final = "events.jsonl"
 EVENTS_BYTES_MAX: Final = 1024 * 1024  # of one file; there are two, this one and the one before
@@ -40,13 +43,17 @@ class EventLog:
     if it is about a peer, then its figures. `cut_short`: the last one of the life before was no "stop".
     """
 
-    def __init__(self, state: Path, *, bytes_max: int = EVENTS_BYTES_MAX) -> None:
+    def __init__(
+        self, state: Path, *, bytes_max: int = EVENTS_BYTES_MAX, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self.path = state / EVENTS_NAME
         self.latest: deque[dict[str, Any]] = deque(maxlen=EVENTS_KEPT)
         self.failures = 0
         self.trouble = ""
         self.names: Callable[[int], str | None] = lambda _: None  # what people call a node
         self._bytes_max = bytes_max
+        self._limit = EventLimit()
+        self._now = now
         last = _last_event(self.path)
         self._count = 0 if last is None else int(last["count"])
         self.cut_short = last is not None and last["kind"] != "stop"
@@ -55,13 +62,22 @@ class EventLog:
         self._torn = False
 
     def write(self, kind: str, words: str, node: int | None = None, **figures: Figure) -> None:
-        """Keep one event: `kind` for machines, `words` for people, `node` the id of the peer it is about."""
+        """Keep one event: `kind` for machines, `words` for people, `node` the id of the peer it is about, or
+        that has caused it. What peers cause too often is counted instead.
+        """
+        held_back = self._limit.pass_on(kind, node, self._now())
+        if held_back is None:
+            return
+        words = words[:WORDS_MAX]
+        if held_back:
+            words += f" (before it {held_back:,} more of this kind were counted and not kept)"
+            figures["held_back"] = held_back
         self._count += 1
         event: dict[str, Any] = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "count": self._count,
             "kind": kind,
-            "words": words[:WORDS_MAX],
+            "words": words,
         }
         event |= self.about(node) | figures
         self.latest.append(event)
@@ -77,8 +93,15 @@ class EventLog:
         return {"node": self.names(node) or f"{node:016x}", "id": f"{node:016x}"}
 
     def status(self) -> dict[str, Any]:
-        """The status in short: how many events there were, and whether all of them are in the file."""
-        return {"count": self._count, "failures": self.failures, "trouble": self.trouble}
+        """The status in short: how many events there were, whether all of them are in the file, and how many
+        more peers have caused.
+        """
+        return {
+            "count": self._count,
+            "held_back": self._limit.held_back,
+            "failures": self.failures,
+            "trouble": self.trouble,
+        }
 
     def close(self) -> None:
         """Close the file; a later event opens it again."""

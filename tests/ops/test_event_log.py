@@ -78,6 +78,7 @@ def test_a_full_disk_is_counted_and_ends_nothing(tmp_path: Path) -> None:
     log.write("alarm", "two")
     assert log.status() == {
         "count": 2,
+        "held_back": 0,
         "failures": 2,
         "trouble": f"{log.path} cannot be written: no space left on device",
     }
