@@ -9,6 +9,7 @@ connect. A trainer and commands of this machine may have the first half of them 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 from typing import Final
@@ -58,8 +59,8 @@ def has_room() -> bool:
     """Whether a connection that is opened now may stay."""
     try:
         lowest = os.dup(0)
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno == errno.EBADF  # then 0 itself is free
     os.close(lowest)
     return not is_reserved(lowest)
 

@@ -26,7 +26,6 @@ from p2psgd.wire.messages import MEMBERS_MAX, ViewNews, pack_message
 
 RANK_MAX: Final = 8  # a wish that only the last of many has is not to wait for all of their turns
 VIEWS_SKIPPED_MAX: Final = 2**32  # more than that is a wrong bit, and would be believed for ever
-DOUBTED_MAX: Final = 1024  # nodes whose claims are remembered; then the oldest is forgotten
 DOUBLINGS_MAX: Final = 3  # of the wait for answers: a slow link may take longer than one turn to answer
 
 
@@ -72,10 +71,8 @@ class Membership:
         self._told: dict[int, _Told] = {}
         self._here = {me.node: me.incarnation}  # the lives that were heard, and this one
         self._ahead: dict[int, float] = {}  # linked nodes that claim a later view, and since when
+        self._claimed: float | None = None  # when somebody first claimed a later view than this one
         self._awaited: list[int] = []  # of those ahead, for whose news a change of the view waits
-        self._doubted: dict[
-            int, None
-        ] = {}  # nodes that claimed one and did not send it: nobody waits for them
         self._wishes = Wishes(timing)
         self._wish: View | None = None
         self._held_up: tuple[View, Set[int]] | None = None  # a wish, and who would stay: too few to decide
@@ -133,9 +130,9 @@ class Membership:
             return
         if view > self.view.number:
             self._ahead.setdefault(peer.node, now)
+            self._claimed = now if self._claimed is None else self._claimed
         else:
             self._ahead.pop(peer.node, None)
-            self._doubted.pop(peer.node, None)
         self._told[peer.node] = _Told(view, ready, unwanted, hears, now)
         self._here[peer.node] = peer.incarnation
         if view < self.view.number:
@@ -147,7 +144,7 @@ class Membership:
         was founded apart from this one.
         """
         if isinstance(message, ViewNews):
-            self._hear_news(peer, parse_view(message))
+            self._hear_news(peer, parse_view(message), now)
         else:
             self._consensus.hear(peer, message)
         self._notice(now)
@@ -160,7 +157,7 @@ class Membership:
 
     def take_unbacked(self, now: float) -> dict[Origin, str]:
         """Linked peers to be dropped for a view that they have claimed for a patience and not sent, and a
-        sentence on each. Nobody waits for what they claim any more, until they show that they know this view.
+        sentence on each.
 
         A peer that does not hear this node does not know that the view is lacking here: it has as long as it
         takes until it closes the link itself.
@@ -168,8 +165,6 @@ class Membership:
         unbacked, timing = {}, self._timing
         for node, since in self._ahead.items():
             waited_s, told = now - since, self._told[node]
-            if waited_s > timing.patience_s:
-                self._doubted.setdefault(node)
             if waited_s > timing.patience_s + (0 if told.hears else timing.silence_s):
                 unbacked[self._links[node]] = (
                     f"{name_node(node, self._names)} claims view {told.view} and has not sent it for "
@@ -177,8 +172,6 @@ class Membership:
                 )
         for origin in unbacked:
             del self._ahead[origin.node]
-        while len(self._doubted) > DOUBTED_MAX:
-            del self._doubted[next(iter(self._doubted))]
         return unbacked
 
     def saved(self, revision: int, now: float) -> None:
@@ -228,12 +221,12 @@ class Membership:
         view, wish = self.view, self._wish
         if self.me.node in view.forbidden:
             return f"this node was removed for good by view {view.number} and is not admitted again"
-        if self._awaited:
-            claims = (
-                f"{name_node(node, self._names)} to send view {self._told[node].view}, which it claims"
-                for node in self._awaited
-                if node in self._told
-            )
+        claims = [
+            f"{name_node(node, self._names)} to send view {self._told[node].view}, which it claims"
+            for node in self._awaited
+            if node in self._told
+        ]
+        if claims:
             return f"the view after {view.number} waits for {', '.join(claims)}"
         if view.number == 0 and wish is None:
             return self._explain_unfounded()
@@ -306,7 +299,8 @@ class Membership:
         told = self._told.values()
         if self.stopping or (self._wishes.fulfilled(view, here) and not any(each.unwanted for each in told)):
             return None
-        self._awaited += sorted(self._ahead.keys() - self._doubted.keys())
+        if self._claimed is not None and now - self._claimed <= self._timing.patience_s:
+            self._awaited += sorted(self._ahead)  # once for each view, whoever claims another how often
         if self._awaited:
             return None
         if view.number == 0:
@@ -372,10 +366,7 @@ class Membership:
         return {self.me.node: self.me.incarnation} | {
             node: self._links[node].incarnation
             for node, told in self._told.items()
-            if told.hears
-            and told.view >= self.view.number
-            and node not in self._doubted
-            and now - told.at <= self._timing.patience_s
+            if told.hears and told.view >= self.view.number and now - told.at <= self._timing.patience_s
         }
 
     def _rank(self) -> int:
@@ -397,7 +388,7 @@ class Membership:
 
     # news of views
 
-    def _hear_news(self, peer: Origin, view: View) -> None:
+    def _hear_news(self, peer: Origin, view: View, now: float) -> None:
         self._consensus.check_successor(view)
         self.check_number(view.number)
         if self._links.get(peer.node) == peer and peer.node in self._told:
@@ -406,7 +397,8 @@ class Membership:
             words = f"it has another view {view.number} than this node: one of the two lost its votes"
             raise PeerError("view", words)
         if view.number > self.view.number:
-            self._doubted.pop(peer.node, None)
+            if peer.node in self._ahead:
+                self._ahead[peer.node] = now  # what else it claims has a patience of its own
             self._consensus.learn(view)
 
     def _notice(self, now: float) -> None:
@@ -415,6 +407,7 @@ class Membership:
         if view.number == before.number:
             return
         self.view = view
+        self._claimed = None
         self._ahead = {
             node: since for node, since in self._ahead.items() if self._told[node].view > view.number
         }

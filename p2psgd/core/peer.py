@@ -45,9 +45,8 @@ class Peer:
     view: int = 0  # the latest view it has told
     ready: bool = False  # it says that it is
     leaving: bool = False  # it has said GOODBYE
-    barred_at: float | None = (
-        None  # its node was removed for good: since then, or since it last brought a view
-    )
+    # its node was removed for good: since when that is known, or since when it has brought no view
+    barred_at: float | None = None
     cursors: dict[Origin, Cursor] = field(default_factory=dict)
     status_due: float = 0.0
     applied_bytes: int = 0  # from this peer since our last STATUS to it,

@@ -133,6 +133,8 @@ class Receiver:
                 "stop one of the two and start it again with an empty --state",
             )
         parts.membership.check_number(event.view)
+        if event.view < peer.view:  # no life goes back
+            raise PeerError("view", f"{peer.name} tells of view {event.view}, and told of {peer.view} before")
         parts.state.check_origins(event.rows)
         ahead = self._check_rows(peer, event.rows)
         first, acknowledged = peer.status is None, peer.has(parts.me)
@@ -207,7 +209,7 @@ class Receiver:
         """
         parts = self._parts
         direct = parts.peers.get(origin) if parts.feeder.unasked else None
-        if direct is None or now - direct.brought >= parts.timing.patience_s:
+        if direct is None or direct.barred_at is not None or now - direct.brought >= parts.timing.patience_s:
             return False
         return not parts.repair.has_gap(origin, origin, parts.state.frontier.sequence(origin))
 

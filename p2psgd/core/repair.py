@@ -34,6 +34,7 @@ class Repair:
     def __init__(self, *, patience_s: float) -> None:
         self._patience_s = patience_s
         self._searches: dict[Origin, _Search] = {}
+        self._none_idle_before = 0.0  # no search is given up before then
 
     def missing(
         self,
@@ -71,10 +72,13 @@ class Repair:
 
     def _give_one_up(self, now: float) -> bool:
         """One that has brought nothing for a patience; else made-up origins could take all the room."""
+        if now < self._none_idle_before:
+            return False  # or each of a thousand rows would look at a thousand searches
         for origin, search in self._searches.items():
             if now - search.since >= self._patience_s:
                 del self._searches[origin]
                 return True
+        self._none_idle_before = self._patience_s + min(each.since for each in self._searches.values())
         return False
 
     @staticmethod

@@ -55,7 +55,9 @@ class SnapshotTaking:
         harmless = [peer for peer in useful if not losses[peer.origin]]
         self.least_loss = min((losses[peer.origin] for peer in useful), default=0)
         whole = {peer.origin.node for peer in members if not losses[peer.origin]}
-        if any(peer.origin.node in whole for peer in able) or view.is_majority(whole | {state.me.node}):
+        if any(peer.ready and peer.origin.node in whole for peer in members) or view.is_majority(
+            whole | {state.me.node}
+        ):
             self.least_loss = 0  # what others have as well is not given up for what one of them says it has
         if not self.least_loss:
             self._lossy_since = None

@@ -1,7 +1,7 @@
 """Accepting connections, one at a time, as long as descriptors are left for them.
 
-asyncio's own servers take in as many as there are at once, and at the last descriptor log an error for each
-(uvloop closes the listening socket): by then the node could not write its files any more either.
+asyncio's own servers take in as many as there are until no descriptor is left: by then the node could not
+write its files any more either.
 """
 
 from __future__ import annotations

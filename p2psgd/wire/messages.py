@@ -87,9 +87,8 @@ PROTOCOL_VERSION: Final = 1
 WORDS_MAX: Final = 900  # code points: with a code, and 4 bytes each, a REJECT still fits its frame
 
 U64 = Annotated[int, Field(strict=True, ge=0, le=U64_MAX)]
-NodeId = Annotated[
-    int, Field(strict=True, ge=1, le=U64_MAX)
-]  # 0 is reserved: origin (0, 0) is a dense ring's
+# 0 is reserved: origin (0, 0) is a dense ring's
+NodeId = Annotated[int, Field(strict=True, ge=1, le=U64_MAX)]
 Sequence = Annotated[int, Field(strict=True, ge=1, le=U64_MAX)]
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=64)]
 Words = Annotated[str, Field(strict=True, max_length=WORDS_MAX)]

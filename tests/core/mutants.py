@@ -125,8 +125,23 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_barring.test_snapshots_are_for_members,
     ),
     "claims-waited-for-without-end": (
-        (Edit(membership, "Membership.take_unbacked", "self._doubted.setdefault(node)", "pass"),),
+        (Edit(membership, "Membership._wanted", "now - self._claimed <= self._timing.patience_s", "True"),),
         test_unbacked_views.test_whoever_comes_back_with_the_same_claim_is_not_waited_for_again,
+    ),
+    "claims-waited-for-anew": (
+        (
+            Edit(
+                membership,
+                "Membership.hear_status",
+                "now if self._claimed is None else self._claimed",
+                "now if peer.node not in self._ahead or self._ahead[peer.node] == now else self._claimed",
+            ),
+        ),
+        test_unbacked_views.test_no_pattern_of_claims_holds_up_changes_for_longer,
+    ),
+    "removed-origin-waited-for": (
+        (Edit(receiving, "Receiver._expected_from_origin", "direct.barred_at is not None", "False"),),
+        test_barring.test_its_updates_are_asked_for_of_others_while_it_is_linked,
     ),
     "claims-of-any-number": (
         (Edit(receiving, "Receiver.status", "parts.membership.check_number(event.view)", "pass"),),

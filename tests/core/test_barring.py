@@ -19,6 +19,7 @@ from p2psgd.core.events import (
     NeedReceived,
     RemovalAsked,
     SnapshotAsked,
+    TimePassed,
     UpdateReceived,
     VoteReceived,
 )
@@ -240,3 +241,27 @@ def test_snapshots_are_for_members(clusters: Clusters) -> None:
     assert isinstance(end, SnapshotEnd)
     assert end.words == "snapshots are for members, and the view known here does not hold you: ask again"
     assert not cluster.replica(0).parts.sweeping.copying
+
+
+def test_its_updates_are_asked_for_of_others_while_it_is_linked(clusters: Clusters) -> None:
+    """What it made before may be lacking here, and it brings nothing any more."""
+    cluster = clusters(3)
+    cluster.found()
+    cluster.cut(0, 2)
+    cluster.train([2], 2)
+    cluster.kill(2)
+    cluster.lives[2] -= 1
+    outcast = Origin(3, 1)
+    cluster.cut(0, 1)
+    view = cluster.replica(1).membership.view.replace({}, set(), {3})
+    for number in (0, 1):
+        replica = cluster.replica(number)
+        replica.membership._hear_news(replica.me, view, cluster.now)
+        cluster.give(number, TimePassed())
+    cluster.queues[0, 2] = deque()
+    cluster.stuck.add((0, 2))
+    cluster.give(0, LinkOpened(outcast, "node-2"))
+    cluster.link(0, 1)
+    cluster.pass_time(2)
+    sequences = [replica.frontier.sequence(outcast) for replica in cluster.alive()]
+    assert sequences == [2, 2]

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from p2psgd.core.effects import Drop
 from p2psgd.core.events import RemovalAsked
 from p2psgd.core.frontier import Origin
-from p2psgd.core.membership import DOUBTED_MAX, VIEWS_SKIPPED_MAX, Membership
-from p2psgd.core.votes import NO_VOTES
+from p2psgd.core.membership import VIEWS_SKIPPED_MAX, Membership
+from p2psgd.core.votes import NO_VIEW, NO_VOTES
 from p2psgd.errors import PeerError
 from p2psgd.wire.messages import ConfirmedRow
 from tests.core.assembly import PATIENCE_S, TICK_S, TIMING, Assembly, assert_all_know, founded
@@ -69,14 +70,41 @@ def test_whoever_comes_back_with_the_same_claim_is_not_waited_for_again() -> Non
     assert 3 not in assembly.life(1).view.lives
 
 
-def test_whoever_shows_that_it_knows_this_view_is_believed_again() -> None:
-    assembly = founded(4)
-    claim(assembly, 1000, seconds=2 * PATIENCE_S)
-    assert assembly.life(1).take_unbacked(assembly.now)
-    claim(assembly, 1, seconds=TICK_S)
-    assembly.life(1).leaving(3)
-    claim(assembly, 1000, seconds=TICK_S)
-    assert "which it claims" in assembly.life(1).explain()
+@pytest.mark.parametrize("again", ["takes it back", "links again"])
+def test_no_pattern_of_claims_holds_up_changes_for_longer(again: str) -> None:
+    assembly = with_a_liar()
+    for _ in range(3):
+        claim(assembly, 1000, seconds=0.6 * PATIENCE_S)
+        if again == "takes it back":
+            claim(assembly, 1, seconds=TICK_S)
+        else:
+            for node in (1, 2, 3):
+                assembly.cut(node, LIAR)
+                assembly.connect(node, LIAR)
+    assert 3 not in assembly.life(1).view.lives
+
+
+def test_who_brings_views_has_a_patience_for_what_else_it_claims() -> None:
+    membership, peer = lone_membership(), Origin(2, 1)
+    membership.link(peer, 0.0)
+    view = NO_VIEW.replace({1: 1, 2: 1}, set(), set())
+    for turn in range(8):
+        now = turn * 0.6 * PATIENCE_S
+        membership.hear_status(peer, view=view.number + 1, ready=True, unwanted=(), now=now)
+        membership.hear_vote(peer, view.news(), now)
+        view = view.replace({}, set(), set())
+        assert not membership.take_unbacked(now)
+    assert membership.take_unbacked(now + 1.1 * PATIENCE_S)
+
+
+def test_no_life_goes_back_to_an_earlier_view(clusters: Clusters) -> None:
+    cluster = clusters(3)
+    cluster.found()
+    peer, founding = cluster.replica(1).me, cluster.replica(0).membership.view.founding
+    cluster.give(0, status_of(peer, [], view=2, founding=founding))
+    cluster.give(0, status_of(peer, [], view=1, founding=founding))
+    words = "node-1 tells of view 1, and told of 2 before"
+    assert cluster.drops == [(0, Drop(peer, "view", words))]
 
 
 def test_a_view_that_comes_in_time_is_what_was_claimed() -> None:
@@ -110,16 +138,6 @@ def test_who_does_not_hear_this_node_has_until_it_would_close_the_link_itself() 
 
 def lone_membership() -> Membership:
     return Membership(Origin(1, 1), founders=1, two_nodes="stall", timing=TIMING, votes=NO_VOTES, now=0.0)
-
-
-def test_what_is_remembered_of_claims_is_bounded() -> None:
-    membership = lone_membership()
-    for node in range(2, DOUBTED_MAX + 12):
-        peer = Origin(node, 1)
-        membership.link(peer, 0.0)
-        membership.hear_status(peer, view=9, ready=False, unwanted=(), now=0.0)
-    assert len(membership.take_unbacked(2 * PATIENCE_S)) == DOUBTED_MAX + 10
-    assert len(membership._doubted) == DOUBTED_MAX
 
 
 def test_no_run_skips_that_many_views() -> None:
