@@ -133,10 +133,10 @@ class Receiver:
                 "stop one of the two and start it again with an empty --state",
             )
         parts.membership.check_number(event.view)
-        if event.view < peer.view:  # no life goes back
-            raise PeerError("view", f"{peer.name} tells of view {event.view}, and told of {peer.view} before")
         parts.state.check_origins(event.rows)
         ahead = self._check_rows(peer, event.rows)
+        if event.view < peer.view:  # no life goes back
+            raise PeerError("view", f"{peer.name} tells of view {event.view}, and told of {peer.view} before")
         first, acknowledged = peer.status is None, peer.has(parts.me)
         peer.status, peer.ahead = event.rows, ahead
         peer.view, peer.ready, peer.loop_lag_ms = event.view, event.ready, event.loop_lag_ms
