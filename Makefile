@@ -57,10 +57,11 @@ rivals: $(VENV)/.test $(VENV)/.test-torch $(VENV)/.bench .venv-rivals/.ready
 fuzz: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(TARGET)
 
-# SEEDS=A:B of both families of the simulator on all cores: see tests/sim/README.md.
+# SEEDS=A:B of all families of the simulator on all cores: see tests/sim/README.md.
 sim: $(VENV)/.test
 	$(BIN)/python -m tests.sim --seeds $(or $(SEEDS),0:10000) --processes 0
 	$(BIN)/python -m tests.sim --ring --seeds $(or $(SEEDS),0:10000) --processes 0
+	$(BIN)/python -m tests.sim --liar --seeds $(or $(SEEDS),0:10000) --processes 0
 
 # MINUTES of real nodes and real faults drawn from SEED; needs root: see tests/chaos/README.md.
 chaos: $(VENV)/.test

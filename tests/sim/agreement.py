@@ -71,6 +71,11 @@ class Agreement:
         elif known != view:
             raise Violation("view", f"{who} has {view}, others have {known}")
 
+    def believe(self, view: View) -> None:
+        """A node now knows this view, in a run in which it may be made up."""
+        if view.number > self.latest.number:
+            self.latest = view
+
     def check_vote(self, me: Origin, frame: bytes, disk: Votes) -> None:
         """A node sends a vote, which must only tell of what is on its disk."""
         match parse_message(FrameType(frame[4]), frame[5:]):

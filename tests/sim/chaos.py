@@ -20,6 +20,8 @@ from tests.sim.faults import (
     FlippedCoordinate,
     FreshDisk,
     LateStart,
+    Liar,
+    Lie,
     Mismatched,
     Outcast,
     Partition,
@@ -53,6 +55,9 @@ class World(Protocol):
     def replace_disk(self, place: int) -> None: ...
     def disturb(self, place: int) -> None: ...
     def survives_without(self, *, burnt: int | None = None, removed: int | None = None) -> bool: ...
+    def node_at(self, place: int) -> int: ...
+    def begin_lying(self, fault: Liar) -> None: ...
+    def tell_lie(self, fault: Lie) -> None: ...
     def see(self, what: str) -> None: ...
     def trace(self, who: str, what: object) -> None: ...
 
@@ -106,14 +111,19 @@ class Chaos:
             case Pause():
                 self._pause(world.daemons.get(fault.node), fault.for_s)
             case DiskFull():
-                disk = world.disks[fault.node]
-                disk.fill()
-                world.clock.after(fault.for_s, disk.empty)
+                disk = world.disks.get(fault.node)
+                if disk is not None:  # else a liar lives there, and has none
+                    disk.fill()
+                    world.clock.after(fault.for_s, disk.empty)
             case FlippedCoordinate():
                 if fault.node in world.daemons:
                     world.daemons[fault.node].flip(fault.place, fault.bit)
             case Removal():
                 self._remove(fault)
+            case Liar():
+                world.begin_lying(fault)
+            case Lie():
+                world.tell_lie(fault)
             case Cut() | Partition() | SlowLink() | Deaf():
                 lines = self._lines(fault)
                 self._impair(fault, lines)
@@ -139,7 +149,7 @@ class Chaos:
             self._world.clock.after(for_s, self._resume, daemon)
 
     def _remove(self, fault: Removal) -> None:
-        asked, node = self._world.daemons.get(fault.asked), self._world.disks[fault.node].node
+        asked, node = self._world.daemons.get(fault.asked), self._world.node_at(fault.node)
         if asked is None or not self._world.survives_without(removed=node):
             return  # nobody is there to be asked, or a person knows better
         if fault.forbid:

@@ -7,7 +7,7 @@ of it is equal and READY the trainers may go on for a while, and it must be equa
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from p2psgd.core.budget import TRIM_FROM
 from p2psgd.core.events import RemovalAsked
@@ -27,6 +27,9 @@ from tests.sim.scenario import RATE_MIN, Scenario
 from tests.sim.survival import Survival
 from tests.sim.whole import check_converged
 
+if TYPE_CHECKING:
+    from tests.sim.liar.liar import Liar
+
 POLL_S: Final = 0.5
 IDLE_INTERVALS: Final = 10  # a trainer pauses for ten of its usual intervals once in 20,000
 CALM_S_MAX: Final = 3000.0
@@ -36,6 +39,12 @@ ROOM_SHARE: Final = 1 - TRIM_FROM  # of a log is free at least once all is ackno
 ROOM_PATIENCES_MAX: Final = (
     80  # for logs that are to take more than they have room for, such as eight updates
 )
+UNCHECKED_S: Final = 30.0  # that a run goes on in which nothing is promised
+LIARS_END: Final = {
+    "gone": "a liar is gone",
+    "removed": "a liar was removed for good and goes on",
+    "stays": "a liar goes on and nobody removes it",
+}
 WORK_PATIENCES_MAX: Final = 20  # in which every node of the core must have made an update
 
 
@@ -50,6 +59,7 @@ class World(Protocol):
     daemons: dict[int, Daemon]
     disks: dict[int, Disk]
     burnt: set[int]
+    liars: dict[int, Liar]
     training: bool
 
     def see(self, what: str, times: int = 1) -> None: ...
@@ -61,7 +71,7 @@ class Convergence:
     def __init__(self, world: World) -> None:
         self._world = world
         self._outcasts = {each.node: each for each in world.scenario.faults if isinstance(each, Outcast)}
-        self._begun = False
+        self.begun = False
         self._reminded = False
         self._calm_since = 0.0
         self._transfer_s: float | None = None  # that it may take to send what was missing then
@@ -73,9 +83,13 @@ class Convergence:
         work = world.scenario.ring
         world.training = work is not None and not work.rests
         world.chaos.calm()
-        self._begun = True
+        self.begun = True
         for outcast in self._outcasts.values():
             world.chaos.cast_out(outcast)
+        if world.inspector.unchecked:
+            world.clock.run_until(world.clock.now + UNCHECKED_S)
+            return 0.0
+        self._end_lies()
         self._owe()
         took = 0.0 if world.training else self._wait(self._apart)
         if work is not None:
@@ -96,10 +110,20 @@ class Convergence:
         world.training = False
         return took
 
+    def _end_lies(self) -> None:
+        """What becomes of liars: a person has them removed for good, or not, and they go on, or not."""
+        world = self._world
+        for liar in world.liars.values():
+            world.see(LIARS_END[liar.scheme.ends])
+            if liar.scheme.ends == "gone":
+                liar.die()
+            elif liar.scheme.ends == "removed":
+                world.chaos.forbidden.add(liar.me.node)
+
     def is_lost(self, place: int) -> bool:
         """Whoever lives there will never be heard of again, or never hear anything."""
         outcast = self._outcasts.get(place)
-        return self._begun and outcast is not None and outcast.fate != "apart"
+        return self.begun and outcast is not None and outcast.fate != "apart"
 
     def _owe(self) -> None:
         for daemon in self._core():
@@ -153,7 +177,8 @@ class Convergence:
                     nodes.add(node)
             if not can_decide(view, nodes):
                 if can_decide(view, nodes | self._world.burnt):
-                    self._world.see("quorum lost with a disk")
+                    lying = {liar.me.node for liar in self._world.liars.values()} & view.lives.keys()
+                    self._world.see("quorum lost to a liar" if lying else "quorum lost with a disk")
                     raise QuorumLostError
                 raise Violation("setup", f"no quorum of {view} can ever come back")
 
@@ -186,7 +211,7 @@ class Convergence:
         """Nodes of the core are down, ending or damaged."""
         world = self._world
         forbidden = {place for place, disk in world.disks.items() if disk.node in world.chaos.forbidden}
-        away = forbidden | self._outcasts.keys()
+        away = forbidden | self._outcasts.keys() | world.liars.keys()
         up = world.daemons.keys() | away
         return (
             not world.chaos.returning <= away

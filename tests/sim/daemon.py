@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from p2psgd.core.arrivals import event_of
 from p2psgd.core.dense_memory import make_dense_memory
@@ -67,6 +67,9 @@ from tests.sim.trainer import Trainer
 from tests.sim.trimming import Trimming
 from tests.sim.whole import check_restored
 
+if TYPE_CHECKING:
+    from tests.sim.liar.liar import Liar
+
 TICKS_PER_PATIENCE: Final = 10  # node.py has 25; nothing in the core is due more often than 5 times
 SCRUB_TICKS_MAX: Final = 2 * 60 + 12 * TICKS_PER_PATIENCE + 10  # a flip behind the scrub is seen by the next
 TURN_S: Final = 0.2  # at most, from one turn of a busy loop to the next: updates come in between
@@ -89,6 +92,8 @@ class World(Surroundings, Protocol):
     inspector: Inspector
     tracing: bool
     training: bool
+    liars: dict[int, Liar]
+    lying: set[Origin]
 
     def trace(self, who: str, what: object) -> None: ...
     def died(self, daemon: Daemon, back_after_s: float | None) -> None: ...
@@ -141,7 +146,7 @@ class Daemon:
         )
         self.book = world.inspector.open_book(self.replica)
         self.trimming = Trimming(self.replica)
-        self.exchange = Exchange(self.replica, world.inspector.life)
+        self.exchange = Exchange(self.replica, world.inspector.life, world.lying)
         self.view = self.replica.membership.view
         self.ready_in: int | None = None  # the number of the view in which it became READY; None if it is not
         self.restored = restored is not None
@@ -205,9 +210,9 @@ class Daemon:
         pending, self._pending = self._pending, []
         for action, arguments in pending:
             self.when_running(action, *arguments)
-        for number in range(1, self._scenario.nodes + 1):
-            if number != self.place:
-                self._world.lines[number, self.place].flow()
+        for (_, target), line in self._world.lines.items():
+            if target == self.place:
+                line.flow()
 
     def die(self, back_after_s: float | None = None) -> None:
         """The process ends at once."""
@@ -308,6 +313,8 @@ class Daemon:
                 self.die(START_AGAIN_S)
 
     def _note_rare(self, peer: Origin, frame: bytes, event: Event) -> None:
+        if self._inspector.unchecked:
+            return
         if frame[4] in VOTES:
             self._inspector.agreement.check_vote(self.me, frame, self._disk.votes)
         elif frame[4] in EXCHANGED:
@@ -328,6 +335,9 @@ class Daemon:
 
     def frame_received(self, peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> None:
         """A linked peer's frame."""
+        liar = self._world.liars.get(place_of(peer.node))
+        if liar is not None:
+            self._inspector.naming.heard(self.me, self.view.number, liar.lies_in(frame_type, body))
         if frame_type is _UPDATE:
             self.handle(UpdateReceived(peer, body))
             return
@@ -362,6 +372,8 @@ class Daemon:
         """MeshHost."""
         if self._world.tracing:
             self._world.trace(f"node {self.me.node}", f"lost its link to node {peer.node}: {words}")
+        if place_of(peer.node) in self._world.liars:
+            self._inspector.naming.unlinked(self.me)
         self.handle(LinkClosed(peer))
 
     def connection_lost(self, endpoint: Endpoint, words: str) -> None:
@@ -376,4 +388,7 @@ class Daemon:
 
     def refused(self, number: int, error: PeerError) -> None:
         """MeshHost."""
-        self._inspector.judge.refusal(self, number, error.reason, str(error))
+        if number in self._world.liars:
+            self._inspector.naming.dropped(error.reason)
+        elif not self._inspector.unchecked:
+            self._inspector.judge.refusal(self, number, error.reason, str(error))

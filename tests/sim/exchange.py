@@ -6,7 +6,7 @@ acknowledgements told when the snapshot began, both of those that were members f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,16 +46,21 @@ class _Tail:
 class Exchange:
     """Of one life."""
 
-    def __init__(self, replica: Replica, lives: Lives) -> None:
+    def __init__(self, replica: Replica, lives: Lives, lying: Container[Origin] = ()) -> None:
+        """`lying`: liars' lives, of which nobody can know what they have."""
         self._replica = replica
+        self._lying = lying
         self._lives = lives
         self._tails: dict[Origin, _Tail] = {}  # by asker
         self._held_back = 0  # updates so far,
         self._lacked_bytes = 0  # and the bytes of the last one, if none was applied since
 
     def replaced(self) -> None:
-        """The replica was replaced as a whole: what its log was, nothing tells any more."""
+        """The replica was replaced as a whole: what its log was, nothing tells any more, and what was held back
+        has come with it.
+        """
         self._tails.clear()
+        self._lacked_bytes = 0
 
     def received(self, event: UpdateReceived, *, applied: bool) -> None:
         """An update came, and was applied or not."""
@@ -92,6 +97,8 @@ class Exchange:
             raise Violation("barrier", f"{label(me)} asks for a snapshot, and is no member of its view")
         for member, joined in self._members(without=me) if since != FOUNDED else ():
             life = self._lives(member)
+            if member in self._lying:
+                continue
             if joined <= since and (life is None or life.view < since):
                 words = f"{label(me)} asks for a snapshot, while {label(member)} does not know view {since}"
                 raise Violation("barrier", f"{words}, by which it is a member")
@@ -131,7 +138,8 @@ class Exchange:
 
     def _check_tail(self, asker: Origin, tail: _Tail) -> None:
         floor_of = self._replica.log.floor
-        lives = {member: self._lives(member) for member, _ in tail.members & self._members(without=asker)}
+        members = tail.members & self._members(without=asker)
+        lives = {member: self._lives(member) for member, _ in members if member not in self._lying}
         for origin, last in tail.last.items():
             for member in _lacking(lives, origin, max(last, 0)):
                 if floor_of(origin) < last:

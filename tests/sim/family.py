@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from tests.sim.liar.mutants import LIAR_MUTANTS
+from tests.sim.liar.scenario import draw_liar_scenario
+from tests.sim.liar.sightings import MUST_OCCUR as LIAR_MUST_OCCUR
 from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.ring.mutants import RING_MUTANTS
 from tests.sim.ring.scenario import draw_ring_scenario
@@ -31,3 +34,4 @@ class Family:
 
 ASYNC: Final = Family(draw_scenario, MUST_OCCUR, MUTANTS)
 RING: Final = Family(draw_ring_scenario, RING_MUST_OCCUR, RING_MUTANTS)
+LIAR: Final = Family(draw_liar_scenario, LIAR_MUST_OCCUR, LIAR_MUTANTS)

@@ -269,10 +269,39 @@ class BeginAmbush:
     for_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Liar:
+    """From `at` on, or as soon as it can be, the node at `node` tells lies (liar/lies.py). At a place of the
+    run a member turns liar and goes on as the same life; at any other a stranger comes.
+
+    `kept_out`: it never shows that it hears anybody, so nobody admits it. `votes`: it votes as it should.
+    `ends`: in the second phase it is "gone", or it lies on and a person has it "removed" for good, or it
+    "stays" as it is.
+    """
+
+    at: float
+    node: int
+    kept_out: bool
+    votes: bool
+    ends: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lie:
+    """The liar at `node` tells the lie `what` of liar/lies.py to the nodes at the places `to`."""
+
+    at: float
+    node: int
+    for_s: float
+    what: str
+    to: tuple[int, ...]
+
+
 Tampering = Reset | FlippedBit | Forged | Duplicated | Swapped | Lost
 Condition = SmallLog | Unlinked | LateStart | Outcast  # known from the beginning
 Ending = Crash | FreshDisk | PowerCut | CrashInSnapshot | CleanStop
 Lasting = Pause | Cut | Partition | SlowLink | DiskFull | Deaf
 OfTrainer = TrainerAway | TrainerSlow | Mismatched
-Timed = Ending | Lasting | Tampering | FlippedCoordinate | Removal | OfTrainer | BeginAmbush
+OfLiars = Liar | Lie
+Timed = Ending | Lasting | Tampering | FlippedCoordinate | Removal | OfTrainer | BeginAmbush | OfLiars
 Fault = Timed | Condition

@@ -17,10 +17,12 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.wire.frames import FrameType
 from tests.sim.agreement import Agreement
-from tests.sim.faults import Duplicated
+from tests.sim.faults import Duplicated, Lie
 from tests.sim.judging import Judge
 from tests.sim.judging import World as JudgesWorld
 from tests.sim.ledger import Book, Entry, Ledger, label
+from tests.sim.liar.lies import LIES
+from tests.sim.liar.naming import Naming
 from tests.sim.outcome import Violation
 from tests.sim.reunion import find_trapped
 from tests.sim.ring.dense_ledger import DenseBook, DenseLedger
@@ -43,6 +45,8 @@ Parse = Callable[[Origin, FrameType, "bytes | bytearray"], "Event | None"]
 class World(JudgesWorld, RulesWorld, Protocol):
     """What the inspector sees of the world."""
 
+    lying: set[Origin]  # lives that are liars' now
+
 
 class Inspector:
     """Checks one run."""
@@ -57,6 +61,10 @@ class Inspector:
             self.ledger = dense or self.ledger
             self.rules = RingRules(world, self.agreement, self.ledger)
         self.judge = Judge(world)
+        self.unchecked = any(
+            isinstance(each, Lie) and not LIES[each.what].covered for each in scenario.faults
+        )
+        self.naming = Naming(world, strict=not self.unchecked)
         self.events = 0
         self._world = world
         self._duplicating = any(isinstance(fault, Duplicated) for fault in scenario.faults)
@@ -68,7 +76,7 @@ class Inspector:
         """What a new life must hold."""
         if isinstance(self.ledger, DenseLedger):
             return DenseBook(self.ledger, replica)
-        return Book(self.ledger, replica)
+        return Book(self.ledger, replica, checked=not self.unchecked)
 
     def parsed(
         self, peer: Origin, frame_type: FrameType, body: bytes | bytearray, parse: Parse
@@ -86,6 +94,13 @@ class Inspector:
     def after_event(self, daemon: Daemon, event: Event, effects: list[Effect]) -> None:
         """Violation unless the node and what it orders are as they must be."""
         self.events += 1
+        if self.unchecked:  # but for whether the core raises anything
+            daemon.view = daemon.replica.membership.view
+            self.agreement.believe(daemon.view)
+        else:
+            self._check_event(daemon, event, effects)
+
+    def _check_event(self, daemon: Daemon, event: Event, effects: list[Effect]) -> None:
         replica = daemon.replica
         if isinstance(event, OwnUpdateMade | RoundShared):
             self._record(replica, event)
@@ -155,8 +170,13 @@ class Inspector:
         return self._world.graves.get(life)
 
     def _applied_by(self, life: Origin) -> Mapping[Origin, int] | None:
-        known = self.life(life)
+        known = None if life in self._world.lying else self.life(life)
         return None if known is None else known.rows
+
+    def record_made_up(self, origin: Origin, made: OwnUpdateMade, key: int) -> None:
+        """What a liar has made up, the same for all."""
+        assert isinstance(self.ledger, Ledger)
+        self.ledger.record_made_up(origin, made, self._change(made), key)
 
     def _change(self, event: OwnUpdateMade) -> NDArray[np.int32]:
         change = np.zeros(len(self.ledger.initial), np.int32)
@@ -193,9 +213,10 @@ class Inspector:
         """Every two nodes."""
         if self.events % (10 * COSTLY_EVERY) == 0:
             self.check_reunion()
-        check_all(
-            self._world.living(), self._world.graves, self.agreement, logs=isinstance(self.ledger, Ledger)
-        )
+        graves, lying = self._world.graves, self._world.lying
+        if lying:  # what it has or had is nothing to anybody
+            graves = {life: grave for life, grave in graves.items() if life not in lying}
+        check_all(self._world.living(), graves, self.agreement, logs=isinstance(self.ledger, Ledger))
 
     def check_reunion(self) -> None:
         """I5, of all that live and are not forbidden; in a dense ring any state can be given."""
@@ -211,6 +232,8 @@ class Inspector:
         """I7: on its way through a link is no more than a credit, and what of the one before was left. And
         no update leaves a node whose memory is known to be damaged.
         """
+        if self.unchecked:
+            return
         if undelivered > self._under_way_max and not self._duplicating:
             words = f"{label(daemon.me)} has {undelivered} bytes on their way to {label(peer)}"
             raise Violation("I7", f"{words}, with a credit of {self._world.scenario.credit_bytes}")

@@ -19,6 +19,7 @@ from tests.sim.whole import Grave, bury
 
 if TYPE_CHECKING:
     from tests.sim.daemon import Daemon
+    from tests.sim.invariants import Inspector
 
 HARMED_FRAME_REASONS: Final = {  # how a frame with a wrong bit may show: in its body, or in its prefix
     *(
@@ -42,6 +43,8 @@ class World(Protocol):
     scenario: Scenario
     lines: dict[tuple[int, int], Line]
     graves: dict[Origin, Grave]
+    lying: set[Origin]
+    inspector: Inspector
 
     @property
     def now(self) -> float: ...
@@ -107,6 +110,9 @@ class Judge:
         if "bad memory" in alarm.words and daemon.book.flipped:
             return
         if MISMATCH_WORDS in alarm.words and self._mismatched():
+            return
+        if getattr(event, "peer", None) in self._world.lying:
+            self._world.inspector.naming.said("an alarm")
             return
         reasons = [effect.reason for effect in effects if isinstance(effect, Drop)]
         forged = (
@@ -225,5 +231,7 @@ class Judge:
             if replica.frontier.sequence(origin) > best:
                 first = best + 1
                 self.abandoned[origin] = min(first, self.abandoned.get(origin, first))
+        if self._world.lying and not lost:
+            raise Violation("loss", f"{label(daemon.me)} gives up what it has, though others have the rest")
         world.see("lost, and said so")
         world.see("updates lost", lost)

@@ -57,10 +57,15 @@ class Ledger:
         """A trainer has given an update to a round of a ring: from now on its next number stands for it, with
         these bytes, whichever round it goes into.
         """
-        origin = replica.me
+        self.record_made_up(replica.me, made, change, replica.spec.key)
+
+    def record_made_up(
+        self, origin: Origin, made: OwnUpdateMade, change: NDArray[np.int32], key: int
+    ) -> None:
+        """From now on the origin's next number stands for this update."""
         entries = self.entries.setdefault(origin, [])
         before = entries[-1].digest if entries else 0
-        digest = (before + codec.digest_words(made.words, made.step, replica.spec.key)) % 2**64
+        digest = (before + codec.digest_words(made.words, made.step, key)) % 2**64
         header = UpdateHeader(*origin, len(entries) + 1, digest, made.mini_batch, made.step, len(made.words))
         frame = pack_frame(FrameType.UPDATE, pack_update(header, made.payload))
         entries.append(Entry(frame, change, digest))
@@ -75,16 +80,17 @@ class Ledger:
 class Book:
     """What one life of a node must hold: the ledger's sum over what its frontier has shown."""
 
-    def __init__(self, ledger: Ledger, replica: Replica) -> None:
-        """A new life, whatever it was restored to."""
+    def __init__(self, ledger: Ledger, replica: Replica, *, checked: bool = True) -> None:
+        """A new life, whatever it was restored to; not `checked`, it may hold anything."""
         self._ledger = ledger
         self._version = -1
         self._rows: dict[Origin, tuple[int, int, int]] = {}
         self._expected = ledger.initial.copy()
         self._bytes = b""
         self.flipped: tuple[int, int] | None = None  # a weight in damaged memory, and by how much
-        self._follow_rows(replica, None)
-        self._check(replica)
+        if checked:
+            self._follow_rows(replica, None)
+            self._check(replica)
 
     def flip(self, replica: Replica, index: int, difference: int) -> None:
         """Memory has changed by itself."""

@@ -27,8 +27,11 @@ from tests.sim.clock import Clock
 from tests.sim.convergence import Convergence
 from tests.sim.daemon import Daemon
 from tests.sim.disk import Disk
-from tests.sim.faults import LateStart, SmallLog
+from tests.sim.faults import LateStart, Lie, SmallLog
+from tests.sim.faults import Liar as Scheme
 from tests.sim.invariants import Inspector
+from tests.sim.liar.liar import Liar
+from tests.sim.liar.turning import may_begin, note_of_liars, turn
 from tests.sim.mesh import Mesh
 from tests.sim.network import Line
 from tests.sim.outcome import Outcome, QuorumLostError, Violation
@@ -59,6 +62,8 @@ class World:
         self.clock = Clock()
         self.daemons: dict[int, Daemon] = {}  # by place
         self.graves: dict[Origin, Grave] = {}
+        self.liars: dict[int, Liar] = {}  # by place
+        self.lying: set[Origin] = set()  # their lives
         self._evicted: set[int] = set()
         self._disturbed: dict[int, float] = {}
         places = range(1, scenario.nodes + 1)
@@ -69,7 +74,8 @@ class World:
             *(-20, mode, "simulated", hash_coordinates(initial), scenario.two_nodes),
         )
         self.inspector = Inspector(self, initial)
-        self.lines = {(a, b): self._line(a, b) for a in places for b in places if a != b}
+        ends = sorted({*places, *(each.node for each in scenario.faults if isinstance(each, Scheme))})
+        self.lines = {(a, b): self._line(a, b) for a in ends for b in ends if a != b}
         self.disks = {place: Disk(place, self.spec.key) for place in places}
         self.survival = Survival(self.inspector.agreement, scenario.faults)
         self.burnt: set[int] = set()  # nodes whose disk was lost
@@ -108,6 +114,8 @@ class World:
 
     def mesh(self, number: int) -> Mesh | None:
         """Who answers a dial there; None if no process listens."""
+        if number in self.liars:
+            return self.liars[number].mesh if self.liars[number].alive else None
         daemon = self.daemons.get(number)
         return None if daemon is None or daemon.stopping else daemon.mesh
 
@@ -130,6 +138,10 @@ class World:
 
     def noted(self, daemon: Daemon, note: Note) -> None:
         """A node has something to tell."""
+        if self.liars:
+            note_of_liars(self.inspector.naming, self.liars.values(), note)
+        if self.inspector.unchecked:
+            return
         note_note(self.see, daemon.replica, note, self._evicted)
         if self.inspector.rules is not None:
             self.inspector.rules.sightings.noted(note)
@@ -209,6 +221,40 @@ class World:
         """
         disks = [disk for place, disk in self.disks.items() if place != burnt]
         return self.survival.is_sure(disks, self.living(), removed=set() if removed is None else {removed})
+
+    # -- liars
+
+    def node_at(self, place: int) -> int:
+        """Who lives there, or would."""
+        if place in self.liars:
+            return self.liars[place].me.node
+        return self.disks[place].node if place in self.disks else place
+
+    def begin_lying(self, scheme: Scheme) -> None:
+        """As soon as there is a view, and whoever turns liar runs and can be spared as a voter."""
+        if not may_begin(self, scheme):
+            if not self.convergence.begun:
+                self.clock.after(1.0, self.begin_lying, scheme)
+            return
+        me, votes = turn(self, scheme)
+        self.liars[scheme.node] = Liar(
+            self,
+            self.spec,
+            me,
+            scheme,
+            votes,
+            chance=Random(f"{self.scenario.seed} liar {scheme.node}"),
+            dialler=Random(f"{self.scenario.seed} liar's dialler {scheme.node}"),
+        )
+
+    def tell_lie(self, lie: Lie) -> None:
+        """From now on, for a while."""
+        liar = self.liars.get(lie.node)
+        if liar is not None:
+            liar.lies.append(lie)
+            self.clock.after(lie.for_s, liar.lies.remove, lie)
+        elif not self.convergence.begun:
+            self.clock.after(1.0, self.tell_lie, lie)
 
     # -- the two phases
 

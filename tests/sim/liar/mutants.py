@@ -1,0 +1,60 @@
+"""Bugs that a liar must find: what an honest node takes from one that has no say, or from anybody."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from p2psgd.core import acks, consensus, membership, receiving, snapshot_taking, snapshots
+from tests.sim.mutants import Edit, Mutant
+
+LIAR_MUTANTS: Final[dict[str, Mutant]] = {
+    "strangers-votes-counted": (
+        Edit(consensus, "Consensus.hear", "if view.number and peer.node not in view.lives:", "if False:"),
+    ),
+    "strangers-vouch-for-others": (
+        Edit(
+            receiving, "Receiver.status", "event.confirmed if peer.origin in view else []", "event.confirmed"
+        ),
+    ),
+    "hearsay-over-own-word": (Edit(acks, "Acknowledgements.hear", "if member in linked:", "if False:"),),
+    "claimed-views-awaited": (
+        Edit(
+            membership,
+            "Membership._wanted",
+            "now - self._claimed <= self._timing.patience_s",
+            "True",
+        ),
+    ),
+    "claimed-views-never-named": (
+        Edit(membership, "Membership.take_unbacked", "if waited_s > timing.patience_s + (", "if 0 > 1 + ("),
+    ),
+    "other-members-of-the-known-view": (
+        Edit(membership, "Membership._hear_news", "and view != self.view:", "and False:"),
+    ),
+    "forbidden-nodes-freed": (
+        Edit(
+            consensus, "Consensus.check_successor", "and not known.forbidden <= view.forbidden", "and False"
+        ),
+        Edit(consensus, "Consensus.hear", "if view.number and peer.node not in view.lives:", "if False:"),
+    ),
+    "wishers-keep-the-majority": (
+        Edit(membership, "Membership._wanted", "if wishers and not", "if False and not"),
+    ),
+    "gives-up-for-one-member": (
+        Edit(snapshot_taking, "SnapshotTaking.choose", "self.least_loss = 0  #", "pass  #"),
+    ),
+    "strangers-claims-keep-from-snapshots": (
+        Edit(snapshots, "Snapshots._beyond_replay", "if each.origin in view", "if True"),
+    ),
+    "origin-of-the-ring-taken": (
+        Edit(receiving, "Receiver._parse", "if header.node == RING.node:", "if False:"),
+    ),
+    "own-sequence-unchecked": (
+        Edit(
+            receiving,
+            "Receiver._check_rows",
+            "if own is not None and not",
+            "if own is not None and False and not",
+        ),
+    ),
+}
