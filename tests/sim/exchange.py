@@ -56,7 +56,7 @@ class Exchange:
         self._lacked_bytes = 0  # and the bytes of the last one, if none was applied since
 
     def replaced(self) -> None:
-        """The replica was replaced as a whole: nothing tells any more what its log was, and what was held back
+        """The replica was replaced as a whole: nothing tells any more what its log was. What was held back
         has come with it.
         """
         self._tails.clear()
