@@ -26,16 +26,20 @@ async def accept_on(
     make: Callable[[], asyncio.BaseProtocol],
     *,
     refused: Callable[[str], None],
+    pace_s: float = 0.0,
 ) -> None:
-    """Accept until cancelled: `make` gives the protocol of each connection.
+    """Accept until cancelled, one in `pace_s` at the most: `make` gives the protocol of each connection.
 
     One that gets a descriptor kept for this process's files is closed at once, and `refused` called with the
     host it came from: it may close others.
     """
     loop = asyncio.get_running_loop()
     while True:
-        try:
-            accepted, address = await loop.sock_accept(listening)
+        await _readable(listening)
+        try:  # not loop.sock_accept: cancelled at the wrong moment, it would lose what it has accepted
+            accepted, address = listening.accept()
+        except BlockingIOError:
+            continue
         except OSError as error:  # or it was gone before it was accepted
             await asyncio.sleep(PAUSE_S if error.errno in _SHORT else REFUSED_S)
             continue
@@ -44,7 +48,21 @@ async def accept_on(
             refused(str(address[0]))
             await asyncio.sleep(REFUSED_S)
             continue
+        accepted.setblocking(False)
         try:
             await loop.connect_accepted_socket(make, accepted)
         except OSError:
             accepted.close()
+        if pace_s:
+            await asyncio.sleep(pace_s)
+
+
+async def _readable(listening: socket.socket) -> None:
+    """Wait until somebody has connected."""
+    loop = asyncio.get_running_loop()
+    connected = asyncio.Event()
+    loop.add_reader(listening, connected.set)
+    try:
+        await connected.wait()
+    finally:
+        loop.remove_reader(listening)

@@ -25,7 +25,7 @@ from typing import Final, cast
 
 import h11
 
-from p2psgd.descriptors import is_reserved
+from p2psgd.net.accepting import accept_on
 
 CONNECTIONS_MAX: Final = 32
 DEADLINE_S: Final = 10.0  # from the connection's first byte to its last
@@ -33,7 +33,6 @@ REQUEST_BYTES_MAX: Final = 8 * 1024
 IGNORED_BYTES_MAX: Final = 64 * 1024  # after the request, which is answered and not read on
 WORDS_MAX: Final = 200  # of a refusal that quotes the request
 PACE_S: Final = 0.005  # between two connections taken in
-AGAIN_S: Final = 1.0  # when there is no descriptor left
 FAULTS_LOGGED: Final = 10
 
 TEXT: Final = "text/plain; charset=utf-8"
@@ -75,7 +74,10 @@ class HttpServer:
     def start(self, listening: socket.socket) -> None:
         """Accept on this non-blocking socket, which is the server's from now on, until `close`."""
         self._listening = listening
-        self._task = asyncio.get_running_loop().create_task(self._accept(listening))
+        accepting = accept_on(
+            listening, partial(_Connection, self), refused=self._short_of_descriptors, pace_s=PACE_S
+        )
+        self._task = asyncio.get_running_loop().create_task(accepting)
 
     async def close(self) -> None:
         """Cut all connections."""
@@ -87,26 +89,6 @@ class HttpServer:
         if self._listening is not None:
             self._listening.close()
 
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, _ = await loop.sock_accept(listening)
-            except OSError:
-                await asyncio.sleep(AGAIN_S)
-                continue
-            if is_reserved(accepted.fileno()):  # for this node's own files
-                accepted.close()
-                self.cut["descriptors"] += 1
-                self._cut_oldest()
-                await asyncio.sleep(AGAIN_S)
-                continue
-            try:
-                await loop.connect_accepted_socket(partial(_Connection, self), accepted)
-            except OSError:
-                accepted.close()
-            await asyncio.sleep(PACE_S)
-
     # -- of its connections
 
     def opened(self, connection: _Connection) -> None:
@@ -114,6 +96,10 @@ class HttpServer:
         if len(self._open) >= CONNECTIONS_MAX:
             self._cut_oldest()
         self._open[connection] = None
+
+    def _short_of_descriptors(self, _host: str) -> None:
+        self.cut["descriptors"] += 1
+        self._cut_oldest()
 
     def _cut_oldest(self) -> None:
         if self._open:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import socket
+from typing import cast
 
 import pytest
 
@@ -67,6 +69,32 @@ def test_the_oldest_of_a_crowd_gives_way_to_another_host(loop_factory: LoopFacto
         for end in (*crowd, late):
             end.close()
         await party.mesh.close()
+
+    run(loop_factory, scenario)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_no_connection_is_left_open_when_accepting_ends(loop_factory: LoopFactory, turns: int) -> None:
+    async def scenario() -> None:
+        loop, made = asyncio.get_running_loop(), list[asyncio.Transport]()
+
+        class Made(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                made.append(cast("asyncio.Transport", transport))
+
+        with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as client:
+            listening.setblocking(False)
+            accept = loop.create_task(accepting.accept_on(listening, Made, refused=lambda _: None))
+            await asyncio.sleep(0)
+            client.connect(listening.getsockname())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            accept.cancel()
+            await asyncio.wait([accept])
+            for transport in made:
+                transport.abort()
+            await asyncio.sleep(0.01)
+            gc.collect()  # a socket that nobody closed is a warning, hence an error
 
     run(loop_factory, scenario)
 

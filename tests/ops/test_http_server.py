@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
+from p2psgd.net import accepting
 from p2psgd.ops import http_server
 from p2psgd.ops.http_server import CONNECTIONS_MAX, REQUEST_BYTES_MAX, HttpServer, Response
 from tests.conftest import LoopFactory
@@ -65,20 +66,18 @@ def run(loop_factory: LoopFactory, story: Story) -> None:
 def test_without_a_descriptor_for_it_a_newcomer_is_cut_and_the_oldest_gives_way(
     loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "AGAIN_S", 0.01)
-
     async def story(served: Served) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(b"GET /")
         assert status_of(await served.get()) == 200
-        monkeypatch.setattr(http_server, "is_reserved", lambda _: True)
+        monkeypatch.setattr(accepting, "is_reserved", lambda _: True)
         with contextlib.suppress(ConnectionError):
             assert await served.get() == b""
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
         writer.close()
         assert served.server.cut == {"descriptors": 1, "displaced": 1}
-        monkeypatch.setattr(http_server, "is_reserved", lambda _: False)
+        monkeypatch.setattr(accepting, "is_reserved", lambda _: False)
         assert status_of(await served.get()) == 200
 
     run(loop_factory, story)

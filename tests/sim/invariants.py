@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from p2psgd.core.effects import Alarm, Deliver, Effect, Halt, Reload, Send
 from p2psgd.core.events import CheckpointRead, Event, OwnUpdateMade, RoundShared, UpdateReceived
+from p2psgd.core.following import VOTES_OVERDRAFT_BYTES
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.wire.frames import FrameType
@@ -234,7 +235,10 @@ class Inspector:
         """
         if self.unchecked:
             return
-        if undelivered > self._under_way_max and not self._duplicating:
+        under_way_max = self._under_way_max
+        if peer in self._world.lying:  # it asks for views and votes all the time
+            under_way_max += VOTES_OVERDRAFT_BYTES
+        if undelivered > under_way_max and not self._duplicating:
             words = f"{label(daemon.me)} has {undelivered} bytes on their way to {label(peer)}"
             raise Violation("I7", f"{words}, with a credit of {self._world.scenario.credit_bytes}")
         if daemon.replica.parts.quarantined and frame[4] == FrameType.UPDATE:

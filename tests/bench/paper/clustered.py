@@ -35,7 +35,7 @@ class Cluster:
     """`p2psgd local` as a process, and what its nodes say of themselves."""
 
     def __init__(self, nodes: int, recipe: Path, initial: Path, directory: Path) -> None:
-        self._directory, self._nodes = directory, nodes
+        self._directory, self._samples = directory, [0] * nodes
         command = [sys.executable, "-m", "p2psgd", "local", "-n", f"{nodes}", "--recipe", str(recipe)]
         command += ["--initial", str(initial), "--patience", f"{PATIENCE_S:g}"]
         command += ["--state", str(directory / "state"), "--report", str(directory / "report.json")]
@@ -45,8 +45,10 @@ class Cluster:
             )
 
     def samples(self) -> int:
-        """That all nodes have used, as far as they answer."""
-        return sum(self._samples_of(index) for index in range(self._nodes))
+        """That all nodes have used, by what each last answered: one that has ended answers no more."""
+        for index, before in enumerate(self._samples):
+            self._samples[index] = max(before, self._samples_of(index))
+        return sum(self._samples)
 
     def copy_replica(self, path: Path) -> bool:
         """Of the first node; False if it does not answer."""

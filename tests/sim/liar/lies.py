@@ -505,7 +505,7 @@ _KINDS: Final = (
     Kind(own_updates),
     Kind(invented_updates),
     Kind(updates_of_the_hearer, named=True),
-    Kind(unfitting_updates, named=True),
+    Kind(unfitting_updates),  # not looked at by a node whose log has no room
     Kind(broken_updates, named=True),
     Kind(asks_for_anything),
     Kind(has_gaps),
