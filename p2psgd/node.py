@@ -378,11 +378,11 @@ def run_node(options: NodeOptions) -> ExitCode:
 
         factory = uvloop.new_event_loop
     supervision, above, lives_left = Supervision(), 0, LIVES_MAX
-    while True:
-        lives_left -= 1
-        node = Node(options, supervision, above=above, lives_left=lives_left)
-        with asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=factory) as runner:  # one for all lives, and so for their signals
+        while True:
+            lives_left -= 1
+            node = Node(options, supervision, above=above, lives_left=lives_left)
             code = runner.run(node.serve())
-        if not node.above:
-            return code
-        above = node.above
+            if not node.above:
+                return code
+            above = node.above

@@ -181,7 +181,8 @@ def test_remove_waits_for_the_view_without_the_node(
     assert run(monkeypatch, "remove", "node-7", "--state", str(daemon.path.parent), "--forbid") == ExitCode.OK
     member.join()
     assert capsys.readouterr().out == (
-        "view 7 with 2 members is decided: node-7 is removed, and is never admitted again\n"
+        "view 7 with 2 members is decided: node-7 is removed, ends if it still runs, "
+        "and is never admitted again\n"
     )
 
 

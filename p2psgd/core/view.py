@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Final
 
 from p2psgd.core.frontier import Origin
+from p2psgd.core.incarnation import INCARNATION_MAX
 from p2psgd.errors import PeerError
 from p2psgd.wire.messages import (
     Accept,
@@ -112,6 +113,8 @@ def parse_view(message: Accept | Promise | ViewNews) -> View:
         raise PeerError("message", f"view {view.number} is told with members since a view that cannot be")
     if not members:
         raise PeerError("message", f"view {view.number} is told without any member")
+    if any(member.incarnation > INCARNATION_MAX for member in members):
+        raise PeerError("message", f"view {view.number} is told with a life that nobody can have")
     if forbidden & view.lives.keys():
         raise PeerError("message", f"view {view.number} is told with a member that it forbids")
     if view.number == 1 and view.founding != _founding(members):

@@ -145,6 +145,9 @@ def _done(standing: Status, *, forbid: bool, before: int) -> str:
     if whole(standing, "view") == before:
         what = "is forbidden already" if forbid else "is no member now"
         return f"view {before} has {members}: {_who(standing)} {what}, and there is nothing to remove"
-    again = "is never admitted again" if forbid else "is admitted again if it comes back"
+    if forbid:
+        again = "ends if it still runs, and is never admitted again"
+    else:
+        again = "and is admitted again if it comes back"
     decided = f"view {whole(standing, 'view')} with {members} is decided"
-    return f"{decided}: {_who(standing)} is removed, and {again}"
+    return f"{decided}: {_who(standing)} is removed, {again}"

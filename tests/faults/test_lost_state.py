@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import signal
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
@@ -127,3 +128,27 @@ def test_a_liar_cannot_push_a_node_beyond_what_a_clock_explains_nor_without_end(
     kept = json.loads((tmp_path / "node-0" / "node.json").read_text())["incarnation"]
     assert kept == met[-1] < INCARNATION_MAX
     assert kept <= TOLD_MAX + 2**32
+
+
+def test_a_reload_between_two_lives_of_a_process_does_not_end_it(tmp_path: Path) -> None:
+    place, options = Place(tmp_path, 2), endless(calm(tmp_path))
+    over, standard_loop = threading.Event(), {"P2PSGD_LOOP": "asyncio"}  # which lets go of signals at its end
+
+    def reload(daemon: Daemon, met: list[int]) -> None:
+        while not over.wait(0.0001):
+            if 0 < len(set(met)) < LIVES_MAX and daemon.process.poll() is None:
+                daemon.process.send_signal(signal.SIGHUP)
+
+    with (
+        liar(place.ports[1], lambda mine: mine + 1) as met,
+        all_stopped([place.start(0, *options, environment=standard_loop)]) as daemons,
+    ):
+        reloading = threading.Thread(target=reload, args=(daemons[0], met))
+        reloading.start()
+        try:
+            code, _ = ended(daemons[0])
+        finally:
+            over.set()
+            reloading.join()
+    assert code == 78
+    assert len(set(met)) == LIVES_MAX

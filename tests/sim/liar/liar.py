@@ -25,6 +25,7 @@ from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import (
+    ORIGINS_MAX,
     Accepted,
     ConfirmedRow,
     FrontierRow,
@@ -149,6 +150,8 @@ class Liar:
             if self._fingerprint(told) != before:
                 changed.append(kind.name)
             later += [(frame, kind.name) for frame in frames or ()]
+        while len(told.rows) > ORIGINS_MAX:  # several lies add some; the invented ones are numbered highest
+            del told.rows[max(told.rows)]
         self._say(hearer, told.pack(), *changed)
         ledger = self._world.inspector.ledger
         assert isinstance(ledger, Ledger)
