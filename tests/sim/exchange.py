@@ -52,14 +52,16 @@ class Exchange:
         self._lying = lying
         self._lives = lives
         self._tails: dict[Origin, _Tail] = {}  # by asker
+        self._replaced_by: Event | None = None  # the latest event with which the replica was replaced
         self._held_back = 0  # updates so far,
         self._lacked_bytes = 0  # and the bytes of the last one, if none was applied since
 
-    def replaced(self) -> None:
-        """The replica was replaced as a whole: nothing tells any more what its log was. What was held back
-        has come with it.
+    def replaced(self, event: Event) -> None:
+        """The replica was replaced as a whole with this event: nothing tells any more what its log was, nor
+        what it was when a snapshot went out with the same event. What was held back has come with it.
         """
         self._tails.clear()
+        self._replaced_by = event
         self._lacked_bytes = 0
 
     def received(self, event: UpdateReceived, *, applied: bool) -> None:
@@ -76,7 +78,7 @@ class Exchange:
             self._check_need(event)
         elif frame[4] == FrameType.SNAPSHOT_REQUEST:
             self._check_request()
-        elif not self._replica.spec.dense:
+        elif not self._replica.spec.dense and event is not self._replaced_by:
             self._follow(peer, event_of(self._replica.me, FrameType(frame[4]), frame[PREFIX.size :]))
 
     def _check_need(self, event: Event) -> None:
@@ -124,6 +126,8 @@ class Exchange:
                 tail = self._tails.pop(asker, None)
                 if tail is not None and not event.words:
                     self._check_tail(asker, tail)
+            case _:
+                pass
 
     def _take(self, asker: Origin, origin: Origin, sequence: int) -> None:
         tail = self._tails[asker]

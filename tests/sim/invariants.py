@@ -114,7 +114,7 @@ class Inspector:
         applied = daemon.book.follow(replica, event, replaced=replaced)
         daemon.trimming.follow(self._applied_by, replaced=replaced)
         if replaced:
-            daemon.exchange.replaced()
+            daemon.exchange.replaced(event)
         if isinstance(event, UpdateReceived):
             daemon.exchange.received(event, applied=bool(applied))
         if replica.membership.view is not daemon.view:

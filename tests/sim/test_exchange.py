@@ -37,11 +37,13 @@ class Given:
             return None
         return next(origin for origin, numbers in numbers_in(self.donor, [frame]).items() if numbers)
 
-    def check(self, frames: list[bytes]) -> None:
-        """The frames are sent."""
-        exchange = Exchange(self.donor, self.lives.get)
+    def check(self, frames: list[bytes], *, replaced_meanwhile: bool = False) -> None:
+        """The frames are sent, with one event, which may also have brought another replica."""
+        exchange, event = Exchange(self.donor, self.lives.get), TimePassed()
+        if replaced_meanwhile:
+            exchange.replaced(event)
         for frame in frames:
-            exchange.sent(self.asker, frame, TimePassed())
+            exchange.sent(self.asker, frame, event)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,12 @@ def test_a_tail_without_the_oldest_it_needs_of_any_origin_is_found(given: Given)
         oldest = max(i for i, frame in enumerate(given.frames) if given.origin_of(frame) == origin)
         with pytest.raises(Violation, match="without"):
             given.check(given.frames[:oldest] + given.frames[oldest + 1 :])
+
+
+def test_a_tail_is_not_compared_with_the_log_that_replaced_its_own(given: Given) -> None:
+    given.check([given.frames[0], given.frames[-1]], replaced_meanwhile=True)
+    with pytest.raises(Violation, match="without"):
+        given.check([given.frames[0], given.frames[-1]])
 
 
 @pytest.mark.parametrize("change", [lambda tail: tail[1:], lambda tail: tail[::-1], lambda tail: tail * 2])
