@@ -38,4 +38,5 @@ def __getattr__(name: str) -> Any:
             # Read once: under a process that runs for months the package may be replaced.
             globals()[name] = version("p2psgd")
             return globals()[name]
-    raise AttributeError(f"module 'p2psgd' has no attribute {name!r}")
+        case _:
+            raise AttributeError(f"module 'p2psgd' has no attribute {name!r}")

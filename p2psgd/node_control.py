@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.events import BucketShared, OwnUpdateMade, RemovalAsked, RoundShared
+from p2psgd.core.events import BucketShared, OwnUpdateMade, RemovalAsked, RoundShared, ScrubRequested
 from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates, name_run
 from p2psgd.discovery.address import Address
 from p2psgd.discovery.hosts import Hosts
@@ -178,7 +178,7 @@ class NodeControl:
     def digest(self, *, scrub: bool) -> dict[str, Any]:
         replica = self._known_run().replica
         if scrub:
-            replica.parts.sweeping.scrub_due = self._node.now()
+            self._known_run().handle(ScrubRequested())
         return observe_digest(replica, self._node.now())
 
     def remove(self, node: str, *, forbid: bool) -> int:
@@ -188,7 +188,7 @@ class NodeControl:
             node,
             forbid=forbid,
             me=replica.me.node,
-            names=replica.parts.names,
+            names=replica.names,
             view=replica.membership.view,
             linked={peer.node for peer in replica.peers},
             two_nodes=replica.spec.two_nodes,
@@ -199,7 +199,7 @@ class NodeControl:
 
     def member(self, node: int) -> dict[str, Any]:
         replica = self._known_run().replica
-        return describe_standing(node, replica.membership.view, replica.parts.names)
+        return describe_standing(node, replica.membership.view, replica.names)
 
     def compression(self) -> dict[str, Any]:
         return self._node.accounts.compression()

@@ -72,4 +72,4 @@ class Regulation:
 
     def slow_links(self) -> list[SlowLink]:
         """Peers that take less than is made."""
-        return self._speeds.slow(self._replica.parts.names)
+        return self._speeds.slow(self._replica.names)

@@ -16,11 +16,11 @@ from p2psgd.core.effects import (
     Alarm,
     Deliver,
     Drop,
-    Effect,
     Halt,
     NextTurn,
     Note,
     OpenRound,
+    RareEffect,
     ReadCheckpoint,
     Record,
     RefuseShare,
@@ -32,6 +32,7 @@ from p2psgd.core.effects import (
     WriteCheckpoint,
 )
 from p2psgd.core.events import (
+    BootstrapExpectChanged,
     Event,
     GoodbyeReceived,
     LinkClosed,
@@ -108,6 +109,7 @@ class NodeRun:
         self._control = control
         self._now = now
         self._fail = fail
+        self._founders = options.founders_of(others)
         spec, me, timing = opened.spec, identity.origin, Timing(options.patience_s)
         self.rounds = NodeRounds(spec, control)
         store = _make_store(options)
@@ -120,16 +122,16 @@ class NodeRun:
             coordinates=opened.coordinates,
             now=now(),
             timing=timing,
-            founders=options.founders_of(others),
+            founders=self._founders,
             votes=opened.votes,
             restored=opened.restored,
             log_budget_bytes=options.log_budget_bytes,
             store=store,
             store_budget_bytes=options.store_budget_bytes,
             dense=self.rounds.memory,
+            names={**opened.names, me.node: identity.name},
         )
-        self.replica.parts.names |= {**opened.names, me.node: identity.name}
-        journal.events.names = self.replica.parts.names.get
+        journal.events.names = self.replica.names.get
         self.regulation = Regulation(self.replica, control, journal.events, now=now)
         greeting = make_greeting(spec, me, identity.name, share)
         self.mesh = Mesh(self, greeting, options.patience_s, now, credentials)
@@ -154,8 +156,7 @@ class NodeRun:
 
     def pass_time(self, loop_lag_s: float) -> None:
         """Let the replica and all around it look at the clock."""
-        self.replica.statuses.loop_lag_ms = int(loop_lag_s * 1000)
-        self.handle(TimePassed())
+        self.handle(TimePassed(int(loop_lag_s * 1000)))
         self.keeper.pass_time(
             time.monotonic(),
             bytes_applied=self.replica.parts.tally.bytes_applied,
@@ -165,7 +166,9 @@ class NodeRun:
         self._look_at_lives()
         self.peers.pass_time()
         self.probing.pass_time(idle=self.replica.ring is not None and not self.replica.ring.running)
-        self.replica.membership.founders = self._options.founders_of(self.mesh.dialling.others)
+        if (nodes := self._options.founders_of(self.mesh.dialling.others)) != self._founders:
+            self._founders = nodes
+            self.handle(BootstrapExpectChanged(nodes))
         self.regulation.regulate()
 
     def _look_at_lives(self) -> None:
@@ -181,13 +184,21 @@ class NodeRun:
 
     def handle(self, event: Event) -> None:
         """Tell the replica what has happened, and do what it orders."""
-        if self.rounds.mode.ring:
-            self._handle_in_ring(event)
-            return
-        for effect in self.replica.handle(event, self._now()):
+        ring = self.rounds.mode.ring  # there with a watch in hand
+        effects = (
+            self.rounds.time_taking(event, self._now(), self.replica.handle)
+            if ring
+            else self.replica.handle(event, self._now())
+        )
+        for effect in effects:
             match effect:
                 case Send():
-                    self.mesh.send(effect.peer, effect.frame)
+                    if ring:
+                        self.rounds.time_sending(self.mesh.send, effect.peer, effect.frame)
+                    else:
+                        self.mesh.send(effect.peer, effect.frame)
+                case SendNumbers():
+                    self.rounds.time_sending(self.mesh.send_numbers, effect.peer, effect.head, effect.numbers)
                 case Record():
                     self._record(effect)
                 case Deliver():
@@ -196,26 +207,6 @@ class NodeRun:
                     self.mesh.report_drained(effect.peer)
                 case Drop():
                     self.mesh.drop(effect.peer, effect.reason, effect.words)
-                case _:
-                    self._carry_out(effect)
-
-    def _handle_in_ring(self, event: Event) -> None:
-        """The same, with a watch in hand."""
-        rounds, mesh = self.rounds, self.mesh
-        for effect in rounds.time_taking(event, self._now(), self.replica.handle):
-            match effect:
-                case SendNumbers():
-                    rounds.time_sending(mesh.send_numbers, effect.peer, effect.head, effect.numbers)
-                case Send():
-                    rounds.time_sending(mesh.send, effect.peer, effect.frame)
-                case ReportDrained():
-                    mesh.report_drained(effect.peer)
-                case Record():
-                    self._record(effect)
-                case Deliver():
-                    self._control.deliver(effect.body)
-                case Drop():
-                    mesh.drop(effect.peer, effect.reason, effect.words)
                 case _:
                     self._carry_out(effect)
 
@@ -231,7 +222,7 @@ class NodeRun:
         assert self.replica.ring is not None
         self.rounds.open(effect, done=self.replica.ring.done)
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: RareEffect) -> None:
         """What the replica orders rarely."""
         match effect:
             case Alarm():
@@ -295,7 +286,7 @@ class NodeRun:
         return self.replica.parts.quarantined and not self.replica.parts.mending
 
     def names(self) -> Mapping[int, str]:
-        return self.replica.parts.names
+        return self.replica.names
 
     # -- MeshHost
 

@@ -337,6 +337,8 @@ def bad_frame(stranger: Stranger, what: str) -> bytes:
             return struct.pack("<IB", 2**32 - 1, FrameType.UPDATE)
         case "message":
             return pack_frame(FrameType.STATUS, b"\x81\xa1x\x01")
+        case _:
+            pass
     raise AssertionError(what)
 
 

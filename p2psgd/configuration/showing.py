@@ -56,7 +56,8 @@ def _place(origin: Origin) -> str:
             return f"preset {origin.place}"
         case "file":
             return origin.place
-    return origin.kind
+        case _:
+            return origin.kind
 
 
 def _plain(value: object) -> bool | int | float | str | list[str] | None:
@@ -75,4 +76,7 @@ def _toml(value: object) -> str:
             return f"[{', '.join(map(_toml, value))}]"
         case str():
             return json.dumps(value, ensure_ascii=False)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)

@@ -65,7 +65,8 @@ def event_of(peer: Origin, frame_type: FrameType, body: Body) -> Event | None:
             return RingUpdateReceived(peer, body)
         case FrameType.PROBE | FrameType.PEERS:
             return None
-    message = parse_message(frame_type, body)
+        case _:
+            message = parse_message(frame_type, body)
     if isinstance(message, Status):
         return _event_of_status(peer, message)
     return _event_of_message(peer, message)
@@ -95,7 +96,8 @@ def _event_of_message(peer: Origin, message: Message) -> Event | None:
             return GoodbyeReceived(peer)
         case (Prepare() | Promise() | Accept() | Accepted() | ViewNews()) as vote:
             return VoteReceived(peer, vote)
-    return _event_of_whole(peer, message)
+        case _:
+            return _event_of_whole(peer, message)
 
 
 def _event_of_whole(peer: Origin, message: Message) -> Event | None:
@@ -112,4 +114,5 @@ def _event_of_whole(peer: Origin, message: Message) -> Event | None:
             return RingBegun(peer, begin.view, begin.attempt, begin.round, order, begin.digest)
         case RingBucket():
             return RingBucketReceived(peer, message)
-    return None
+        case _:
+            return None

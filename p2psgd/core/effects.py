@@ -156,14 +156,10 @@ class Halt:
     abandon: bool = False
 
 
-Effect = (
-    Send
-    | SendNumbers
-    | ReportDrained
-    | Record
-    | Deliver
-    | Drop
-    | Alarm
+# What is ordered with most events, and what is rare.
+LinkEffect = Send | SendNumbers | ReportDrained | Drop
+RareEffect = (
+    Alarm
     | Note
     | SaveVotes
     | Reload
@@ -174,3 +170,4 @@ Effect = (
     | ReadCheckpoint
     | Halt
 )
+Effect = LinkEffect | Record | Deliver | RareEffect

@@ -276,7 +276,23 @@ class TurnPassed:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Nothing happened, but `now` has moved: several times a second."""
+    """Nothing happened, but `now` has moved: several times a second. `loop_lag_ms`: how late the event loop
+    was, which peers are told.
+    """
+
+    loop_lag_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapExpectChanged:
+    """The list of peers has changed: so many `nodes`, this one included, are to found the run together."""
+
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubRequested:
+    """A person wants the digest compared with the weights in memory now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,5 +332,7 @@ Event = (
     | CheckpointRead
     | TurnPassed
     | TimePassed
+    | BootstrapExpectChanged
+    | ScrubRequested
     | NodeStopping
 )

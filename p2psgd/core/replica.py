@@ -11,6 +11,7 @@ checkpoints, congestion, and in ring mode ring.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -23,6 +24,7 @@ from p2psgd.core.congestion import Congestion
 from p2psgd.core.dense_memory import DenseMemory
 from p2psgd.core.effects import Drop, Effect
 from p2psgd.core.events import (
+    BootstrapExpectChanged,
     BucketShared,
     CheckpointDue,
     CheckpointRead,
@@ -41,6 +43,7 @@ from p2psgd.core.events import (
     RemovalAsked,
     RingEvent,
     RoundShared,
+    ScrubRequested,
     SnapshotAsked,
     SnapshotBegun,
     SnapshotChunkReceived,
@@ -78,6 +81,7 @@ from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import Goodbye
 from p2psgd.wire.mode import parse_mode
 
+NO_NAMES: Final[Mapping[int, str]] = MappingProxyType({})
 NAMES_MAX: Final = 4096  # more than links, members and origins there can be together
 
 
@@ -100,11 +104,12 @@ class Replica:
         store_budget_bytes: int = 0,
         credit_bytes: int = CREDIT_BYTES,
         dense: DenseMemory | None = None,
+        names: Mapping[int, str] = NO_NAMES,
     ) -> None:
         """Take over `coordinates` int32 (P,), the run's initial ones, or those of `restored`, which then has
         precedence; nobody else may write them from now on. `founders`: nodes that found the run together,
         this one included. `credit_bytes`: what may be on its way through one link. `dense`: the memory of a
-        dense ring that a trainer shares; None: of its own.
+        dense ring that a trainer shares; None: of its own. `names`: of nodes, as far as they are known.
         """
         mode = parse_mode(spec.mode)
         timing = timing or Timing()
@@ -123,6 +128,7 @@ class Replica:
         )
         if restored is not None:
             parts.saved = state.restore(restored)
+        parts.names |= names
         self.lattice = state.lattice  # the weights
         self.frontier = state.frontier  # what is applied
         self.log = log  # what can be given to whoever lacks it
@@ -144,6 +150,11 @@ class Replica:
             self.ring = Ring(parts, self.statuses, taking, mode=mode, memory=dense, now=now)
 
     # -- what others look at
+
+    @property
+    def names(self) -> Mapping[int, str]:
+        """What people call the nodes that were linked or are known from a checkpoint, by node."""
+        return self.parts.names
 
     @property
     def sequence(self) -> int:
@@ -197,21 +208,14 @@ class Replica:
             case LinkClosed():
                 self._close_link(event.peer, now)
             case TimePassed():
+                self.statuses.loop_lag_ms = event.loop_lag_ms
                 self._pass_time(now)
             case TurnPassed():
                 self._take_turn(now)
-            case CheckpointDue():
-                self._checkpoints.want()
-            case CheckpointWritten():
-                self._checkpoints.written(successfully=event.written)
-            case CheckpointRead():
-                self._quarantine.checkpoint_read(event, now)
-            case VotesSaved():
-                self.membership.saved(event.revision, now)
-            case RemovalAsked():
-                self.membership.remove(event.node, forbid=event.forbid)
-            case NodeStopping():
-                self._say_goodbye(event.why, now)
+            case CheckpointDue() | CheckpointWritten() | CheckpointRead() | VotesSaved():
+                self._hear_disk(event, now)
+            case RemovalAsked() | BootstrapExpectChanged() | ScrubRequested() | NodeStopping():
+                self._hear_operator(event, now)
             case _:
                 self._hear(event, now)
         self._look_around(now)
@@ -288,6 +292,34 @@ class Replica:
             self.ring.change_trainer(event.active, now)
         else:
             self.ring.share(event, now)
+
+    # -- the disk, and people
+
+    def _hear_disk(
+        self, event: CheckpointDue | CheckpointWritten | CheckpointRead | VotesSaved, now: float
+    ) -> None:
+        match event:
+            case CheckpointDue():
+                self._checkpoints.want()
+            case CheckpointWritten():
+                self._checkpoints.written(successfully=event.written)
+            case CheckpointRead():
+                self._quarantine.checkpoint_read(event, now)
+            case VotesSaved():
+                self.membership.saved(event.revision, now)
+
+    def _hear_operator(
+        self, event: RemovalAsked | BootstrapExpectChanged | ScrubRequested | NodeStopping, now: float
+    ) -> None:
+        match event:
+            case RemovalAsked():
+                self.membership.remove(event.node, forbid=event.forbid)
+            case BootstrapExpectChanged():
+                self.membership.founders = event.nodes
+            case ScrubRequested():
+                self.parts.sweeping.scrub_due = now
+            case NodeStopping():
+                self._say_goodbye(event.why, now)
 
     # -- links
 

@@ -29,4 +29,5 @@ def __getattr__(name: str) -> Any:
             from p2psgd.errors import StoreError
 
             return StoreError
-    raise AttributeError(f"module 'p2psgd.data' has no attribute {name!r}")
+        case _:
+            raise AttributeError(f"module 'p2psgd.data' has no attribute {name!r}")

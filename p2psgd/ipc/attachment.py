@@ -238,4 +238,5 @@ def _count_indices(given: Given) -> int:
             return 0
         case OwnUpdate(count=count):
             return count
-    return sum(update.count for update in given.updates)
+        case _:
+            return sum(update.count for update in given.updates)

@@ -239,13 +239,13 @@ class ControlServer:
         self, question: StatusRequest | CompressionRequest | DigestRequest | RemoveRequest | MemberRequest
     ) -> dict[str, Any]:
         """What the host says; of a run only when one is known."""
+        if not isinstance(question, StatusRequest | CompressionRequest):
+            self._known_run()
         match question:
             case StatusRequest():
                 return {"status": self._host.status()}
             case CompressionRequest():
                 return {"compression": self._host.compression()}
-        self._known_run()
-        match question:
             case DigestRequest(scrub=scrub):
                 return {"digest": self._host.digest(scrub=scrub)}
             case RemoveRequest(node=node, forbid=forbid):

@@ -169,7 +169,8 @@ def _value_of(name: str, kind: str, array: NDArray[Any]) -> ScriptValue:
                 raise TrainerError(f"value {name!r:.100} of a state is no UTF-8") from None
         case "bytes":
             return array.data
-    return array
+        case _:
+            return array
 
 
 def _copy(value: ScriptValue) -> ScriptValue:
@@ -178,7 +179,8 @@ def _copy(value: ScriptValue) -> ScriptValue:
             return value.copy()
         case memoryview():
             return bytes(value)
-    return value
+        case _:
+            return value
 
 
 def _padding(position: int) -> NDArray[np.uint8]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -33,7 +34,6 @@ def observe_replication(
     slow_links: Sequence[SlowLink],
 ) -> Replication:
     """All of it."""
-    replica.parts.counters.lost_durability = replica.log.lost_durability
     return Replication(
         patience_s=replica.timing.patience_s,
         ready=replica.ready,
@@ -48,7 +48,7 @@ def observe_replication(
         snapshots=_snapshots(replica, now),
         stall=stall,
         slow_links=slow_links,
-        counters=replica.parts.counters,
+        counters=replace(replica.parts.counters, lost_durability=replica.log.lost_durability),
     )
 
 

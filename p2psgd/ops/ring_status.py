@@ -27,7 +27,7 @@ def describe_ring(replica: Replica | None, now: float) -> dict[str, Any] | None:
         "round": state.round,
         "payload": mode.payload,
         "order_by": ring.order_by,
-        "order": [name_node(node, replica.parts.names) for node in ring.order[:NAMED_MAX]],
+        "order": [name_node(node, replica.names) for node in ring.order[:NAMED_MAX]],
         "nodes": len(ring.order),
         "attempt": state.attempt,
         "running": state.running,
@@ -37,7 +37,7 @@ def describe_ring(replica: Replica | None, now: float) -> dict[str, Any] | None:
         "since_s": round(now - ring.since, 1),
         "links": [
             {
-                "node": name_node(row.node, replica.parts.names),
+                "node": name_node(row.node, replica.names),
                 "round_trip_ms": row.round_trip_us / 1000,
                 "bytes_per_s": 1024 * row.kib_per_s,
             }

@@ -116,7 +116,7 @@ def _describe_replica(replica: Replica | None) -> dict[str, Any]:
         "origins_total": len(replica.frontier),
         "frontier": [
             {
-                "node": name_node(row.node, replica.parts.names),
+                "node": name_node(row.node, replica.names),
                 "id": f"{row.node:016x}",
                 "incarnation": row.incarnation,
                 "sequence": row.sequence,

@@ -24,8 +24,11 @@ from p2psgd.core.effects import (
     Halt,
     NextTurn,
     Note,
+    OpenRound,
     ReadCheckpoint,
     Record,
+    RefuseShare,
+    Reload,
     ReportDrained,
     SaveVotes,
     Send,
@@ -231,6 +234,8 @@ class Cluster:
                     )
                     self.own[number].clear()
                     self.give(number, CheckpointWritten(written=True))
+                case Reload() | OpenRound() | RefuseShare() | ReadCheckpoint():
+                    pass
         return effects
 
     def read_checkpoint(self, number: int) -> Restored | None:

@@ -47,6 +47,8 @@ def delta_of(kind: str, values: NDArray[np.float32]) -> NDArray[Any]:
             return values.astype(np.float16)
         case "bfloat16":
             return bfloat16(values)
+        case _:
+            pass
     return values
 
 

@@ -95,6 +95,8 @@ def prepare(ending: str) -> None:
             die_after_store(Counter.OUTBOX_HEAD)
         case "apply":
             codec.apply_weights = die
+        case _:
+            pass
 
 
 def main(control: str, weights: int, ending: str) -> None:

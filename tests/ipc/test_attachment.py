@@ -286,6 +286,8 @@ def test_whatever_lies_in_shared_memory_the_daemon_takes_good_updates_or_refuses
                     break
             case ("reload", _, _):
                 trainer.daemon.reload()
+            case _:
+                pass
         try:
             updates = trainer.take_updates()
         except TrainerError:

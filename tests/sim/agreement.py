@@ -89,6 +89,8 @@ class Agreement:
             case Accepted() as accepted:
                 ballot = Ballot(accepted.round, accepted.node)
                 self._check_disk(me, accepted, ballot, ballot, disk)
+            case _:
+                pass
 
     def _check_disk(
         self, me: Origin, vote: Promise | Accepted, promised: Ballot, accepted: Ballot, disk: Votes

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from p2psgd.core.arrivals import event_of
 from p2psgd.core.dense_memory import make_dense_memory
 from p2psgd.core.effects import (
+    Alarm,
+    Deliver,
     Drop,
     Effect,
     Halt,
@@ -22,6 +24,7 @@ from p2psgd.core.effects import (
     ReadCheckpoint,
     Record,
     RefuseShare,
+    Reload,
     ReportDrained,
     SaveVotes,
     Send,
@@ -311,6 +314,8 @@ class Daemon:
                 if effect.abandon:
                     self._disk.abandon()
                 self.die(START_AGAIN_S)
+            case Send() | Record() | Deliver() | Alarm() | Reload():
+                pass
 
     def _note_rare(self, peer: Origin, frame: bytes, event: Event) -> None:
         if self._inspector.unchecked:

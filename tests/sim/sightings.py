@@ -94,3 +94,5 @@ def note_note(see: See, replica: Replica, note: Note, evicted: set[int]) -> None
             see("ready")
             if replica.me.node > 10 and replica.me.incarnation == 1:
                 see("joined with a fresh disk")
+        case _:
+            pass

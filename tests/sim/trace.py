@@ -133,6 +133,8 @@ def _frame(frame: bytes) -> str:
             return _update(body)
         case FrameType.RING_UPDATE | FrameType.RING_CHUNK:
             return describe_frame(frame_type, body)
+        case _:
+            pass
     return _message(parse_message(frame_type, body))
 
 

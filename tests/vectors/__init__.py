@@ -102,6 +102,8 @@ def _untyped(value: dict[str, Any]) -> int | str | bytes:
             return b"".join(int(column).to_bytes(8, "little") for row in rows for column in row)
         case {"boolean": bool(plain)} | {"str": str(plain)}:
             return plain
+        case _:
+            pass
     raise AssertionError(value)
 
 

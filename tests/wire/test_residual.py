@@ -71,6 +71,8 @@ def passes(draw: st.DrawFn) -> tuple[Floats, Any, float, int, int]:
             delta = guarded_copy(delta, np.float16)
         case "bfloat16":
             delta = bfloat16(delta)
+        case _:
+            pass
     room = draw(st.sampled_from([0, 1, weights // 100, weights // 3, weights]))
     return source, delta, threshold, room, draw(st.sampled_from([0, 1, 77, 2**31 - weights]))
 

@@ -188,6 +188,8 @@ class Ring:
             case _ if peer.origin in self._parts.membership.view:  # who was evicted has results of its own
                 self.rounds.hear(peer, event, now)
                 self._heed(now)
+            case _:
+                pass
 
     def _hear_status(self, peer: Peer, event: StatusReceived, now: float) -> None:
         if event.ring is None:

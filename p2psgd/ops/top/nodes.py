@@ -159,9 +159,10 @@ def _unlinked(peer: PeerFigures, since: str, *, member_once: bool) -> tuple[Grad
             return Grade.GONE, "gone", f"gone for {since}, no member any more{why}"
         case "lost":
             return grade, "gone", f"gone for {since}{why}"
-    if peer.through:
-        return grade, "indirect", f"{trouble}, for {since}"
-    return grade, "dialling", f"not reached for {since}{why}"
+        case _ if peer.through:
+            return grade, "indirect", f"{trouble}, for {since}"
+        case _:
+            return grade, "dialling", f"not reached for {since}{why}"
 
 
 def _absent(member: Status, rates: Rates) -> NodeRow:

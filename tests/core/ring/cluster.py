@@ -52,6 +52,8 @@ class RingCluster(Cluster):
                     self.opened[number].append(effect)
                 case RefuseShare():
                     self.refused.append((number, effect.words))
+                case _:
+                    pass
         self.check(number)
         return effects
 
