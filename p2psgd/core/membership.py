@@ -313,8 +313,8 @@ class Membership:
         if wish is not None and self._is_quorum(self._links.keys() | {self.me.node}):
             staying = here.keys() - self._wishes.leaving
             if wishers and not wish.quorum(staying - wishers, self._two_nodes):
-                # Nobody is to get the majority by wishing others out.
-                evict = self._own_wishes()
+                # Nobody is to get the majority by wishing others out, unless they say the same of it.
+                evict = self._own_wishes() | self._at_odds(now)
                 wish = self._wishes.next_view(view, here, evict=evict, ready=self._ready, now=now)
             if wish is not None and not wish.quorum(staying, self._two_nodes):
                 self._held_up = wish, staying
@@ -337,13 +337,37 @@ class Membership:
         not hear this node may well miss others that are there. And on whose word alone that is.
         """
         evict, wishers = self._own_wishes(), set()
-        for node, told in sorted(self._told.items()):
-            current = told.view == self.view.number and now - told.at <= self._timing.patience_s
-            if told.hears and current and told.ready and self._links[node] in self.view and node not in evict:
-                more = {*told.unwanted} - evict - {self.me.node}
+        for node, unwanted in self._wishes_of_others(now).items():
+            if node not in evict:
+                more = {*unwanted} - evict - {self.me.node}
                 evict |= more
                 wishers |= {node} if more & self.view.lives.keys() else set()
         return evict, wishers
+
+    def _wishes_of_others(self, now: float) -> dict[int, Collection[int]]:
+        return {
+            node: told.unwanted
+            for node, told in sorted(self._told.items())
+            if told.hears
+            and told.view == self.view.number
+            and now - told.at <= self._timing.patience_s
+            and told.ready
+            and self._links[node] in self.view
+        }
+
+    def _at_odds(self, now: float) -> set[int]:
+        """Of members that wish each other out those without whom no two do: the one in most pairs first, of
+        several the one with the highest id. So a member that wishes all others out is the one to go.
+        """
+        wishes = self._wishes_of_others(now)
+        odds = {one: {other for other in wishes[one] if one in wishes.get(other, ())} for one in wishes}
+        out: set[int] = set()
+        while any(odds.values()):
+            worst = max(odds, key=lambda node: (len(odds[node]), node))
+            for other in odds.pop(worst):
+                odds[other].discard(worst)
+            out.add(worst)
+        return out
 
     def _wanted_founding(self, now: float) -> View | None:
         nodes = {node: life for node, life in self._here.items() if node not in self._wishes.leaving}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from p2psgd.core.frontier import Origin
+from p2psgd.core.membership import Membership
 from tests.core.assembly import PATIENCE_S, Assembly, assert_all_know, founded
 
 
@@ -185,6 +186,31 @@ def test_of_two_that_wish_each_other_out_one_has_its_way() -> None:
         assembly.life(node).wish_eviction(other, "it holds back", assembly.now)
     assembly.settle(PATIENCE_S)
     assert set(assembly.life(1).view.lives) == {1, 2, 4, 5}
+
+
+def wishing(*wishes: tuple[int, set[int]]) -> Membership:
+    """Node 1 of four, linked with all, and what it hears of their wishes."""
+    assembly = founded(4)
+    life = assembly.life(1)
+    for node, unwanted in wishes:
+        life.hear_status(Origin(node, 1), view=1, ready=True, unwanted=unwanted, now=assembly.now)
+    life.pass_time(assembly.now, ready=True)
+    return life
+
+
+def test_of_members_that_all_wish_each_other_out_one_stays() -> None:
+    life = wishing((2, {3, 4}), (3, {2, 4}), (4, {2, 3}))  # each is linked with node 1 alone
+    assert life.explain().startswith("view 2 with 0000000000000001, 0000000000000002 ")
+
+
+def test_who_is_at_odds_with_several_goes_and_they_stay() -> None:
+    life = wishing((2, {3, 4}), (3, {2}), (4, {2}))
+    words = "view 2 with 0000000000000001, 0000000000000003, 0000000000000004 "
+    assert life.explain().startswith(words)
+
+
+def test_one_members_word_does_not_leave_it_the_majority() -> None:
+    assert wishing((2, {3, 4})).explain() == ""
 
 
 def test_nobody_takes_itself_out_because_others_wish_it() -> None:

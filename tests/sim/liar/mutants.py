@@ -17,14 +17,6 @@ LIAR_MUTANTS: Final[dict[str, Mutant]] = {
         ),
     ),
     "hearsay-over-own-word": (Edit(acks, "Acknowledgements.hear", "if member in linked:", "if False:"),),
-    "claimed-views-awaited": (
-        Edit(
-            membership,
-            "Membership._wanted",
-            "now - self._claimed <= self._timing.patience_s",
-            "True",
-        ),
-    ),
     "claimed-views-never-named": (
         Edit(membership, "Membership.take_unbacked", "if waited_s > timing.patience_s + (", "if 0 > 1 + ("),
     ),
