@@ -67,8 +67,10 @@ def earlier_view(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | Non
 
 
 def later_view(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
-    """It knows a view that nobody ever decided, and never tells it."""
-    told.view, told.founding = liar.view.number + liar.chance.randint(1, 3), liar.view.founding
+    """It knows a later view that nobody ever decided, and never tells it. It keeps to its word, since one that
+    claims an earlier view than before is found out at once.
+    """
+    told.view, told.founding = liar.view.number + 1 + liar.me.node % 3, liar.view.founding
     return []
 
 
