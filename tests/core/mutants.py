@@ -32,6 +32,7 @@ from tests.core import (
     test_checkpoints,
     test_consensus,
     test_dense_state,
+    test_eviction,
     test_receiving,
     test_repair,
     test_snapshot_giving,
@@ -123,6 +124,18 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
     "snapshots-for-anybody": (
         (Edit(snapshots, "Snapshots.give", "peer.origin not in self._parts.membership.view", "False"),),
         test_barring.test_snapshots_are_for_members,
+    ),
+    "wishers-keep-the-majority": (
+        (Edit(membership, "Membership._wanted", "if wishers and not", "if False and not"),),
+        test_eviction.test_one_members_word_does_not_leave_it_the_majority,
+    ),
+    "mutual-wishes-unheeded": (
+        (Edit(membership, "Membership._wanted", "| self._at_odds(now)", ""),),
+        test_eviction.test_of_members_that_all_wish_each_other_out_one_stays,
+    ),
+    "at-odds-in-any-order": (
+        (Edit(membership, "Membership._at_odds", "(len(odds[node]), node)", "node"),),
+        test_eviction.test_who_is_at_odds_with_several_goes_and_they_stay,
     ),
     "claims-waited-for-without-end": (
         (Edit(membership, "Membership._wanted", "now - self._claimed <= self._timing.patience_s", "True"),),

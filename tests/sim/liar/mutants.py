@@ -29,9 +29,6 @@ LIAR_MUTANTS: Final[dict[str, Mutant]] = {
         ),
         Edit(consensus, "Consensus.hear", "if view.number and peer.node not in view.lives:", "if False:"),
     ),
-    "wishers-keep-the-majority": (
-        Edit(membership, "Membership._wanted", "if wishers and not", "if False and not"),
-    ),
     "gives-up-for-one-member": (
         Edit(snapshot_taking, "SnapshotTaking.choose", "self.least_loss = 0  #", "pass  #"),
     ),
