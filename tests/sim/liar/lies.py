@@ -67,8 +67,8 @@ def earlier_view(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | Non
 
 
 def later_view(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
-    """It knows a later view that nobody ever decided, and never tells it. It keeps to its word, since one that
-    claims an earlier view than before is found out at once.
+    """It knows a later view that nobody ever decided, and never tells it. The number stays: one that goes
+    back to an earlier view than it claimed is found out at once.
     """
     told.view, told.founding = liar.view.number + 1 + liar.me.node % 3, liar.view.founding
     return []
