@@ -10,8 +10,9 @@ import dataclasses
 import enum
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Set
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Set
+from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 from pydantic import BaseModel
@@ -24,18 +25,21 @@ def hash_of(data: bytes | memoryview, *, size: int = 12) -> str:
     return hashlib.blake2b(data, digest_size=size).hexdigest()
 
 
-def text_of(value: object) -> str:  # noqa: PLR0911 (one case for each kind of value)
+def text_of(value: object) -> str:
     """Return a value as text; TypeError if there is no text that is the same in every process."""
+    simple = _SIMPLE.get(type(value))
+    return _text_of_others(value) if simple is None else simple(value)
+
+
+def _text_of_others(value: object) -> str:  # noqa: PLR0911 (one case for each kind of value)
     match value:
-        case None | bool() | float():
-            return repr(value)
         case enum.Enum():
             return text_of(value.value)
-        case int():
-            return str(int(value))
         case str():
             return json.dumps(value)
-        case bytes() | bytearray() | memoryview():
+        case int():
+            return repr(int(value))
+        case bytearray() | memoryview():
             return _text_of_bytes(bytes(value))
         case np.ndarray():
             return f"{value.dtype.str}{value.shape} {_text_of_bytes(np.ascontiguousarray(value).tobytes())}"
@@ -63,7 +67,18 @@ def _joined(texts: Iterable[str]) -> str:
     return f"({', '.join(texts)})"
 
 
+@lru_cache(maxsize=1 << 12)  # the same frame goes to several peers
 def _text_of_bytes(data: bytes) -> str:
     if len(data) <= SHOWN_BYTES:
         return data.hex()
     return f"{data[:SHOWN_BYTES].hex()}...{len(data)} bytes {hash_of(data)}"
+
+
+_SIMPLE: Final[dict[type, Callable[[Any], str]]] = {
+    type(None): repr,
+    bool: repr,
+    int: repr,
+    float: repr,
+    str: json.dumps,
+    bytes: _text_of_bytes,
+}

@@ -30,21 +30,23 @@ def save(name: str, data: Any) -> None:
 
 def remember_machine(part: str) -> None:
     """Freeze with which versions a part was frozen."""
-    save(MACHINE, {**load(MACHINE), part: _machine()})
+    save(MACHINE, {**load(MACHINE), part: _machine(part)})
 
 
 def other_machine(part: str) -> str:
     """Return in what this machine differs from the one on which a part was frozen; empty if in nothing."""
-    then, now = load(MACHINE).get(part, {}), _machine()
-    return ", ".join(
-        f"{key} {value} instead of {then.get(key)}" for key, value in now.items() if value != then.get(key)
-    )
+    then, now = load(MACHINE).get(part, {}), _machine(part)
+    keys = [key for key in now if now[key] != then.get(key)]
+    return ", ".join(f"{key} {now[key]} instead of {then.get(key)}" for key in keys)
 
 
-def _machine() -> dict[str, str]:
-    libraries = {name: version(name) for name in LIBRARIES}
-    here = {"python": platform.python_version(), "C library": " ".join(platform.libc_ver())}
-    return {**here, "processor": _processor(), **libraries}
+def _machine(part: str) -> dict[str, str]:
+    found = {
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "C library": " ".join(platform.libc_ver()),
+        **{name: version(name) for name in LIBRARIES},
+    }
+    return {**found, "processor": _processor()} if part == "ring" else found
 
 
 def _processor() -> str:

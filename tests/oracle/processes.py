@@ -88,6 +88,10 @@ class Node:
                 raise RuntimeError(f"{words} did not happen:\n{self._log.read_text()}")
             time.sleep(POLL_S)
 
+    def wait_for_end(self) -> None:
+        """Wait until the node ends by itself."""
+        self._process.wait(LIMIT_S)
+
     def stop(self) -> None:
         """Stop the node; kill it if it does not end."""
         self._process.terminate()

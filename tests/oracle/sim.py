@@ -64,12 +64,14 @@ def _hashes(family: str, seeds: Sequence[int], processes: int) -> Iterator[tuple
 
 
 def _hash_seed(family: str, seed: int) -> Hashes:
-    gc.disable()  # a run's objects live as long as the run: looking for cycles meanwhile costs a fifth of it
+    gc.freeze()  # what a run makes lives as long as the run: cycles are looked for at its end, in that alone
+    gc.disable()
     try:
         return trace_seed(family, seed).hashes()
     finally:
         gc.enable()
         gc.collect()
+        gc.unfreeze()
 
 
 def _load(family: str) -> dict[int, Hashes]:
