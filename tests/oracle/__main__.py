@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import tests.oracle
-from tests.oracle import commands, ring, sim, status, vectors
+from tests.oracle import commands, ring, schema, sim, status, vectors
 from tests.oracle.files import differences, load, other_machine, remember_machine, save
 from tests.oracle.subject import FAMILIES
 
@@ -48,7 +48,7 @@ def check(part: str, arguments: argparse.Namespace) -> Iterator[str]:
     if part == "sim":
         yield from sim.check(arguments.seeds, arguments.families, arguments.processes)
     elif part == "status":
-        yield from status.compare(load(part), status.observe())
+        yield from schema.differences(load(part), status.observe())
     else:
         yield from differences(part, load(part), OBSERVED[part]())
 

@@ -101,15 +101,26 @@ def test_differences_are_named() -> None:
 def test_a_schema_knows_what_may_be_missing_and_what_may_not() -> None:
     first = types_of([{"a": 1, "dropped": {"view": 2}, "rows": [{"x": 1.5}, {"x": None}]}])
     second = types_of([{"a": 1, "dropped": {}, "rows": [{"x": 2}]}])
-    frozen = union([first, second])
-    assert frozen["dropped{}?"] == "int?"
-    assert frozen["rows[].x"] == "float? int? null?"
-    assert list(schema_differences(frozen, first)) == list(schema_differences(frozen, second)) == []
+    frozen = {"status": union([first, second])}
+    assert frozen["status"]["dropped{}?"] == "int?"
+    assert frozen["status"]["rows[].x"] == "float? int? null?"
+    for fine in (first, second):
+        assert list(schema_differences(frozen, {"status": fine})) == []
     now = types_of([{"a": "1", "b": 1, "dropped": {"other": 1}}])
-    assert list(schema_differences(frozen, now)) == [
-        "a: is text, and was int",
-        "b: is new, int",
-        "rows: is gone, was list",
-        "rows[]: is gone, was object",
-        "rows[].x: is gone, was float? int? null?",
+    assert list(schema_differences(frozen, {"status": now})) == [
+        "status: a: is text, and was int",
+        "status: b: is new, int",
+        "status: a: is never int, and was int",
+        "status: rows: is gone, was list",
+        "status: rows[]: is gone, was object",
+        "status: rows[].x: is gone, was float int null",
+    ]
+
+
+def test_what_may_be_null_must_be_something_in_one_document_of_a_kind() -> None:
+    nothing, something = types_of([{"a": None}]), types_of([{"a": 1.5}])
+    frozen = {"status idle": union([nothing]), "status ready": union([something])}
+    assert not list(schema_differences(frozen, {"status idle": something, "status ready": nothing}))
+    assert list(schema_differences(frozen, {"status idle": nothing, "status ready": nothing})) == [
+        "status: a: is never float"
     ]
