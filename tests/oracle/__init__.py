@@ -24,6 +24,7 @@ How::
     python -m tests.oracle check sim --seeds 0:200      # some seeds
     python -m tests.oracle dump ring:17 > after.txt     # every line behind the hashes of a seed
     python -m tests.oracle freeze cli                   # after a stated change
+    python -m tests.oracle freeze sim --seeds 800:900   # these seeds; those frozen before stay
 
 To find the first difference of a seed, dump it in a checkout of the frozen code too and compare with diff.
 Seeds are the same in every process and on every machine with the same Python, numpy and C library. The

@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("action", choices=("freeze", "check", "dump"))
     parser.add_argument("what", nargs="*", help=f"of {', '.join(PARTS)} (default: all); dump: FAMILY:SEED")
     parser.add_argument(
-        "--seeds", type=seed_range, default=sim.SEEDS, metavar="A:B", help="0:2000 by default"
+        "--seeds", type=seed_range, metavar="A:B", help="default: freeze 0:2000, check all frozen"
     )
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--processes", type=int, default=1, help="for sim")

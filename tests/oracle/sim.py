@@ -19,8 +19,9 @@ CHUNK: Final = 8  # seeds that a process takes at a time
 Hashes = tuple[str, ...]
 
 
-def freeze(seeds: Sequence[int], families: Sequence[str], processes: int) -> None:
-    """Freeze seeds, and keep those frozen before."""
+def freeze(seeds: Sequence[int] | None, families: Sequence[str], processes: int) -> None:
+    """Freeze seeds (default: SEEDS); those frozen before stay, and those done if this is cut off."""
+    seeds = SEEDS if seeds is None else seeds
     for family in families:
         frozen = _load(family)
         for count, (seed, hashes) in enumerate(_hashes(family, seeds, processes), 1):
@@ -31,11 +32,13 @@ def freeze(seeds: Sequence[int], families: Sequence[str], processes: int) -> Non
         _save(family, frozen)
 
 
-def check(seeds: Sequence[int], families: Sequence[str], processes: int) -> Iterator[str]:
-    """Yield a sentence for each seed that differs."""
+def check(seeds: Sequence[int] | None, families: Sequence[str], processes: int) -> Iterator[str]:
+    """Yield a sentence for each seed (default: all that are frozen) that differs."""
     for family in families:
         frozen = _load(family)
-        for seed, hashes in _hashes(family, seeds, processes):
+        if not frozen:
+            yield f"{family}: no seed is frozen"
+        for seed, hashes in _hashes(family, sorted(frozen) if seeds is None else seeds, processes):
             if seed not in frozen:
                 yield f"{family}:{seed} is not frozen"
             elif hashes != frozen[seed]:
