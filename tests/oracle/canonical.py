@@ -49,18 +49,18 @@ def _text_of_others(value: object) -> str:  # noqa: PLR0911 (one case for each k
             return _joined(sorted(f"{text_of(key)}: {text_of(each)}" for key, each in value.items()))
         case Set():
             return _joined(sorted(map(text_of, value)))
-    fields = _fields_of(value)
-    if fields is None:
-        raise TypeError(f"{type(value).__name__} has no text that is the same in every process")
-    return _joined(map(text_of, fields))
+        case _:
+            return _joined(map(text_of, _fields_of(value)))
 
 
-def _fields_of(value: object) -> Iterable[object] | None:
+def _fields_of(value: object) -> Iterable[object]:
     if dataclasses.is_dataclass(value):
         return [getattr(value, field.name) for field in dataclasses.fields(value)]
     if isinstance(value, BaseModel):
         return [each for _, each in value]
-    return value if isinstance(value, Iterable) else None
+    if isinstance(value, Iterable):
+        return value
+    raise TypeError(f"{type(value).__name__} has no text that is the same in every process")
 
 
 def _joined(texts: Iterable[str]) -> str:
