@@ -217,6 +217,29 @@ def test_of_others_only_members_are_believed(clusters: Clusters) -> None:
     assert replica.parts.acks.applied(member, replica.me) < replica.sequence
 
 
+@pytest.mark.parametrize("needed", [False, True])
+def test_a_strangers_claims_neither_keep_nodes_from_snapshots_nor_make_them_ask_for_one(
+    clusters: Clusters, needed: bool
+) -> None:
+    """It has, so it says, updates that no log holds; no member has them, so none could give them."""
+    cluster = clusters(3)
+    cluster.found()
+    cluster.train([0, 1], 5)
+    cluster.kill(2)
+    joiner, stranger = cluster.boot(2, from_disk=True), Origin(9, 1)
+    if needed:
+        cluster.lose_log(0)
+        cluster.lose_log(1)
+    cluster.queues[2, 8] = deque(maxlen=0)  # what is sent to it goes nowhere
+    cluster.give(2, LinkOpened(stranger, "stranger"))
+    cluster.give(2, status_of(stranger, [FrontierRow(77, 1, 7, 1, floor=7)]))
+    cluster.link_all()
+    cluster.pass_time(3)
+    assert joiner.parts.counters.snapshots_taken == needed
+    assert joiner.snapshots.taking.donor is None
+    assert joiner.ready
+
+
 def test_who_is_told_of_by_another_knows_no_later_view_than_this_node(clusters: Clusters) -> None:
     cluster = clusters(3)
     cluster.found()

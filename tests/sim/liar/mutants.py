@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from p2psgd.core import acks, consensus, membership, receiving, snapshot_taking, snapshots
+from p2psgd.core import acks, consensus, membership, receiving, snapshot_taking
 from tests.sim.mutants import Edit, Mutant
 
 LIAR_MUTANTS: Final[dict[str, Mutant]] = {
@@ -31,9 +31,6 @@ LIAR_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "gives-up-for-one-member": (
         Edit(snapshot_taking, "SnapshotTaking.choose", "self.least_loss = 0  #", "pass  #"),
-    ),
-    "strangers-claims-keep-from-snapshots": (
-        Edit(snapshots, "Snapshots._beyond_replay", "if each.origin in view", "if True"),
     ),
     "origin-of-the-ring-taken": (
         Edit(receiving, "Receiver._parse", "if header.node == RING.node:", "if False:"),
