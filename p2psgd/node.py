@@ -87,7 +87,7 @@ class Node:
         self._http: NodeHttp | None = None
         self._reloading = True  # the list is read at the start
         self._reload_again = False
-        self._closing = False
+        self._closing = self._ended = False
 
     def now(self) -> float:
         """Seconds in which this process has run: the clock of all that judges peers."""
@@ -119,6 +119,7 @@ class Node:
             words, code = str(error), error.exit_code
         finally:
             await self._close(f"{words} (exit code {code:d})")
+            self._ended = True
             self._supervision.ended(words)
         if code is not ExitCode.OK:
             raise UsageError(words, code)
@@ -226,6 +227,8 @@ class Node:
 
     def _reload(self) -> None:
         """Read again what may change while this node runs; one that closes is not to dial anew."""
+        if self._ended and self.above:
+            signal.raise_signal(signal.SIGHUP)  # it came at the end of this life, and is for the next
         if self._closing:
             return
         self.tls.reload(self.journal)
@@ -273,7 +276,9 @@ class Node:
 
     def _on_signal(self, number: signal.Signals) -> None:
         assert self._stop is not None
-        if self.above:
+        if self._ended and self.above:
+            signal.raise_signal(number)  # it came at the end of this life, and is for the next
+        elif self.above:
             self.above, self._late_end = 0, (f"stopped by {number.name}", ExitCode.OK)
         elif self._stop.done():
             words = "stopped at once, without waiting for acknowledgements"
@@ -354,6 +359,7 @@ class Node:
         if self._listening is not None:
             self._listening.close()
         if self.run is not None:
+            self.run.closed = True
             await self.run.keeper.close(DRAIN_TIMEOUT_S)
         await self.accounts.close()
         self.journal.events.write("stop", words)
@@ -377,12 +383,19 @@ def run_node(options: NodeOptions) -> ExitCode:
         import uvloop
 
         factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(_run_lives(options))
+
+
+async def _run_lives(options: NodeOptions) -> ExitCode:
+    """One life after the other, as long as each is to be followed by another. The loop runs on in between: it
+    keeps the signals that come then.
+    """
     supervision, above, lives_left = Supervision(), 0, LIVES_MAX
-    with asyncio.Runner(loop_factory=factory) as runner:  # one for all lives, and so for their signals
-        while True:
-            lives_left -= 1
-            node = Node(options, supervision, above=above, lives_left=lives_left)
-            code = runner.run(node.serve())
-            if not node.above:
-                return code
-            above = node.above
+    while True:
+        lives_left -= 1
+        node = Node(options, supervision, above=above, lives_left=lives_left)
+        code = await node.serve()
+        if not node.above:
+            return code
+        above = node.above

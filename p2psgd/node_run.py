@@ -102,6 +102,7 @@ class NodeRun:
         UsageError if the state directory cannot be written to.
         """
         self.stopped_nodes: set[int] = set()
+        self.closed = False
         self._sender: int | None = None  # of the frame that is being handled
         self._options = options
         self._journal = journal
@@ -184,6 +185,8 @@ class NodeRun:
 
     def handle(self, event: Event) -> None:
         """Tell the replica what has happened, and do what it orders."""
+        if self.closed:
+            return  # a turn that was ordered before
         ring = self.rounds.mode.ring  # there with a watch in hand
         effects = (
             self.rounds.time_taking(event, self._now(), self.replica.handle)

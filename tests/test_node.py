@@ -295,6 +295,25 @@ def test_a_bug_in_a_task_ends_the_daemon_instead_of_half_of_it(tmp_path: Path, e
     assert caught.value.exit_code is ExitCode.INTERNAL
 
 
+def test_a_signal_at_the_end_of_a_life_is_for_the_next(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        node = Node(NodeOptions(peers=None, listen=Address("127.0.0.1", 0), state=tmp_path))
+        serving = asyncio.create_task(node.serve())
+        while not (tmp_path / "control.sock").exists():
+            await asyncio.sleep(0.01)
+        node.begin_again(2**59, "a peer said so")
+        assert await serving is ExitCode.OK
+        loop = asyncio.get_running_loop()
+        for number, take in ((signal.SIGTERM, node._on_signal), (signal.SIGHUP, lambda _: node._reload())):
+            came = loop.create_future()
+            loop.add_signal_handler(number, came.set_result, None)
+            take(number)
+            await asyncio.wait_for(came, 10)
+        assert node.above == 2**59
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("stopped", [False, True], ids=["goes-on", "is-stopped"])
 def test_a_life_that_ends_for_another_ends_in_order_and_for_good_if_it_is_stopped_meanwhile(
     tmp_path: Path, stopped: bool

@@ -35,7 +35,7 @@ class _Told:
 
     view: int
     ready: bool
-    unwanted: Collection[int]
+    unwanted: Set[int]
     hears: bool
     at: float
 
@@ -133,7 +133,8 @@ class Membership:
             self._claimed = now if self._claimed is None else self._claimed
         else:
             self._ahead.pop(peer.node, None)
-        self._told[peer.node] = _Told(view, ready, unwanted, hears, now)
+        others = frozenset(unwanted) - {peer.node}  # its own going would not count as anybody's wish
+        self._told[peer.node] = _Told(view, ready, others, hears, now)
         self._here[peer.node] = peer.incarnation
         if view < self.view.number:
             self._effects.append(Send(peer, pack_message(self.view.news())))
@@ -313,8 +314,9 @@ class Membership:
         if wish is not None and self._is_quorum(self._links.keys() | {self.me.node}):
             staying = here.keys() - self._wishes.leaving
             if wishers and not wish.quorum(staying - wishers, self._two_nodes):
-                # Nobody is to get the majority by wishing others out, unless they say the same of it.
-                evict = self._own_wishes() | self._at_odds(now)
+                # Nobody is to get the majority by wishing others out, unless they say the same of it. Of
+                # three, who has a majority with this node needs no other's wish.
+                evict = self._own_wishes() | (self._at_odds(now) if len(view.members) > 3 else set())
                 wish = self._wishes.next_view(view, here, evict=evict, ready=self._ready, now=now)
             if wish is not None and not wish.quorum(staying, self._two_nodes):
                 self._held_up = wish, staying
@@ -344,7 +346,7 @@ class Membership:
                 wishers |= {node} if more & self.view.lives.keys() else set()
         return evict, wishers
 
-    def _wishes_of_others(self, now: float) -> dict[int, Collection[int]]:
+    def _wishes_of_others(self, now: float) -> dict[int, Set[int]]:
         return {
             node: told.unwanted
             for node, told in sorted(self._told.items())
@@ -356,11 +358,13 @@ class Membership:
         }
 
     def _at_odds(self, now: float) -> set[int]:
-        """Of members that wish each other out those without whom no two do: the one in most pairs first, of
-        several the one with the highest id. So a member that wishes all others out is the one to go.
+        """Of members that wish each other out, and would stay otherwise, those without whom no two do: the
+        one in most pairs first, of several the one with the highest id. So a member that wishes all others
+        out is the one to go.
         """
-        wishes = self._wishes_of_others(now)
-        odds = {one: {other for other in wishes[one] if one in wishes.get(other, ())} for one in wishes}
+        going = self._own_wishes() | self._wishes.leaving | self._wishes.to_remove
+        wishes = {node: out for node, out in self._wishes_of_others(now).items() if node not in going}
+        odds = {one: {other for other in out if one in wishes.get(other, ())} for one, out in wishes.items()}
         out: set[int] = set()
         while any(odds.values()):
             worst = max(odds, key=lambda node: (len(odds[node]), node))

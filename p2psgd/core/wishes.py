@@ -49,6 +49,11 @@ class Wishes:
         if forbid or node in view.lives:
             self._removals[node] = forbid or self._removals.get(node, False)
 
+    @property
+    def to_remove(self) -> Set[int]:
+        """The nodes that a person wants out."""
+        return self._removals.keys()
+
     def pass_time(self, now: float) -> None:
         """Forget evictions of long ago."""
         if not self._evictions:

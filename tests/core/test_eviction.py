@@ -209,6 +209,27 @@ def test_who_is_at_odds_with_several_goes_and_they_stay() -> None:
     assert life.explain().startswith(words)
 
 
+def test_who_goes_anyway_is_at_odds_with_nobody() -> None:
+    life = wishing((2, {3}), (3, {2}), (4, {3}))
+    life.wish_eviction(2, "it holds back", life._began)
+    assert life.explain().startswith("view 2 with 0000000000000001, 0000000000000003, 0000000000000004 ")
+
+
+@pytest.mark.parametrize("own", [{3}, {2, 3, 4}, {3, 4}])
+def test_who_wishes_itself_out_makes_no_difference(own: set[int]) -> None:
+    assert wishing((2, {4}), (3, own)).explain() == wishing((2, {4}), (3, own - {3})).explain()
+    assert wishing((2, {2, 3, 4})).explain() == ""
+
+
+def test_of_three_the_one_in_the_middle_does_not_choose() -> None:
+    assembly = founded(3)
+    life = assembly.life(1)
+    for node, unwanted in ((2, {3}), (3, {2})):
+        life.hear_status(Origin(node, 1), view=1, ready=True, unwanted=unwanted, now=assembly.now)
+    life.pass_time(assembly.now, ready=True)
+    assert life.explain() == ""
+
+
 def test_one_members_word_does_not_leave_it_the_majority() -> None:
     assert wishing((2, {3, 4})).explain() == ""
 

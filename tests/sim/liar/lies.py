@@ -178,9 +178,9 @@ def hears_nobody(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | Non
 
 
 def wants_all_out(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
-    """It is READY and wants every other member out."""
+    """It is READY and wants every other member out, or every one that there is."""
     told.ready = True
-    told.unwanted = set(liar.view.lives) - {liar.me.node}
+    told.unwanted = set(liar.view.lives) - ({liar.me.node} if liar.me.node % 2 else set())
     return []
 
 
