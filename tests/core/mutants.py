@@ -130,8 +130,16 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_eviction.test_one_members_word_does_not_leave_it_the_majority,
     ),
     "mutual-wishes-unheeded": (
-        (Edit(membership, "Membership._wanted", "| self._at_odds(now)", ""),),
+        (Edit(membership, "Membership._wanted", "self._at_odds(now) if", "set() if"),),
         test_eviction.test_of_members_that_all_wish_each_other_out_one_stays,
+    ),
+    "mutual-wishes-of-three": (
+        (Edit(membership, "Membership._wanted", "if len(view.members) > 3", "if view.members"),),
+        test_eviction.test_of_three_the_one_in_the_middle_does_not_choose,
+    ),
+    "at-odds-with-who-goes-anyway": (
+        (Edit(membership, "Membership._at_odds", "if node not in going", "if going is not None"),),
+        test_eviction.test_who_goes_anyway_is_at_odds_with_nobody,
     ),
     "at-odds-in-any-order": (
         (Edit(membership, "Membership._at_odds", "(len(odds[node]), node)", "node"),),
