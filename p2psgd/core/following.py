@@ -73,5 +73,7 @@ class Following:
         if now - self._removed >= TELLING_PATIENCES * self._parts.timing.patience_s:
             self._removed = float("inf")
             words = f"this node was removed for good by view {self._view.number}"
-            advice = "start it with a new --state if it is to join as another node"
+            advice = (
+                "to join as another node it needs a new --state, and over TLS a certificate under a new name"
+            )
             self._parts.out.order(Halt(f"{words}: {advice}", again=False))

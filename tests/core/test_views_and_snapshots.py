@@ -237,7 +237,7 @@ def test_who_was_removed_for_good_ends_and_ends_again_when_it_is_started_again(c
     cluster.pass_time(10)
     assert not cluster.halts  # it may be the only one that knows
     cluster.pass_time(15)
-    advice = "start it with a new --state if it is to join as another node"
+    advice = "to join as another node it needs a new --state, and over TLS a certificate under a new name"
     words = f"this node was removed for good by view 2: {advice}"
     assert cluster.halts == [(2, Halt(words))]
     cluster.kill(2)
