@@ -26,22 +26,22 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.test $(VENV)/.bench
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m benchmarks
 
 # [Strom 2015] in small, into docs/results.*: under an hour of two cores that have nothing else to do. An interrupted run
 # goes on where it was, and what was measured already is left as it is; PAPER="--only nodes-4-tau-2-5x384-seed-1", say,
 # measures it anew, PAPER=--list names all.
 paper: $(VENV)/.test $(VENV)/.bench
-	$(BIN)/python -m tests.bench.paper $(PAPER)
+	$(BIN)/python -m benchmarks.paper $(PAPER)
 
 # What TLS costs a daemon, and a ring of four nodes over 1 Gbit/s links, which needs root.
 bench-tls: $(VENV)/.test
-	$(BIN)/python -m tests.bench --large tls
+	$(BIN)/python -m benchmarks --large tls
 
 # Beside PyTorch DDP and hivemind, on hosts with shaped links: two hours on a quiet machine, needs root. What was measured
 # already is left as it is; RIVALS="--only 'p2psgd 100 *' --again", say, measures it anew.
 rivals: $(VENV)/.test $(VENV)/.test-torch $(VENV)/.bench .venv-rivals/.ready
-	$(BIN)/python -m tests.bench.rivals $(RIVALS)
+	$(BIN)/python -m benchmarks.rivals $(RIVALS)
 
 # hivemind pins much, so it has an environment of its own, in which its hosts run.
 .venv-rivals/.ready: pyproject.toml
@@ -77,10 +77,10 @@ test-operations: $(VENV)/.test
 
 # What needs an NVIDIA GPU; without one the tests skip, or fail if P2PSGD_REQUIRE_GPU is set.
 test-gpu: $(VENV)/.test $(VENV)/.gpu
-	$(BIN)/python -m pytest -m gpu tests $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m gpu tests benchmarks $(PYTEST_ARGS)
 
 bench-gpu: $(VENV)/.test $(VENV)/.gpu
-	$(BIN)/python -m tests.bench.gpu $(BENCH)
+	$(BIN)/python -m benchmarks.gpu $(BENCH)
 
 # The kernels' tests under compute-sanitizer, without CuPy's memory pool, which would hide what lies outside of arrays.
 sanitize-gpu: $(VENV)/.test $(VENV)/.gpu

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from p2psgd import data
+    from p2psgd.client.attach import attach
     from p2psgd.errors import TrainerError
-    from p2psgd.trainer.attaching import attach
 
     __version__: str
 
@@ -23,7 +23,7 @@ __all__ = ["TrainerError", "__version__", "attach", "data"]
 def __getattr__(name: str) -> Any:
     match name:
         case "attach":
-            from p2psgd.trainer.attaching import attach
+            from p2psgd.client.attach import attach
 
             return attach
         case "data":

@@ -1,5 +1,5 @@
 """`python -m p2psgd`: the same as the command `p2psgd`."""
 
-from p2psgd.cli import main
+from p2psgd.cli.app import main
 
 main()

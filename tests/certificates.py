@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from p2psgd.tls.authority import create_authority
-from p2psgd.tls.credentials import Credentials
+from p2psgd.cli.ca_authority import create_authority
+from p2psgd.net.tls import Credentials
 
 NOW: Final = datetime.now(UTC)
 LONG_AGO: Final = datetime(2020, 1, 1, tzinfo=UTC)

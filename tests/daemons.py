@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from p2psgd.errors import P2psgdError
-from p2psgd.ipc.control_client import ControlClient
-from p2psgd.ipc.paths import control_path
+from p2psgd.ipc.client import ControlClient
+from p2psgd.ipc.listener import control_path
 
 P2PSGD = [sys.executable, "-m", "p2psgd"]
 

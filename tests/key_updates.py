@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from p2psgd.tls.session import Session
+from p2psgd.net.tls_session import Session
 
 _POINTER_AT: Final = 24  # PySSLSocket.ssl, after the object's head and its socket
 _REQUESTED: Final = 1

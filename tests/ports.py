@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from p2psgd.local.ports import free_ports
+from p2psgd.cli.local.cluster import free_ports
 
 __all__ = ["free_ports"]

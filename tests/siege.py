@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from p2psgd.discovery.address import Address, parse_address
+from p2psgd.net.address import Address, parse_address
 
 PAUSE_S: Final = 0.005  # after a connection of an address was closed, and before its next one
 IPV6_FREEBIND: Final = 78  # of Linux: any address can be bound, whether it is this machine's or not

@@ -11,20 +11,13 @@ import sys
 
 import pytest
 
-from p2psgd import descriptors
-from p2psgd.descriptors import (
-    DESCRIPTORS_MIN,
-    RESERVE_MAX,
-    connections_end,
-    describe_shortage,
-    has_room,
-    is_reserved,
-)
+from p2psgd import aio
+from p2psgd.aio import DESCRIPTORS_MIN, RESERVE_MAX, connections_end, describe_shortage, has_room, is_reserved
 from p2psgd.errors import ExitCode
 
 RAISED = """\
 import json, resource
-from p2psgd.descriptors import raise_limit
+from p2psgd.aio import raise_limit
 from p2psgd.errors import UsageError
 try:
     raise_limit()
@@ -60,7 +53,7 @@ def test_a_sandbox_that_forbids_raising_it_is_put_up_with(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
     monkeypatch.setattr(resource, "setrlimit", refuse)
-    descriptors.raise_limit()
+    aio.raise_limit()
 
 
 @pytest.mark.parametrize("limit", [64, 100, 256, 1024, 2**20])

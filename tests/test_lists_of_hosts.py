@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from p2psgd import node as node_module
-from p2psgd.discovery.address import Address
-from p2psgd.discovery.hosts import Hosts, find_hosts
 from p2psgd.errors import ExitCode
-from p2psgd.node import Node
-from p2psgd.node_options import NodeOptions
-from p2psgd.ops.event_log import EVENTS_NAME, parse_event
+from p2psgd.net.address import Address
+from p2psgd.net.hosts import Hosts, find_hosts
+from p2psgd.node import daemon as node_module
+from p2psgd.node.daemon import Node
+from p2psgd.node.options import NodeOptions
+from p2psgd.storage.event_log import EVENTS_NAME, parse_event
 from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, trainer, until
 from tests.ports import free_ports
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tests.daemons import Daemon, all_stopped, until
+from tests.node.test_node import Place, calm, endless, mini_batches
 from tests.ports import free_ports
 from tests.service_manager import ServiceManager
-from tests.test_node import Place, calm, endless, mini_batches
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -52,7 +52,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
             *("--peers", str(place.hosts), "--listen", f"127.0.0.1:{place.ports[0]}", "--patience", "1"),
             *("--http", f"127.0.0.1:{port}", *endless(calm(tmp_path))),
             environment={"OPENED": str(opened), "NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "2000000"},
-            program=[sys.executable, "-m", "tests.opening_daemon"],
+            program=[sys.executable, "-m", "tests.node.opening_daemon"],
         )
         watched = Watched(daemon, manager, f"http://127.0.0.1:{port}", opened)
         with all_stopped([daemon]):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.daemons import Daemon, all_stopped, until
-from tests.test_node import Place
+from tests.node.test_node import Place
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.cli.test_cli_daemons import command, events, view
 from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, trainer, until
-from tests.test_cli_daemons import command, events, view
-from tests.test_node import Place, calm, ended, endless, mini_batches
+from tests.node.test_node import Place, calm, ended, endless, mini_batches
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from p2psgd.ipc.control_client import ControlClient
-from p2psgd.ipc.paths import control_path
+from p2psgd.ipc.client import ControlClient
+from p2psgd.ipc.listener import control_path
 from tests.daemons import Daemon, all_stopped, assert_replicas_identical, until
 from tests.ports import free_ports
 
@@ -23,8 +23,8 @@ import os
 import sys
 import numpy as np
 import p2psgd
-from p2psgd.ipc.control_client import ControlClient
-from p2psgd.ipc.paths import control_path
+from p2psgd.ipc.client import ControlClient
+from p2psgd.ipc.listener import control_path
 
 def look():
     # a round is open that this trainer has not given its share to: its replica stands still

@@ -9,7 +9,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import DataLoader, TensorDataset
 
 import p2psgd.torch
-from p2psgd.trainer.data import DATASETS
+from p2psgd.recipes.datasets import DATASETS
 
 EPOCHS = 120
 

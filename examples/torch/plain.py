@@ -8,7 +8,7 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from p2psgd.trainer.data import DATASETS
+from p2psgd.recipes.datasets import DATASETS
 
 EPOCHS = 120
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.frontier import Origin
-from p2psgd.core.tail import Tail
-from p2psgd.core.votes import Votes
+from p2psgd.core.update_log import Tail
+from p2psgd.core.view import Votes
 from p2psgd.wire.messages import FrontierRow
 
 

@@ -1,15 +1,18 @@
-"""The frontier: a version vector that also carries each origin's running digest and mini-batch count.
-
-A missing origin counts as sequence 0 with digest 0. Sequences only grow, by one update at a time, or as a
-whole when a snapshot is taken.
-"""
+"""The frontier of a replica, and the identity of the origins in it: node ids and incarnations."""
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Iterator
+import re
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from p2psgd.wire.messages import FrontierRow
+
+# ----------------------------------------------------------------------------
+# The frontier: a version vector that also carries each origin's running digest and mini-batch count.
+#
+# A missing origin counts as sequence 0 with digest 0. Sequences only grow, by one update at a time, or as a
+# whole when a snapshot is taken.
 
 
 class Origin(NamedTuple):
@@ -104,3 +107,50 @@ class Frontier:
         for origin, (_, _, mini_batch) in self._rows.items():
             counts[origin.node] = max(mini_batch, counts.get(origin.node, 0))
         return counts
+
+
+# ----------------------------------------------------------------------------
+# Nodes as people read and write them: by their names, or by ids of 16 hexadecimal digits.
+
+
+_FORM: Final = re.compile("[0-9a-fA-F]{16}", re.ASCII)
+
+
+def parse_node_id(text: str) -> int | None:
+    """The id that `text` is; None if it has another form, and only then it may be a name."""
+    return int(text, 16) if _FORM.fullmatch(text) else None
+
+
+def name_node(node: int, names: Mapping[int, str]) -> str:
+    """What people call a node: its name if that is known, else its id."""
+    return names.get(node) or f"{node:016x}"
+
+
+# ----------------------------------------------------------------------------
+# Incarnations: the numbers that put the lives of one node in order. Pure: clock and chance are given.
+#
+# A life has the time at which it began, milliseconds since 1970 << 16 | 16 random bits; or, where the clock
+# is behind what is known of the node, a number above that. Chance decides how far above, since two copies of
+# one state directory that begin at once must not get the same number.
+#
+# No clock explains a number above TOLD_MAX: clocks that count nanoseconds in 64 bits end in the year 2262. A
+# peer that tells of one lies or is broken, and is not believed. Between the two limits is room for the lives
+# of a node that a liar has pushed as far as it can: at least 2^28.
+
+
+CHANCE_BITS: Final = 32  # as much as 65 s on the clock, so that it catches up soon
+TOLD_MAX: Final = 2**60  # that a peer may tell of: about the year 2527
+INCARNATION_MAX: Final = 2**61  # that a life may have, and a peer be linked with
+
+
+def next_incarnation(known: int, *, clock_ms: int, chance: int) -> int | None:
+    """The incarnation of a life that begins now; None if there is none left.
+
+    Args:
+        known: the highest known of the node, 0 if none.
+        clock_ms: milliseconds since 1970.
+        chance: drawn from 0 to 2^CHANCE_BITS - 1.
+    """
+    by_clock = clock_ms << 16 | chance % 2**16
+    incarnation = by_clock if by_clock > known else known + 1 + chance
+    return incarnation if incarnation <= INCARNATION_MAX else None

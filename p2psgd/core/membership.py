@@ -12,15 +12,13 @@ from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
-from p2psgd.core.consensus import Consensus
 from p2psgd.core.effects import Effect, Note, Send
 from p2psgd.core.events import Vote
-from p2psgd.core.frontier import Origin
-from p2psgd.core.node_id import name_node
+from p2psgd.core.frontier import Origin, name_node
+from p2psgd.core.paxos import Consensus
+from p2psgd.core.pending_changes import Wishes
 from p2psgd.core.timing import Timing
-from p2psgd.core.view import View, parse_view
-from p2psgd.core.votes import Votes
-from p2psgd.core.wishes import Wishes
+from p2psgd.core.view import View, Votes, parse_view
 from p2psgd.errors import PeerError
 from p2psgd.wire.messages import MEMBERS_MAX, ViewNews, pack_message
 

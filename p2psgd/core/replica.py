@@ -2,10 +2,10 @@
 
 `handle(event, now)` takes what happened and returns what to do; it alone changes the weights, the frontier,
 the log and the cursors. No sockets, no clock of its own, no randomness: the daemon and a simulator run the
-same code. What it knows and does is in files of their own: state (weights, frontier, log), receiving, feeding
-(what peers are given), repair (whom to ask), membership (agreed views), following (what they mean), acks,
-joining (READY), snapshots, sweeping (copies, scrub), quarantine, budget and upkeep (trimming, eviction),
-checkpoints, congestion, and in ring mode ring.
+same code. What it knows and does is in files of their own: state (weights, frontier, log), receive, send
+(what peers are given, whom to ask), membership (agreed views), view_change (what they mean), acks, readiness
+(READY), snapshot, scrub (and copies), quarantine, retention and eviction (trimming), checkpoint, and in ring
+mode ring.
 """
 
 from __future__ import annotations
@@ -17,11 +17,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.assembling import assemble
-from p2psgd.core.barring import Barring
-from p2psgd.core.checkpoints import Checkpoints
-from p2psgd.core.congestion import Congestion
-from p2psgd.core.dense_memory import DenseMemory
+from p2psgd.core.checkpoint import Checkpoints
+from p2psgd.core.context import assemble
 from p2psgd.core.effects import Drop, Effect
 from p2psgd.core.events import (
     BootstrapExpectChanged,
@@ -41,6 +38,7 @@ from p2psgd.core.events import (
     NodeStopping,
     OwnUpdateMade,
     RemovalAsked,
+    Restored,
     RingEvent,
     RoundShared,
     ScrubRequested,
@@ -57,25 +55,22 @@ from p2psgd.core.events import (
     VoteReceived,
     VotesSaved,
 )
-from p2psgd.core.explaining import explain
-from p2psgd.core.following import Following
-from p2psgd.core.frame_store import FrameStore
+from p2psgd.core.eviction import Barring, Upkeep
 from p2psgd.core.frontier import Origin
-from p2psgd.core.log import UpdateLog
-from p2psgd.core.outbound import CREDIT_BYTES
-from p2psgd.core.own_updates import apply_own
-from p2psgd.core.peer import Peer
+from p2psgd.core.peer import CREDIT_BYTES, Peer
 from p2psgd.core.quarantine import Quarantine
-from p2psgd.core.receiving import Receiver
-from p2psgd.core.restored import Restored
+from p2psgd.core.receive import Receiver, apply_own
+from p2psgd.core.ring.reduce import DenseMemory
 from p2psgd.core.ring.ring import Ring
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.core.snapshots import Snapshots
+from p2psgd.core.send import Congestion
+from p2psgd.core.snapshot import Snapshots
 from p2psgd.core.state import State
-from p2psgd.core.statuses import Statuses
+from p2psgd.core.status import Statuses
 from p2psgd.core.timing import Timing
-from p2psgd.core.upkeep import Upkeep
-from p2psgd.core.votes import NO_VOTES, Votes
+from p2psgd.core.update_log import FrameStore, UpdateLog
+from p2psgd.core.view import NO_VOTES, Votes
+from p2psgd.core.view_change import Following, explain
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import Goodbye

@@ -1,22 +1,80 @@
-"""The scrub: does memory still hold what was written to it?
-
-The digest is recomputed from the coordinates themselves, slice by slice, and compared with the running one,
-which only ever saw the updates. Updates between two slices count for the slices already seen, so the sum at
-the end is that of one moment. A round of a dense ring replaces all coordinates: the scrub then goes on with
-the old ones, which tell as well whether this memory keeps what is written to it.
-"""
+"""Work on all weights in slices: the scrub that verifies them, and consistent copies."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.consistent_copy import words_below
+from p2psgd.core.state import State
+from p2psgd.core.timing import Timing
 from p2psgd.wire import codec
 from p2psgd.wire.messages import FrontierRow
+
+# ----------------------------------------------------------------------------
+# A copy of the coordinates as of one moment, made slice by slice while updates go on.
+#
+# Where the coordinates are replaced as a whole, by a round of a dense ring, the copy goes on with the old
+# ones and is that of the moment before.
+#
+# Updates are additions, so the copied part is kept equal to the live one by adding to both. When the last
+# slice is copied, the copy is the live array of that moment: no turn of the loop copies more than a slice,
+# and no update waits.
+
+
+class ConsistentCopy:
+    """`coordinates` is the copy, int32 (P,); what of it `advance` has not reached holds anything."""
+
+    def __init__(self, coordinates: NDArray[np.int32], into: NDArray[np.int32]) -> None:
+        """Of the live coordinates int32 (P,), that stay the same array until the copy is done or left behind,
+        into memory of the same shape.
+        """
+        self.coordinates = into
+        self.rows: list[FrontierRow] | None = None  # its frontier, if the replica has left it behind
+        self._live = coordinates
+        self._copied = 0
+
+    def advance(self, count: int) -> bool:
+        """Copy the next `count` coordinates. True when all are copied; then it is the live array of now, or
+        that at `rows`, and stays so if no more updates are noted.
+        """
+        end = min(self._copied + count, len(self._live))
+        self.coordinates[self._copied : end] = self._live[self._copied : end]
+        self._copied = end
+        return end == len(self._live)
+
+    def note(self, words: NDArray[np.uint32], step: int) -> None:
+        """The live coordinates were just updated: the same for what is copied of them."""
+        codec.apply_coordinates(self.coordinates, words_below(words, self._copied), step)
+
+    def leave_behind(self, rows: list[FrontierRow], digest: int) -> None:
+        """The replica has other coordinates now; these are at the frontier `rows`, and nobody changes them
+        before this is done.
+        """
+        del digest  # whoever gets the copy works it out of the rows
+        if self.rows is None:
+            self.rows = rows
+
+    def reads(self, coordinates: NDArray[np.int32]) -> bool:
+        """It copies these."""
+        return self._live is coordinates
+
+
+def words_below(words: NDArray[np.uint32], end: int) -> NDArray[np.uint32]:
+    """Those of an update's words, sorted by index, whose index is below `end`."""
+    return words[: np.searchsorted(words, np.uint32(end << 1))] if end < codec.WEIGHTS_MAX else words
+
+
+# ----------------------------------------------------------------------------
+# The scrub: does memory still hold what was written to it?
+#
+# The digest is recomputed from the coordinates themselves, slice by slice, and compared with the running
+# one, which only ever saw the updates. Updates between two slices count for the slices already seen, so the
+# sum at the end is that of one moment. A round of a dense ring replaces all coordinates: the scrub then goes
+# on with the old ones, which tell as well whether this memory keeps what is written to it.
 
 
 class Summed(Protocol):
@@ -80,3 +138,108 @@ class Scrub:
     def reads(self, coordinates: NDArray[np.int32]) -> bool:
         """It looks at these."""
         return self._lattice.coordinates is coordinates
+
+
+# ----------------------------------------------------------------------------
+# Work on all coordinates, in slices so that no turn of the loop is long: consistent copies and the scrub.
+#
+# A copy, for a donor's snapshot or a checkpoint, moves on by 256 KiB in each turn. The memory for one copy,
+# 4 bytes a weight, is taken and touched when the replica is made, and used again and again: the kernel gives
+# fresh memory in pages of 2 MiB, and the turn that touches one first waits for it. Only a copy that is made
+# while the one before is still being written or sent gets memory of its own. The scrub begins every 12
+# patiences and takes 60 ticks, 12 s at the usual patience.
+
+
+SLICE: Final = 1 << 16  # coordinates
+SCRUB_TICKS: Final = 60
+
+Deliver = Callable[[NDArray[np.int32], list[FrontierRow]], None]
+
+
+class Sweeping:
+    """At most one copy and one scrub at a time."""
+
+    def __init__(self, state: State, timing: Timing, now: float) -> None:
+        self.scrub_due = now + timing.gone_s
+        self.clean: bool | None = None  # what the last scrub found, None before the first,
+        self.scrubbed: float | None = None  # and when it ended
+        # Memory for the next copy, touched and not only allocated; None while a copy is in it.
+        self.spare: NDArray[np.int32] | None = state.lattice.coordinates.copy()
+        self._state = state
+        self._timing = timing
+        self._copy: ConsistentCopy | None = None
+        self._deliver: Deliver | None = None
+        self._scrub: Scrub | None = None
+        self._at_once = False  # the scrub under way, or the next
+
+    @property
+    def copying(self) -> bool:
+        """A copy is under way: another must wait."""
+        return self._copy is not None
+
+    @property
+    def scrubbing(self) -> bool:
+        """A scrub is under way."""
+        return self._scrub is not None
+
+    def begin_copy(self, deliver: Deliver) -> None:
+        """Copy the coordinates; `deliver` gets the copy and its frontier, in asynchronous mode at the moment
+        when it is the state of that moment, and sees to it that `take_back` gets the copy when nobody reads
+        it any more.
+        """
+        assert self._copy is None
+        live, spare, self.spare = self._state.lattice.coordinates, self.spare, None
+        self._copy = ConsistentCopy(live, np.empty_like(live) if spare is None else spare)
+        self._deliver = deliver
+        self._state.sweeps.append(self._copy)
+
+    def take_back(self, coordinates: NDArray[np.int32]) -> None:
+        """A copy is not needed any more: the next one may have its memory."""
+        self.spare = coordinates
+
+    def turn(self) -> bool:
+        """One slice of the copy; True if another turn is needed."""
+        if self._copy is None:
+            return False
+        if not self._copy.advance(SLICE):
+            return True
+        copy, deliver = self._copy, self._deliver
+        assert deliver is not None
+        self._state.sweeps.remove(copy)
+        self._copy = self._deliver = None
+        deliver(copy.coordinates, self._state.frontier.rows() if copy.rows is None else copy.rows)
+        return False
+
+    def scrub_at_once(self, now: float) -> None:
+        """Something has shown already that memory is wrong: look at all of it in the next tick, since nothing
+        goes on before that is settled.
+        """
+        if self._scrub is not None:  # it may go over coordinates that were left behind
+            self._state.sweeps.remove(self._scrub)
+            self._scrub = None
+        self.scrub_due, self._at_once = now, True
+
+    def pass_time(self, now: float) -> bool | None:
+        """One slice of the scrub, if it is time; its result once it is whole."""
+        if self._scrub is None:
+            if now < self.scrub_due:
+                return None
+            self._scrub = Scrub(self._state.lattice)
+            self._state.sweeps.append(self._scrub)
+        weights = len(self._state.lattice.coordinates)
+        result = self._scrub.advance(weights if self._at_once else -(-weights // SCRUB_TICKS))
+        if result is not None:
+            result &= self._state.fits(self._state.frontier.rows(), self._state.lattice.digest)
+            self._state.sweeps.remove(self._scrub)
+            self._scrub, self._at_once = None, False
+            self.clean, self.scrubbed = result, now
+            self.scrub_due = now + self._timing.gone_s
+        return result
+
+    def abort(self) -> None:
+        """The coordinates were replaced."""
+        if self._copy is not None:
+            self.take_back(self._copy.coordinates)
+        self._copy = self._deliver = self._scrub = None
+        self._at_once = False
+        self._state.sweeps.clear()

@@ -1,7 +1,4 @@
-"""The weights and all that must change with them in one go: frontier, log, running digest.
-
-Nothing here decides; every change is whole or not made.
-"""
+"""The weights and everything that changes with them in one step, and the headers of own updates."""
 
 from __future__ import annotations
 
@@ -11,17 +8,23 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.core.events import OwnUpdateMade, Restored
 from p2psgd.core.frontier import RING, Frontier, Origin
-from p2psgd.core.lattice import Lattice, RangeWarning
-from p2psgd.core.log import UpdateLog
-from p2psgd.core.restored import Restored
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.core.snapshot_intake import SnapshotIntake
+from p2psgd.core.snapshot_install import SnapshotIntake
+from p2psgd.core.update_log import UpdateLog
+from p2psgd.core.weights import Lattice, RangeWarning
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.update import UpdateHeader, parse_update
+
+# ----------------------------------------------------------------------------
+# The weights and all that must change with them in one go: frontier, log, running digest.
+#
+# Nothing here decides; every change is whole or not made.
+
 
 U64_MODULUS = 2**64
 
@@ -220,3 +223,20 @@ class State:
             except PeerError as error:
                 words = f"update {sequence} of {origin.node:016x} is damaged in the log: {error}"
                 raise LookupError(words) from None
+
+
+# ----------------------------------------------------------------------------
+# The header of an update that this node's trainer made.
+
+
+def next_header(state: State, made: OwnUpdateMade, before: tuple[int, int]) -> UpdateHeader:
+    """Of the update that comes after the one with this sequence number and running digest."""
+    sequence, digest = before
+    return UpdateHeader(
+        *state.me,
+        sequence=sequence + 1,
+        digest=(digest + state.contribution(made.words, made.step)) % U64_MODULUS,
+        mini_batch=made.mini_batch,
+        step=made.step,
+        count=len(made.words),
+    )

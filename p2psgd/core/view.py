@@ -1,9 +1,4 @@
-"""A view: the numbered, agreed set of nodes whose acknowledgements count.
-
-Members are origins, not nodes: a daemon that restarts has lost what it had acknowledged, so its new life is
-admitted like a joiner, by the view that replaces the old one. Who votes on the next view are the nodes,
-whichever life they are in, since votes are on disk.
-"""
+"""Views of the membership, and the votes that a node must keep on disk to decide them."""
 
 from __future__ import annotations
 
@@ -11,10 +6,9 @@ import hashlib
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
-from p2psgd.core.frontier import Origin
-from p2psgd.core.incarnation import INCARNATION_MAX
+from p2psgd.core.frontier import INCARNATION_MAX, Origin
 from p2psgd.errors import PeerError
 from p2psgd.wire.messages import (
     Accept,
@@ -26,6 +20,14 @@ from p2psgd.wire.messages import (
     parse_members,
     parse_nodes,
 )
+
+# ----------------------------------------------------------------------------
+# A view: the numbered, agreed set of nodes whose acknowledgements count.
+#
+# Members are origins, not nodes: a daemon that restarts has lost what it had acknowledged, so its new life
+# is admitted like a joiner, by the view that replaces the old one. Who votes on the next view are the nodes,
+# whichever life they are in, since votes are on disk.
+
 
 NUMBER_MAX: Final = 2**62  # nobody gets there by deciding
 
@@ -125,3 +127,31 @@ def parse_view(message: Accept | Promise | ViewNews) -> View:
 def _founding(members: tuple[Origin, ...]) -> int:
     packed = pack_members(MemberRow(*member, 1) for member in members)
     return int.from_bytes(hashlib.sha256(packed).digest()[:8], "little")
+
+
+# ----------------------------------------------------------------------------
+# What a node must never forget while it has a vote: the durable half of deciding views.
+
+
+class Ballot(NamedTuple):
+    """An attempt to decide; ordered, and unique by the node that makes it."""
+
+    round: int = 0
+    node: int = 0
+
+
+NO_VIEW: Final = View()
+NO_BALLOT: Final = Ballot()
+
+
+@dataclass(frozen=True, slots=True)
+class Votes:
+    """The latest decided view, and promises and acceptance for the one after it (`view.number` + 1)."""
+
+    view: View = NO_VIEW
+    promised: Ballot = NO_BALLOT
+    accepted: Ballot = NO_BALLOT
+    value: View | None = None  # what was accepted at that ballot
+
+
+NO_VOTES: Final = Votes()

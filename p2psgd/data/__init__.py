@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from p2psgd.data.attempts import Patience
     from p2psgd.data.shards import Shards
+    from p2psgd.data.store import Patience
     from p2psgd.errors import StoreError
 
 __all__ = ["Patience", "Shards", "StoreError"]
@@ -22,7 +22,7 @@ def __getattr__(name: str) -> Any:
 
             return Shards
         case "Patience":
-            from p2psgd.data.attempts import Patience
+            from p2psgd.data.store import Patience
 
             return Patience
         case "StoreError":

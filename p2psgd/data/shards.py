@@ -13,15 +13,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.data.attempts import Patience
-from p2psgd.data.cache import Cache, default_bytes, default_cache
-from p2psgd.data.dealing import Dealing
-from p2psgd.data.fetching import LOOK_EVERY_S, Fetch, fetch_list
-from p2psgd.data.formats import Arrays
-from p2psgd.data.shard_list import Shard, ShardList
-from p2psgd.data.store import open_store
-from p2psgd.data.termination import raised_termination
-from p2psgd.data.turn import ShardLink, Taken, Turn, Use
+from p2psgd.data.assignment import Dealing, ShardLink, Taken, Turn, Use, raised_termination
+from p2psgd.data.fetch import LOOK_EVERY_S, Cache, Fetch, default_bytes, default_cache, fetch_list
+from p2psgd.data.shard_list import Arrays, Shard, ShardList
+from p2psgd.data.store import Patience, open_store
 from p2psgd.errors import TrainerError, UsageError
 
 LEASE_S: Final = 30.0
@@ -33,7 +28,7 @@ class Shards:
 
     At most `ahead` + 1 shards are in memory, one of them the one in use, and the file of each that is just
     being read. `patience`: with the store. `cache`: a folder that files from a URL are kept in, up to
-    `cache_bytes`; None: as cache.py has them.
+    `cache_bytes`; None: as fetch.py has them.
     UsageError if there is no such list, StoreError if the store gives none.
     """
 

@@ -20,8 +20,8 @@ from p2psgd.errors import ExitCode, TrainerError, UsageError
 from p2psgd.gpu.device import AUTO, available, find_device, first_line, why_not
 
 if TYPE_CHECKING:
-    from p2psgd.trainer.backend import Backend
-    from p2psgd.trainer.link import Link
+    from p2psgd.client.link import Link
+    from p2psgd.recipes.gradients import Backend
 
 __all__ = ["attach", "available", "find_backend"]
 
@@ -47,7 +47,7 @@ def attach(
     TrainerError as from `p2psgd.attach`, and if there is no such device; a script that does not catch that
     one ends with its sentence and exit code 78, so that nobody tries again.
     """
-    from p2psgd.trainer.attaching import attach as attach_anywhere
+    from p2psgd.client.attach import attach as attach_anywhere
 
     try:
         backend = find_backend(device, residual_copy_s=residual_copy_s)
@@ -65,7 +65,7 @@ def find_backend(device: str, *, residual_copy_s: float | None = None) -> Backen
     Where "auto" comes out as the CPU and a GPU seems to be there, standard error says why. UsageError if
     there is no such device.
     """
-    from p2psgd.trainer.backend import HOST
+    from p2psgd.recipes.gradients import HOST
 
     copy_s = _copy_s(residual_copy_s)
     index = find_device(device)

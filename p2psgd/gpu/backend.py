@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from p2psgd.errors import TrainerError
 from p2psgd.gpu.compute import DeviceCompute
 from p2psgd.gpu.kernels import Kernels
-from p2psgd.gpu.pinned import pinned_empty
-from p2psgd.ipc.answers import AttachAnswer
+from p2psgd.gpu.memory import pinned_empty
+from p2psgd.ipc.protocol import AttachAnswer
 from p2psgd.ipc.trainer_memory import TrainerMemory
-from p2psgd.trainer.backend import Feed
-from p2psgd.trainer.samples import Samples
-from p2psgd.trainer.schedule import Indices
+from p2psgd.recipes.datasets import Samples
+from p2psgd.recipes.gradients import Feed
+from p2psgd.recipes.schedule import Indices
 
 RESIDENT_BYTES_MAX: Final = 1 << 30  # of samples that are all kept on the device,
 RESIDENT_PART: Final = 8  # if they take no more than this part of its free memory: others may train there too

@@ -1,4 +1,4 @@
-"""Weights and residual on a CUDA device: what a link of p2psgd.gpu.attach has (trainer/compute.py).
+"""Weights and residual on a CUDA device: what a link of p2psgd.gpu.attach has (client/host_compute.py).
 
 Everything is ordered on the stream that is current at each call: deltas are to be made and weights to be read
 on that one.
@@ -14,15 +14,15 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.client.host_compute import NotePeer, cut
+from p2psgd.client.residual import Chain, Found, Group, Words
 from p2psgd.errors import TrainerError
 from p2psgd.gpu.kernels import Kernels
-from p2psgd.gpu.pinned import Registered
+from p2psgd.gpu.memory import Registered
 from p2psgd.gpu.residual import DeviceResidual
 from p2psgd.gpu.working_copy import DeviceWorkingCopy
-from p2psgd.ipc.answers import AttachAnswer
+from p2psgd.ipc.protocol import AttachAnswer
 from p2psgd.ipc.trainer_memory import TrainerMemory
-from p2psgd.trainer.compute import NotePeer, cut
-from p2psgd.trainer.sweep import Chain, Found, Group, Words
 from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode
 

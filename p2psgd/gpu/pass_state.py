@@ -17,7 +17,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.gpu.pinned import pinned_empty
+from p2psgd.gpu.memory import pinned_empty
 from p2psgd.wire import codec
 
 TILE_WEIGHTS: Final = 4096  # as in kernels/residual.cu; tiles begin at multiples of it

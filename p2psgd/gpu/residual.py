@@ -1,7 +1,7 @@
 """The residual on the device: two halves, of which each send reads one and writes the other.
 
 Which one is current follows from the count of mini-batches published, as in shared memory
-(ipc/publication.py): so here too a send that was interrupted has done all or nothing. Copies go to the
+(ipc/ring_buffer.py): so here too a send that was interrupted has done all or nothing. Copies go to the
 daemon's memory now and then, and the last one when the trainer leaves.
 """
 
@@ -15,13 +15,13 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.client.residual import Chain, Found, words_max
 from p2psgd.gpu.kernels import Kernels
+from p2psgd.gpu.memory import pinned_words
 from p2psgd.gpu.pass_state import PassGroup
-from p2psgd.gpu.pinned import pinned_words
-from p2psgd.ipc.answers import AttachAnswer
-from p2psgd.ipc.publication import half_after
+from p2psgd.ipc.protocol import AttachAnswer
+from p2psgd.ipc.ring_buffer import half_after
 from p2psgd.ipc.trainer_memory import TrainerMemory
-from p2psgd.trainer.sweep import Chain, Found, words_max
 
 
 class DeviceResidual:

@@ -16,14 +16,20 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.client.host_compute import (
+    BATCH_UPDATES_MAX,
+    Batch,
+    NotePeer,
+    batch_words_max,
+    cut,
+    decode_batches,
+)
+from p2psgd.client.residual import Group
 from p2psgd.gpu.kernels import Kernels
-from p2psgd.gpu.pinned import copy_in, pinned_empty
-from p2psgd.ipc.answers import AttachAnswer
-from p2psgd.ipc.proposal import count_weights, own_tensors
+from p2psgd.gpu.memory import copy_in, pinned_empty
+from p2psgd.ipc.protocol import AttachAnswer
+from p2psgd.ipc.run_proposal import count_weights, own_tensors
 from p2psgd.ipc.segments import Access, map_segment
-from p2psgd.trainer.compute import NotePeer, cut
-from p2psgd.trainer.received import BATCH_UPDATES_MAX, Batch, batch_words_max, decode_batches
-from p2psgd.trainer.sweep import Group
 from p2psgd.wire.mode import parse_mode
 
 HEAD_WORDS = 2 * BATCH_UPDATES_MAX + 4  # of a stage: offsets and amounts, a multiple of 16 bytes

@@ -1,29 +1,208 @@
-"""The daemon's end of the memory it shares with one trainer, from attach to detach.
-
-Rings, counters and wake-ups are made anew for each attachment, so a trainer that was refused and lives on
-writes into memory that nobody reads. Only the residual is handed from one trainer to the next (port.py).
-Every number that the trainer publishes is checked here before it is used; TrainerError means that it broke
-the layout and must go.
-"""
+"""The daemon's end of the memory shared with one trainer, and the checks of what the trainer wrote."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from typing import Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from p2psgd.errors import TrainerError
+from p2psgd.errors import PeerError, TrainerError
 from p2psgd.ipc import layout
-from p2psgd.ipc.counters import COUNTERS_BYTES, COUNTERS_WORDS, Counter, Counters
-from p2psgd.ipc.datagrams import close_descriptors
-from p2psgd.ipc.entries import MINI_BATCH_LEAP_MAX, make_entries
-from p2psgd.ipc.host import Bucket, Given, OwnUpdate
-from p2psgd.ipc.publication import half_after, pack_head, published, unpack_copy, unpack_head
-from p2psgd.ipc.ring import RingReader, RingWriter, entry_bytes
+from p2psgd.ipc.host import Bucket, Given, OwnUpdate, Share
+from p2psgd.ipc.protocol import TENSORS_MAX, close_descriptors
+from p2psgd.ipc.ring_buffer import (
+    COUNTERS_BYTES,
+    COUNTERS_WORDS,
+    Counter,
+    Counters,
+    RingReader,
+    RingWriter,
+    Wakeup,
+    entry_bytes,
+    half_after,
+    pack_head,
+    published,
+    unpack_copy,
+    unpack_head,
+)
 from p2psgd.ipc.segments import Access, create_segment, map_segment
-from p2psgd.ipc.wakeup import Wakeup
+from p2psgd.wire import codec
 from p2psgd.wire.mode import Mode
+from p2psgd.wire.ring_messages import BUCKETS_MAX
+
+# ----------------------------------------------------------------------------
+# What a trainer may write into its outbox, by the run's mode, and the checks that it must pass.
+#
+# In async mode an entry is an update. In a sparse ring a closing entry ends the node's share of a round, and
+# only whole shares come out of here. In a dense ring an entry says that a bucket of the shares is whole. A
+# trainer may only give to a round that was opened for it. Whatever else lies there is a TrainerError.
+
+
+MINI_BATCH_LEAP_MAX: Final = 2**32  # between two entries; keeps a liar from using up 64 bits
+CHANGES: Final = 0  # kinds of bucket, as they travel: changes of the weights,
+ARRAY: Final = 1  # a script's own array
+
+
+class Entries(Protocol):
+    """Checks one entry after the other. `mini_batches` is of the last thing taken."""
+
+    mini_batches: int
+    opened: int  # rounds, for this trainer
+
+    @property
+    def half(self) -> bool:
+        """What was checked last must go on before anything can be made of it."""
+
+    def check(self, entry: bytes) -> Given | None:
+        """What an entry means; None if only with those that follow. TrainerError, with nothing changed."""
+
+
+def make_entries(weights: int, mode: Mode, mini_batches: int) -> Entries:
+    """For a trainer that goes on after `mini_batches`."""
+    if mode.dense:
+        return Buckets(weights, mini_batches)
+    return Shares(weights, mini_batches) if mode.ring else Updates(weights, mini_batches)
+
+
+def check_mini_batch(mini_batch: int, first: int, before: int) -> None:
+    """TrainerError unless it is `first` or follows, and not by much more than `before`."""
+    if not first <= mini_batch <= before + MINI_BATCH_LEAP_MAX:
+        raise TrainerError(f"mini-batch {mini_batch} cannot follow mini-batch {before}")
+
+
+class Updates:
+    """Of the asynchronous mode; one mini-batch may send several."""
+
+    half = False
+
+    def __init__(self, weights: int, mini_batches: int) -> None:
+        self.mini_batches = mini_batches
+        self.opened = 0
+        self._first = mini_batches + 1  # that the next entry may be of
+        self._weights = weights
+
+    def check(self, entry: bytes) -> OwnUpdate:
+        mini_batch = layout.OUTBOX_ENTRY.unpack_from(entry)[0]
+        check_mini_batch(mini_batch, self._first, self.mini_batches)
+        update = check_update(entry, self._weights)
+        self.mini_batches = self._first = mini_batch
+        return update
+
+
+def check_update(entry: bytes, weights: int) -> OwnUpdate:
+    """One entry of indices; its mini-batch is not looked at."""
+    mini_batch, step, count = layout.OUTBOX_ENTRY.unpack_from(entry)
+    payload = entry[layout.OUTBOX_ENTRY.size :]
+    if not 1 <= step <= codec.STEP_MAX:
+        raise TrainerError(f"step {step} is not within 1 to {codec.STEP_MAX} quanta")
+    if not 1 <= count <= codec.indices_max(weights):
+        raise TrainerError(f"{count} indices, possible are 1 to {codec.indices_max(weights)}")
+    try:
+        words: NDArray[np.uint32] = codec.decode(payload, count, weights)
+    except PeerError as error:
+        raise TrainerError(f"its payload does not decode: {error}") from None
+    return OwnUpdate(mini_batch, step, count, payload, words)
+
+
+class Shares:
+    """Of a sparse ring."""
+
+    def __init__(self, weights: int, mini_batches: int) -> None:
+        self.mini_batches = mini_batches
+        self.opened = 0
+        self._given = 0
+        self._updates: list[OwnUpdate] = []
+        self._indices = 0
+        self._weights = weights
+        self._indices_max = codec.indices_max(weights) + TENSORS_MAX  # of one send (client/residual.py)
+
+    @property
+    def half(self) -> bool:
+        return bool(self._updates)
+
+    def check(self, entry: bytes) -> Share | None:
+        if self._given >= self.opened:
+            raise TrainerError(f"a share of a round that is not open: {self.opened} were opened")
+        mini_batch, step, count = layout.OUTBOX_ENTRY.unpack_from(entry)
+        if self._updates:
+            first = before = self._updates[0].mini_batch
+            if mini_batch != first:
+                raise TrainerError(f"mini-batches {before} and {mini_batch} in one share")
+        else:
+            check_mini_batch(mini_batch, self.mini_batches + bool(count), self.mini_batches)
+        if step == count == 0 and len(entry) == layout.OUTBOX_ENTRY.size:
+            share = Share(mini_batch, tuple(self._updates))
+            self._updates, self._indices = [], 0
+            self._given += 1
+            self.mini_batches = mini_batch
+            return share
+        update = check_update(entry, self._weights)
+        if len(self._updates) == TENSORS_MAX or self._indices + count > self._indices_max:
+            raise TrainerError(f"a share of more than {TENSORS_MAX} updates or {self._indices_max} indices")
+        self._updates.append(update)
+        self._indices += count
+        return None
+
+
+class Buckets:
+    """Of a dense ring. Those of one round of changes hold each weight once; an array is a round alone."""
+
+    half = False
+
+    def __init__(self, weights: int, mini_batches: int) -> None:
+        self.mini_batches = mini_batches
+        self.opened = 0
+        self._given = 0
+        self._weights = weights
+        self._numbers = layout.dense_numbers(weights)
+        self._covered: list[tuple[int, int]] = []  # by this round's buckets so far
+
+    def check(self, entry: bytes) -> Bucket:
+        if self._given >= self.opened:
+            raise TrainerError(f"a share of a round that is not open: {self.opened} were opened")
+        mini_batch, kind, offset, count, name_bytes = layout.BUCKET_ENTRY.unpack_from(entry)
+        check_mini_batch(mini_batch, self.mini_batches + (kind == CHANGES), self.mini_batches)
+        words = entry[layout.BUCKET_ENTRY.size :]
+        name, shape = words[:name_bytes], words[name_bytes:]
+        if name_bytes > len(words) or max(len(name), len(shape)) > layout.NAME_BYTES_MAX:
+            raise TrainerError(f"a name of {name_bytes} and a shape in {len(words)} bytes")
+        try:
+            bucket = Bucket(mini_batch, kind, offset, count, name.decode(), shape.decode())
+        except UnicodeDecodeError:
+            raise TrainerError("a name or a shape that is not UTF-8") from None
+        if kind == CHANGES:
+            self._cover(bucket)
+        elif kind != ARRAY or offset or not 1 <= count <= self._numbers or self._covered:
+            raise TrainerError(f"a bucket of kind {kind}, of {count} numbers from {offset}, cannot be here")
+        else:
+            self._given += 1
+        return bucket
+
+    def _cover(self, bucket: Bucket) -> None:
+        begin, end = bucket.offset, bucket.offset + bucket.count
+        if begin == end or end > self._weights:
+            raise TrainerError(f"a bucket of weights {begin} to {end} of {self._weights}")
+        if any(begin < other_end and other < end for other, other_end in self._covered):
+            raise TrainerError(f"weights {begin} to {end} are in a bucket of this round already")
+        if len(self._covered) == BUCKETS_MAX:
+            raise TrainerError(f"more than {BUCKETS_MAX} buckets in a round")
+        self._covered.append((begin, end))
+        if sum(end - begin for begin, end in self._covered) == self._weights:
+            self._covered = []
+            self._given += 1
+            self.mini_batches = bucket.mini_batch
+
+
+# ----------------------------------------------------------------------------
+# The daemon's end of the memory it shares with one trainer, from attach to detach.
+#
+# Rings, counters and wake-ups are made anew for each attachment, so a trainer that was refused and lives on
+# writes into memory that nobody reads. Only the residual is handed from one trainer to the next
+# (trainer_session.py). Every number that the trainer publishes is checked here before it is used;
+# TrainerError means that it broke the layout and must go.
 
 
 class Attachment:
@@ -240,3 +419,38 @@ def _count_indices(given: Given) -> int:
             return count
         case _:
             return sum(update.count for update in given.updates)
+
+
+# ----------------------------------------------------------------------------
+# A residual that is NaN or infinite somewhere: those weights get zero, and a person is told.
+#
+# No `send` leaves such a residual: it refuses a delta that would. Code that writes outside its arrays in the
+# trainer's process does, and faulty memory. Every later `send` is then refused, in every trainer that gets
+# it.
+#
+# Zero, and not the residual of the mini-batch before, since that one still holds what was sent after it: it
+# would be sent twice. All other weights keep what was proposed for them.
+
+
+CHECKED_WEIGHTS: Final = 1 << 18  # at a time: about 0.2 ms, and 256 KiB of memory
+
+
+def make_finite(residual: NDArray[np.float32]) -> int:
+    """Set to zero what of it is NaN or infinite; return how many weights that were."""
+    unfinite = 0
+    for begin in range(0, residual.size, CHECKED_WEIGHTS):
+        piece = residual[begin : begin + CHECKED_WEIGHTS]
+        finite = np.isfinite(piece)
+        if not finite.all():
+            piece[~finite] = 0
+            unfinite += piece.size - int(np.count_nonzero(finite))
+    return unfinite
+
+
+def describe_unfinite(unfinite: int, weights: int, zeroed: str) -> str:
+    """The alarm; `zeroed` has zero there, such as "the checkpoint"."""
+    return (
+        f"the trainer's residual was NaN or infinite at {unfinite:,} of {weights:,} weights, and {zeroed} has"
+        " zero there: no delta does that, since send refuses it; look in the training script for what writes"
+        " outside its arrays, and test the memory of this machine and of its GPU"
+    )

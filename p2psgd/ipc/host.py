@@ -1,6 +1,6 @@
 """What the daemon around the control server does for it, and the values that pass between the two.
 
-The server (control_server.py) owns sockets and shared memory; everything it cannot know it asks a
+The server (server.py) owns sockets and shared memory; everything it cannot know it asks a
 `ControlHost`. All calls happen on the loop and return at once.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.ipc.proposal import RunProposal
+from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.script_state import ScriptState
 
 
@@ -80,7 +80,7 @@ class ControlHost(Protocol):
         """How the own updates compress, tensor by tensor, in types that MessagePack knows."""
 
     def digest(self, *, scrub: bool) -> dict[str, Any]:
-        """What `p2psgd digest` shows (ops/digest_report.py); `scrub`: begin one now, if none is running.
+        """What `p2psgd digest` shows (observe/model.py); `scrub`: begin one now, if none is running.
 
         Called only when a run is known.
         """
@@ -93,7 +93,7 @@ class ControlHost(Protocol):
         """
 
     def member(self, node: int) -> dict[str, Any]:
-        """How a node stands in the latest view (ops/removal.py).
+        """How a node stands in the latest view (observe/status.py).
 
         Called only when a run is known.
         """

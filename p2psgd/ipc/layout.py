@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import struct
 
-from p2psgd.ipc.requests import TENSORS_MAX
-from p2psgd.ipc.ring import entry_bytes
+from p2psgd.ipc.protocol import TENSORS_MAX
+from p2psgd.ipc.ring_buffer import entry_bytes
 from p2psgd.wire import codec
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 from p2psgd.wire.mode import Mode
-from p2psgd.wire.ring import BUCKETS_MAX
+from p2psgd.wire.ring_messages import BUCKETS_MAX
 
 # mini_batch, step, count; the payload follows. In a sparse ring one with step 0 and count 0, and no payload,
 # closes the node's share of a round.
@@ -64,7 +64,7 @@ def outbox_bytes(weights: int, mode: Mode) -> int:
     In a dense ring that is the most buckets that a round may have.
 
     A send with a step for each tensor has up to min(weights, 4,096) entries. They hold together at most as
-    many indices as the longest entry, but each of them may hold one (trainer/sweep.py). An entry of one index
+    many indices as the longest entry, but each of them may hold one (client.residual). An entry of one index
     takes at most 72 bytes: 8 of prefix, 16 of entry header, 43 of payload, 5 of padding; what further indices
     add to it they add to the longest entry as well. So the longest entry and 72 bytes for each tensor are
     enough: at most 864,168 + 4,096 * 72 = 1,159,080 bytes. That is more than 4 of the longest entries only

@@ -1,14 +1,9 @@
-"""What a training script wants back after a restart, as the bytes of one memfd.
-
-A u32 with the length of a header, the header (a MessagePack map that names each value, its kind and its
-shape), then the values one after the other; each begins at a multiple of 64 bytes. Numbers and texts are
-small arrays in there. Both sides read it as strictly as everything else that they share: sizes are bounded
-before anything is built, nothing is executed, and what is read are views.
-"""
+"""State of a training script: its bytes in a memfd, and the copy that the daemon keeps."""
 
 from __future__ import annotations
 
 import math
+import os
 import struct
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -19,7 +14,17 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from p2psgd.errors import TrainerError
-from p2psgd.ipc.requests import Name, Strict, describe_fault, unpack_datagram
+from p2psgd.ipc.protocol import Name, Strict, describe_fault, unpack_datagram
+from p2psgd.ipc.segments import map_sealed, sealed_copy
+
+# ----------------------------------------------------------------------------
+# What a training script wants back after a restart, as the bytes of one memfd.
+#
+# A u32 with the length of a header, the header (a MessagePack map that names each value, its kind and its
+# shape), then the values one after the other; each begins at a multiple of 64 bytes. Numbers and texts are
+# small arrays in there. Both sides read it as strictly as everything else that they share: sizes are bounded
+# before anything is built, nothing is executed, and what is read are views.
+
 
 STATE_BYTES_MAX: Final = 2**30
 VALUES_MAX: Final = 4096
@@ -185,3 +190,49 @@ def _copy(value: ScriptValue) -> ScriptValue:
 
 def _padding(position: int) -> NDArray[np.uint8]:
     return np.zeros(-position % ALIGNMENT, np.uint8)
+
+
+# ----------------------------------------------------------------------------
+# What the training script last gave to be kept: for the host, and for the trainer that comes next.
+
+
+class KeptScript:
+    """The state, None if there is none, and the memfd that holds it; arrays in it are views of that."""
+
+    def __init__(self) -> None:
+        self.state: ScriptState | None = None
+        self._memory = -1
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The memfd, for a trainer; none if nothing is kept."""
+        return [] if self._memory < 0 else [self._memory]
+
+    def take(self, descriptors: list[int]) -> None:
+        """Keep what a trainer handed over: one memfd, or none at all for no state.
+
+        TrainerError, with nothing changed, if it is not exactly a state. The caller closes the descriptors.
+        """
+        if len(descriptors) > 1:
+            raise TrainerError(f"a state comes with one descriptor, not with {len(descriptors)}")
+        state = unpack_state(map_sealed(descriptors[0], "a script's state")) if descriptors else None
+        memory = os.dup(descriptors[0]) if descriptors else -1
+        self.close()
+        self.state, self._memory = state, memory
+
+    def put(self, state: Mapping[str, Any] | None) -> None:
+        """Keep what an earlier daemon of this node has written down; TrainerError if it is no state."""
+        if state is None:
+            self.take([])
+            return
+        memory = sealed_copy("p2psgd-script", *pack_state(state))
+        try:
+            self.take([memory])
+        finally:
+            os.close(memory)
+
+    def close(self) -> None:
+        """Close the memfd; views of it live on."""
+        descriptors, self._memory = self.descriptors, -1
+        for descriptor in descriptors:
+            os.close(descriptor)

@@ -1,13 +1,4 @@
-"""Shared memory without names: memfds whose size is sealed.
-
-A process that maps a file somebody else truncates dies of SIGBUS. So the daemon seals every segment against
-shrinking and growing before it hands it over, and whoever tries to truncate it gets EPERM; copies of the
-replica are sealed against writing too. What comes from the trainer must be sealed against both before the
-daemon looks at it: initial coordinates are read with preadv, a trainer's state is mapped, since it is large
-and nobody but a writing thread reads it.
-
-Mappings have no close(): numpy arrays keep theirs alive, and the memory goes with the last array.
-"""
+"""Sealed memory segments that daemon and trainer share, and those of a dense ring."""
 
 from __future__ import annotations
 
@@ -21,6 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.errors import TrainerError
+from p2psgd.ipc.layout import dense_numbers
+from p2psgd.ipc.protocol import close_descriptors
+
+# ----------------------------------------------------------------------------
+# Shared memory without names: memfds whose size is sealed.
+#
+# A process that maps a file somebody else truncates dies of SIGBUS. So the daemon seals every segment
+# against shrinking and growing before it hands it over, and whoever tries to truncate it gets EPERM; copies
+# of the replica are sealed against writing too. What comes from the trainer must be sealed against both
+# before the daemon looks at it: initial coordinates are read with preadv, a trainer's state is mapped, since
+# it is large and nobody but a writing thread reads it.
+#
+# Mappings have no close(): numpy arrays keep theirs alive, and the memory goes with the last array.
+
 
 Item = TypeVar("Item", bound=np.generic)
 
@@ -126,3 +131,36 @@ def _check_sealed(descriptor: int, what: str) -> None:
         raise TrainerError(f"{what} must come in a memfd; this descriptor is none") from None
     if not seals & fcntl.F_SEAL_SHRINK or not seals & fcntl.F_SEAL_WRITE:
         raise TrainerError(f"the memfd of {what} must be sealed against shrinking and writing")
+
+
+# ----------------------------------------------------------------------------
+# The memory of a dense ring that a node's daemon and its trainers share: shares and sums (core's
+# DenseMemory).
+#
+# Two sealed memfds, made by the daemon when the run is known. They outlive trainers: a share that was given
+# whole stays for the round. The trainer maps the sums for reading only.
+
+
+class DenseSegments:
+    """`shares` and `arrays` float32 (M,), in one segment, and `sums` float32 (2, M), as the daemon sees them;
+    `descriptors` of both.
+    """
+
+    def __init__(self, weights: int) -> None:
+        numbers = dense_numbers(weights)
+        self.descriptors: list[int] = []
+        try:
+            for name in ("shares", "sums"):
+                self.descriptors.append(create_segment(f"p2psgd-{name}", 4 * 2 * numbers))
+            shares, sums = self.descriptors
+            given = map_segment(shares, np.float32, 2 * numbers, Access.READ)
+            self.shares, self.arrays = given.reshape(2, numbers)
+            self.sums = map_segment(sums, np.float32, 2 * numbers, Access.WRITE).reshape(2, numbers)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the descriptors; the maps go with their arrays."""
+        close_descriptors(self.descriptors)
+        self.descriptors = []

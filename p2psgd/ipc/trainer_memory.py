@@ -1,6 +1,6 @@
 """The trainer's end of the memory it shares with its daemon: the counterpart of attachment.py.
 
-What to publish when; what it means is trainer/link.py's. Not safe for several threads.
+What to publish when; what it means is client/link.py's. Not safe for several threads.
 """
 
 from __future__ import annotations
@@ -13,9 +13,14 @@ from numpy.typing import NDArray
 
 from p2psgd.errors import TrainerError
 from p2psgd.ipc import layout
-from p2psgd.ipc.answers import AttachAnswer
-from p2psgd.ipc.counters import COUNTERS_WORDS, Counter, Counters
-from p2psgd.ipc.publication import (
+from p2psgd.ipc.protocol import AttachAnswer
+from p2psgd.ipc.ring_buffer import (
+    COUNTERS_WORDS,
+    Counter,
+    Counters,
+    RingReader,
+    RingWriter,
+    Wakeup,
     half_after,
     pack_copy,
     pack_head,
@@ -23,9 +28,7 @@ from p2psgd.ipc.publication import (
     unpack_copy,
     unpack_head,
 )
-from p2psgd.ipc.ring import RingReader, RingWriter
 from p2psgd.ipc.segments import Access, map_segment
-from p2psgd.ipc.wakeup import Wakeup
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 
 Mark = TypeVar("Mark")

@@ -1,10 +1,4 @@
-"""One TCP connection that carries frames: bytes in, checked frames out, and back-pressure both ways.
-
-A BufferedProtocol, because asyncio's streams copy every byte twice and cap at 64 KiB. Knows nothing of
-peers or updates: whoever owns the connection says what a frame means. The transport's buffer is bounded by
-its high-water mark plus what the owner sends before it looks at `writable`. With a TLS context all of it is
-encrypted, and frames begin when the handshake is done; nothing is made for whoever connects and says nothing.
-"""
+"""One TCP connection that carries frames, its round-trip time, and its first bytes: TLS or plaintext."""
 
 from __future__ import annotations
 
@@ -12,17 +6,66 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import struct
 from collections.abc import Mapping
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
-from p2psgd.discovery.address import Address
 from p2psgd.errors import PeerError
-from p2psgd.net.first_bytes import FIRST_BYTES, is_tls
-from p2psgd.net.round_trip import round_trip_ms
-from p2psgd.tls.names import CertifiedPeer
-from p2psgd.tls.session import Session
-from p2psgd.wire.addresses import plain_ip
+from p2psgd.net.address import Address
+from p2psgd.net.tls import CertifiedPeer
+from p2psgd.net.tls_session import Session
 from p2psgd.wire.frames import Body, FrameReader, FrameType
+from p2psgd.wire.messages import plain_ip
+
+# ----------------------------------------------------------------------------
+# What the kernel knows of a connection's round-trip time, without asking anybody: tcp(7), TCP_INFO.
+
+
+RTT_AT: Final = 68  # tcpi_rtt, microseconds, in struct tcp_info of linux/tcp.h
+
+
+def round_trip_ms(transport: asyncio.BaseTransport | None) -> float | None:
+    """Smoothed, in milliseconds; None if there is no connection, or the kernel does not tell."""
+    connected = None if transport is None else transport.get_extra_info("socket")
+    if connected is None:
+        return None
+    try:
+        told = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, RTT_AT + 4)
+    except OSError:
+        return None
+    if len(told) < RTT_AT + 4:
+        return None
+    (rtt_us,) = struct.unpack_from("=I", told, RTT_AT)
+    return rtt_us / 1000 if rtt_us else None
+
+
+# ----------------------------------------------------------------------------
+# TLS or plaintext? The first three bytes that a peer sends tell, so that a node that was started without TLS
+# and one with it can say to each other what is wrong.
+#
+# A TLS record begins with its type and the version 3.x. Read as the length of a frame these bytes are more
+# than 64 KiB, which is no length that a greeting has.
+
+
+FIRST_BYTES: Final = 3
+_ALERT, _HANDSHAKE = 21, 22
+
+
+def is_tls(first: bytes | bytearray) -> bool:
+    """Of the first three bytes."""
+    kind, major, minor = first
+    return kind in (_ALERT, _HANDSHAKE) and major == 3 and 1 <= minor <= 4
+
+
+# ----------------------------------------------------------------------------
+# One TCP connection that carries frames: bytes in, checked frames out, and back-pressure both ways.
+#
+# A BufferedProtocol, because asyncio's streams copy every byte twice and cap at 64 KiB. Knows nothing of
+# peers or updates: whoever owns the connection says what a frame means. The transport's buffer is bounded by
+# its high-water mark plus what the owner sends before it looks at `writable`. With a TLS context all of it
+# is encrypted, and frames begin when the handshake is done; nothing is made for whoever connects and says
+# nothing.
+
 
 HIGH_WATER_BYTES = 1024 * 1024
 LOW_WATER_BYTES = 256 * 1024

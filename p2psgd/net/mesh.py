@@ -1,8 +1,4 @@
-"""The mesh: a listener, a dialler for each address, and at most one link to each peer.
-
-Turns connections into links (greeting, duplicates, deadlines, caps) and says so to its host; what travels
-on a link is the host's business. Every refusal is counted by its reason. A dead link is dialled again.
-"""
+"""The mesh: at most one link to each peer, what it asks of its host, and the drain at a clean stop."""
 
 from __future__ import annotations
 
@@ -10,32 +6,59 @@ import asyncio
 import logging
 import math
 import socket
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
+from p2psgd.aio import describe_shortage, has_room, raise_failure
 from p2psgd.core.frontier import Origin
-from p2psgd.descriptors import describe_shortage, has_room
-from p2psgd.discovery.address import Address
+from p2psgd.core.replica import Replica
 from p2psgd.errors import PeerError
-from p2psgd.net.accepting import accept_on
-from p2psgd.net.complaints import Complaints
+from p2psgd.net.address import Address
+from p2psgd.net.admission import GREETING_TIMEOUT_S, Greetings, KnownHosts
 from p2psgd.net.connection import Connection
-from p2psgd.net.dialler import Dialler, describe_failure
-from p2psgd.net.dialling import Dialling
-from p2psgd.net.greeting import DOCTORS, OF_A_LIFE, BehindError, behind, check_greeting, newer_stays
-from p2psgd.net.greetings import GREETING_TIMEOUT_S, Greetings
-from p2psgd.net.known_hosts import KnownHosts
-from p2psgd.net.line import Line
-from p2psgd.net.listening import BACKLOG
-from p2psgd.net.mesh_host import MeshHost
-from p2psgd.net.reasons import Reasons
-from p2psgd.net.strangers import Strangers
-from p2psgd.tasks import raise_failure
-from p2psgd.tls.credentials import Credentials
+from p2psgd.net.dialer import Dialler, Dialling, Line, describe_failure
+from p2psgd.net.handshake import (
+    DOCTORS,
+    OF_A_LIFE,
+    BehindError,
+    Strangers,
+    behind,
+    check_greeting,
+    newer_stays,
+)
+from p2psgd.net.listen import BACKLOG, accept_on
+from p2psgd.net.rejections import Complaints, Reasons
+from p2psgd.net.tls import Credentials
 from p2psgd.wire.frames import Body, FrameType, link_limits
 from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
+
+# ----------------------------------------------------------------------------
+# What a mesh asks of whoever its links belong to.
+
+
+class MeshHost(Protocol):
+    """Whoever the links belong to."""
+
+    def link_opened(self, peer: Origin, name: str) -> None: ...
+    def link_replaced(self, peer: Origin, name: str) -> None: ...  # by another connection to the same life
+    def link_closed(self, peer: Origin, words: str) -> None: ...
+    def link_drained(self, peer: Origin) -> None: ...
+    def frame_received(self, peer: Origin, frame_type: FrameType, body: Body) -> None: ...
+    def refused_by_peer(self, code: str, words: str, newest: int, *, listed: bool) -> None: ...
+    def member_incarnation(self, node: int) -> int | None: ...  # of its life in the view
+    def alarm(self, words: str) -> None: ...
+    def stranger_met(self, node: int, words: str) -> None: ...  # of another run; said once
+
+
+# ----------------------------------------------------------------------------
+# The mesh: a listener, a dialler for each address, and at most one link to each peer.
+#
+# Turns connections into links (greeting, duplicates, deadlines, caps) and says so to its host; what travels
+# on a link is the host's business. Every refusal is counted by its reason. A dead link is dialled again.
+
 
 LINKS_MAX: Final = 1023
 NEWS_MAX: Final = 4096  # nodes that are remembered; at most 1,023 of them are linked, and 1,024 members
@@ -454,3 +477,65 @@ class Mesh:
     def _describe(self, connection: Connection) -> str:
         link = self._by_connection.get(connection)
         return connection.address if link is None else f"{link.name} ({connection.address})"
+
+
+# ----------------------------------------------------------------------------
+# The end of a clean stop: nobody leaves while a peer may still take what this node has made.
+#
+# Linked peers are waited for until they have acknowledged everything. When none has, one that may come back
+# is waited for as well: what only this node holds is lost when it goes.
+
+
+DRAIN_TIMEOUT_S: Final = 30.0
+DRAIN_POLL_S: Final = 0.02
+
+
+async def deliver_rest(replica: Replica, mesh: Mesh, stopped_nodes: Set[int]) -> int:
+    """Wait, for 30 s at most, until peers have acknowledged the own updates; return how many nobody has.
+
+    `stopped_nodes` have said goodbye: they are not expected back.
+    """
+    deadline = time.monotonic() + DRAIN_TIMEOUT_S
+    while _is_undelivered(replica, mesh, stopped_nodes):
+        if time.monotonic() > deadline:
+            break
+        await asyncio.sleep(DRAIN_POLL_S)
+    for peer in replica.peers.values():
+        if lag := 0 if peer.barred_at is not None else replica.lag(peer):
+            log.warning("%s has not acknowledged %d updates", peer.name, lag)
+    return replica.sequence - replica.parts.tally.acknowledged
+
+
+async def leave(replica: Replica) -> None:
+    """After GOODBYE, stay for one patience at most, to vote on the view without this node, until it is
+    decided or nobody is left who would decide it.
+    """
+    deadline = time.monotonic() + replica.timing.patience_s
+    while not replica.may_leave:
+        if time.monotonic() > deadline:
+            return
+        await asyncio.sleep(DRAIN_POLL_S)
+
+
+def _is_undelivered(replica: Replica, mesh: Mesh, stopped_nodes: Set[int]) -> bool:
+    """A linked peer lacks updates of ours; or all do, and one that has not stopped may come back."""
+    if any(replica.lag(peer) for peer in replica.peers.values() if peer.barred_at is None):
+        return True
+    members = replica.membership.view.lives
+    expected = any(
+        each.node not in stopped_nodes and (each.hinted is None or each.node in members)
+        for each in mesh.diallers
+    )
+    return expected and replica.parts.tally.acknowledged < replica.sequence
+
+
+async def end_round(replica: Replica) -> None:
+    """In a ring: let the share that this node's trainer gave last go into a round, within one patience."""
+    ring = replica.ring
+    if ring is None or not ring.contributed:
+        return
+    done, deadline = ring.done, time.monotonic() + replica.timing.patience_s
+    while ring.running and ring.done == done:
+        if time.monotonic() > deadline:
+            return
+        await asyncio.sleep(DRAIN_POLL_S)

@@ -13,7 +13,7 @@ except ModuleNotFoundError as error:
         "No module named 'torch': p2psgd.torch needs PyTorch, pip install 'p2psgd[torch]'", name="torch"
     ) from None
 
-from p2psgd.torch.attaching import attach
+from p2psgd.torch.attach import attach
 from p2psgd.torch.model_link import ModelLink
 
 __all__ = ["ModelLink", "attach"]

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from p2psgd.trainer.attaching import attach
-from p2psgd.trainer.link import Link
+from p2psgd.client.attach import attach
+from p2psgd.client.link import Link
 
 
 class Arrays(Protocol):
@@ -55,9 +55,9 @@ class DeviceArrays:
 
     @property
     def xp(self) -> ModuleType:
-        from p2psgd.gpu import tensors
+        from p2psgd.gpu import memory
 
-        return tensors.xp
+        return memory.xp
 
     def attach(self, initial: Mapping[str, Any], options: Mapping[str, Any]) -> Link:
         from p2psgd.gpu import attach as attach_there
@@ -65,14 +65,14 @@ class DeviceArrays:
         return attach_there(initial, device=f"cuda:{self._device.index or 0}", **options)
 
     def view(self, tensor: Any) -> Any:
-        from p2psgd.gpu import tensors
+        from p2psgd.gpu import memory
 
-        return tensors.view(tensor)
+        return memory.view(tensor)
 
     def ordered(self) -> AbstractContextManager[Any]:
-        from p2psgd.gpu import tensors
+        from p2psgd.gpu import memory
 
-        return tensors.on_stream(torch.cuda.current_stream(self._device).cuda_stream)
+        return memory.on_stream(torch.cuda.current_stream(self._device).cuda_stream)
 
 
 def arrays_of(device: Any) -> Arrays:

@@ -1,35 +1,136 @@
-"""A model and its optimiser on a node's link: each `optimizer.step()` is a mini-batch of this node.
-
-The optimiser stays the object that it was, for schedulers, scalers and state_dict; hooks are called after its
-steps. What a step has changed in the flat tensor of all parameters is the delta. The link's own weights never
-move but by what was sent and received, and the parameters are set to them after each step, so that all nodes
-train at the same lattice points, and what is too small to send waits in the residual.
-"""
+"""A PyTorch model and its optimiser on a node's link, sparse and in a dense ring."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
+import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DistributedSampler
 
+from p2psgd.client.link import Link
 from p2psgd.errors import TrainerError
 from p2psgd.torch.arrays import Arrays
-from p2psgd.torch.averaging import GradientMean, needs_mean_of_gradients
-from p2psgd.torch.kept import Kept
-from p2psgd.torch.link_of_model import LinkOfModel
+from p2psgd.torch.checkpoint import Kept
 from p2psgd.torch.parameters import TrainedParameters
-from p2psgd.torch.steps import Steps
-from p2psgd.trainer.link import Link
+from p2psgd.torch.step_size import Steps
+
+# ----------------------------------------------------------------------------
+# In a dense ring, the mean of all nodes' gradients in the place of the own ones, before an optimiser steps.
+#
+# The mean of the changes that all nodes' optimisers make is given as well, as in every dense ring. Of an
+# optimiser in which a change is a linear function of the gradients, both come to the same numbers, and one
+# round is enough; of all others only the mean of gradients is what one machine would do with one large
+# batch. Rounds of odd numbers are then those of gradients, so that a node that comes later knows what is
+# due.
+
+
+def needs_mean_of_gradients(link: Link, optimizer: Any) -> bool:
+    """Whether the mean of changes would be another thing; a class derived from SGD may do anything."""
+    return link.mode.dense and type(optimizer) is not torch.optim.SGD
+
+
+class GradientMean:
+    """Of one link in a dense ring; the numbers pass through the host's memory."""
+
+    def __init__(self, link: Link, parameters: TrainedParameters) -> None:
+        self._link = link
+        self._numbers = np.zeros(parameters.weights, np.float32)
+        flat = torch.from_numpy(self._numbers)
+        self._parts = [
+            (name, parameter, flat[slice(*parameters.ranges[name])].view(parameter.shape))
+            for name, parameter in parameters.named.items()
+        ]
+
+    @property
+    def due(self) -> bool:
+        """Whether the round that is open is one of gradients."""
+        return self._link.round % 2 == 1
+
+    def take(self, optimizer: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """Before optimizer.step(*arguments, **named): average the gradients; none counts as zeros, and stays
+        none where all nodes have zeros, since decay and momentum would move a frozen parameter.
+
+        TrainerError for what cannot be averaged. Once the daemon asks for the end they stay as they are.
+        """
+        if any(one is not None and one is not optimizer for one in (*arguments, named.get("closure"))):
+            raise TrainerError(
+                "in a dense ring the gradients are averaged before the step, and a closure makes others in"
+                " it: call step() without one"
+            )
+        for name, parameter, part in self._parts:
+            if parameter.grad is None:
+                part.zero_()
+            elif parameter.grad.layout != torch.strided:
+                raise TrainerError(
+                    f"the gradient of {name!r} is sparse, which a dense ring does not average: make its layer"
+                    " with sparse=False, or take mode async"
+                )
+            else:
+                part.copy_(parameter.grad)
+        try:
+            self._link.allreduce(self._numbers, "mean", name="gradients", out=self._numbers)
+        except TrainerError:
+            if self._link.stopping:
+                return
+            raise
+        for _, parameter, part in self._parts:
+            if parameter.grad is None:
+                if not part.any():
+                    continue
+                parameter.grad = torch.empty_like(parameter)
+            parameter.grad.copy_(part)
+
+
+# ----------------------------------------------------------------------------
+# The node's link as a script may use it whose optimiser's steps call `receive` and `send`.
+
+
+class LinkOfModel:
+    """All of a Link, but that `receive` has the model's parameters follow, and what would leave them behind,
+    or take the place of what steps give, is refused.
+    """
+
+    def __init__(self, link: Link, receive: Callable[[], int]) -> None:
+        self._link = link
+        self._receive = receive
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._link, name)
+
+    def receive(self) -> int:
+        """Apply what has come, as after each step, but between two; return how many updates that were."""
+        return self._receive()
+
+    def send(self, *arguments: object, **named: object) -> NoReturn:
+        """TrainerError."""
+        raise TrainerError("each optimizer.step() sends what it has changed: leave send out")
+
+    def skip(self) -> NoReturn:
+        """TrainerError."""
+        raise TrainerError("call skip() of what p2psgd.torch.attach has returned, not of its link")
+
+    def keep(self, *arguments: object) -> NoReturn:
+        """TrainerError."""
+        raise TrainerError("what is to be kept beside the model is given to p2psgd.torch.attach(keep=[...])")
+
+
+# ----------------------------------------------------------------------------
+# A model and its optimiser on a node's link: each `optimizer.step()` is a mini-batch of this node.
+#
+# The optimiser stays the object that it was, for schedulers, scalers and state_dict; hooks are called after
+# its steps. What a step has changed in the flat tensor of all parameters is the delta. The link's own
+# weights never move but by what was sent and received, and the parameters are set to them after each step,
+# so that all nodes train at the same lattice points, and what is too small to send waits in the residual.
 
 
 class ModelLink:
     """Made by `p2psgd.torch.attach`; ended by `close`, or at the end of its with block.
 
-    `link` is the node's, for all that is not here (link_of_model.py). Not safe for several threads.
+    `link` is the node's, for all that is not here (LinkOfModel). Not safe for several threads.
     """
 
     def __init__(

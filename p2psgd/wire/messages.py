@@ -1,44 +1,20 @@
-"""Control messages: MessagePack maps with exactly the keys listed here, strictly typed both ways.
-
-Everything that is not an UPDATE or a part of a snapshot. Flat maps of integers, strings and bytes on purpose:
-no nesting means no depth to bound and little for a hostile body to make us allocate. What has rows travels as
-a packed table (tables.py), and whoever reads a message finds its tables' names here too.
-"""
+"""Control messages of the protocol: their fields, tables and maps, and the addresses in them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Self
+import functools
+import ipaddress
+import operator
+import struct
+from collections.abc import Iterable
+from typing import Annotated, Any, Final, NamedTuple, Self
 
 import msgpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from p2psgd.errors import PeerError
-from p2psgd.wire.addresses import IP_BYTES, PEER_BYTES
 from p2psgd.wire.frames import Body, FrameType, pack_frame
-from p2psgd.wire.maps import unpack_flat_map
-from p2psgd.wire.ring import BUCKETS_MAX, RESULT_HOP, STATE_BYTES_MAX
-from p2psgd.wire.tables import (
-    CONFIRMED_BYTES,
-    MEMBER_BYTES,
-    MEMBERS_MAX,
-    NODE_BYTES,
-    ORIGINS_MAX,
-    ROW_BYTES,
-    U64_MAX,
-    ConfirmedRow,
-    FrontierRow,
-    MemberRow,
-    pack_confirmed,
-    pack_frontier,
-    pack_members,
-    pack_nodes,
-    pack_order,
-    parse_confirmed,
-    parse_frontier,
-    parse_members,
-    parse_nodes,
-    parse_order,
-)
+from p2psgd.wire.ring_messages import BUCKETS_MAX, RESULT_HOP, STATE_BYTES_MAX
 
 __all__ = [
     "MEMBERS_MAX",
@@ -82,6 +58,287 @@ __all__ = [
     "parse_nodes",
     "parse_order",
 ]
+
+
+# ----------------------------------------------------------------------------
+# The packed tables that travel in control messages as one `bin` each: rows of little-endian u64.
+#
+# A table is what MessagePack arrays would be, without the lists of objects that hostile bytes could claim.
+# Rows ascend strictly by their first columns, so a table says each thing once and equal tables are equal
+# bytes.
+
+
+ORIGINS_MAX: Final = 1024  # origins a run may see
+MEMBERS_MAX: Final = 1024  # members of a view, and as many forbidden nodes
+U64_MAX: Final = 2**64 - 1
+
+ROW_BYTES: Final = 64
+CONFIRMED_BYTES: Final = 24
+MEMBER_BYTES: Final = 24
+NODE_BYTES: Final = 8
+
+
+class FrontierRow(NamedTuple):
+    """One origin's line in a frontier.
+
+    `sequence` is the last contiguous update applied, `digest` the running digest there. `floor`: up to here
+    the sender's log holds none. `durable`: up to here they are in its latest checkpoint. `least`: up to here
+    all members listed in the STATUS's `confirmed`, and the sender, have applied them. `mini_batch`: the
+    origin's count of training steps by then. The last four are at most what they belong to and may be 0.
+    """
+
+    node: int
+    incarnation: int
+    sequence: int
+    digest: int
+    floor: int = 0
+    durable: int = 0
+    least: int = 0
+    mini_batch: int = 0
+
+
+class MemberRow(NamedTuple):
+    """A member of a view, and the number of the view since which this life has been one without a break."""
+
+    node: int
+    incarnation: int
+    since: int
+
+
+class ConfirmedRow(NamedTuple):
+    """A life that the sender hears itself. `view`: the latest that it has told, if it is a member and the
+    sender's frontier is at or above all its floors; else 0, and `least` does not hold for it.
+    """
+
+    node: int
+    incarnation: int
+    view: int
+
+
+_ROW: Final = struct.Struct("<QQQQQQQQ")
+_CONFIRMED: Final = struct.Struct("<QQQ")
+_MEMBER: Final = struct.Struct("<QQQ")
+_NODE: Final = struct.Struct("<Q")
+
+
+def pack_frontier(rows: list[FrontierRow]) -> bytes:
+    """The rows, sorted by node and incarnation, 64 bytes each."""
+    return b"".join(_ROW.pack(*row) for row in sorted(rows))
+
+
+def parse_frontier(table: bytes) -> list[FrontierRow]:
+    """The rows of a packed frontier; PeerError unless whole, strictly ascending by origin, each with a
+    sequence of at least 1, and no floor, durable or least beyond it.
+    """
+    rows = [FrontierRow._make(row) for row in unpack_table(_ROW, table, keys=2, what="frontier")]
+    for _, _, sequence, _, floor, durable, least, _ in rows:
+        if sequence == 0:
+            raise PeerError("message", "a frontier names an origin of which nothing was applied")
+        if floor > sequence or durable > sequence or least > sequence:
+            raise PeerError("message", "a frontier's row has a floor or acknowledgement beyond its sequence")
+    return rows
+
+
+def pack_confirmed(rows: list[ConfirmedRow]) -> bytes:
+    """The rows, sorted, 24 bytes each."""
+    return b"".join(_CONFIRMED.pack(*row) for row in sorted(rows))
+
+
+def parse_confirmed(table: bytes) -> list[ConfirmedRow]:
+    """The rows; PeerError unless whole and strictly ascending by node."""
+    rows = unpack_table(_CONFIRMED, table, keys=1, what="table of confirmed views")
+    return [ConfirmedRow._make(row) for row in rows]
+
+
+def pack_members(members: Iterable[MemberRow]) -> bytes:
+    """The rows, sorted, 24 bytes each."""
+    return b"".join(_MEMBER.pack(*member) for member in sorted(members))
+
+
+def parse_members(table: bytes) -> list[MemberRow]:
+    """The rows; PeerError unless whole and strictly ascending by node."""
+    return [MemberRow._make(row) for row in unpack_table(_MEMBER, table, keys=1, what="list of members")]
+
+
+def pack_nodes(nodes: Iterable[int]) -> bytes:
+    """Node ids, sorted, 8 bytes each."""
+    return b"".join(_NODE.pack(node) for node in sorted(nodes))
+
+
+def parse_nodes(table: bytes) -> list[int]:
+    """The ids; PeerError unless whole and strictly ascending."""
+    return [row[0] for row in unpack_table(_NODE, table, keys=1, what="list of nodes")]
+
+
+def pack_order(nodes: Iterable[int]) -> bytes:
+    """Node ids in the order given, 8 bytes each."""
+    return b"".join(_NODE.pack(node) for node in nodes)
+
+
+def parse_order(table: bytes) -> tuple[int, ...]:
+    """The ids; PeerError unless whole and each there once."""
+    if len(table) % _NODE.size:
+        words = f"an order of {len(table)} bytes is not a multiple of {_NODE.size}"
+        raise PeerError("message", words)
+    nodes = tuple(node for (node,) in _NODE.iter_unpack(table))
+    if len(set(nodes)) < len(nodes):
+        raise PeerError("message", "an order names a node twice")
+    return nodes
+
+
+def unpack_table(row: struct.Struct, table: bytes, *, keys: int, what: str) -> list[tuple[Any, ...]]:
+    """The rows; PeerError unless whole and strictly ascending by their first `keys` columns."""
+    if len(table) % row.size:
+        raise PeerError("message", f"a {what} of {len(table)} bytes is not a multiple of {row.size}")
+    rows = list(row.iter_unpack(table))
+    named = [each[:keys] for each in rows]
+    if any(map(operator.ge, named, named[1:])):
+        raise PeerError("message", f"the rows of a {what} are not in ascending order")
+    return rows
+
+
+# ----------------------------------------------------------------------------
+# MessagePack maps from untrusted bytes: no key twice, no extension types, bounded arrays and maps.
+
+
+MAP_KEYS_MAX: Final = 256
+
+Pairs = list[tuple[Any, Any]]
+
+
+def unpack_map(data: bytes | bytearray, *, array_max: int, lists: bool = False) -> dict[str, Any]:
+    """The map that `data` is, with text keys; arrays in it have at most `array_max` elements and are tuples
+    unless `lists`.
+
+    ValueError with a few words if it is not exactly one such map.
+    """
+    hooks = {"use_list": lists, "object_pairs_hook": _unique_keys}
+    return _unpack(data, max_array_len=array_max, max_map_len=MAP_KEYS_MAX, **hooks)
+
+
+def unpack_flat_map(data: bytes | bytearray | memoryview, *, keys_max: int) -> dict[str, Any]:
+    """The map that `data` is, with at most `keys_max` text keys, and no array or map in it.
+
+    ValueError as above. Takes less than 64 KiB, and 64 KiB a key, beside what it returns: of maps in maps
+    MessagePack opens at most 1,024 before it gives up, and here the first one that ends is the last.
+    """
+    complete = False
+
+    def only_one(pairs: Pairs) -> dict[str, Any]:
+        nonlocal complete
+        if complete:
+            raise ValueError("a map within a map")
+        complete = True
+        return _unique_keys(pairs)
+
+    limits = {"max_array_len": 0, "max_map_len": keys_max}
+    return _unpack(data, object_pairs_hook=only_one, list_hook=_refuse_array, **limits)
+
+
+def _unpack(data: bytes | bytearray | memoryview, **options: Any) -> dict[str, Any]:
+    try:
+        fields = msgpack.unpackb(
+            data, ext_hook=_refuse_extension, strict_map_key=True, max_ext_len=0, **options
+        )
+    except (RecursionError, msgpack.exceptions.StackError):
+        raise ValueError("nested too deeply") from None
+    except msgpack.exceptions.FormatError:
+        raise ValueError("a byte that MessagePack does not have") from None
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        raise ValueError(f"{error!s:.100}") from None
+    if not isinstance(fields, dict):
+        raise ValueError("not a map")
+    return fields
+
+
+def _unique_keys(pairs: Pairs) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a key stands twice")
+    for key in fields:
+        if not isinstance(key, str):
+            raise ValueError("a key is not text")
+    return fields
+
+
+def _refuse_array(_: list[Any]) -> Any:
+    raise ValueError("an array")
+
+
+def _refuse_extension(code: int, _: bytes) -> Any:
+    raise ValueError(f"extension type {code}")
+
+
+# ----------------------------------------------------------------------------
+# Addresses at which peers can be dialled, as they travel in PEERS: 16 bytes and a port.
+#
+# IPv4 addresses are mapped into IPv6 (RFC 4291, section 2.5.5.2), so that a row has one form.
+
+
+IP_BYTES: Final = 16
+PEER_BYTES: Final = 26
+
+_PEER: Final = struct.Struct("<Q16sH")
+_BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class PeerRow(NamedTuple):
+    """A node, and where somebody says that it can be dialled."""
+
+    node: int
+    ip: IPAddress
+    port: int
+
+
+def plain_ip(text: str) -> IPAddress:
+    """The address that `text` is; one that is mapped into IPv6 is IPv4. ValueError if it is none."""
+    ip = ipaddress.ip_address(text)
+    return (ip.ipv4_mapped or ip) if isinstance(ip, ipaddress.IPv6Address) else ip
+
+
+def pack_ip(ip: IPAddress) -> bytes:
+    """16 bytes, in network order; a scope is left out."""
+    return ip.packed if ip.version == 6 else bytes(10) + b"\xff\xff" + ip.packed
+
+
+@functools.lru_cache(maxsize=4096)  # the same few come again and again
+def parse_ip(packed: bytes) -> IPAddress:
+    """The address; PeerError if it is not 16 bytes, or none that one node can have."""
+    if len(packed) != IP_BYTES:
+        raise PeerError("message", f"an address of {len(packed)} bytes has not {IP_BYTES}")
+    six = ipaddress.IPv6Address(packed)
+    ip = six.ipv4_mapped or six
+    if ip.is_unspecified or ip.is_multicast or ip == _BROADCAST:
+        raise PeerError("message", f"{ip} is no address of a node")
+    return ip
+
+
+def pack_peers(rows: Iterable[PeerRow]) -> bytes:
+    """The rows, sorted by node, 26 bytes each; no node may stand there twice."""
+    return b"".join(
+        _PEER.pack(row.node, pack_ip(row.ip), row.port) for row in sorted(rows, key=lambda row: row.node)
+    )
+
+
+def parse_peers(table: bytes) -> list[PeerRow]:
+    """The rows; PeerError unless whole, strictly ascending by node, each with an address and a port."""
+    rows = []
+    for node, ip, port in unpack_table(_PEER, table, keys=1, what="table of peers"):
+        if port == 0:
+            raise PeerError("message", "a table of peers has a row with port 0")
+        rows.append(PeerRow(node, parse_ip(ip), port))
+    return rows
+
+
+# ----------------------------------------------------------------------------
+# Control messages: MessagePack maps with exactly the keys listed here, strictly typed both ways.
+#
+# Everything that is not an UPDATE or a part of a snapshot. Flat maps of integers, strings and bytes on
+# purpose: no nesting means no depth to bound and little for a hostile body to make us allocate. What has
+# rows travels as a packed table (see above), and whoever reads a message finds its tables' names here too.
+
 
 PROTOCOL_VERSION: Final = 1
 WORDS_MAX: Final = 900  # code points: with a code, and 4 bytes each, a REJECT still fits its frame

@@ -23,8 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from p2psgd.errors import PeerError, RecordingError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameReader, FrameType, link_limits
-from p2psgd.wire.maps import unpack_map
-from p2psgd.wire.messages import ORIGINS_MAX
+from p2psgd.wire.messages import ORIGINS_MAX, unpack_map
 from p2psgd.wire.update import UpdateHeader, parse_update
 
 MAGIC: Final = b"p2psgd-r"

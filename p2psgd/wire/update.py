@@ -1,9 +1,4 @@
-"""The update message: a fixed header of 64 bytes, then the payload.
-
-Written once by its origin and passed on unchanged by whoever repairs, so everything in it is the origin's
-word. Not MessagePack: it is most of the traffic, and a receiver checks it field by field before it touches
-a weight. See SPEC.md.
-"""
+"""UPDATE frames: header and payload of an update, and the weights that it changes."""
 
 from __future__ import annotations
 
@@ -11,9 +6,21 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
+from p2psgd.wire.mode import parse_mode
+
+# ----------------------------------------------------------------------------
+# The update message: a fixed header of 64 bytes, then the payload.
+#
+# Written once by its origin and passed on unchanged by whoever repairs, so everything in it is the origin's
+# word. Not MessagePack: it is most of the traffic, and a receiver checks it field by field before it touches
+# a weight. See SPEC.md.
+
 
 ENCODING_RICE: Final = 1  # both forms of SPEC.md, section 7; APPEND ONLY
 _CHECKED: Final = struct.Struct(
@@ -90,3 +97,17 @@ def parse_update(body: bytes | bytearray | memoryview, weights: int) -> tuple[Up
     if not 1 <= count <= codec.indices_max(weights):
         raise PeerError("count", f"{count} indices, allowed are 1 to {codec.indices_max(weights)}")
     return UpdateHeader(node, incarnation, sequence, digest, mini_batch, step, count), payload
+
+
+# ----------------------------------------------------------------------------
+# What a replica's coordinates are worth as weights: the one place that knows how a mode writes them.
+#
+# Of a dense ring they are the bit patterns of float32 numbers; else multiples of the quantum, which float32
+# holds exactly.
+
+
+def weights_of(coordinates: NDArray[np.int32], *, mode: str, quantum_log2: int) -> NDArray[np.float32]:
+    """The weights of coordinates int32 (P,) as float32 (P,); of a dense ring the same memory."""
+    if parse_mode(mode).dense:
+        return coordinates.view(np.float32)
+    return coordinates.astype(np.float32) * np.float32(2.0**quantum_log2)

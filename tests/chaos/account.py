@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from p2psgd.local.convergence import Origin
+from p2psgd.cli.local.verify import Origin
 from tests.chaos.chaos import Deed
 from tests.chaos.events import Event, counts, ready_after
 from tests.chaos.faults import KilledDaemon, kind, nodes_hit

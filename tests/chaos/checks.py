@@ -8,8 +8,8 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from p2psgd.cli.local.verify import Origin
 from p2psgd.errors import ExitCode
-from p2psgd.local.convergence import Origin
 from tests.chaos.nodes import Memory
 
 ANY: Final = frozenset(

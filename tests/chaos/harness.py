@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from p2psgd.local.interruption import Interruption
-from p2psgd.ops.status import ROWS_MAX
+from p2psgd.cli.local.cluster import Interruption
+from p2psgd.observe.status import ROWS_MAX
 from tests.chaos import account
 from tests.chaos.chaos import Chaos, Deed
 from tests.chaos.checks import fault_of_ending, faults_in_log, forgotten, growth

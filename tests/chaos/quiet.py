@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from p2psgd.cli.local.verify import Convergence, Origin, frontier_of, prove, who_lacks_what
 from p2psgd.errors import P2psgdError
-from p2psgd.local.convergence import Convergence, Origin, frontier_of, who_lacks_what
-from p2psgd.local.proof import prove
-from p2psgd.trainer.evaluation import evaluate
+from p2psgd.recipes.gradients import evaluate
 from tests.chaos.nodes import Node
 from tests.chaos.trainer import RECIPE
 

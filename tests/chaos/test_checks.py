@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from p2psgd.trainer.comparing import DIFFERS
+from p2psgd.client.verify import DIFFERS
 from tests.chaos.checks import fault_of_ending, faults_in_log, forgotten, growth
 from tests.chaos.nodes import Memory
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from p2psgd.ops.event_log import EventLog
+from p2psgd.storage.event_log import EventLog
 from tests.chaos.events import Event, counts, read, ready_after
 
 

@@ -15,11 +15,11 @@ import numpy as np
 
 import p2psgd
 from p2psgd.errors import DaemonLost
-from p2psgd.trainer.data import load_dataset
-from p2psgd.trainer.evaluation import net_shape
-from p2psgd.trainer.interruption import Interruption
-from p2psgd.trainer.net import Net, initial_weights
-from p2psgd.trainer.recipe import Recipe
+from p2psgd.recipes.datasets import load_dataset
+from p2psgd.recipes.gradients import net_shape
+from p2psgd.recipes.main import Interruption
+from p2psgd.recipes.model import Net, initial_weights
+from p2psgd.recipes.recipe import Recipe
 
 RECIPE: Final = Recipe(  # 33,738 weights
     name="chaos", data="digits", hidden=(256, 64), batch=16, epochs=1, learning_rate=0.02, tau=0.03

@@ -12,8 +12,7 @@ from p2psgd.core.events import Vote
 from p2psgd.core.frontier import Origin
 from p2psgd.core.membership import Membership
 from p2psgd.core.timing import Timing
-from p2psgd.core.view import View
-from p2psgd.core.votes import NO_VIEW, Votes
+from p2psgd.core.view import NO_VIEW, View, Votes
 from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.messages import Accept, Accepted, Prepare, Promise, ViewNews, parse_message
 

@@ -14,8 +14,6 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.arrivals import event_of
-from p2psgd.core.dense_memory import DenseMemory
 from p2psgd.core.effects import (
     Alarm,
     Deliver,
@@ -43,17 +41,19 @@ from p2psgd.core.events import (
     LinkDrained,
     LinkOpened,
     OwnUpdateMade,
+    Restored,
     StatusReceived,
     TimePassed,
     TurnPassed,
     VotesSaved,
+    event_of,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
-from p2psgd.core.restored import Restored
+from p2psgd.core.ring.reduce import DenseMemory
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
-from p2psgd.core.tail import Tail
-from p2psgd.core.votes import NO_VOTES, Votes
+from p2psgd.core.update_log import Tail
+from p2psgd.core.view import NO_VOTES, Votes
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import ConfirmedRow, FrontierRow

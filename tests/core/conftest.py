@@ -24,5 +24,5 @@ def clusters() -> Iterator[Callable[..., Cluster]]:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five slices to a copy and as many chunks to a snapshot."""
-    monkeypatch.setattr("p2psgd.core.sweeping.SLICE", 1000)
-    monkeypatch.setattr("p2psgd.core.snapshot_giving.CHUNK_BYTES", 4000)
+    monkeypatch.setattr("p2psgd.core.scrub.SLICE", 1000)
+    monkeypatch.setattr("p2psgd.core.snapshot_offer.CHUNK_BYTES", 4000)

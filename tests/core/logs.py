@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from p2psgd.core.frontier import Origin
-from p2psgd.core.lane import Lane
-from p2psgd.core.log import ENTRY_BYTES, UpdateLog
+from p2psgd.core.update_log import ENTRY_BYTES, Lane, UpdateLog
 from tests.core.stores import MemoryStore
 
 A, B, C = Origin(1, 7), Origin(2, 7), Origin(3, 7)

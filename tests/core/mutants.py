@@ -15,17 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from p2psgd.core import (
-    checkpoints,
-    consensus,
-    membership,
-    receiving,
-    repair,
-    replica,
-    snapshots,
-    state,
-    timing,
-)
+from p2psgd.core import checkpoint, membership, paxos, receive, replica, send, snapshot, state, timing
 from tests.core import (
     test_bad_updates,
     test_barring,
@@ -48,7 +38,7 @@ TAIL: Final = test_snapshot_giving.test_it_has_what_any_other_member_lacks_linke
 SAVED: Final = test_checkpoints.test_it_keeps_what_any_other_member_has_on_no_disk_linked_or_not
 UNASKED: Final = test_repair.test_a_gap_of_a_holder_that_was_not_asked_counts_for_nobody
 AGAIN: Final = test_receiving.test_what_was_held_back_is_not_sent_again_before_there_is_room
-FROM_ANYBODY: Final = Edit(repair, "Repair.gap", "or peer not in (origin, search.asked)", "")
+FROM_ANYBODY: Final = Edit(send, "Repair.gap", "or peer not in (origin, search.asked)", "")
 
 BY_SIMULATOR_TOO: Final[dict[str, Test]] = {
     "trimmed-before-ready": test_receiving.test_who_is_not_ready_lets_go_of_nothing_to_take_an_update,
@@ -67,7 +57,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
     "checkpoint-without-own-updates": (
         (
             Edit(
-                checkpoints,
+                checkpoint,
                 "Checkpoints._saved_by_others",
                 "return min(",
                 "return 2**64 if origin == self._parts.me else min(",
@@ -78,7 +68,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
     "checkpoint-without-what-the-unlinked-lack": (
         (
             Edit(
-                checkpoints,
+                checkpoint,
                 "Checkpoints._saved_by_others",
                 "for member in others",
                 "for member in others if member in self._parts.peers",
@@ -90,12 +80,12 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
     "gap-counted-for-who-was-asked": (
         (
             FROM_ANYBODY,
-            Edit(repair, "Repair.gap", "search.floors[peer]", "search.floors[search.asked or peer]"),
+            Edit(send, "Repair.gap", "search.floors[peer]", "search.floors[search.asked or peer]"),
         ),
         UNASKED,
     ),
     "made-up-origins-take-all-room": (
-        (Edit(repair, "Repair.missing", "and not self._give_one_up(now)", ""),),
+        (Edit(send, "Repair.missing", "and not self._give_one_up(now)", ""),),
         test_repair.test_origins_that_a_peer_made_up_take_all_room_for_a_patience_at_most,
     ),
     "removed-node-heard": (
@@ -113,7 +103,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
     "strangers-believed-about-members": (
         (
             Edit(
-                receiving,
+                receive,
                 "Receiver.status",
                 "event.confirmed if peer.origin in view else []",
                 "event.confirmed",
@@ -122,7 +112,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_barring.test_of_others_only_members_are_believed,
     ),
     "snapshots-for-anybody": (
-        (Edit(snapshots, "Snapshots.give", "peer.origin not in self._parts.membership.view", "False"),),
+        (Edit(snapshot, "Snapshots.give", "peer.origin not in self._parts.membership.view", "False"),),
         test_barring.test_snapshots_are_for_members,
     ),
     "wishers-keep-the-majority": (
@@ -161,15 +151,15 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_unbacked_views.test_no_pattern_of_claims_holds_up_changes_for_longer,
     ),
     "removed-origin-waited-for": (
-        (Edit(receiving, "Receiver._expected_from_origin", "direct.barred_at is not None", "False"),),
+        (Edit(receive, "Receiver._expected_from_origin", "direct.barred_at is not None", "False"),),
         test_barring.test_its_updates_are_asked_for_of_others_while_it_is_linked,
     ),
     "claims-of-any-number": (
-        (Edit(receiving, "Receiver.status", "parts.membership.check_number(event.view)", "pass"),),
+        (Edit(receive, "Receiver.status", "parts.membership.check_number(event.view)", "pass"),),
         test_unbacked_views.test_its_link_ends_with_the_reason,
     ),
     "node-0-taken": (
-        (Edit(receiving, "Receiver._parse", "header.node == RING.node", "False"),),
+        (Edit(receive, "Receiver._parse", "header.node == RING.node", "False"),),
         test_bad_updates.test_no_origin_is_of_node_0_but_the_one_row_of_a_dense_ring,
     ),
     "any-rows-in-a-dense-ring": (
@@ -177,13 +167,13 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_dense_state.test_a_dense_ring_has_no_origin_but_the_one_of_its_rounds,
     ),
     "votes-of-strangers-counted": (
-        (Edit(consensus, "Consensus.hear", "view.number and peer.node not in view.lives", "False"),),
+        (Edit(paxos, "Consensus.hear", "view.number and peer.node not in view.lives", "False"),),
         test_consensus.test_what_a_stranger_says_it_accepted_is_not_proposed,
     ),
     "forbidden-node-freed": (
         (
             Edit(
-                consensus,
+                paxos,
                 "Consensus.check_successor",
                 "not known.forbidden <= view.forbidden",
                 "False",

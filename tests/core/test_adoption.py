@@ -18,7 +18,7 @@ Clusters = Callable[..., Cluster]
 @pytest.fixture
 def adopting(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """Node 2 has a whole snapshot that lacks six updates of its own, and applies one of them in a turn."""
-    monkeypatch.setattr("p2psgd.core.adoption.BYTES_PER_TURN", 1)
+    monkeypatch.setattr("p2psgd.core.snapshot_adopt.BYTES_PER_TURN", 1)
     cluster = fall_behind(clusters, 2)
     cluster.paused = {2}
     cluster.link_all()

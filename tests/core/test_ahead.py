@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from p2psgd.core.frontier import Origin
-from p2psgd.core.joining import lacks_floor
+from p2psgd.core.readiness import lacks_floor
 from p2psgd.wire.messages import FrontierRow
 from tests.core.cluster import Cluster, own_update, status_of
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from p2psgd.core.arrivals import event_of
 from p2psgd.core.events import (
     Event,
     GapReceived,
@@ -22,6 +21,7 @@ from p2psgd.core.events import (
     StatusReceived,
     UpdateReceived,
     VoteReceived,
+    event_of,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.errors import PeerError
@@ -53,7 +53,7 @@ from p2psgd.wire.messages import (
     pack_nodes,
     pack_order,
 )
-from p2psgd.wire.ring import RingState, pack_ring_state
+from p2psgd.wire.ring_messages import RingState, pack_ring_state
 from tests.core.cluster import by_origin
 
 PEER, OTHER = Origin(2, 5), Origin(3, 6)

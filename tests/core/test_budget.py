@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from p2psgd.core.acks import Acknowledgements
-from p2psgd.core.budget import EVICT, STALL, TRIM_FOR_JOINER, WARN, Budget
 from p2psgd.core.frontier import Origin
-from p2psgd.core.log import ENTRY_BYTES, UpdateLog
+from p2psgd.core.retention import EVICT, STALL, TRIM_FOR_JOINER, WARN, Budget
 from p2psgd.core.state import State
+from p2psgd.core.update_log import ENTRY_BYTES, UpdateLog
 from p2psgd.core.view import View
 from p2psgd.wire.messages import ConfirmedRow, FrontierRow
 from tests.core.cluster import by_origin, initial_coordinates, make_spec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p2psgd.core.congestion import OWN_LAG_MAX
+from p2psgd.core.send import OWN_LAG_MAX
 from tests.core.cluster import Cluster, own_update
 
 Clusters = Callable[..., Cluster]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from p2psgd.core.consistent_copy import ConsistentCopy, words_below
+from p2psgd.core.scrub import ConsistentCopy, words_below
 from p2psgd.wire import codec
 from tests.core.cluster import make_words
 

@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from p2psgd.core.adoption import Adoption
-from p2psgd.core.contradictions import Place, contradicted_by
 from p2psgd.core.effects import Drop
 from p2psgd.core.events import CheckpointDue, TurnPassed
 from p2psgd.core.frontier import Origin
-from p2psgd.core.log import UpdateLog
 from p2psgd.core.replica import Replica
-from p2psgd.core.snapshot_intake import SnapshotIntake
+from p2psgd.core.snapshot_adopt import Adoption, Place, contradicted_by
+from p2psgd.core.snapshot_install import SnapshotIntake
+from p2psgd.core.update_log import UpdateLog
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.update import pack_update, parse_update

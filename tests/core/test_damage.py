@@ -7,11 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from p2psgd.core.adoption import Adoption
-from p2psgd.core.damage import name_differences
-from p2psgd.core.log import UpdateLog
 from p2psgd.core.replica import Replica
-from p2psgd.core.snapshot_intake import SnapshotIntake
+from p2psgd.core.snapshot_adopt import Adoption, name_differences
+from p2psgd.core.snapshot_install import SnapshotIntake
+from p2psgd.core.update_log import UpdateLog
 from p2psgd.wire.frames import PREFIX
 from tests.core.cluster import Cluster, own_update
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p2psgd.core.damage import name_differences
-from p2psgd.core.dense_memory import NUMBERS_MIN
 from p2psgd.core.effects import Reload
 from p2psgd.core.events import CheckpointDue, StatusReceived, TimePassed, UpdateReceived
 from p2psgd.core.frontier import RING, Origin
-from p2psgd.core.log import UpdateLog
 from p2psgd.core.replica import Replica
-from p2psgd.core.ring.next_weights import NextWeights
+from p2psgd.core.ring.chunks import NextWeights
+from p2psgd.core.ring.reduce import NUMBERS_MIN
+from p2psgd.core.scrub import SCRUB_TICKS, Sweeping
+from p2psgd.core.snapshot_adopt import name_differences
 from p2psgd.core.state import State
-from p2psgd.core.sweeping import SCRUB_TICKS, Sweeping
 from p2psgd.core.timing import Timing
+from p2psgd.core.update_log import UpdateLog
 from p2psgd.wire import codec
 from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.update import pack_update

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from p2psgd.core.effects import Send
 from p2psgd.core.events import LinkDrained, TimePassed, TurnPassed
-from p2psgd.core.feeding import FRAMES_PER_TURN
-from p2psgd.core.following import VOTES_OVERDRAFT_BYTES
-from p2psgd.core.outbound import CREDIT_BYTES
+from p2psgd.core.peer import CREDIT_BYTES
+from p2psgd.core.send import FRAMES_PER_TURN
+from p2psgd.core.view_change import VOTES_OVERDRAFT_BYTES
 from p2psgd.wire.frames import FrameType
 from tests.core.cluster import Cluster, own_update
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2psgd.core.incarnation import CHANCE_BITS, INCARNATION_MAX, TOLD_MAX, next_incarnation
+from p2psgd.core.frontier import CHANCE_BITS, INCARNATION_MAX, TOLD_MAX, next_incarnation
 
 CHANCE = st.integers(0, 2**CHANCE_BITS - 1)
 LAST_CLOCK_MS = 2**63 // 10**6  # of a clock that counts nanoseconds in 64 bits

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from p2psgd.core.acks import Acknowledgements
 from p2psgd.core.frontier import RING, Frontier, Origin
-from p2psgd.core.joining import Joining
 from p2psgd.core.peer import Peer
+from p2psgd.core.readiness import Joining
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
 from p2psgd.wire.messages import ConfirmedRow, FrontierRow

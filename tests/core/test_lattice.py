@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from p2psgd.core.lattice import Lattice
+from p2psgd.core.weights import Lattice
 from p2psgd.wire import codec
 from tests.core.cluster import make_words
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p2psgd.core.log import SHED_MAX, UpdateLog
+from p2psgd.core.update_log import SHED_MAX, UpdateLog
 from tests.core.logs import ALL, ENTRY, NOTHING, PLENTY, A, B, everywhere, filled, frame_of, held
 
 

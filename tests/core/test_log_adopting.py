@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2psgd.core.lane import Lane
-from p2psgd.core.log import TIDY_MAX, UpdateLog
+from p2psgd.core.update_log import TIDY_MAX, Lane, UpdateLog
 from tests.core.logs import (
     ALL,
     ENTRY,

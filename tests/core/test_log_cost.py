@@ -6,7 +6,7 @@ import tracemalloc
 from time import perf_counter
 
 from p2psgd.core.frontier import Origin
-from p2psgd.core.log import ENTRY_BYTES, SHED_MAX, UpdateLog
+from p2psgd.core.update_log import ENTRY_BYTES, SHED_MAX, UpdateLog
 from tests.core.logs import ALL, NOTHING, PLENTY, A, B, everywhere
 from tests.core.stores import MemoryStore
 

@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from p2psgd.core.frontier import Origin
-from p2psgd.core.lane import Lane
-from p2psgd.core.log import ENTRY_BYTES, UpdateLog
-from p2psgd.core.tail import Tail
+from p2psgd.core.update_log import ENTRY_BYTES, Lane, Tail, UpdateLog
 from tests.core.logs import ENTRY, A, B, C, check_accounts, frame_of
 from tests.core.stores import MemoryStore
 

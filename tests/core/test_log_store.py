@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2psgd.core.log import ENTRY_BYTES, SPILL_BYTES, UpdateLog
+from p2psgd.core.update_log import ENTRY_BYTES, SPILL_BYTES, UpdateLog
 from tests.core.logs import ALL, ENTRY, NOTHING, PLENTY, A, B, filled, frame_of, held
 from tests.core.stores import MemoryStore
 

@@ -9,7 +9,7 @@ import pytest
 from p2psgd.core.events import CheckpointDue, TimePassed, TurnPassed
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
-from p2psgd.core.snapshot_taking import SnapshotTaking
+from p2psgd.core.snapshot import SnapshotTaking
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
 from p2psgd.wire.messages import FrontierRow

@@ -71,8 +71,8 @@ def test_a_node_mends_itself_from_its_checkpoint_and_its_log(clusters: Clusters,
 
 @pytest.mark.usefixtures("small_pieces")
 def test_it_goes_on_in_pieces_while_updates_come(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("p2psgd.core.rebuild.SLICE", 1000)
-    monkeypatch.setattr("p2psgd.core.rebuild.PIECE_WORDS", 700)  # two updates
+    monkeypatch.setattr("p2psgd.core.quarantine.SLICE", 1000)
+    monkeypatch.setattr("p2psgd.core.quarantine.PIECE_WORDS", 700)  # two updates
     cluster, hurt = trained(clusters, 3)
     cluster.paused = {0}
     flip(hurt, [3, 2500, 4999])
@@ -215,7 +215,7 @@ def test_what_it_was_giving_is_withdrawn(clusters: Clusters) -> None:
 
 
 def test_it_catches_up_however_many_updates_come(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("p2psgd.core.rebuild.PIECE_WORDS", 1)
+    monkeypatch.setattr("p2psgd.core.quarantine.PIECE_WORDS", 1)
     cluster, hurt = trained(clusters, 2)
     flip(hurt)
     cluster.paused = {0}

@@ -14,7 +14,7 @@ from p2psgd.core.events import (
 )
 from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.peer import Peer
-from p2psgd.core.repair import Repair
+from p2psgd.core.send import Repair
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow
 from tests.core.cluster import Cluster, own_update, status_of

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2psgd.core.lattice import Lattice
 from p2psgd.core.scrub import Scrub
+from p2psgd.core.weights import Lattice
 from p2psgd.wire import codec
 from tests.core.cluster import make_words
 

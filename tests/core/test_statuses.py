@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from p2psgd.core.frontier import Origin
-from p2psgd.core.log import UpdateLog
 from p2psgd.core.peer import Peer
 from p2psgd.core.state import State
-from p2psgd.core.statuses import pack_status
+from p2psgd.core.status import pack_status
+from p2psgd.core.update_log import UpdateLog
 from p2psgd.core.view import View
 from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.messages import (

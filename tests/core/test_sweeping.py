@@ -7,10 +7,10 @@ import pytest
 from numpy.typing import NDArray
 
 from p2psgd.core.frontier import Origin
-from p2psgd.core.log import UpdateLog
+from p2psgd.core.scrub import SCRUB_TICKS, Sweeping
 from p2psgd.core.state import State
-from p2psgd.core.sweeping import SCRUB_TICKS, Sweeping
 from p2psgd.core.timing import Timing
+from p2psgd.core.update_log import UpdateLog
 from p2psgd.wire.update import UpdateHeader
 from tests.core.cluster import WEIGHTS, initial_coordinates, make_spec, make_words
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p2psgd.core.frame_store import entry_of
-from p2psgd.core.log import UpdateLog
-from p2psgd.core.tail import Tail, UnreadableTailError
+from p2psgd.core.update_log import Tail, UnreadableTailError, UpdateLog, entry_of
 from tests.core.logs import ALL, ENTRY, NOTHING, PLENTY, A, B, C, adopt, filled, frame_of
 from tests.core.stores import MemoryStore
 

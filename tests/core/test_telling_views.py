@@ -6,8 +6,7 @@ import dataclasses
 
 import pytest
 
-from p2psgd.core.frontier import Origin
-from p2psgd.core.incarnation import INCARNATION_MAX
+from p2psgd.core.frontier import INCARNATION_MAX, Origin
 from p2psgd.core.view import NUMBER_MAX, View, parse_view
 from p2psgd.errors import PeerError
 

@@ -10,7 +10,7 @@ from p2psgd.core.effects import Drop
 from p2psgd.core.events import RemovalAsked
 from p2psgd.core.frontier import Origin
 from p2psgd.core.membership import VIEWS_SKIPPED_MAX, Membership
-from p2psgd.core.votes import NO_VIEW, NO_VOTES
+from p2psgd.core.view import NO_VIEW, NO_VOTES
 from p2psgd.errors import PeerError
 from p2psgd.wire.messages import ConfirmedRow
 from tests.core.assembly import PATIENCE_S, TICK_S, TIMING, Assembly, assert_all_know, founded

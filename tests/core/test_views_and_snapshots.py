@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p2psgd.core.budget import EVICT
 from p2psgd.core.effects import Halt
 from p2psgd.core.events import CheckpointDue, RemovalAsked, TimePassed
+from p2psgd.core.retention import EVICT
 from tests.core.cluster import Cluster, own_update
 
 Clusters = Callable[..., Cluster]

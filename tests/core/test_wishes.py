@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2psgd.core.frontier import Origin
+from p2psgd.core.pending_changes import Wishes
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
-from p2psgd.core.wishes import Wishes
 
 NODES = st.integers(1, 4)
 LIVES = st.dictionaries(NODES, st.integers(1, 2))

@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from p2psgd.data.attempts import Attempts, Moved, Patience
-from p2psgd.data.store import Unavailable
+from p2psgd.data.store import Attempts, Moved, Patience, Unavailable
 from p2psgd.errors import StoreError
 
 SOON = Patience(pauses_s=(0.01,), stall_s=0.05)
@@ -53,7 +52,7 @@ def test_what_is_given_up_ends_with_the_next_piece_and_is_not_tried_again() -> N
 
 
 def test_a_store_that_hangs_for_ever_does_not_gather_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("p2psgd.data.attempts.THREADS_MAX", 2)
+    monkeypatch.setattr("p2psgd.data.store.THREADS_MAX", 2)
     go_on = threading.Event()
     attempts = Attempts(lambda moved: go_on.wait(60), "a file", "here", SOON)
     while not attempts.wait(0.01):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.data.cache import STALE_S, Cache
+from p2psgd.data.fetch import STALE_S, Cache
 from p2psgd.errors import UsageError
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from p2psgd.data.dealing import Counts, Deal, Dealing
+from p2psgd.data.assignment import Counts, Deal, Dealing
 from tests.data.lists import shard_list
 
 LEASE_S = 30.0

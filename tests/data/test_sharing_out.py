@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p2psgd.data.indexing import make_list
+from p2psgd.data.index import make_list
 from tests.daemons import Daemon, all_stopped, assert_replicas_identical, trainer, until
 from tests.data.store_server import FaultyProxy, environment
-from tests.test_node import Place
+from tests.node.test_node import Place
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -22,7 +22,7 @@ SCRIPT = """
 import fcntl, json, os, sys, time
 import numpy as np
 import p2psgd
-from p2psgd.data.turn import Turn
+from p2psgd.data.assignment import Turn
 
 url, log, gate, told = sys.argv[1:]
 take = Turn.take
@@ -102,7 +102,7 @@ def test_every_shard_is_used_in_every_epoch_while_a_node_joins_and_another_dies(
 def test_a_store_that_stalls_and_fails_holds_up_its_own_trainer_alone(
     bucket: Any, proxy: FaultyProxy, server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with np.load(Path("p2psgd/trainer/datasets/digits.npz")) as digits:
+    with np.load(Path("p2psgd/recipes/dataset_files/digits.npz")) as digits:
         for part, count in (("train", 8), ("test", 2)):
             pieces = [np.array_split(digits[f"{name}_{part}"], count) for name in "xy"]
             for number, (x, y) in enumerate(zip(*pieces, strict=True)):

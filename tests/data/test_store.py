@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-import p2psgd.cli
+import p2psgd.cli.app
 from p2psgd.data import Patience, Shards, StoreError
-from p2psgd.data.indexing import make_list
+from p2psgd.data.index import make_list
 from p2psgd.data.shard_list import ShardList
 from p2psgd.errors import ExitCode, UsageError
 from tests.data.store_server import FaultyProxy
@@ -65,7 +65,7 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     """The exit code of p2psgd data."""
     monkeypatch.setattr("sys.argv", ["p2psgd", "data", *arguments])
     with pytest.raises(SystemExit) as end:
-        p2psgd.cli.main()
+        p2psgd.cli.app.main()
     assert isinstance(end.value.code, int)
     return end.value.code
 

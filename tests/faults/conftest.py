@@ -8,7 +8,7 @@ import pytest
 from tests.certificates import Certificates
 from tests.daemons import all_stopped, trainer, until
 from tests.faults.target import Target
-from tests.test_node import Place, calm
+from tests.node.test_node import Place, calm
 
 
 @pytest.fixture(scope="module", params=["plaintext", "TLS"])

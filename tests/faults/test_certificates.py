@@ -16,7 +16,7 @@ from p2psgd.wire.messages import Hello, pack_message
 from tests.certificates import LONG_AGO, Certificates, careless
 from tests.daemons import all_stopped, trainer, until
 from tests.faults.target import Target, refusal
-from tests.test_node import Place, calm
+from tests.node.test_node import Place, calm
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.identity import lay_down_id
+from p2psgd.storage.identity import lay_down_id
 from tests.certificates import Certificates
 from tests.daemons import Daemon, all_stopped, clock_behind, trainer, until
+from tests.node.test_node import Place, calm, ended
 from tests.ports import free_ports
-from tests.test_node import Place, calm, ended
 
 pytestmark = pytest.mark.timeout(240)
 

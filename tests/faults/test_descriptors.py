@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.durable.state_directory import FOLDER, VOTES_NAME
-from p2psgd.ipc.control_client import ControlClient
-from p2psgd.ipc.paths import control_path
+from p2psgd.ipc.client import ControlClient
+from p2psgd.ipc.listener import control_path
+from p2psgd.storage.files import FOLDER, VOTES_NAME
 from p2psgd.wire.messages import Hello, pack_message
 from tests.daemons import Daemon, all_stopped, until
+from tests.node.test_node import calm, endless, mini_batches
 from tests.ports import free_ports
 from tests.stranger import Stranger
-from tests.test_node import calm, endless, mini_batches
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from p2psgd.ops.event_limit import PEER_BURST
-from p2psgd.ops.events import EventReader
+from p2psgd.observe.records import EventReader
+from p2psgd.storage.event_log import PEER_BURST
 from p2psgd.wire.messages import FrontierRow
 from tests.daemons import until
 from tests.faults.target import Target, forged_update

@@ -19,15 +19,15 @@ from typing import Any
 
 import pytest
 
-from p2psgd.discovery.address import Address
-from p2psgd.net.greetings import GREETING_TIMEOUT_S, GREETINGS_MAX
+from p2psgd.net.address import Address
+from p2psgd.net.admission import GREETING_TIMEOUT_S, GREETINGS_MAX
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from tests.certificates import Certificates, careless
 from tests.daemons import Daemon, all_stopped, until
 from tests.faults.target import memory_bytes
+from tests.node.test_node import Place, mini_batches
 from tests.siege import besieged, loopback_addresses
 from tests.stranger import Stranger
-from tests.test_node import Place, mini_batches
 
 pytestmark = pytest.mark.timeout(240)
 

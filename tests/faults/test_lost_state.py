@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import pytest
 
-from p2psgd.core.incarnation import INCARNATION_MAX, TOLD_MAX
-from p2psgd.identity import lay_down_id
-from p2psgd.net.refusals import LIVES_MAX
+from p2psgd.core.frontier import INCARNATION_MAX, TOLD_MAX
+from p2psgd.net.rejections import LIVES_MAX
+from p2psgd.storage.identity import lay_down_id
 from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.messages import Hello, Reject, pack_message, parse_message
 from tests.daemons import Daemon, all_stopped, clock_behind, until
+from tests.node.test_node import Place, calm, ended, endless
 from tests.service_manager import ServiceManager
-from tests.test_node import Place, calm, ended, endless
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from benchmarks.reliability.machines import paced
+from benchmarks.reliability.trainer import first_weights
 from p2psgd.wire import codec
-from tests.bench.reliability.machines import paced
-from tests.bench.reliability.trainer import first_weights
 from tests.chaos.events import read
 from tests.chaos.memory import BIT, flip
 from tests.daemons import Daemon, all_stopped, until
-from tests.test_node import Place
+from tests.node.test_node import Place
 
 pytestmark = pytest.mark.timeout(120)
 WEIGHTS = 20_000

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.net.greetings import STRANGERS_BURST
+from p2psgd.net.admission import STRANGERS_BURST
 from tests.daemons import Daemon, all_stopped, trainer, until
 from tests.lan import command
-from tests.test_node import calm
+from tests.node.test_node import calm
 
 PREFIX = "fd70:3270::/32"
 ATTACKER = [f"fd70:3270:0:1:{number:x}::1" for number in range(1, 241)]

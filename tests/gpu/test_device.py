@@ -14,9 +14,9 @@ import pytest
 
 from p2psgd.errors import ExitCode, TrainerError, UsageError
 from p2psgd.gpu.device import find_device
-from p2psgd.trainer.backend import HOST
-from p2psgd.trainer.loop import train
-from p2psgd.trainer.recipe import load_recipe
+from p2psgd.recipes.gradients import HOST
+from p2psgd.recipes.main import train
+from p2psgd.recipes.recipe import load_recipe
 from tests.daemons import P2PSGD
 from tests.gpu.backends import STAND_IN, Backend
 from tests.gpu.links import loop_factory, start_daemon

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from p2psgd.client.attach import attach
 from p2psgd.errors import TrainerError
-from p2psgd.kept_trainer import pack_trainer, unpack_trainer
-from p2psgd.trainer.attaching import attach
+from p2psgd.node.recovery import pack_trainer, unpack_trainer
 from tests.gpu.backends import STAND_IN, Backend
 from tests.gpu.links import WEIGHTS, Attach, attach_gpu, die, initial, loop_factory, start_daemon
 from tests.ipc.daemons import StartDaemon
@@ -265,7 +265,7 @@ def test_a_script_that_handles_sigterm_itself_goes_on_doing_so(
 def test_the_advice_to_raise_a_limit_is_for_memory_alone(
     host_gpu: Backend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pinned, runtime = host_gpu.load("pinned"), host_gpu.cupy.cuda.runtime
+    pinned, runtime = host_gpu.load("memory"), host_gpu.cupy.cuda.runtime
     for reason, advised in (
         ("cudaErrorMemoryAllocation: out of memory", True),
         ("cudaErrorNotSupported: operation not supported", False),

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from p2psgd.errors import TrainerError
+from tests.client.dense_links import INITIAL, WEIGHTS, both, follow, random_delta
 from tests.gpu.backends import Backend
 from tests.gpu.links import Attach, attach_gpu, loop_factory, start_daemon
 from tests.ipc.daemons import StartDaemon
 from tests.ipc.rings import DenseRing
-from tests.trainer.dense_links import INITIAL, WEIGHTS, both, follow, random_delta
 
 __all__ = ["attach_gpu", "loop_factory", "start_daemon"]  # fixtures
 

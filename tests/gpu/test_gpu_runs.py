@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from p2psgd.errors import ExitCode
-from p2psgd.trainer.recipe import RECIPES
+from p2psgd.recipes.recipe import RECIPES
+from tests.cli.local.conditions import wait_until
+from tests.cli.local.run import Run
 from tests.gpu.backends import STAND_IN
-from tests.local.conditions import wait_until
-from tests.local.run import Run
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "gpu.md"

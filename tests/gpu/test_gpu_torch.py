@@ -27,7 +27,7 @@ def there(gpu: Backend, monkeypatch: pytest.MonkeyPatch) -> str:
         return "cuda"
     arrays = importlib.import_module("p2psgd.torch.arrays")
     monkeypatch.setattr(
-        "p2psgd.torch.attaching.arrays_of", lambda _: arrays.DeviceArrays(torch.device("cuda:0"))
+        "p2psgd.torch.attach.arrays_of", lambda _: arrays.DeviceArrays(torch.device("cuda:0"))
     )
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=0))
     return "cpu"
@@ -54,7 +54,7 @@ def test_a_model_on_a_device_sends_the_same_bytes_as_on_the_host_and_has_the_sam
     daemons = [start_daemon(1), start_daemon(2)]
     model, optimizer, link = attach(there, daemons[0])
     monkeypatch.setattr(
-        "p2psgd.torch.attaching.arrays_of", importlib.import_module("p2psgd.torch.arrays").arrays_of
+        "p2psgd.torch.attach.arrays_of", importlib.import_module("p2psgd.torch.arrays").arrays_of
     )
     other, its_optimizer, its_link = attach("cpu", daemons[1])
     with link, its_link:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from p2psgd.trainer.backend import HOST
-from p2psgd.trainer.data import load_dataset
-from p2psgd.trainer.evaluation import evaluate, loss_and_accuracy, net_shape
-from p2psgd.trainer.net import Activation, Net, Shape, initial_weights
-from p2psgd.trainer.recipe import load_recipe
-from p2psgd.trainer.schedule import Order
+from p2psgd.recipes.datasets import load_dataset
+from p2psgd.recipes.gradients import HOST, evaluate, loss_and_accuracy, net_shape
+from p2psgd.recipes.model import Activation, Net, Shape, initial_weights
+from p2psgd.recipes.recipe import load_recipe
+from p2psgd.recipes.schedule import Order
 from tests.gpu.backends import Backend
 
 

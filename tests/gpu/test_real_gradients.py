@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p2psgd.trainer.net import Activation, Net, Shape, initial_weights
+from p2psgd.recipes.model import Activation, Net, Shape, initial_weights
 from p2psgd.wire import codec
 from tests.gpu.backends import Backend
 from tests.gpu.passes import Group, by_the_core, delta_of

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from p2psgd.trainer.attaching import attach
-from p2psgd.trainer.link import Link
+from p2psgd.client.attach import attach
+from p2psgd.client.link import Link
 from tests.ipc.daemons import ZEROS, Daemon, LoopFactory, StartDaemon
 
 

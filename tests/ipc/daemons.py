@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from p2psgd.core.view import View
 from p2psgd.errors import PeerError, UsageError
 from p2psgd.ipc import layout
-from p2psgd.ipc.control_server import ControlServer
 from p2psgd.ipc.host import Bucket, OwnUpdate, Share, TrainerState
-from p2psgd.ipc.proposal import RunProposal
-from p2psgd.ipc.ring import entry_bytes
-from p2psgd.ops.removal import describe_standing
+from p2psgd.ipc.ring_buffer import entry_bytes
+from p2psgd.ipc.run_proposal import RunProposal
+from p2psgd.ipc.server import ControlServer
+from p2psgd.observe.status import describe_standing
 from p2psgd.wire import codec
 from p2psgd.wire.mode import ASYNC
 from p2psgd.wire.update import UpdateHeader, pack_update, parse_update

@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from p2psgd.ipc.counters import Counter, Counters
-from p2psgd.ipc.requests import Request
-from p2psgd.ipc.ring import RingWriter
-from p2psgd.trainer.attaching import attach
-from p2psgd.trainer.link import Link
+from p2psgd.client.attach import attach
+from p2psgd.client.link import Link
+from p2psgd.ipc.protocol import Request
+from p2psgd.ipc.ring_buffer import Counter, Counters, RingWriter
 from p2psgd.wire import codec
 
 STEPS = {"low": 8, "high": 5}

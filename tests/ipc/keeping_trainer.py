@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from p2psgd.trainer.attaching import attach
-from p2psgd.trainer.link import Link
+from p2psgd.client.attach import attach
+from p2psgd.client.link import Link
 from tests.ipc.doomed_trainer import delta_of
 
 

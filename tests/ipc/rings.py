@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.ipc.dense_segments import DenseSegments
-from p2psgd.ipc.entries import ARRAY, CHANGES
+from p2psgd.ipc.attachment import ARRAY, CHANGES
 from p2psgd.ipc.host import Bucket, Share
+from p2psgd.ipc.segments import DenseSegments
 from p2psgd.wire.update import UpdateHeader, pack_update
 from tests.ipc.daemons import Daemon
 

@@ -13,14 +13,20 @@ from hypothesis import strategies as st
 
 from p2psgd.errors import TrainerError
 from p2psgd.ipc import layout
-from p2psgd.ipc.attachment import Attachment
-from p2psgd.ipc.counters import COUNTERS_WORDS, Counter, Counters
-from p2psgd.ipc.entries import MINI_BATCH_LEAP_MAX
+from p2psgd.ipc.attachment import MINI_BATCH_LEAP_MAX, Attachment
 from p2psgd.ipc.host import OwnUpdate
-from p2psgd.ipc.port import TAKE_ENTRIES, TAKE_INDICES
-from p2psgd.ipc.publication import half_after, pack_head
-from p2psgd.ipc.ring import RingReader, RingWriter, entry_bytes
+from p2psgd.ipc.ring_buffer import (
+    COUNTERS_WORDS,
+    Counter,
+    Counters,
+    RingReader,
+    RingWriter,
+    entry_bytes,
+    half_after,
+    pack_head,
+)
 from p2psgd.ipc.segments import Access, map_segment
+from p2psgd.ipc.trainer_session import TAKE_ENTRIES, TAKE_INDICES
 from p2psgd.wire import codec
 from p2psgd.wire.mode import ASYNC
 from tests.ipc.daemons import PATIENT, make_words, smallest_rings

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from p2psgd.client.attach import attach
 from p2psgd.errors import DaemonLost, UsageError
-from p2psgd.ipc.control_client import ControlClient
-from p2psgd.trainer.attaching import attach
+from p2psgd.ipc.client import ControlClient
 from tests.ipc.daemons import DEADLINE_S, ZEROS, Daemon
 
 Interrupt = Callable[[str], None]

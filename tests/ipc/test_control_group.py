@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from p2psgd.errors import UsageError
-from p2psgd.ipc.control_client import ControlClient
+from p2psgd.ipc.client import ControlClient
 from tests.ipc.daemons import StartDaemon
 
 GROUP, USER = 64321, 64322

@@ -16,15 +16,13 @@ import msgpack
 import numpy as np
 import pytest
 
+from p2psgd.client.attach import attach
 from p2psgd.errors import DaemonLost, UsageError
 from p2psgd.ipc import listener
-from p2psgd.ipc.control_client import ControlClient, NoDaemon
-from p2psgd.ipc.datagrams import close_descriptors, send_datagram
-from p2psgd.ipc.listener import CONNECTIONS_MAX
-from p2psgd.ipc.paths import socket_address
-from p2psgd.ipc.requests import VERSION
+from p2psgd.ipc.client import ControlClient, NoDaemon
+from p2psgd.ipc.listener import CONNECTIONS_MAX, socket_address
+from p2psgd.ipc.protocol import VERSION, close_descriptors, send_datagram
 from p2psgd.ipc.segments import Access, map_segment, sealed_copy
-from p2psgd.trainer.attaching import attach
 from tests.ipc.daemons import Daemon, LoopFactory, wait_until
 
 INITIAL = np.linspace(-1, 1, 2000, dtype=np.float32)

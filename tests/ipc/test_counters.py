@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from p2psgd.ipc.counters import COUNTERS_WORDS, Counter, Counters
+from p2psgd.ipc.ring_buffer import COUNTERS_WORDS, Counter, Counters
 
 
 def test_each_counter_has_a_cache_line_and_64_bits() -> None:

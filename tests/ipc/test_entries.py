@@ -11,15 +11,12 @@ from hypothesis import strategies as st
 
 from p2psgd.errors import TrainerError
 from p2psgd.ipc import layout
-from p2psgd.ipc.attachment import Attachment
-from p2psgd.ipc.counters import COUNTERS_WORDS, Counter, Counters
-from p2psgd.ipc.entries import ARRAY, CHANGES, MINI_BATCH_LEAP_MAX
+from p2psgd.ipc.attachment import ARRAY, CHANGES, MINI_BATCH_LEAP_MAX, Attachment
 from p2psgd.ipc.host import Bucket, Given, Share
-from p2psgd.ipc.port import TAKE_ENTRIES, TAKE_INDICES
-from p2psgd.ipc.publication import pack_head
-from p2psgd.ipc.requests import TENSORS_MAX
-from p2psgd.ipc.ring import RingWriter
+from p2psgd.ipc.protocol import TENSORS_MAX
+from p2psgd.ipc.ring_buffer import COUNTERS_WORDS, Counter, Counters, RingWriter, pack_head
 from p2psgd.ipc.segments import Access, map_segment
+from p2psgd.ipc.trainer_session import TAKE_ENTRIES, TAKE_INDICES
 from p2psgd.wire import codec
 from p2psgd.wire.mode import Mode
 from tests.ipc.daemons import PATIENT, make_words

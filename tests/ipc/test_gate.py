@@ -14,11 +14,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from p2psgd.client.attach import attach
+from p2psgd.client.link import Link
 from p2psgd.errors import P2psgdError, TrainerError
-from p2psgd.ipc import gate
-from p2psgd.ipc.port import TrainerPort
-from p2psgd.trainer.attaching import attach
-from p2psgd.trainer.link import Link
+from p2psgd.ipc import server
+from p2psgd.ipc.trainer_session import TrainerPort
 from tests.ipc.daemons import WEIGHTS, ZEROS, Daemon, make_update, make_words, wait_until
 
 WHY = "taking a snapshot from host2: 40 %"
@@ -66,7 +66,7 @@ def test_a_trainer_waits_until_the_node_is_ready_and_gets_the_replica_as_it_is_t
 def test_what_it_waits_for_is_said_when_it_changes_but_not_more_often_than_it_may(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, "SAY_EVERY_S", 0.3)
+    monkeypatch.setattr(server, "SAY_EVERY_S", 0.3)
     daemon.host.unready = WHY
     with waiting_trainer(daemon) as process:
         begun = time.monotonic()
@@ -136,7 +136,7 @@ def test_a_node_that_becomes_unready_again_before_it_looks_lets_nobody_in(daemon
 def test_a_stopped_trainer_is_not_told_more_than_it_reads(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, "SAY_EVERY_S", 0.0)
+    monkeypatch.setattr(server, "SAY_EVERY_S", 0.0)
     daemon.host.unready = WHY
     with waiting_trainer(daemon) as process:
         process.send_signal(signal.SIGSTOP)

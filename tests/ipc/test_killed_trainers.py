@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p2psgd.trainer.attaching import attach
+from p2psgd.client.attach import attach
 from tests.ipc.daemons import (
     WEIGHTS,
     Daemon,

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p2psgd.client.residual import Sweep
 from p2psgd.ipc import layout
-from p2psgd.ipc.requests import TENSORS_MAX
-from p2psgd.ipc.ring import entry_bytes
-from p2psgd.trainer.sweep import Sweep
+from p2psgd.ipc.protocol import TENSORS_MAX
+from p2psgd.ipc.ring_buffer import entry_bytes
 from p2psgd.wire import codec
 from p2psgd.wire.mode import ASYNC, Mode
-from p2psgd.wire.ring import BUCKETS_MAX
+from p2psgd.wire.ring_messages import BUCKETS_MAX
 from tests.ipc.daemons import PATIENT
 
 SPARSE = Mode("sparse")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.ipc import paths
-from p2psgd.ipc.paths import control_path, default_state_directory, socket_address
+from p2psgd.ipc import listener
+from p2psgd.ipc.listener import control_path, default_state_directory, socket_address
 
 
 def test_the_state_directory_follows_the_most_particular_setting() -> None:
@@ -38,7 +38,7 @@ def test_the_service_of_the_machine_is_asked_where_nobody_names_a_node_or_runs_o
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service, home = tmp_path / "run", tmp_path / "home"
-    monkeypatch.setattr(paths, "SERVICE_DIRECTORY", service)
+    monkeypatch.setattr(listener, "SERVICE_DIRECTORY", service)
     mine = home / "p2psgd" / "control.sock"
     settings = {"XDG_STATE_HOME": str(home)}
     assert control_path(None, settings) == mine

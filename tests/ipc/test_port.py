@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p2psgd.ipc import finite_residual, layout
-from p2psgd.ipc import port as port_module
-from p2psgd.ipc.port import TrainerPort
+from p2psgd.ipc import attachment, layout
+from p2psgd.ipc import trainer_session as port_module
 from p2psgd.ipc.segments import Access, map_segment
+from p2psgd.ipc.trainer_session import TrainerPort
 from p2psgd.wire.mode import ASYNC, Mode, parse_mode
 from tests.ipc.daemons import WEIGHTS, ZEROS
 
@@ -26,7 +26,7 @@ GOOD = np.linspace(-1, 1, WEIGHTS, dtype=np.float32)
 def slice_weights(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many weights are looked through at a time."""
     weights: int = request.param
-    for module in (finite_residual, port_module):
+    for module in (attachment, port_module):
         monkeypatch.setattr(module, "CHECKED_WEIGHTS", weights)
     return weights
 

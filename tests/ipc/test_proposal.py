@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from p2psgd.errors import TrainerError
-from p2psgd.ipc.proposal import PIECE_WEIGHTS, choose_mode, measure_quantum, propose
+from p2psgd.ipc.run_proposal import PIECE_WEIGHTS, choose_mode, measure_quantum, propose
 
 QUANTUM = 2.0**-20
 

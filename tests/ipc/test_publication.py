@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from p2psgd.ipc.publication import half_after, pack_head, published, unpack_head
+from p2psgd.ipc.ring_buffer import half_after, pack_head, published, unpack_head
 
 
 @pytest.mark.parametrize("mini_batch", [0, 1, 2, 2**62 + 1])

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2psgd.errors import TrainerError
-from p2psgd.ipc.proposal import RunProposal
-from p2psgd.ipc.requests import (
+from p2psgd.ipc.protocol import (
     AttachRequest,
     DetachRequest,
     FinishRequest,
@@ -19,6 +18,7 @@ from p2psgd.ipc.requests import (
     pack_request,
     parse_request,
 )
+from p2psgd.ipc.run_proposal import RunProposal
 from tests.ipc.daemons import PATIENT
 
 RUN = {

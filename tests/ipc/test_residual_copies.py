@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p2psgd.ipc.answers import AttachAnswer
-from p2psgd.ipc.counters import Counter
-from p2psgd.ipc.publication import pack_copy, unpack_copy
+from p2psgd.client.attach import attach
+from p2psgd.client.host_compute import HostCompute, pass_over
+from p2psgd.client.link import Link
+from p2psgd.client.residual import Chain, Found
+from p2psgd.ipc.protocol import AttachAnswer
+from p2psgd.ipc.ring_buffer import Counter, pack_copy, unpack_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory
-from p2psgd.trainer.attaching import attach
-from p2psgd.trainer.host_compute import HostCompute, pass_over
-from p2psgd.trainer.link import Link
-from p2psgd.trainer.sweep import Chain, Found
 from tests.ipc.daemons import WEIGHTS, ZEROS, Daemon
 from tests.ipc.doomed_trainer import delta_of
 

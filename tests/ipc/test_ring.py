@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from p2psgd.errors import TrainerError
-from p2psgd.ipc.ring import RingReader, RingWriter, entry_bytes
+from p2psgd.ipc.ring_buffer import RingReader, RingWriter, entry_bytes
 from tests.ipc.daemons import PATIENT
 
 CAPACITY = 256

@@ -7,12 +7,12 @@ import threading
 import numpy as np
 import pytest
 
+from p2psgd.client.attach import attach
+from p2psgd.client.link import Link
 from p2psgd.errors import DaemonLost
 from p2psgd.ipc import layout
-from p2psgd.ipc.control_client import ControlClient
-from p2psgd.ipc.counters import Counter
-from p2psgd.trainer.attaching import attach
-from p2psgd.trainer.link import Link
+from p2psgd.ipc.client import ControlClient
+from p2psgd.ipc.ring_buffer import Counter
 from tests.ipc.daemons import (
     QUANTUM,
     WEIGHTS,

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from p2psgd.client.attach import attach
+from p2psgd.client.link import Link
 from p2psgd.errors import TrainerError
 from p2psgd.ipc.host import TrainerState
 from p2psgd.ipc.script_state import pack_state
 from p2psgd.ipc.segments import create_segment, sealed_copy
-from p2psgd.trainer.attaching import attach
-from p2psgd.trainer.link import Link
 from tests.ipc.daemons import WEIGHTS, ZEROS, Daemon, StartDaemon, changes_of, smallest_rings, spike
 from tests.ipc.doomed_trainer import delta_of
 from tests.ipc.test_killed_trainers import expected_after

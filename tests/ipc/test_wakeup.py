@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import select
 
-from p2psgd.ipc.wakeup import Wakeup
+from p2psgd.ipc.ring_buffer import Wakeup
 
 
 def test_any_number_of_signals_wakes_once_and_nothing_blocks() -> None:

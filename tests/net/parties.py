@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from p2psgd.core.frontier import Origin
-from p2psgd.discovery.address import Address
-from p2psgd.net.dialler import Dialler
+from p2psgd.net.address import Address
+from p2psgd.net.dialer import Dialler
 from p2psgd.net.mesh import Mesh
-from p2psgd.tls.credentials import Credentials
+from p2psgd.net.tls import Credentials
 from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.messages import Hello
 from tests.conftest import LoopFactory

@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from p2psgd.net import accepting, mesh
+from p2psgd.net import listen, mesh
 from tests.conftest import LoopFactory
 from tests.net.parties import Party, run, until
 
@@ -22,7 +22,7 @@ ELSEWHERE = "127.0.0.2"
 def kept(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether new descriptors are among those kept for files: the last of the list says so."""
     answers = [False]
-    monkeypatch.setattr(accepting, "is_reserved", lambda _: answers[-1])
+    monkeypatch.setattr(listen, "is_reserved", lambda _: answers[-1])
     monkeypatch.setattr(mesh, "has_room", lambda: not answers[-1])
     return answers
 
@@ -84,7 +84,7 @@ def test_no_connection_is_left_open_when_accepting_ends(loop_factory: LoopFactor
 
         with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as client:
             listening.setblocking(False)
-            accept = loop.create_task(accepting.accept_on(listening, Made, refused=lambda _: None))
+            accept = loop.create_task(listen.accept_on(listening, Made, refused=lambda _: None))
             await asyncio.sleep(0)
             client.connect(listening.getsockname())
             for _ in range(turns):
@@ -118,7 +118,7 @@ def test_nobody_is_dialled_meanwhile(loop_factory: LoopFactory, kept: list[bool]
 def test_accepting_goes_on_after_there_was_no_descriptor_at_all(
     loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accepting, "PAUSE_S", 0.02)
+    monkeypatch.setattr(listen, "PAUSE_S", 0.02)
 
     async def scenario() -> None:
         party = Party(1)

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from p2psgd.discovery.address import Address
-from p2psgd.net.greetings import GREETINGS_MAX, STRANGERS_BURST
+from p2psgd.net.address import Address
+from p2psgd.net.admission import GREETINGS_MAX, STRANGERS_BURST
 from tests.conftest import LoopFactory
 from tests.net.parties import Party, run, until
 from tests.ports import free_ports

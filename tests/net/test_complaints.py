@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from p2psgd.errors import PeerError
-from p2psgd.net.complaints import INTERVAL_S, KEPT_MAX, Complaints
+from p2psgd.net.rejections import INTERVAL_S, KEPT_MAX, Complaints
 
 
 def test_the_same_of_the_same_host_is_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

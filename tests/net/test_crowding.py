@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from p2psgd.net.crowding import UNDISTURBED_S, Place, whom_to_displace
-from p2psgd.net.known_hosts import Standing
+from p2psgd.net.admission import UNDISTURBED_S, Place, Standing, whom_to_displace
 
 STRANGER, NEIGHBOUR, KNOWN, CERTIFIED = Standing
 

@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from p2psgd.discovery.address import Address
-from p2psgd.discovery.naming import Host, UnknownNameError
-from p2psgd.net import dialling as dialling_module
-from p2psgd.net import line as line_module
+from p2psgd.net import dialer as dialling_module
+from p2psgd.net import dialer as line_module
+from p2psgd.net.address import Address, Host, UnknownNameError
 from tests.conftest import LoopFactory
 from tests.net.parties import PATIENCE_S, Party, agree, run, until
 

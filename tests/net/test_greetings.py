@@ -9,10 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from p2psgd.net import greetings
-from p2psgd.net.greetings import GREETINGS_MAX, STRANGERS_BURST, Greetings
-from p2psgd.net.known_hosts import KnownHosts
-from p2psgd.net.reasons import Reasons
+from p2psgd.net import admission
+from p2psgd.net.admission import GREETINGS_MAX, STRANGERS_BURST, Greetings, KnownHosts
+from p2psgd.net.rejections import Reasons
 
 
 @dataclass(eq=False)
@@ -51,8 +50,8 @@ def test_strangers_of_one_64_have_one_limit() -> None:
 def test_known_addresses_have_a_wider_limit_each_and_their_neighbours_one_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(greetings, "KNOWN_BURST", 5)
-    monkeypatch.setattr(greetings, "KNOWN_INTERVAL_S", 1000.0)
+    monkeypatch.setattr(admission, "KNOWN_BURST", 5)
+    monkeypatch.setattr(admission, "KNOWN_INTERVAL_S", 1000.0)
     known, neighbours = ["fd00::1", "fd00::2"], [f"fd00::a:{number:x}" for number in range(7)]
     assert refused(*(5 * known), *neighbours, listed=tuple(known)) == {"greeting rate": 2}
     assert refused(*(6 * known), listed=tuple(known)) == {"greeting rate": 2}

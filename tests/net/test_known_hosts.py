@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p2psgd.net.known_hosts import LINKED_MAX, REFRESH_S, KnownHosts, Standing, host_of
+from p2psgd.net.admission import LINKED_MAX, REFRESH_S, KnownHosts, Standing, host_of
 
 
 @pytest.mark.parametrize(

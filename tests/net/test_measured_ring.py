@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.bench.ring.contenders import p2psgd_ring
-from tests.bench.ring.hosts import Host
+from benchmarks.ring.contenders import p2psgd_ring
+from benchmarks.ring.hosts import Host
 from tests.daemons import Daemon, assert_replicas_identical
 from tests.lan import Lan
 

@@ -10,8 +10,8 @@ import struct
 import pytest
 
 from p2psgd.core.frontier import Origin
-from p2psgd.discovery.address import Address
-from p2psgd.net import greetings
+from p2psgd.net import admission
+from p2psgd.net.address import Address
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import Goodbye, Reject, pack_message
 from tests.conftest import LoopFactory
@@ -302,7 +302,7 @@ def test_a_liar_at_a_known_address_ends_nothing(loop_factory: LoopFactory, code:
 
 def test_silent_addresses_do_not_use_up_the_room_for_peers(loop_factory: LoopFactory) -> None:
     async def scenario() -> None:
-        silent = [socket.create_server(("127.0.0.1", 0)) for _ in range(greetings.GREETINGS_MAX + 4)]
+        silent = [socket.create_server(("127.0.0.1", 0)) for _ in range(admission.GREETINGS_MAX + 4)]
         party, friend = Party(1), Party(2)
         await party.start(*[Address("127.0.0.1", end.getsockname()[1]) for end in silent])
         await until(lambda: len(party.mesh._greetings) == len(silent))
@@ -345,7 +345,7 @@ def test_a_stranger_that_sends_garbage_is_dropped_and_counted(loop_factory: Loop
 def test_strangers_that_say_nothing_are_capped_and_timed_out(
     loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(greetings, "GREETING_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(admission, "GREETING_TIMEOUT_S", 0.5)
 
     async def scenario() -> None:
         party = Party(1)
@@ -353,8 +353,8 @@ def test_strangers_that_say_nothing_are_capped_and_timed_out(
         streams = [await asyncio.open_connection(party.address.host, party.address.port) for _ in range(40)]
         ends = await asyncio.gather(*(reader.read() for reader, _ in streams), return_exceptions=True)
         assert len(ends) == 40
-        assert party.mesh.dropped["too many greetings"] == 40 - greetings.GREETINGS_MAX
-        assert party.mesh.dropped["no greeting"] == greetings.GREETINGS_MAX
+        assert party.mesh.dropped["too many greetings"] == 40 - admission.GREETINGS_MAX
+        assert party.mesh.dropped["no greeting"] == admission.GREETINGS_MAX
         for _, writer in streams:
             writer.close()
         await party.mesh.close()
@@ -370,7 +370,7 @@ def test_one_host_that_says_nothing_does_not_keep_others_out(loop_factory: LoopF
             socket.create_connection(
                 (party.address.host, party.address.port), source_address=("127.0.0.2", 0)
             )
-            for _ in range(greetings.GREETINGS_MAX)
+            for _ in range(admission.GREETINGS_MAX)
         ]
         await until(lambda: len(party.mesh._greetings) == len(silent))
         await friend.start(party.address)

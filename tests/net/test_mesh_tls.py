@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p2psgd.discovery.address import Address
-from p2psgd.net import greetings
-from p2psgd.tls.credentials import Credentials
+from p2psgd.net import admission
+from p2psgd.net.address import Address
+from p2psgd.net.tls import Credentials
 from p2psgd.wire.frames import NUMBERS_BYTES_MAX, FrameType, pack_frame
 from p2psgd.wire.messages import Goodbye, pack_message
 from tests.certificates import LONG_AGO, Certificates, careless
@@ -248,7 +248,7 @@ def test_new_links_use_renewed_certificates_and_old_ones_go_on(
 def test_a_server_that_never_answers_a_handshake_is_given_up(
     loop_factory: LoopFactory, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(greetings, "GREETING_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(admission, "GREETING_TIMEOUT_S", 0.5)
 
     async def scenario() -> None:
         deaf = socket.create_server(("127.0.0.1", 0))  # the kernel connects, and nobody reads
@@ -300,7 +300,7 @@ def test_a_peer_that_has_shown_its_certificate_does_not_give_way_to_strangers(
             )
             await until(lambda: any(each.certified for each in hub.mesh._greetings))
             with besieged(hub.address, loopback_addresses(48)):
-                await until(lambda: hub.mesh.dropped["displaced"] > greetings.GREETINGS_MAX)
+                await until(lambda: hub.mesh.dropped["displaced"] > admission.GREETINGS_MAX)
                 writer.write(pack_message(peer.mesh.greeting))
                 await until(lambda: 2 in hub.host.open)
             writer.close()

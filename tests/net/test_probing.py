@@ -10,9 +10,9 @@ from p2psgd.core.events import LinkMeasured
 from p2psgd.core.frontier import Origin
 from p2psgd.core.timing import Timing
 from p2psgd.errors import PeerError
-from p2psgd.net.probing import QUESTIONS, Probing
+from p2psgd.net.probe import QUESTIONS, Probing
 from p2psgd.wire.frames import PREFIX
-from p2psgd.wire.probe import pack_probe, parse_probe
+from p2psgd.wire.ring_messages import pack_probe, parse_probe
 
 PATIENCE_S = 5.0
 ANNA, BERT = Origin(1, 7), Origin(2, 7)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2psgd.net.reasons import REASONS_MAX, TOLD_MAX, Reasons
+from p2psgd.net.rejections import REASONS_MAX, TOLD_KINDS_MAX, Reasons
 
 
 def test_reasons_that_peers_invent_leave_room_for_this_nodes_own() -> None:
@@ -12,9 +12,9 @@ def test_reasons_that_peers_invent_leave_room_for_this_nodes_own() -> None:
         reasons.count_told("hint", f"invented {number}")
     reasons.count_told("rejected by peer", "invented 0")
     reasons.count("no greeting")
-    assert len(reasons) == TOLD_MAX + 3
+    assert len(reasons) == TOLD_KINDS_MAX + 3
     assert reasons["rejected by peer: invented 0"] == 2
-    assert reasons["rejected by peer: other"] == reasons["hint: other"] == 1000 - TOLD_MAX // 2
+    assert reasons["rejected by peer: other"] == reasons["hint: other"] == 1000 - TOLD_KINDS_MAX // 2
     assert reasons["no greeting"] == 1
 
 

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from p2psgd.core.incarnation import TOLD_MAX
+from p2psgd.core.frontier import TOLD_MAX
 from p2psgd.errors import ExitCode
-from p2psgd.net.refusals import DEAD_PATIENCES, LIVES_MAX, Refusals
+from p2psgd.net.rejections import DEAD_PATIENCES, LIVES_MAX, Refusals
 
 PATIENCE_S = 0.05
 ME = 1000

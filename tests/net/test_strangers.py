@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2psgd.net.strangers import STRANGERS_MAX, Strangers
+from p2psgd.net.handshake import STRANGERS_MAX, Strangers
 from tests.net.test_greeting import hello
 
 

@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.timing import Timing
-from p2psgd.discovery.address import Address
-from p2psgd.discovery.hints import Hints
 from p2psgd.errors import PeerError
-from p2psgd.net.reasons import Reasons
-from p2psgd.net.telling import HEARD_MAX, Telling
-from p2psgd.wire.addresses import PeerRow, pack_ip, pack_peers, parse_peers
+from p2psgd.net.address import Address
+from p2psgd.net.peer_exchange import HEARD_MAX, Hints, Telling
+from p2psgd.net.rejections import Reasons
 from p2psgd.wire.frames import FrameType
-from p2psgd.wire.messages import Peers, pack_message, parse_message
+from p2psgd.wire.messages import PeerRow, Peers, pack_ip, pack_message, pack_peers, parse_message, parse_peers
 
 TIMING = Timing(1.0)
 ME = 1

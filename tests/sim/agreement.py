@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from p2psgd.core.frontier import Origin
-from p2psgd.core.view import View
-from p2psgd.core.votes import NO_VIEW, Ballot, Votes
+from p2psgd.core.view import NO_VIEW, Ballot, View, Votes
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import Accepted, Prepare, Promise, parse_message
 from tests.sim.outcome import Violation

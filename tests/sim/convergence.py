@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from p2psgd.core.budget import TRIM_FROM
 from p2psgd.core.events import RemovalAsked
 from p2psgd.core.frontier import Origin
-from p2psgd.core.log import ENTRY_BYTES, UpdateLog
+from p2psgd.core.retention import TRIM_FROM
+from p2psgd.core.update_log import ENTRY_BYTES, UpdateLog
 from tests.sim.chaos import Chaos
 from tests.sim.clock import Clock
 from tests.sim.daemon import Daemon

@@ -1,4 +1,4 @@
-"""One life of a node: what node_run.py is to the real one, without loop, sockets and trainer.
+"""One life of a node: what node/run.py is to the real one, without loop, sockets and trainer.
 
 Frames become events and effects become frames exactly as there. A paused daemon does nothing; what its
 timers and its kernel have for it waits.
@@ -10,8 +10,6 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
-from p2psgd.core.arrivals import event_of
-from p2psgd.core.dense_memory import make_dense_memory
 from p2psgd.core.effects import (
     Alarm,
     Deliver,
@@ -42,12 +40,14 @@ from p2psgd.core.events import (
     TimePassed,
     TurnPassed,
     UpdateReceived,
+    event_of,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
+from p2psgd.core.ring.reduce import make_dense_memory
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import RunningClock, Timing
-from p2psgd.core.votes import NO_VOTES  # noqa: F401 (a mutant wants it)
+from p2psgd.core.view import NO_VOTES  # noqa: F401 (a mutant wants it)
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import PREFIX, FrameType
 from tests.core.stores import MemoryStore
@@ -73,7 +73,7 @@ from tests.sim.whole import check_restored
 if TYPE_CHECKING:
     from tests.sim.liar.liar import Liar
 
-TICKS_PER_PATIENCE: Final = 10  # node.py has 25; nothing in the core is due more often than 5 times
+TICKS_PER_PATIENCE: Final = 10  # node/daemon.py has 25; nothing in the core is due more often than 5 times
 SCRUB_TICKS_MAX: Final = 2 * 60 + 12 * TICKS_PER_PATIENCE + 10  # a flip behind the scrub is seen by the next
 TURN_S: Final = 0.2  # at most, from one turn of a busy loop to the next: updates come in between
 MEASURING_S: Final = 10.0  # on average, from one measurement of a link to the next

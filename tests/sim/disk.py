@@ -1,4 +1,4 @@
-"""What of a node survives its crash: votes, two checkpoints, own updates; as keeper.py has it kept."""
+"""What of a node survives its crash: votes, two checkpoints, own updates; as checkpointer.py has it kept."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.effects import WriteCheckpoint
+from p2psgd.core.events import Restored
 from p2psgd.core.frontier import Origin
-from p2psgd.core.restored import Restored
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.core.tail import Tail, UnreadableTailError
-from p2psgd.core.votes import NO_VOTES, Votes
+from p2psgd.core.update_log import Tail, UnreadableTailError
+from p2psgd.core.view import NO_VOTES, Votes
 from p2psgd.wire import codec
 from tests.core.stores import MemoryStore
 

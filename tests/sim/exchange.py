@@ -10,10 +10,16 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from p2psgd.core.arrivals import event_of
-from p2psgd.core.events import Event, SnapshotBegun, SnapshotEnded, SnapshotTailReceived, UpdateReceived
+from p2psgd.core.events import (
+    Event,
+    SnapshotBegun,
+    SnapshotEnded,
+    SnapshotTailReceived,
+    UpdateReceived,
+    event_of,
+)
 from p2psgd.core.frontier import Origin
-from p2psgd.core.joining import FOUNDED
+from p2psgd.core.readiness import FOUNDED
 from p2psgd.core.replica import Replica
 from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.update import parse_update

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from p2psgd.core.effects import Alarm, Deliver, Effect, Halt, Reload, Send
 from p2psgd.core.events import CheckpointRead, Event, OwnUpdateMade, RoundShared, UpdateReceived
-from p2psgd.core.following import VOTES_OVERDRAFT_BYTES
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
+from p2psgd.core.view_change import VOTES_OVERDRAFT_BYTES
 from p2psgd.wire.frames import FrameType
 from tests.sim.agreement import Agreement
 from tests.sim.faults import Duplicated, Lie

@@ -13,11 +13,11 @@ from p2psgd.core.effects import SaveVotes, WriteCheckpoint
 from p2psgd.core.events import CheckpointDue, CheckpointRead, CheckpointWritten, Event, VotesSaved
 from p2psgd.core.frontier import Origin
 from p2psgd.core.timing import Timing
-from p2psgd.core.votes import Votes
+from p2psgd.core.view import Votes
 from tests.sim.clock import Clock
 from tests.sim.disk import Disk
 
-LOG_SHARE: Final = 0.25  # as in keeper.py: of the log's budget has come since the last checkpoint
+LOG_SHARE: Final = 0.25  # as in node/checkpointer.py: of the log's budget has come since the last checkpoint
 LANDS_SHARE: Final = 0.5  # of what a crash cuts off is on disk all the same
 
 

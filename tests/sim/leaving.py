@@ -1,4 +1,4 @@
-"""A clean stop, as node.py makes it: drain, say goodbye, save, and wait to be out of the view."""
+"""A clean stop, as node/daemon.py makes it: drain, say goodbye, save, and wait to be out of the view."""
 
 from __future__ import annotations
 

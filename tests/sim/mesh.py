@@ -1,6 +1,6 @@
 """Dialling, greeting and one link for each pair: what net.mesh does, on the virtual network.
 
-The rules (who may be linked, which of two connections stays) are the real ones of net.greeting, as are the
+The rules (who may be linked, which of two connections stays) are the real ones of net.handshake, as are the
 frames. Made up: addresses (everybody knows everybody's place), and sockets. Links are kept by place.
 """
 
@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.errors import PeerError
-from p2psgd.net.greeting import check_greeting, make_greeting, newer_stays
+from p2psgd.net.handshake import check_greeting, make_greeting, newer_stays
 from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
 from tests.sim.clock import Clock

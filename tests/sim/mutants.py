@@ -18,30 +18,27 @@ from typing import Any, Final
 
 from p2psgd.core import (
     acks,
-    adoption,
-    budget,
-    checkpoints,
-    consensus,
-    consistent_copy,
-    feeding,
+    checkpoint,
     frontier,
-    joining,
-    lattice,
-    log,
     membership,
-    outbound,
+    paxos,
+    peer,
+    pending_changes,
     quarantine,
-    rebuild,
-    receiving,
+    readiness,
+    receive,
     replica,
+    retention,
     scrub,
-    snapshot_giving,
-    snapshot_intake,
-    snapshots,
+    send,
+    snapshot,
+    snapshot_adopt,
+    snapshot_install,
+    snapshot_offer,
     state,
-    statuses,
-    sweeping,
-    wishes,
+    status,
+    update_log,
+    weights,
 )
 from p2psgd.wire import update
 from tests.sim import daemon, trainer
@@ -58,21 +55,21 @@ class Edit:
 
 
 R: Final = "Replica."
-UNCHECKED_DIGEST: Final = Edit(receiving, "Receiver.update", "if state.digest_", "if False and state.digest_")
+UNCHECKED_DIGEST: Final = Edit(receive, "Receiver.update", "if state.digest_", "if False and state.digest_")
 ANY_SEQUENCE: Final = (
     Edit(frontier, "Frontier.advance", "assert sequence ==", "assert True or sequence =="),
-    Edit(log, "UpdateLog.append", "assert sequence ==", "assert True or sequence =="),
+    Edit(update_log, "UpdateLog.append", "assert sequence ==", "assert True or sequence =="),
 )
 Mutant = tuple[Edit, ...]
 MUTANTS: Final[dict[str, Mutant]] = {
     # applying
     "duplicates-applied": (
-        Edit(receiving, "Receiver.update", "if header.sequence <= applied:", "if False:"),
+        Edit(receive, "Receiver.update", "if header.sequence <= applied:", "if False:"),
         UNCHECKED_DIGEST,
         *ANY_SEQUENCE,
     ),
     "gap-in-sequence-accepted": (
-        Edit(receiving, "Receiver.update", "if header.sequence > applied + 1:", "if False:"),
+        Edit(receive, "Receiver.update", "if header.sequence > applied + 1:", "if False:"),
         UNCHECKED_DIGEST,
         *ANY_SEQUENCE,
     ),
@@ -84,7 +81,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "checksum-unchecked": (Edit(update, "parse_update", "!= checksum:", "== -1:"),),
     "repairs-not-delivered": (
         Edit(
-            receiving,
+            receive,
             "Receiver.update",
             "parts.out.order(Deliver(body))",
             "parts.out.order(Deliver(body)) if origin == peer.origin else None",
@@ -92,7 +89,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "running-digest-wrong": (
         Edit(
-            lattice,
+            weights,
             "Lattice.apply",
             "(self.digest + contribution) % 2**64",
             "(self.digest ^ contribution) % 2**64",
@@ -102,20 +99,18 @@ MUTANTS: Final[dict[str, Mutant]] = {
     # sending and asking
     "no-push-after-drain": (Edit(replica, R + "_take_in", "self.parts.feeder.push(peer, now)", "pass"),),
     "credit-never-given-back": (
-        Edit(outbound, "Outbound.refill", "self.credit_bytes, False", "peer.credit, False"),
+        Edit(peer, "Outbound.refill", "self.credit_bytes, False", "peer.credit, False"),
     ),
-    "credit-not-spent": (Edit(outbound, "Outbound._spend", "peer.credit -= frame_bytes", "pass"),),
-    "need-ignored": (Edit(feeding, "Feeder.serve", "if event.first <= last:", "if False:"),),
-    "need-served-short": (Edit(feeding, "Feeder.serve", "last = min(", "last = -1 + min("),),
-    "no-ask-after-status": (
-        Edit(receiving, "Receiver.ask_for_all", "if lacking and not", "if False and not"),
-    ),
+    "credit-not-spent": (Edit(peer, "Outbound._spend", "peer.credit -= frame_bytes", "pass"),),
+    "need-ignored": (Edit(send, "Feeder.serve", "if event.first <= last:", "if False:"),),
+    "need-served-short": (Edit(send, "Feeder.serve", "last = min(", "last = -1 + min("),),
+    "no-ask-after-status": (Edit(receive, "Receiver.ask_for_all", "if lacking and not", "if False and not"),),
     "asked-while-the-log-is-full": (
-        Edit(receiving, "Receiver.ask_for_all", "or not self._make_room(self._lacked_bytes)", ""),
+        Edit(receive, "Receiver.ask_for_all", "or not self._make_room(self._lacked_bytes)", ""),
     ),
     "asked-until-the-log-is-full-to-the-byte": (
         Edit(
-            receiving,
+            receive,
             "Receiver.ask_for_all",
             "not self._make_room(self._lacked_bytes)",
             "self._parts.budget.fullness >= 1.0",
@@ -123,20 +118,20 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "old-incarnations-not-repaired": (
         Edit(
-            receiving,
+            receive,
             "Receiver.ask_for_all",
             "if lacking and not",
             "if lacking and origin.node != self._parts.me.node and not",
         ),
     ),
     "lively-origin-relied-on": (
-        Edit(receiving, "Receiver._expected_from_origin", "now - direct.brought", "now - direct.heard"),
+        Edit(receive, "Receiver._expected_from_origin", "now - direct.brought", "now - direct.heard"),
     ),
     # trimming
-    "trimmed-early": (Edit(budget, "Budget.trim", "return acks.stable(origin, others)", "return 2**64"),),
+    "trimmed-early": (Edit(retention, "Budget.trim", "return acks.stable(origin, others)", "return 2**64"),),
     "trimmed-by-a-majority": (
         Edit(
-            budget,
+            retention,
             "Budget.trim",
             "return acks.stable(origin, others)",
             "return sorted(acks.applied(each, origin) for each in [*others, others[0]])[len(others) // 2]"
@@ -163,7 +158,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "sent-snapshot-counted-as-acknowledged": (
         Edit(
-            snapshots,
+            snapshot,
             "Snapshots._feed",
             "self._parts.counters.snapshots_given += 1",
             "self._parts.counters.snapshots_given += 1\n"
@@ -174,33 +169,33 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "bridged-more-than-all-have": (
         Edit(
-            statuses,
+            status,
             "pack_status",
             "least = min(least, has)",
             "pass",
         ),
     ),
     "trimmed-before-ready": (
-        Edit(receiving, "Receiver._make_room", "parts.ready and self._acks", "self._acks"),
+        Edit(receive, "Receiver._make_room", "parts.ready and self._acks", "self._acks"),
     ),
-    "log-never-trimmed": (Edit(log, "UpdateLog._shed", "while heads and", "while False and"),),
+    "log-never-trimmed": (Edit(update_log, "UpdateLog._shed", "while heads and", "while False and"),),
     "trainer-never-stalls": (Edit(trainer, "Trainer._train", "if replica.stalled or", "if"),),
     # joining
     "admission-without-barrier": (
-        Edit(joining, "Joining._try_barrier", "self.passed = not self.absent", "self.passed = True"),
+        Edit(readiness, "Joining._try_barrier", "self.passed = not self.absent", "self.passed = True"),
     ),
     "ready-though-it-was-out": (
-        Edit(joining, "Joining.look", "if admitted_in != self._since:", "if self._since is None:"),
+        Edit(readiness, "Joining.look", "if admitted_in != self._since:", "if self._since is None:"),
     ),
     "ready-before-it-has-all": (
-        Edit(joining, "Joining.look", "and self._has_all(view, peers, frontier)", ""),
+        Edit(readiness, "Joining.look", "and self._has_all(view, peers, frontier)", ""),
     ),
     "snapshot-without-log": (
-        Edit(snapshot_giving, "SnapshotFeed._tail", "for row in rows:", "for row in ():"),
+        Edit(snapshot_offer, "SnapshotFeed._tail", "for row in rows:", "for row in ():"),
     ),
     "snapshot-without-own-updates": (
         Edit(
-            snapshots,
+            snapshot,
             "Snapshots._acknowledged_without",
             "return self._parts.acks.stable(",
             "return 2**64 if origin == self._parts.me else self._parts.acks.stable(",
@@ -208,7 +203,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "snapshot-without-what-the-unlinked-lack": (
         Edit(
-            snapshots,
+            snapshot,
             "Snapshots._acknowledged_without",
             "if member != asker",
             "if member != asker and member in self._parts.peers",
@@ -216,7 +211,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "snapshot-without-what-past-lives-made": (
         Edit(
-            snapshots,
+            snapshot,
             "Snapshots._acknowledged_without",
             "return self._parts.acks.stable(",
             "return 2**64 if origin not in members else self._parts.acks.stable(",
@@ -224,38 +219,40 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "snapshot-with-what-all-have": (
         Edit(
-            snapshots,
+            snapshot,
             "Snapshots._acknowledged_without",
             "return self._parts.acks.stable(",
             "return 0 * self._parts.acks.stable(",
         ),
     ),
     "snapshot-before-the-barrier": (
-        Edit(snapshots, "Snapshots.pass_time", "if not parts.joining.passed:", "if False:"),
+        Edit(snapshot, "Snapshots.pass_time", "if not parts.joining.passed:", "if False:"),
     ),
     "snapshot-unverified": (
-        Edit(snapshot_intake, "SnapshotIntake.chunk", "and self._digest_left:", "and False:"),
+        Edit(snapshot_install, "SnapshotIntake.chunk", "and self._digest_left:", "and False:"),
     ),
     "snapshot-at-a-loss": (
         Edit(state, "State.lost_by", "return sum(", "return 0 * sum("),
         Edit(
-            adoption,
+            snapshot_adopt,
             "Adoption.turn",
             "while self._sequence(origin) <",
             "while self._state.log.floor(origin) <= self._sequence(origin) <",
         ),
     ),
     "exclusives-not-applied-again": (
-        Edit(adoption, "Adoption.turn", "while self._sequence(origin) < frontier", "while 0 > frontier"),
+        Edit(
+            snapshot_adopt, "Adoption.turn", "while self._sequence(origin) < frontier", "while 0 > frontier"
+        ),
     ),
-    "adopted-before-all-is-applied-again": (Edit(adoption, "Adoption.turn", "return False", "return True"),),
-    "copy-misses-updates": (
-        Edit(consistent_copy, "ConsistentCopy.note", "codec.apply_coordinates(", "id, ("),
+    "adopted-before-all-is-applied-again": (
+        Edit(snapshot_adopt, "Adoption.turn", "return False", "return True"),
     ),
+    "copy-misses-updates": (Edit(scrub, "ConsistentCopy.note", "codec.apply_coordinates(", "id, ("),),
     # agreeing
     "votes-forgotten": (Edit(daemon, "Daemon.__init__", "votes=disk.votes", "votes=NO_VOTES"),),
     "promise-not-held-back": (
-        Edit(consensus, "Consensus._answer", "if self._revision <= self._saved:", "if True:"),
+        Edit(paxos, "Consensus._answer", "if self._revision <= self._saved:", "if True:"),
     ),
     "evicted-without-a-quorum": (
         Edit(
@@ -266,10 +263,10 @@ MUTANTS: Final[dict[str, Mutant]] = {
         ),
     ),
     "accepted-value-ignored": (
-        Edit(consensus, "Consensus._count_promise", "attempt.value or attempt.wish", "attempt.wish"),
+        Edit(paxos, "Consensus._count_promise", "attempt.value or attempt.wish", "attempt.wish"),
     ),
     "forbidden-admitted": (
-        Edit(wishes, "Wishes.next_view", "| self.leaving | view.forbidden", "| self.leaving"),
+        Edit(pending_changes, "Wishes.next_view", "| self.leaving | view.forbidden", "| self.leaving"),
         Edit(replica, "Replica._open_link", "in self.membership.view.forbidden", "in ()"),
         Edit(replica, "Replica._bar", "in self.membership.view.forbidden", "in ()"),
     ),
@@ -277,9 +274,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     # disks and memory
     "own-updates-not-restored": (Edit(state, "State.restore", "in restored.own:", "in ():"),),
     "checkpoint-without-log": (
-        Edit(checkpoints, "Checkpoints._order", "tail(self._saved_by_others)", "tail(lambda origin: 2**64)"),
+        Edit(checkpoint, "Checkpoints._order", "tail(self._saved_by_others)", "tail(lambda origin: 2**64)"),
     ),
-    "scrub-asleep": (Edit(sweeping, "Sweeping.pass_time", "if now < self.scrub_due:", "if True:"),),
+    "scrub-asleep": (Edit(scrub, "Sweeping.pass_time", "if now < self.scrub_due:", "if True:"),),
     "scrub-misses-updates": (
         Edit(scrub, "Scrub.note", "self._digest = (self._digest + part) % 2**64", "pass"),
     ),
@@ -294,20 +291,20 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "mended-without-verifying": (
         Edit(
-            rebuild,
+            quarantine,
             "Rebuild._catch_up",
             "codec.apply_coordinates(",
             "(0, 0) if header.sequence % 3 else codec.apply_coordinates(",
         ),
         Edit(
-            rebuild,
+            quarantine,
             "Rebuild.advance",
             "return self._scrub.advance(SLICE)",
             "return None if self._scrub.advance(SLICE) is None else True",
         ),
     ),
     "mended-to-the-checkpoint": (
-        Edit(rebuild, "Rebuild._catch_up", "for origin in frontier:", "for origin in ():"),
+        Edit(quarantine, "Rebuild._catch_up", "for origin in frontier:", "for origin in ():"),
     ),
 }
 

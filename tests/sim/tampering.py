@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
-from p2psgd.wire.ring import RING_UPDATE_BYTES
+from p2psgd.wire.ring_messages import RING_UPDATE_BYTES
 from p2psgd.wire.update import pack_update, parse_update
 from tests.sim.faults import Duplicated, FlippedBit, Forged, Lost, Reset, Swapped, Tampering
 

@@ -10,7 +10,7 @@ import pytest
 
 from p2psgd.core.effects import Effect, Note, Reload
 from p2psgd.core.frontier import Frontier, Origin
-from p2psgd.core.log import ENTRY_BYTES, UpdateLog
+from p2psgd.core.update_log import ENTRY_BYTES, UpdateLog
 from p2psgd.core.view import View
 from tests.sim.agreement import Agreement
 from tests.sim.convergence import _trims

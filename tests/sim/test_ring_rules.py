@@ -12,7 +12,7 @@ import pytest
 from p2psgd.core.effects import OpenRound
 from p2psgd.core.events import TimePassed
 from p2psgd.core.frontier import Origin
-from p2psgd.core.ring.attempt import Attempt
+from p2psgd.core.ring.rounds import Attempt
 from p2psgd.core.view import View
 from tests.sim.agreement import Agreement
 from tests.sim.outcome import Violation

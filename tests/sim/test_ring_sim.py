@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from p2psgd.core.ring import formation, ring, sparse_rounds
+from p2psgd.core.ring import formation, ring, sparse
 from p2psgd.core.ring.ring import Ring
-from p2psgd.core.ring.sparse_rounds import SparseRounds
+from p2psgd.core.ring.sparse import SparseRounds
 from tests.sim.family import RING
 from tests.sim.mutants import mutated
 from tests.sim.ring.mutants import RING_MUTANTS
@@ -58,7 +58,7 @@ def test_a_mutant_dies(name: str) -> None:
 
 @pytest.mark.parametrize("name", RING_MUTANTS)
 def test_a_mutant_fits_the_code_and_is_taken_back(name: str) -> None:
-    owners = (Ring, SparseRounds, formation, ring, sparse_rounds)
+    owners = (Ring, SparseRounds, formation, ring, sparse)
     before = [dict(vars(owner)) for owner in owners]
     with mutated(RING_MUTANTS[name]):
         pass

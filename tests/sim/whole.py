@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
+from p2psgd.core.events import Restored
 from p2psgd.core.frontier import Origin
-from p2psgd.core.log import ENTRY_BYTES
 from p2psgd.core.replica import Replica
-from p2psgd.core.restored import Restored
-from p2psgd.core.snapshots import TAIL_PER_CAPACITY
+from p2psgd.core.snapshot import TAIL_PER_CAPACITY
+from p2psgd.core.update_log import ENTRY_BYTES
 from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES
 from p2psgd.wire.update import parse_update
 from tests.sim.agreement import Agreement

@@ -15,12 +15,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core import adoption, snapshot_giving, sweeping
+from p2psgd.core import scrub, snapshot_adopt, snapshot_offer
 from p2psgd.core.effects import Note
 from p2psgd.core.frontier import Origin
-from p2psgd.core.ring import chunk_frames, reduction
+from p2psgd.core.ring import chunks, reduce
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
-from p2psgd.core.votes import NO_VIEW
+from p2psgd.core.view import NO_VIEW
 from p2psgd.wire import frames
 from tests.sim.chaos import Chaos
 from tests.sim.clock import Clock
@@ -279,21 +279,21 @@ def small_pieces() -> Iterator[None]:
     its own, though they are small; the CRC-32C of each piece of a dense ring is remembered. The buffers of
     links are small too.
     """
-    usual = sweeping.SLICE, snapshot_giving.CHUNK_BYTES, frames.BUFFER_BYTES
-    bytes_per_turn, segment = adoption.BYTES_PER_TURN, chunk_frames.SEGMENT_NUMBERS
-    checked = reduction.CHECKED_NUMBERS_MIN
+    usual = scrub.SLICE, snapshot_offer.CHUNK_BYTES, frames.BUFFER_BYTES
+    bytes_per_turn, segment = snapshot_adopt.BYTES_PER_TURN, chunks.SEGMENT_NUMBERS
+    checked = reduce.CHECKED_NUMBERS_MIN
     small = SLICE, CHUNK_BYTES, BUFFER_BYTES
     try:
-        sweeping.SLICE, snapshot_giving.CHUNK_BYTES, frames.BUFFER_BYTES = small  # type: ignore[misc]
-        adoption.BYTES_PER_TURN = 1  # type: ignore[misc]
-        chunk_frames.SEGMENT_NUMBERS = SEGMENT_NUMBERS  # type: ignore[misc]
-        reduction.CHECKED_NUMBERS_MIN = 1  # type: ignore[misc]
+        scrub.SLICE, snapshot_offer.CHUNK_BYTES, frames.BUFFER_BYTES = small  # type: ignore[misc]
+        snapshot_adopt.BYTES_PER_TURN = 1  # type: ignore[misc]
+        chunks.SEGMENT_NUMBERS = SEGMENT_NUMBERS  # type: ignore[misc]
+        reduce.CHECKED_NUMBERS_MIN = 1  # type: ignore[misc]
         yield
     finally:
-        sweeping.SLICE, snapshot_giving.CHUNK_BYTES, frames.BUFFER_BYTES = usual  # type: ignore[misc]
-        adoption.BYTES_PER_TURN = bytes_per_turn  # type: ignore[misc]
-        chunk_frames.SEGMENT_NUMBERS = segment  # type: ignore[misc]
-        reduction.CHECKED_NUMBERS_MIN = checked  # type: ignore[misc]
+        scrub.SLICE, snapshot_offer.CHUNK_BYTES, frames.BUFFER_BYTES = usual  # type: ignore[misc]
+        snapshot_adopt.BYTES_PER_TURN = bytes_per_turn  # type: ignore[misc]
+        chunks.SEGMENT_NUMBERS = segment  # type: ignore[misc]
+        reduce.CHECKED_NUMBERS_MIN = checked  # type: ignore[misc]
 
 
 def simulate(scenario: Scenario, *, tracing: bool = False) -> Outcome:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from p2psgd.trainer.data import DATASETS
+from p2psgd.recipes.datasets import DATASETS
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples" / "torch"
 

@@ -12,5 +12,5 @@ __all__ = ["daemon", "start_daemon"]  # fixtures
 
 @pytest.fixture
 def loop_factory() -> LoopFactory:
-    """One of the two: what the loops have to do with it is tests/trainer's."""
+    """One of the two: what the loops have to do with it is tests/recipes's."""
     return asyncio.new_event_loop

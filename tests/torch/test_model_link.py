@@ -312,7 +312,7 @@ def test_weights_are_not_loaded_under_a_link_but_copies_are_free(daemon: Daemon)
 def test_a_state_that_is_too_large_is_kept_without_the_optimizers_and_that_is_said_once(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = importlib.import_module("p2psgd.torch.kept")
+    kept = importlib.import_module("p2psgd.torch.checkpoint")
     monkeypatch.setattr(kept, "STATE_BYTES_MAX", kept.HEADERS_BYTES + 4096)
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(40, 20))

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from p2psgd.data.indexing import make_list
+from p2psgd.data.index import make_list
 from p2psgd.errors import ExitCode
-from tests.local.conditions import wait_until
-from tests.local.run import Run
+from tests.cli.local.conditions import wait_until
+from tests.cli.local.run import Run
 from tests.torch.accuracy import EXAMPLES, accuracy_of
 from tests.torch.needed import torch
 

@@ -7,10 +7,29 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from p2psgd.wire.addresses import IPAddress, PeerRow, pack_ip, pack_peers, parse_ip
 from p2psgd.wire.frames import FrameType
-from p2psgd.wire.messages import MESSAGES, WORDS_MAX, Message
-from p2psgd.wire.ring import (
+from p2psgd.wire.messages import (
+    MEMBERS_MAX,
+    MESSAGES,
+    ORIGINS_MAX,
+    U64_MAX,
+    WORDS_MAX,
+    ConfirmedRow,
+    FrontierRow,
+    IPAddress,
+    MemberRow,
+    Message,
+    PeerRow,
+    pack_confirmed,
+    pack_frontier,
+    pack_ip,
+    pack_members,
+    pack_nodes,
+    pack_order,
+    pack_peers,
+    parse_ip,
+)
+from p2psgd.wire.ring_messages import (
     ATTEMPT_MAX,
     BUCKETS_MAX,
     LINKS_MAX,
@@ -19,19 +38,6 @@ from p2psgd.wire.ring import (
     LinkRow,
     RingState,
     pack_ring_state,
-)
-from p2psgd.wire.tables import (
-    MEMBERS_MAX,
-    ORIGINS_MAX,
-    U64_MAX,
-    ConfirmedRow,
-    FrontierRow,
-    MemberRow,
-    pack_confirmed,
-    pack_frontier,
-    pack_members,
-    pack_nodes,
-    pack_order,
 )
 
 U64: Final = st.one_of(st.integers(0, 9), st.integers(0, U64_MAX))

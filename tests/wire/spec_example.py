@@ -22,9 +22,12 @@ from p2psgd.wire.messages import (
     PROTOCOL_VERSION,
     Accept,
     Accepted,
+    ConfirmedRow,
+    FrontierRow,
     Gap,
     Goodbye,
     Hello,
+    MemberRow,
     Need,
     Prepare,
     Promise,
@@ -37,25 +40,20 @@ from p2psgd.wire.messages import (
     Status,
     ViewNews,
     Welcome,
-    pack_message,
-)
-from p2psgd.wire.probe import pack_probe
-from p2psgd.wire.ring import (
-    RingChunkHeader,
-    RingState,
-    RingUpdateHeader,
-    pack_ring_chunk,
-    pack_ring_state,
-    pack_ring_update,
-)
-from p2psgd.wire.tables import (
-    ConfirmedRow,
-    FrontierRow,
-    MemberRow,
     pack_confirmed,
     pack_frontier,
     pack_members,
+    pack_message,
     pack_order,
+)
+from p2psgd.wire.ring_messages import (
+    RingChunkHeader,
+    RingState,
+    RingUpdateHeader,
+    pack_probe,
+    pack_ring_chunk,
+    pack_ring_state,
+    pack_ring_update,
 )
 from p2psgd.wire.update import UpdateHeader, pack_update
 from tests.wire.arrays import uint32

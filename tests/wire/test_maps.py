@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2psgd.wire.maps import unpack_flat_map, unpack_map
+from p2psgd.wire.messages import unpack_flat_map, unpack_map
 
 
 def test_a_map_is_read() -> None:

@@ -12,11 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2psgd.errors import PeerError
-from p2psgd.wire.addresses import parse_ip, parse_peers
 from p2psgd.wire.frames import GREETING_LIMITS, FrameType, link_limits
-from p2psgd.wire.messages import MESSAGES, WORDS_MAX, Message, pack_message, parse_message
-from p2psgd.wire.ring import parse_ring_state
-from p2psgd.wire.tables import parse_confirmed, parse_frontier, parse_members, parse_nodes, parse_order
+from p2psgd.wire.messages import (
+    MESSAGES,
+    WORDS_MAX,
+    Message,
+    pack_message,
+    parse_confirmed,
+    parse_frontier,
+    parse_ip,
+    parse_members,
+    parse_message,
+    parse_nodes,
+    parse_order,
+    parse_peers,
+)
+from p2psgd.wire.ring_messages import parse_ring_state
 from tests.vectors import (
     MessageVector,
     RefusedMessageVector,

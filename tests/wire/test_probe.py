@@ -6,7 +6,7 @@ import pytest
 
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import PREFIX, PROBE_PADDING_MAX, FrameReader, FrameType, link_limits
-from p2psgd.wire.probe import pack_probe, parse_probe
+from p2psgd.wire.ring_messages import pack_probe, parse_probe
 
 
 @pytest.mark.parametrize("padding", [0, 1, 1000, PROBE_PADDING_MAX])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
-from p2psgd.wire.ring import (
+from p2psgd.wire.ring_messages import (
     ATTEMPT_MAX,
     RING_CHUNK_BYTES,
     RING_UPDATE_BYTES,

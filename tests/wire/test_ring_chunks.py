@@ -7,7 +7,7 @@ import pytest
 
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
-from p2psgd.wire.ring import (
+from p2psgd.wire.ring_messages import (
     RING_CHUNK_BYTES,
     RingChunkHeader,
     check_ring_chunk,

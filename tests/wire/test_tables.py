@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from p2psgd.errors import PeerError
-from p2psgd.wire.tables import (
+from p2psgd.wire.messages import (
     CONFIRMED_BYTES,
     MEMBER_BYTES,
     NODE_BYTES,

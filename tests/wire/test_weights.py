@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from p2psgd.wire.weights import weights_of
+from p2psgd.wire.update import weights_of
 
 COORDINATES = np.array([0, 1, -(2**24), 2**24, 2**31 - 1, -(2**31)], np.int32)
 

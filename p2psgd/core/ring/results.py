@@ -15,22 +15,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from p2psgd.core.dense_memory import CHANGES, DenseMemory
+from p2psgd.core.context import Parts
 from p2psgd.core.effects import Alarm, Note
 from p2psgd.core.frontier import RING, Origin
-from p2psgd.core.parts import Parts
 from p2psgd.core.peer import Peer
-from p2psgd.core.ring import chunk_frames
-from p2psgd.core.ring.bucket import Bucket, Buckets, bucket_of
-from p2psgd.core.ring.chunk_frames import count_numbers, send_chunk
-from p2psgd.core.ring.next_weights import U64_MODULUS, NextWeights
-from p2psgd.core.ring.outgoing import declaration
-from p2psgd.core.ring.reduction import travelling
+from p2psgd.core.ring import chunks
+from p2psgd.core.ring.chunks import U64_MODULUS, NextWeights, count_numbers, declaration, send_chunk
+from p2psgd.core.ring.reduce import CHANGES, Bucket, Buckets, DenseMemory, bucket_of, travelling
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import Body
 from p2psgd.wire.messages import RingBucket
 from p2psgd.wire.mode import parse_mode
-from p2psgd.wire.ring import RESULT_HOP, RingChunkHeader, check_ring_chunk
+from p2psgd.wire.ring_messages import RESULT_HOP, RingChunkHeader, check_ring_chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +129,8 @@ class Results:
                 peer,
                 declaration(*tag, kept.number, place, bucket, hop=RESULT_HOP, contributors=count),
             )
-            for start in range(0, bucket.count, chunk_frames.SEGMENT_NUMBERS):
-                end = min(start + chunk_frames.SEGMENT_NUMBERS, bucket.count)
+            for start in range(0, bucket.count, chunks.SEGMENT_NUMBERS):
+                end = min(start + chunks.SEGMENT_NUMBERS, bucket.count)
                 header = RingChunkHeader(*tag, kept.number, place, RESULT_HOP, start, count)
                 numbers = sums[bucket.offset + start : bucket.offset + end]
                 send_chunk(out, peer, header, travelling(numbers, half=self._half))

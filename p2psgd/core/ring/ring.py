@@ -1,44 +1,188 @@
-"""The ring of one replica: attempts begin, and stop as soon as anything is wrong.
-
-An attempt runs over replicas that are complete and the same at every member of the view; within it rounds
-follow each other without any agreement. It ends, for this node and soon for all, with the first of them that
-loses a neighbour, learns of another view or is not READY any more; then repair makes all members equal again
-as in asynchronous mode, and the head, the member with the lowest node id, begins the next attempt from the
-shares that are still there. What happens within a round is Rounds' business.
-"""
+"""The ring of one replica: its attempts, when its trainer may contribute, and what it waits for."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from p2psgd.core.dense_memory import DenseMemory, make_dense_memory
-from p2psgd.core.events import (
-    BucketShared,
-    RingBegun,
-    RingEvent,
-    RoundShared,
-    StatusReceived,
-)
+from p2psgd.core.context import Parts
+from p2psgd.core.effects import OpenRound, RefuseShare
+from p2psgd.core.events import BucketShared, RingBegun, RingEvent, RoundShared, StatusReceived
 from p2psgd.core.frontier import Origin
-from p2psgd.core.parts import Parts
 from p2psgd.core.peer import Peer
-from p2psgd.core.ring.attempt import Attempt
-from p2psgd.core.ring.counters import RingCounters
-from p2psgd.core.ring.dense_rounds import DenseRounds
-from p2psgd.core.ring.formation import Formation
-from p2psgd.core.ring.laggards import Laggards
-from p2psgd.core.ring.lateness import Lateness
-from p2psgd.core.ring.opening import Opening
-from p2psgd.core.ring.rounds import Completed, OnComplete, Rounds
-from p2psgd.core.ring.sparse_rounds import SparseRounds
-from p2psgd.core.ring.standing import Standings
-from p2psgd.core.ring.waiting import FRESH_STATUSES, describe_wait
-from p2psgd.core.snapshot_taking import SnapshotTaking
-from p2psgd.core.statuses import Statuses
+from p2psgd.core.retention import STALL
+from p2psgd.core.ring.dense import DenseRounds
+from p2psgd.core.ring.formation import Formation, Standings
+from p2psgd.core.ring.reduce import DenseMemory, make_dense_memory
+from p2psgd.core.ring.rounds import Attempt, Completed, OnComplete, RingCounters, Rounds
+from p2psgd.core.ring.sparse import SparseRounds
+from p2psgd.core.ring.stragglers import Laggards, Lateness
+from p2psgd.core.snapshot import SnapshotTaking
+from p2psgd.core.status import Statuses
 from p2psgd.errors import PeerError
 from p2psgd.wire.messages import RingBegin, pack_order
 from p2psgd.wire.mode import Mode
-from p2psgd.wire.ring import ATTEMPT_MAX, ROUND_MAX, LinkRow, RingState, pack_ring_state
+from p2psgd.wire.ring_messages import ATTEMPT_MAX, ROUND_MAX, LinkRow, RingState, pack_ring_state
+
+# ----------------------------------------------------------------------------
+# Whom the ring waits for, in one sentence for people.
+#
+# What comes through the ring says little of that: it stops at the first member that has not given, and
+# whatever lies behind that one is missing too. So people are told what each member's own STATUS says, and
+# who is silent. Whoever has not been heard lately is named before anybody else: nobody gets on without it,
+# whoever has given.
+
+
+NAMED_MAX: Final = 3
+SILENT_STATUSES: Final = 1.5  # a STATUS comes each status_s; so many without any is silence
+FRESH_STATUSES: Final = 0.5  # whoever gives its share later than that in a round says so at once (Ring.share)
+ON_ITS_WAY_PATIENCES: Final = 0.5  # frames take their time
+
+
+def describe_wait(ring: Ring, parts: Parts, standings: Standings, hindrance: str, now: float) -> str:
+    """Empty where `explain` says already why this node is not READY."""
+    if parts.me not in parts.membership.view or not parts.ready:
+        return ""
+    if ring.attempt is None:
+        reason = hindrance or "the head is to begin"
+        more = parts.membership.explain()
+        return f"the ring has stood still for {now - ring.since:.1f} s: {reason}" + (
+            f"; {more}" if more else ""
+        )
+    return _describe_round(ring, ring.attempt, parts, standings, now)
+
+
+def _describe_round(ring: Ring, attempt: Attempt, parts: Parts, standings: Standings, now: float) -> str:
+    """Of the latest round that is under way anywhere."""
+    last = max(ring.done, standings.rounds(parts.membership.view))
+    waited_s = now - max(ring.since, ring.given_at)
+    said = f"round {last + 1} has waited for {waited_s:.1f} s"
+    quiet = {each: now - _heard(ring, parts, each) for each in attempt.order if each != parts.me}
+    silent = [each for each, quiet_s in quiet.items() if quiet_s > SILENT_STATUSES * parts.timing.status_s]
+    if silent:
+        return f"{said}: {_name(parts, silent)} not heard for {min(quiet[each] for each in silent):.1f} s"
+    late, behind, unsure, untold = _sort_members(ring, attempt, parts, standings, last)
+    if late:
+        of_one = f"{_name(parts, late)}'s trainer"
+        return f"{said} for {of_one if len(late) == 1 else f'the trainers of {_name(parts, late)}'}"
+    if behind:
+        return f"{said} for {_name(parts, behind)}, where not all of round {last} has come"
+    if untold:
+        return f"{said} for {_name(parts, untold)}"
+    if unsure or waited_s <= ON_ITS_WAY_PATIENCES * parts.timing.patience_s:
+        return ""
+    return f"round {last + 1}: all shares are given and on their way for {waited_s:.1f} s"
+
+
+def _sort_members(
+    ring: Ring, attempt: Attempt, parts: Parts, standings: Standings, last: int
+) -> tuple[list[Origin], list[Origin], list[Origin], list[Origin]]:
+    """Whose trainer has not given to the round after `last`, who lacks `last`, whose word is too old to tell,
+    and who has told nothing.
+    """
+    late, behind, unsure, untold = [], [], [], []
+    fresh = ring.since + FRESH_STATUSES * parts.timing.status_s
+    given = set(attempt.order).difference(ring.missing) if last == ring.done else set()
+    for member in sorted(attempt.order):
+        told = standings.of(member, parts.membership.view)
+        mine = member == parts.me
+        if told is None and not mine:
+            if member not in given:
+                untold.append(member)
+            continue
+        state = ring.state if told is None else told.state
+        sure = told is None or (told.at >= fresh and state.attempt == attempt.number)
+        if member in given or (state.round >= last and (state.contributed or not state.active)):
+            continue
+        if not sure:
+            unsure.append(member)
+        elif state.round < last:
+            behind.append(member)
+        else:
+            late.append(member)
+    return late, behind, unsure, untold
+
+
+def _heard(ring: Ring, parts: Parts, member: Origin) -> float:
+    """When it said anything itself, or, if it is not linked, when others had news of it; at the earliest when
+    the wait began.
+    """
+    peer = parts.peers.get(member)
+    return max(ring.since, parts.acks.heard(member)) if peer is None else peer.heard
+
+
+def _name(parts: Parts, members: Sequence[Origin]) -> str:
+    names = ["this node" if each == parts.me else parts.name_of(each) for each in members]
+    more = f" and {len(names) - NAMED_MAX} more" if names[NAMED_MAX:] else ""
+    return ", ".join(names[:NAMED_MAX]) + more
+
+
+# ----------------------------------------------------------------------------
+# When this node's trainer may give its next share: as soon as this node has all that it is to build on.
+
+
+class Opening:
+    """Of one replica. `active`: there is a trainer that takes part; `opened`: it may give a share, and has
+    not given it whole.
+    """
+
+    def __init__(self, parts: Parts, rounds: Rounds) -> None:
+        self.active = self.opened = False
+        self._parts = parts
+        self._rounds = rounds
+        self._last = Completed(0, 0, own=False)
+
+    def change(self, active: bool) -> None:
+        """A trainer came, or went."""
+        self.active, self.opened = active, self.opened and active
+
+    def accepts(self) -> bool:
+        """A share that comes now was asked for; if not, it is refused."""
+        if not self.opened:
+            number = self._rounds.done + 1
+            words = (
+                f"a share came that nobody asked for: round {number} has one of this node, or is not begun"
+            )
+            self._parts.out.order(RefuseShare(words))
+        return self.opened
+
+    def given(self) -> bool:
+        """A share, or a part of it, was taken; True if that is all of it."""
+        whole = self._rounds.contributed
+        self.opened = self.opened and not whole
+        return whole
+
+    def completed(self, completed: Completed) -> None:
+        """A round is complete here."""
+        self.opened = self.opened and not completed.own
+        self._last = completed
+
+    def open(self, *, running: bool) -> None:
+        """If it is time: not while the log is full, and not before the replica is that of all members.
+        Without an attempt that is not known: a round may be complete elsewhere, or this node's memory wrong.
+        """
+        last, done = self._last, self._rounds.done
+        if not (self.active and running) or self.opened or self._rounds.contributed or self._log_is_full:
+            return
+        self.opened = True
+        known = last.round == done
+        self._parts.out.order(OpenRound(last.contributors if known else 0, last.sums if known else 0))
+
+    @property
+    def _log_is_full(self) -> bool:
+        """By the last look at it or as it is now: rounds may come faster than looks."""
+        return self._parts.stalled or self._parts.state.log.pressure >= STALL
+
+
+# ----------------------------------------------------------------------------
+# The ring of one replica: attempts begin, and stop as soon as anything is wrong.
+#
+# An attempt runs over replicas that are complete and the same at every member of the view; within it rounds
+# follow each other without any agreement. It ends, for this node and soon for all, with the first of them
+# that loses a neighbour, learns of another view or is not READY any more; then repair makes all members
+# equal again as in asynchronous mode, and the head, the member with the lowest node id, begins the next
+# attempt from the shares that are still there. What happens within a round is Rounds' business.
+
 
 U32_MAX: Final = 2**32 - 1
 

@@ -1,19 +1,62 @@
-"""What the ring asks of its payload: one round after the other, within an attempt and over attempts."""
+"""The interface of rounds: an attempt at a ring, what the ring asks of its payload, and counters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
-from p2psgd.core.events import (
-    BucketShared,
-    RoundEvent,
-    RoundShared,
-)
+from p2psgd.core.events import BucketShared, RoundEvent, RoundShared
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
-from p2psgd.core.ring.attempt import Attempt
+
+# ----------------------------------------------------------------------------
+# How often the ring of a replica did what; for people, and for tests that must have seen it.
+
+
+# What ends an attempt here: another view, a neighbour's link, another member's word, this node's replica
+# that is not complete, or not the same, a share that cannot be, GOODBYE, a later attempt, a frame that was
+# lost, the last round that can be numbered.
+ENDINGS: Final = ("view", "link", "told", "unready", "unlike", "refused", "leaving", "later", "stuck", "last")
+
+
+@dataclass(slots=True)
+class RingCounters:
+    """Since this life of the node began; every one only grows."""
+
+    rounds: int = 0  # completed with this node
+    attempts: int = 0  # that it took part in
+    stops: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ENDINGS, 0))  # of them, by ending
+
+
+# ----------------------------------------------------------------------------
+# One attempt to run a view's ring: who is in it, and where this node stands.
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """`number` within `view`, from 1; `order`: the members' lives around the ring; `place`: this
+    node's in it.
+    """
+
+    view: int
+    number: int
+    order: tuple[Origin, ...]
+    place: int
+
+    @property
+    def left(self) -> Origin:
+        """From whom everything comes."""
+        return self.order[self.place - 1]
+
+    @property
+    def right(self) -> Origin:
+        """To whom everything goes."""
+        return self.order[(self.place + 1) % len(self.order)]
+
+
+# ----------------------------------------------------------------------------
+# What the ring asks of its payload: one round after the other, within an attempt and over attempts.
 
 
 @dataclass(frozen=True, slots=True)

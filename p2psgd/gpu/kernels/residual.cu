@@ -332,7 +332,7 @@ struct Pass {
 }  // namespace
 
 // One block of `threads` for each tile. `results` are not_finite, totals and missed; see Pass and
-// pass_state.py.
+// gpu/pass_state.py.
 #define RESIDUAL_PASS(name, Delta)                                                                         \
     extern "C" __global__ void __launch_bounds__(threads, blocks_at_once) name(                            \
         const float* source, const Delta::Bits* delta, float* target, unsigned* words, const Range* table, \

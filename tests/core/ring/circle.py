@@ -15,18 +15,16 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.arrivals import event_of
-from p2psgd.core.dense_memory import ARRAY, CHANGES, DenseMemory, make_dense_memory
 from p2psgd.core.effects import Alarm, Note, RefuseShare, ReportDrained, Send, SendNumbers
-from p2psgd.core.events import BucketShared, LinkOpened, RingBucketReceived, RingChunkReceived
+from p2psgd.core.events import BucketShared, LinkOpened, RingBucketReceived, RingChunkReceived, event_of
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
-from p2psgd.core.ring.attempt import Attempt
-from p2psgd.core.ring.dense_rounds import DenseRounds
-from p2psgd.core.ring.rounds import Completed
+from p2psgd.core.ring.dense import DenseRounds
+from p2psgd.core.ring.reduce import ARRAY, CHANGES, DenseMemory, make_dense_memory
+from p2psgd.core.ring.rounds import Attempt, Completed
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.wire.frames import PREFIX, FrameType
-from p2psgd.wire.weights import weights_of
+from p2psgd.wire.update import weights_of
 
 Numbers = NDArray[np.float32]
 Cut = Sequence[tuple[int, int]]  # offset and count of each bucket, in the order in which they are given

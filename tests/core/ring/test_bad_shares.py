@@ -14,7 +14,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.messages import RingBucket
-from p2psgd.wire.ring import RingUpdateHeader, pack_ring_update
+from p2psgd.wire.ring_messages import RingUpdateHeader, pack_ring_update
 from p2psgd.wire.update import UpdateHeader, pack_update
 from tests.core.cluster import WEIGHTS, make_words
 from tests.core.ring.cluster import RingCluster

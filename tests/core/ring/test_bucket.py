@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from p2psgd.core.dense_memory import ARRAY, CHANGES
-from p2psgd.core.ring.bucket import Bucket, Buckets, name_difference
-from p2psgd.wire.ring import BUCKETS_MAX
+from p2psgd.core.ring.reduce import ARRAY, CHANGES, Bucket, Buckets, name_difference
+from p2psgd.wire.ring_messages import BUCKETS_MAX
 
 
 def changes(offset: int, count: int, name: str = "w", shape: str = "") -> Bucket:

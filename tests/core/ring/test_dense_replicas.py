@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p2psgd.core.dense_memory import CHANGES, DenseMemory
 from p2psgd.core.events import BucketShared, CheckpointDue
 from p2psgd.core.replica import Replica
-from p2psgd.core.ring.dense_rounds import DenseRounds
+from p2psgd.core.ring.dense import DenseRounds
+from p2psgd.core.ring.reduce import CHANGES, DenseMemory
 from tests.core.cluster import WEIGHTS
 from tests.core.ring.cluster import RingCluster
 
@@ -58,7 +58,7 @@ class DenseCluster(RingCluster):
 
 @pytest.fixture
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("p2psgd.core.ring.chunk_frames.SEGMENT_NUMBERS", 300)
+    monkeypatch.setattr("p2psgd.core.ring.chunks.SEGMENT_NUMBERS", 300)
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from p2psgd.core.dense_memory import ARRAY
+from p2psgd.core.ring.reduce import ARRAY
 from tests.core.ring.circle import Circle, Cut, Numbers, cut_evenly, initial_weights, make_shares, ring_sum
 
 ROUNDS = 3
@@ -85,7 +85,7 @@ def test_all_nodes_have_the_sums_in_ring_order_to_the_bit(
     seed: int,
 ) -> None:
     nodes, weights, buckets, passive, credit = ring
-    monkeypatch.setattr("p2psgd.core.ring.chunk_frames.SEGMENT_NUMBERS", max(segment, weights // 200))
+    monkeypatch.setattr("p2psgd.core.ring.chunks.SEGMENT_NUMBERS", max(segment, weights // 200))
     circle, cut = Circle(nodes, weights, half=half, credit_bytes=credit), cut_evenly(weights, buckets)
     shares = plan_all(circle, cut, passive, rounds=ROUNDS, seed=seed)
     circle.begin(range(nodes))
@@ -100,7 +100,7 @@ def test_an_attempt_may_stop_at_any_moment_and_another_go_on_with_the_same_share
     monkeypatch: pytest.MonkeyPatch, ring: tuple[int, int, int, set[int], int], half: bool, seed: int
 ) -> None:
     nodes, weights, buckets, passive, credit = ring
-    monkeypatch.setattr("p2psgd.core.ring.chunk_frames.SEGMENT_NUMBERS", 1 + weights // 50)
+    monkeypatch.setattr("p2psgd.core.ring.chunks.SEGMENT_NUMBERS", 1 + weights // 50)
     circle, cut = Circle(nodes, weights, half=half, credit_bytes=credit), cut_evenly(weights, buckets)
     shares = plan_all(circle, cut, passive, rounds=ROUNDS, seed=seed)
     random = Random(seed)

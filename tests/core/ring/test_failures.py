@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from p2psgd.core.effects import OpenRound, Send
 from p2psgd.core.events import CheckpointDue, LinkDrained, TimePassed, TrainerChanged
-from p2psgd.core.ring.sparse_rounds import EMPTY_ROUNDS_MAX
+from p2psgd.core.ring.sparse import EMPTY_ROUNDS_MAX
 from p2psgd.wire.frames import FrameType
-from p2psgd.wire.ring import ROUND_MAX
+from p2psgd.wire.ring_messages import ROUND_MAX
 from tests.core.ring.cluster import RingCluster
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from p2psgd.core.events import LinkMeasured
 from p2psgd.core.frontier import Origin
-from p2psgd.core.ring.order import choose_order, cost_of, measure_ring
-from p2psgd.wire.ring import LinkRow
+from p2psgd.core.ring.formation import choose_order, cost_of, measure_ring
+from p2psgd.wire.ring_messages import LinkRow
 from tests.core.ring.cluster import RingCluster
 
 Links = dict[tuple[int, int], tuple[int, int]]  # by pair, the lower first: microseconds and KiB/s

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from p2psgd.core.ring import reduction as module
-from p2psgd.core.ring.reduction import CHECKED_NUMBERS_MIN, Piece, Reduction
-from p2psgd.core.ring.stream import Stream
+from p2psgd.core.ring import reduce as module
+from p2psgd.core.ring.reduce import CHECKED_NUMBERS_MIN, Piece, Reduction, Stream
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 

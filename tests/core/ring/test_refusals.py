@@ -7,14 +7,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from p2psgd.core.dense_memory import ARRAY, CHANGES
 from p2psgd.core.events import BucketShared
-from p2psgd.core.ring.bucket import Bucket
-from p2psgd.core.ring.outgoing import declaration
+from p2psgd.core.ring.chunks import declaration
+from p2psgd.core.ring.reduce import ARRAY, CHANGES, Bucket
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import RingBucket, pack_message
-from p2psgd.wire.ring import RingChunkHeader, pack_ring_chunk
+from p2psgd.wire.ring_messages import RingChunkHeader, pack_ring_chunk
 from tests.core.ring.circle import Circle, ring_sum
 
 ONES = np.ones(50, np.float32)

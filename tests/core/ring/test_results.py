@@ -7,9 +7,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from p2psgd.core.dense_memory import ARRAY
 from p2psgd.core.effects import Send, SendNumbers
 from p2psgd.core.frontier import RING, Origin
+from p2psgd.core.ring.reduce import ARRAY
 from p2psgd.errors import PeerError
 from tests.core.ring.circle import Circle, cut_evenly, make_shares, ring_sum
 
@@ -51,7 +51,7 @@ def test_an_attempt_that_passes_over_a_result_does_not_fit_whoever_gave_to_it() 
 
 @pytest.fixture
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("p2psgd.core.ring.chunk_frames.SEGMENT_NUMBERS", 30)
+    monkeypatch.setattr("p2psgd.core.ring.chunks.SEGMENT_NUMBERS", 30)
 
 
 def tell(circle: Circle, giver: int, taker: int) -> None:

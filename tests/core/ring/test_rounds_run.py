@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p2psgd.core.budget import STALL
+from p2psgd.core.retention import STALL
 from tests.core.ring.cluster import RingCluster
 
 

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from p2psgd.core.arrivals import event_of
-from p2psgd.core.consensus import Attempt, Consensus
 from p2psgd.core.effects import Effect, SaveVotes, Send
-from p2psgd.core.events import OwnUpdateMade, SnapshotAsked, StatusReceived, VoteReceived
+from p2psgd.core.events import OwnUpdateMade, SnapshotAsked, StatusReceived, VoteReceived, event_of
 from p2psgd.core.frontier import Origin
+from p2psgd.core.paxos import Attempt, Consensus
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import Timing
-from p2psgd.core.view import View, parse_view
-from p2psgd.core.votes import Votes
+from p2psgd.core.view import View, Votes, parse_view
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame

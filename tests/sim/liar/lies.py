@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from p2psgd.core.consensus import ROUND_MAX
 from p2psgd.core.frontier import RING, Origin
+from p2psgd.core.paxos import ROUND_MAX
 from p2psgd.core.view import NUMBER_MAX
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from p2psgd.wire.messages import (

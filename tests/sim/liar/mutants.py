@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from p2psgd.core import acks, consensus, membership, receiving, snapshot_taking
+from p2psgd.core import acks, membership, paxos, receive, snapshot
 from tests.sim.mutants import Edit, Mutant
 
 LIAR_MUTANTS: Final[dict[str, Mutant]] = {
     "strangers-votes-counted": (
-        Edit(consensus, "Consensus.hear", "if view.number and peer.node not in view.lives:", "if False:"),
+        Edit(paxos, "Consensus.hear", "if view.number and peer.node not in view.lives:", "if False:"),
     ),
     "strangers-vouch-for-others": (
-        Edit(
-            receiving, "Receiver.status", "event.confirmed if peer.origin in view else []", "event.confirmed"
-        ),
+        Edit(receive, "Receiver.status", "event.confirmed if peer.origin in view else []", "event.confirmed"),
     ),
     "hearsay-over-own-word": (Edit(acks, "Acknowledgements.hear", "if member in linked:", "if False:"),),
     "claimed-views-never-named": (
@@ -24,20 +22,18 @@ LIAR_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(membership, "Membership._hear_news", "and view != self.view:", "and False:"),
     ),
     "forbidden-nodes-freed": (
-        Edit(
-            consensus, "Consensus.check_successor", "and not known.forbidden <= view.forbidden", "and False"
-        ),
-        Edit(consensus, "Consensus.hear", "if view.number and peer.node not in view.lives:", "if False:"),
+        Edit(paxos, "Consensus.check_successor", "and not known.forbidden <= view.forbidden", "and False"),
+        Edit(paxos, "Consensus.hear", "if view.number and peer.node not in view.lives:", "if False:"),
     ),
     "gives-up-for-one-member": (
-        Edit(snapshot_taking, "SnapshotTaking.choose", "self.least_loss = 0  #", "pass  #"),
+        Edit(snapshot, "SnapshotTaking.choose", "self.least_loss = 0  #", "pass  #"),
     ),
     "origin-of-the-ring-taken": (
-        Edit(receiving, "Receiver._parse", "if header.node == RING.node:", "if False:"),
+        Edit(receive, "Receiver._parse", "if header.node == RING.node:", "if False:"),
     ),
     "own-sequence-unchecked": (
         Edit(
-            receiving,
+            receive,
             "Receiver._check_rows",
             "if own is not None and not",
             "if own is not None and False and not",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from p2psgd.core.consensus import Attempt
 from p2psgd.core.frontier import Origin
+from p2psgd.core.paxos import Attempt
 from p2psgd.core.view import View
 from p2psgd.wire.messages import (
     ConfirmedRow,

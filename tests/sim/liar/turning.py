@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from p2psgd.core.effects import Note
 from p2psgd.core.frontier import Origin
-from p2psgd.core.votes import NO_VOTES, Votes
+from p2psgd.core.view import NO_VOTES, Votes
 from tests.sim.disk import Disk
 from tests.sim.faults import Liar as Scheme
 from tests.sim.invariants import Inspector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from p2psgd.core.ring.sparse_rounds import SparseRounds
+from p2psgd.core.ring.sparse import SparseRounds
 from tests.sim.ledger import label
 from tests.sim.outcome import Violation
 

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from p2psgd.core import receiving
-from p2psgd.core.ring import (
-    dense_round,
-    dense_rounds,
-    formation,
-    lateness,
-    next_weights,
-    opening,
-    reduction,
-    results,
-    ring,
-    sparse_rounds,
-)
-from p2psgd.core.ring import share as shares
+from p2psgd.core import receive
+from p2psgd.core.ring import chunks, dense, formation, reduce, results, ring, sparse, stragglers
+from p2psgd.core.ring import contribution as shares
 from tests.sim.mutants import Edit, Mutant
 
 S: Final = "SparseRounds."
@@ -50,16 +39,14 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "goes-on-in-another-view": (Edit(ring, "Ring.look", 'self.stop("view", now, tell=False)', "pass"),),
     "goes-on-though-others-stopped": (Edit(ring, "Ring._leave_if_told", 'self.stop("told", now)', "pass"),),
-    "others-parts-kept": (Edit(sparse_rounds, S + "stop", "self._given.clear()", "pass"),),
+    "others-parts-kept": (Edit(sparse, S + "stop", "self._given.clear()", "pass"),),
     "own-share-dropped-at-stop": (
-        Edit(sparse_rounds, S + "stop", "self._waiting.clear()", "self._parts.given = None"),
+        Edit(sparse, S + "stop", "self._waiting.clear()", "self._parts.given = None"),
     ),
     "follower-stays-silent": (
+        Edit(sparse, S + "stop", "self._attempt, self._followed = None, False", "self._attempt = None"),
         Edit(
-            sparse_rounds, S + "stop", "self._attempt, self._followed = None, False", "self._attempt = None"
-        ),
-        Edit(
-            sparse_rounds,
+            sparse,
             S + "_try_to_complete",
             "self._parts.given, self._followed = None, False",
             "self._parts.given = None",
@@ -68,28 +55,26 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
     # a round
     "completed-without-one-share": (
         Edit(
-            sparse_rounds,
+            sparse,
             S + "_try_to_complete",
             "not all(self._has_share_of(member) for member in attempt.order)",
             "sum(self._has_share_of(member) for member in attempt.order) < len(attempt.order) - 1",
         ),
         Edit(
-            sparse_rounds,
+            sparse,
             S + "_try_to_complete",
             "in round_given[member].parts:",
             "in getattr(round_given.get(member), 'parts', ()):",
         ),
     ),
-    "passed-on-to-whose-it-is": (
-        Edit(sparse_rounds, S + "_enqueue", "if member != attempt.right:", "if True:"),
-    ),
-    "not-passed-on-when-credit-is-short": (Edit(sparse_rounds, S + "drained", "self._push()", "pass"),),
+    "passed-on-to-whose-it-is": (Edit(sparse, S + "_enqueue", "if member != attempt.right:", "if True:"),),
+    "not-passed-on-when-credit-is-short": (Edit(sparse, S + "drained", "self._push()", "pass"),),
     "delivered-in-order-of-arrival": (
-        Edit(sparse_rounds, S + "_try_to_complete", "in sorted(attempt.order):", "in round_given:"),
+        Edit(sparse, S + "_try_to_complete", "in sorted(attempt.order):", "in round_given:"),
     ),
     "own-share-delivered": (
         Edit(
-            sparse_rounds,
+            sparse,
             S + "_apply",
             "parts.tally.count_own(part.header.count, len(frame))",
             "parts.out.order(Deliver(part.body))",
@@ -97,7 +82,7 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "opened-before-delivery": (
         Edit(
-            sparse_rounds,
+            sparse,
             S + "_try_to_complete",
             "round_given, self._given = self._given, {}",
             "round_given, self._given = self._given, {}\n"
@@ -105,15 +90,15 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
             "    self._on_complete(Completed(self.done + 1, contributors=1, own=True), now)",
         ),
     ),
-    "opened-while-idle": (Edit(opening, "Opening.open", "(self.active and running)", "self.active"),),
+    "opened-while-idle": (Edit(ring, "Opening.open", "(self.active and running)", "self.active"),),
     # after a failure
     "repaired-while-running": (
-        Edit(receiving, "Receiver.update", "if parts.in_step:", "if False:"),
-        Edit(receiving, "Receiver.ask_for_all", "self._parts.in_step or", ""),
+        Edit(receive, "Receiver.update", "if parts.in_step:", "if False:"),
+        Edit(receive, "Receiver.ask_for_all", "self._parts.in_step or", ""),
     ),
     "share-given-twice": (
         Edit(
-            sparse_rounds,
+            sparse,
             S + "settle",
             "if given is not None and given.is_taken",
             "if False and given.is_taken",
@@ -122,19 +107,19 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "own-share-not-repaired": (
         Edit(
-            receiving,
+            receive,
             "Receiver._check_own",
             "if given is None:",
             "if True:",
         ),
     ),
     "silent-members-stay": (
-        Edit(lateness, "Lateness._matters", 'matters["silent", member, view.number] =', "_ ="),
+        Edit(stragglers, "Lateness._matters", 'matters["silent", member, view.number] =', "_ ="),
     ),
     # dense rounds
     "dense-share-dropped-at-stop": (
         Edit(
-            dense_rounds,
+            dense,
             D + "stop",
             "self._attempt = self._round = self._outgoing = None",
             "self._attempt = self._round = self._outgoing = None; self._drop_share()",
@@ -142,13 +127,13 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "sums-kept-over-attempts": (
         Edit(
-            dense_rounds,
+            dense,
             D + "stop",
             "self._attempt = self._round = self._outgoing = None",
             "self._attempt = self._outgoing = None",
         ),
         Edit(
-            dense_rounds,
+            dense,
             D + "begin",
             "self._begin_round(attempt, now)",
             "self._round or self._begin_round(attempt, now)",
@@ -156,25 +141,25 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "dense-frames-of-old-attempts-accepted": (
         Edit(
-            dense_rounds,
+            dense,
             D + "_is_current",
             "return attempt is not None and (peer.origin, view, number) == (",
             "return attempt is not None and (peer.origin, attempt.view, attempt.number) == (",
         ),
         Edit(formation, "Formation._unlike", "if busy:", "if False:"),
     ),
-    "all-members-counted": (Edit(dense_rounds, D + "_complete", "+ (not current.empty)", "+ 1"),),
+    "all-members-counted": (Edit(dense, D + "_complete", "+ (not current.empty)", "+ 1"),),
     "mean-over-all-members": (
         Edit(
-            next_weights,
+            chunks,
             "NextWeights.take",
             "np.float32(1 / contributors)",
             "np.float32(1 / (contributors + 1))",
         ),
     ),
     "one-half-for-all-sums": (
-        Edit(dense_round, "DenseRound.__init__", "self.sums = number % 2", "self.sums = 0"),
-        Edit(dense_rounds, D + "_finish", "own, result.number % 2)", "own, 0)"),
+        Edit(dense, "DenseRound.__init__", "self.sums = number % 2", "self.sums = 0"),
+        Edit(dense, D + "_finish", "own, result.number % 2)", "own, 0)"),
         Edit(results, "Results._produce", "sums[kept.number % 2]", "sums[0]"),
         Edit(results, "Results.hear_chunk", "sums[intake.number % 2]", "sums[0]"),
     ),
@@ -182,34 +167,32 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(results, "Results._produce", "sums[kept.number % 2]", "sums[1 - kept.number % 2]"),
     ),
     "share-counted-twice-after-a-result": (
-        Edit(dense_rounds, D + "_hear_chunk", "own=self._own_used)", "own=False)"),
-        Edit(dense_rounds, D + "_catch_up", "if done <= self._done:", "if True:"),
+        Edit(dense, D + "_hear_chunk", "own=self._own_used)", "own=False)"),
+        Edit(dense, D + "_catch_up", "if done <= self._done:", "if True:"),
     ),
-    "share-kept-though-in-the-snapshot": (
-        Edit(dense_rounds, D + "_catch_up", "if self._own_used:", "if False:"),
-    ),
+    "share-kept-though-in-the-snapshot": (Edit(dense, D + "_catch_up", "if self._own_used:", "if False:"),),
     "summed-from-another-place": (
         Edit(
-            reduction,
+            reduce,
             "Reduction._add",
             "self._shares[start:end], sums)",
             "2 * self._shares[start:end], sums)",
         ),
         Edit(
-            reduction,
+            reduce,
             "Reduction.take",
             "self._shares[start:end], self._sums",
             "2 * self._shares[start:end], self._sums",
         ),
     ),
     "owner-keeps-what-float16-cannot-hold": (
-        Edit(reduction, "Reduction._has_added", "if self._half:", "if False:"),
+        Edit(reduce, "Reduction._has_added", "if self._half:", "if False:"),
     ),
-    "mismatch-not-refused": (Edit(dense_rounds, D + "_fits", "if own == other:", "if True:"),),
+    "mismatch-not-refused": (Edit(dense, D + "_fits", "if own == other:", "if True:"),),
     "half-a-share-of-a-trainer-that-left": (
-        Edit(dense_rounds, D + "activate", "if self._own.all and not self._own.whole:", "if False:"),
+        Edit(dense, D + "activate", "if self._own.all and not self._own.whole:", "if False:"),
     ),
     "rounds-numbered-without-their-view": (
-        Edit(dense_rounds, D + "_finish", "complete(view=result.view,", "complete(view=1,"),
+        Edit(dense, D + "_finish", "complete(view=result.view,", "complete(view=1,"),
     ),
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from p2psgd.core.replica import Replica
-from p2psgd.core.ring.attempt import Attempt
+from p2psgd.core.ring.rounds import Attempt
 
 
 class AttemptId(NamedTuple):

@@ -12,7 +12,7 @@ from p2psgd.core.events import (
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import RingBegin, RingBucket, parse_order
-from p2psgd.wire.ring import (
+from p2psgd.wire.ring_messages import (
     RESULT_HOP,
     RingState,
     parse_ring_chunk,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from p2psgd.core.dense_memory import ARRAY, CHANGES, DenseMemory
 from p2psgd.core.effects import OpenRound, RefuseShare
 from p2psgd.core.events import BucketShared, OwnUpdateMade, RoundShared, TrainerChanged
+from p2psgd.core.ring.reduce import ARRAY, CHANGES, DenseMemory
 from p2psgd.wire import codec
 from tests.sim.faults import Mismatched, OfTrainer, TrainerAway, TrainerSlow
 from tests.sim.outcome import Violation

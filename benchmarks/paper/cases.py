@@ -1,0 +1,93 @@
+"""Which trainings are run: the recipe speech-paper, changed in what a table of the paper is about."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from p2psgd.recipes.recipe import Recipe, built_in_recipe_text, parse_recipe
+
+RECIPE: Final = "speech-paper"
+BUILT_IN: Final = parse_recipe(tomllib.loads(built_in_recipe_text(RECIPE)), where=f"recipe {RECIPE}")
+# In units of the summed gradient: half of those in the paper's table 3, which compress about as much here.
+SUM_TAUS: Final = (1, 2, 3, 4.5, 6, 7.5)
+SUM_TAU: Final = 2  # of all other cases, and of the recipe
+NODE_COUNTS: Final = (1, 2, 4, 8)
+SIZES: Final = {  # name -> widths; weights relative to the first about as in the paper's table 4
+    "5 hidden layers": (384,) * 5,
+    "8 hidden layers": (384,) * 8,
+    "5 layers, 1.7 x size": (512,) * 5,
+    "5 layers, 3.5 x size": (768,) * 5,
+}
+SEEDS: Final = (1, 2, 3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One training. `nodes` 0: plain SGD in one process, which `sum_tau` means nothing to."""
+
+    nodes: int
+    sum_tau: float = SUM_TAU
+    hidden: tuple[int, ...] = BUILT_IN.hidden
+    seed: int = 1
+    epochs: int = BUILT_IN.epochs
+
+    @property
+    def name(self) -> str:
+        """For people and as a key: nodes-4-tau-2-5x384-seed-1."""
+        net = f"{len(self.hidden)}x{self.hidden[0]}"
+        how = f"nodes-{self.nodes}-tau-{self.sum_tau:g}" if self.nodes else "sgd"
+        return f"{how}-{net}-seed-{self.seed}"
+
+    @property
+    def recipe_text(self) -> str:
+        """As a file: the built-in one with a few lines changed."""
+        changes = {
+            "seed": f"{self.seed}",
+            "hidden": f"{list(self.hidden)}",
+            "epochs": f"{self.epochs}",
+            "tau": f"{self.sum_tau / BUILT_IN.batch!r}",
+        }
+        text, table, rest = built_in_recipe_text(RECIPE).partition("[pretrain]")
+        for key, value in changes.items():
+            text, count = re.subn(rf"(?m)^{key} = [^#\n]*", f"{key} = {value} ", text)
+            assert count == 1, f"{key} stands {count} times in the recipe"
+        return text + table + rest
+
+    @property
+    def recipe(self) -> Recipe:
+        """The same, read."""
+        return parse_recipe(tomllib.loads(self.recipe_text), where=f"case {self.name}")
+
+    @property
+    def digest(self) -> str:
+        """Of the recipe: figures are of a case as it is now if this is equal."""
+        return _digest(self.recipe.model_dump(mode="json"))
+
+    @property
+    def start(self) -> str:
+        """Name of the weights that it starts from, whatever its nodes, tau and length."""
+        keys = {"data", "seed", "hidden", "activation", "batch", "pretrain"}
+        made_by = self.recipe.model_dump(mode="json", include=keys)
+        return f"{len(self.hidden)}x{self.hidden[0]}-{_digest(made_by)}"
+
+
+def _digest(keys: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(keys, sort_keys=True).encode(), digest_size=4).hexdigest()
+
+
+def _cases() -> Sequence[Case]:
+    """Each once, the most telling ones first."""
+    nodes = [Case(nodes=nodes) for nodes in (4, 0, *NODE_COUNTS)]
+    taus = [Case(nodes=4, sum_tau=sum_tau) for sum_tau in SUM_TAUS]
+    sizes = [Case(nodes=nodes, hidden=hidden) for hidden in SIZES.values() for nodes in (4, 0)]
+    again = [replace(case, seed=seed) for seed in SEEDS[1:] for case in (*nodes, *taus)]
+    return list(dict.fromkeys([*nodes, *taus, *sizes, *again]))
+
+
+CASES: Final = tuple(_cases())

@@ -1,0 +1,82 @@
+"""The paper's section of docs/results.md."""
+
+from __future__ import annotations
+
+from benchmarks.paper import plot, tables
+from benchmarks.paper.cases import BUILT_IN, Case
+from benchmarks.paper.figures import read
+
+
+def section() -> str:
+    """Empty while nothing has been measured."""
+    measured = read()
+    return make(measured) if measured else ""
+
+
+def make(measured: tables.Measured) -> str:
+    """Of these figures."""
+    parts = [
+        "## The experiment of [Strom 2015], in small",
+        _task(),
+        _words(),
+        "\n".join(f"- {verdict}" for verdict in tables.verdicts(measured)),
+        "### Nodes (table 2)",
+        tables.table_of_nodes(measured),
+        _paragraph("""
+            All nodes share this machine's processors, so more of them are no faster, and with whatever else
+            ran there (the load below): samples/s are no measure of the method. What nodes would do on
+            machines of their own is in [scaling.md](scaling.md).
+            """),
+        f"![Accuracy against epoch]({plot.EPOCHS.name})",
+        "### tau (table 3), 4 nodes",
+        tables.table_of_taus(measured),
+        f"![Accuracy and compression against tau]({plot.TAUS.name})",
+        f"### Size of the model (table 4), 4 nodes, tau {Case(nodes=4).sum_tau:g}",
+        tables.table_of_sizes(measured),
+        f"![Compression against model size]({plot.MODELS.name})",
+        _circumstances(measured),
+    ]
+    return "\n\n".join(parts)
+
+
+def _task() -> str:
+    table = BUILT_IN.pretrain
+    assert table is not None
+    return _paragraph(f"""
+        `make paper` measures it anew: real daemons and trainers on one machine (`p2psgd local`), over TCP.
+        The net has the paper's form: {len(BUILT_IN.hidden)} hidden layers of sigmoids, here of
+        {BUILT_IN.hidden[0]} units, over 17 frames of 20 log-mel values, and a softmax over 204 states of
+        phones. The task is 30 minutes of speech, tested on six minutes of voices that were not in it. The
+        recipe is `p2psgd recipe speech-paper`: pre-training layer by layer on {100 * table.part:g} % of the
+        samples, {BUILT_IN.epochs} epochs for all nodes together, mini-batches of {BUILT_IN.batch}, the first
+        {100 * BUILT_IN.gentle_start:g} % of the samples on one node, the rate {BUILT_IN.learning_rate:g} for
+        {BUILT_IN.hold_epochs:g} epochs and then halved, every {BUILT_IN.halve_every_epochs:g} anew.
+        """)
+
+
+def _words() -> str:
+    return _paragraph("""
+        *Accuracy* is of frames, after the last epoch, on the unseen voices. *Plain SGD* is one process
+        without p2psgd, by the same recipe from the same start. *Compression* is bytes of float32 gradients,
+        one for each mini-batch, over bytes of the updates, all headers included; *on the sockets* counts
+        whatever the nodes sent to each other. The paper has 32 bits for an index and no headers, which is
+        *weights/index* here. In brackets: least and largest over seeds, which also draw another start and
+        another order. *WER reduction* is the paper's measure: how many fewer words were wrong than with one
+        of its nodes, as a part of those. tau is given as in the paper, for the gradient summed over a
+        mini-batch.
+        """)
+
+
+def _circumstances(measured: tables.Measured) -> str:
+    places = sorted({row.where for row in measured.values()})
+    loads = [row.load for row in measured.values()]
+    left = tables.missing(measured)
+    unmeasured = f"Not measured yet: {', '.join(left)}." if left else ""
+    return _paragraph(f"""
+        Measured on: {"; ".join(places)}. Load before a case, the case before it included: {min(loads):.1f} to
+        {max(loads):.1f}. {unmeasured}
+        """)
+
+
+def _paragraph(text: str) -> str:
+    return " ".join(text.split())

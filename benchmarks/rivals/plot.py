@@ -1,0 +1,76 @@
+"""The pictures of the section: time to the target, and loss against time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.pictures import can_draw, picture
+from benchmarks.rivals import CASES, LAN_MBIT, TARGET, WAYS
+from benchmarks.rivals.results import Results
+from benchmarks.rivals.verdicts import seconds
+
+TIMES: Final = Path("docs/rivals_times.png")
+CURVES: Final = Path("docs/rivals_curves.png")
+PICTURES: Final = {
+    TIMES: "seconds to the target loss by way and bandwidth",
+    CURVES: f"loss against time at {LAN_MBIT} Mbit/s",
+}
+SHORTEST_S: Final = 5.0  # where bars begin
+COLOURS: Final = dict(
+    zip(
+        WAYS,
+        ("#1a1a1a", "#7a7a7a", "#1f5fa8", "#6aa5e0", "#7a4fa8", "#c81e1e", "#2a8a4a", "#8fc79f"),
+        strict=True,
+    )
+)
+
+
+def draw(results: Results) -> None:
+    """Writes the PNGs; leaves them as they are without matplotlib (make .venv/.bench)."""
+    if not can_draw():
+        return
+    for path, fill in ((TIMES, draw_times), (CURVES, draw_curves)):
+        with picture(path, (8.4, 4.6)) as axes:
+            fill(axes, results)
+            axes.grid(visible=True, alpha=0.25)
+            axes.legend(fontsize=8)
+
+
+def draw_times(axes: Any, results: Results) -> None:
+    """A group of bars for each bandwidth; a bar with an arrow: not reached in so long."""
+    mbits = sorted({case.mbit for case in CASES})
+    width = 0.9 / len(WAYS)
+    for number, way in enumerate(WAYS.values()):
+        label = way.label
+        for group, mbit in enumerate(mbits):
+            taken = seconds(results.of(way, mbit))
+            if taken is None or taken.failure:
+                continue
+            place = group + (number - (len(WAYS) - 1) / 2) * width
+            axes.bar(place, taken.mean, width, color=COLOURS[way.name], label=label)
+            axes.vlines(place, taken.least, taken.most, color="#000000", linewidth=1)
+            if taken.bound:
+                axes.annotate("↑", (place, taken.mean), ha="center", va="bottom")
+            label = "_nolegend_"
+    axes.set_yscale("log")
+    axes.set_ylim(SHORTEST_S, 2 * max(case.limit_s for case in CASES))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xlim(-0.5, len(mbits) - 0.5)
+    axes.set_xticks(range(len(mbits)), [f"{mbit} Mbit/s" for mbit in mbits])
+    axes.set_ylabel(f"seconds to a loss of {TARGET}")
+    axes.set_title("An arrow: not reached in that time. No bar: never, or not measured.", fontsize=8)
+
+
+def draw_curves(axes: Any, results: Results) -> None:
+    """Of the first seed."""
+    for way in WAYS.values():
+        outcomes = results.of(way, LAN_MBIT)
+        if outcomes and outcomes[0].curve:
+            times, _, losses = zip(*outcomes[0].curve, strict=True)
+            axes.plot(times, losses, color=COLOURS[way.name], label=way.label, linewidth=1.2)
+    axes.axhline(TARGET, color="#000000", linewidth=0.8, linestyle=":")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel(f"seconds, at {LAN_MBIT} Mbit/s")
+    axes.set_ylabel("held-out loss, nats")

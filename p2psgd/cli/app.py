@@ -1,0 +1,250 @@
+"""The command line: reads options, calls what does the work, turns errors into one sentence and an exit
+code.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+
+import typer
+from rich.console import Console
+
+import p2psgd
+from p2psgd.cli.asking import digest, events, export, remove, status, top
+from p2psgd.cli.ca import app as ca
+from p2psgd.cli.checkpoint import app as checkpoint
+from p2psgd.cli.configuration import (
+    FROM_ENVIRONMENT,
+    CommandLineError,
+    ConfiguredCommand,
+    option_variables,
+    words_of,
+)
+from p2psgd.cli.doctor.command import doctor
+from p2psgd.cli.node import app as config
+from p2psgd.cli.node import node
+from p2psgd.cli.options import (
+    DeviceOption,
+    HttpOption,
+    InitialOption,
+    ModeOption,
+    OrderOption,
+    OverlapOption,
+    PatienceOption,
+    PayloadOption,
+    RecipeOption,
+    RecordBytesOption,
+    RecordOption,
+    SecondsOption,
+    ShareOption,
+    StepsOption,
+    TraceOption,
+    check_patience,
+    parse_http,
+    parse_share,
+    record_limit,
+)
+from p2psgd.cli.plan import plan
+from p2psgd.cli.recipe import app as data
+from p2psgd.cli.recipe import pretrain, recipe
+from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, RecordingError, TrainerError, UsageError
+from p2psgd.formatting import print_text
+from p2psgd.observe.logs import say_bug, say_last
+
+app = typer.Typer(
+    name="p2psgd",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+bench = typer.Typer(help="Measure this machine.", rich_markup_mode=None)
+app.add_typer(bench, name="bench")
+app.add_typer(checkpoint, name="checkpoint")
+app.add_typer(ca, name="ca")
+app.add_typer(data, name="data")
+app.add_typer(config, name="config")
+
+
+app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)(node)
+
+
+@app.callback(invoke_without_command=True)
+def common(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Train one neural network on many ordinary machines over an ordinary network."""
+    if version:
+        print_text(f"p2psgd {p2psgd.__version__}")
+        raise typer.Exit
+
+
+@app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)
+def train(
+    recipe: RecipeOption = "speech",
+    share: ShareOption = None,
+    steps: StepsOption = None,
+    seconds: SecondsOption = None,
+    initial: InitialOption = None,
+    started: Annotated[
+        float | None,
+        typer.Option(help="Unix time at which --seconds began (for a restart)."),
+    ] = None,
+    mode: ModeOption = None,
+    payload: PayloadOption = None,
+    order: OrderOption = None,
+    overlap: OverlapOption = True,
+    device: DeviceOption = None,
+    trace: TraceOption = None,
+) -> None:
+    """Train with the built-in trainer, on the CPU or a GPU, on this machine's daemon."""
+    from p2psgd.gpu import find_backend
+    from p2psgd.recipes.main import train as run_trainer
+    from p2psgd.recipes.recipe import Told, load_recipe
+
+    _exclusive(steps, seconds)
+    loaded = load_recipe(recipe, Told(mode, payload, order))
+    run_trainer(
+        loaded,
+        backend=find_backend(device or loaded.device),
+        share=None if share is None else parse_share(share),
+        steps=steps,
+        seconds=seconds,
+        initial=initial,
+        started=started,
+        trace=trace,
+        overlap=overlap,
+    )
+
+
+@app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)
+def local(
+    context: typer.Context,
+    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, max=64, help="How many nodes.")] = 4,
+    recipe: RecipeOption = "speech",
+    steps: StepsOption = None,
+    seconds: SecondsOption = None,
+    initial: InitialOption = None,
+    report: Annotated[Path | None, typer.Option(help="Write a JSON report here.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Write the trained weights here, .npz or .safetensors.")
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep the nodes' state and logs here (default: a temporary directory).",
+            allow_from_autoenv=False,  # P2PSGD_STATE is one node's
+        ),
+    ] = None,
+    trainer: Annotated[
+        str | None, typer.Option(help="Your own training command instead of the built-in trainer.")
+    ] = None,
+    http: HttpOption = None,
+    patience: PatienceOption = 5.0,
+    record: RecordOption = None,
+    record_bytes: RecordBytesOption = None,
+    mode: ModeOption = None,
+    payload: PayloadOption = None,
+    order: OrderOption = None,
+    overlap: OverlapOption = True,
+    device: DeviceOption = None,
+    trace: TraceOption = None,
+) -> None:
+    """Run a whole cluster of real daemons and trainers on this machine, and prove its replicas equal."""
+    from p2psgd.cli.local import make_plan, run_local
+    from p2psgd.recipes.recipe import Told
+
+    _exclusive(steps, seconds)
+    check_patience(patience)
+    plan = make_plan(
+        nodes,
+        recipe=recipe,
+        steps=steps,
+        seconds=seconds,
+        initial=initial,
+        report=report,
+        weights=weights,
+        state=state,
+        trainer=trainer,
+        patience_s=patience,
+        record=record,
+        record_bytes=record_limit(record, record_bytes),
+        told=Told(mode, payload, order),
+        trace=trace,
+        overlap=overlap,
+        device=device,
+        http=parse_http(http),
+    )
+    for variable in option_variables(context):  # the plan has it, for all nodes or for the first alone
+        os.environ.pop(variable, None)
+    raise typer.Exit(run_local(plan, Console()))
+
+
+for asking in (status, top, events, digest, remove, export, plan, recipe, pretrain):
+    app.command()(asking)
+app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)(doctor)
+
+
+@app.command()
+def recording(
+    file: Annotated[Path, typer.Argument(help="A file that `--record` wrote.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
+) -> None:
+    """Print how the updates of a recorded run compress: as a whole, over time, and by tensor."""
+    from p2psgd.observe.records import describe_recording, render_recording
+
+    description = describe_recording(file)
+    print_text(json.dumps(description, indent=2) if as_json else render_recording(description))
+    if description["fault"]:
+        raise RecordingError(description["fault"])
+
+
+@bench.command()
+def cpu() -> None:
+    """Print which instructions the native core uses here and why, and how fast each choice is."""
+    from p2psgd.observe.bench import report
+
+    print_text(report())
+
+
+def _exclusive(steps: int | None, seconds: float | None) -> None:
+    if steps is not None and seconds is not None:
+        raise UsageError("--steps and --seconds exclude each other: give one of them")
+
+
+TYPER_INTERRUPTED: Final = 130  # what it makes of Ctrl+C in a command that does not see to it itself
+
+
+def main() -> NoReturn:
+    """Entry point: one sentence on standard error and an exit code for everything a person can mend."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: names may have any letters
+    try:
+        result = int(app(args=sys.argv[1:] or ["--help"], standalone_mode=False) or 0)
+        if result == TYPER_INTERRUPTED:
+            raise KeyboardInterrupt
+        code = ExitCode(result)
+    except CommandLineError as error:
+        code = _complain(f"{words_of(error)} (see --help)", ExitCode.USAGE)
+    except (typer.Abort, KeyboardInterrupt):
+        code = _complain("interrupted", ExitCode.FAILED)
+    except UsageError as error:
+        code = _complain(str(error), error.exit_code)
+    except DaemonLost as error:
+        code = _complain(str(error), ExitCode.TEMPORARY)
+    except TrainerError as error:
+        code = _complain(str(error), ExitCode.CONFIGURATION)
+    except P2psgdError as error:
+        code = _complain(str(error), ExitCode.FAILED)
+    except Exception:  # a bug of ours: not to be mixed up with FAILED, which Python's own exit code would be
+        say_bug()
+        code = ExitCode.INTERNAL
+    sys.exit(code)
+
+
+def _complain(words: str, code: ExitCode) -> ExitCode:
+    sys.stdout.flush()
+    say_last(words)
+    return code

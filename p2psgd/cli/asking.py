@@ -1,0 +1,170 @@
+"""The commands that ask a node of this machine, or read what it has left: how is it, what happened, are the
+replicas equal. `p2psgd.cli` makes commands of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import p2psgd
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.formatting import print_text
+
+StateOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="State directory of the node (default: $P2PSGD_STATE, else ~/.local/state/p2psgd).",
+    ),
+]
+
+
+def status(
+    state: StateOption = None,
+    compression: Annotated[
+        bool, typer.Option("--compression", help="Print what to look at to choose tau instead.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
+) -> None:
+    """Print the status of a node of this machine."""
+    from p2psgd.ipc.client import ControlClient
+    from p2psgd.ipc.listener import control_path
+    from p2psgd.observe.compression import render_compression
+    from p2psgd.observe.text import render_status
+
+    with ControlClient(control_path(state)) as client:
+        answer: dict[str, Any] = client.request("status")["status"]
+        if compression or as_json:
+            try:
+                whole = client.request("compression")["compression"]
+            except UsageError:  # the request has no fields that could be wrong: the daemon does not know it
+                if not as_json:
+                    raise UsageError(_other_version(answer), ExitCode.CONFIGURATION) from None
+                whole = None
+            answer["compression"] = whole or answer.get("compression")
+    if as_json:
+        print_text(json.dumps(answer, indent=2))
+    else:
+        print_text(render_compression(answer["compression"] or {}) if compression else render_status(answer))
+
+
+def top(
+    state: StateOption = None,
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Ask where --http shows a node instead: http://127.0.0.1:9400."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one picture, after two questions.")] = False,
+    interval: Annotated[
+        float, typer.Option(min=0.2, max=60.0, help="Seconds from each question to the next.")
+    ] = 1.0,
+) -> None:
+    """Watch a node of this machine, and what it knows of the others, until q or Ctrl+C."""
+    from rich.console import Console
+
+    from p2psgd.ipc.listener import control_path
+    from p2psgd.observe.top import ControlSource, HttpSource, Watching
+
+    if url is not None and state is not None:
+        raise UsageError("--url and --state both say which node to ask: give one of them")
+    source = ControlSource(control_path(state)) if url is None else HttpSource(url)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # names may have letters that a terminal lacks
+    console = Console()
+    watching = Watching(source, console, every_s=interval)
+    if once:
+        watching.once()
+    elif console.is_terminal and not console.is_dumb_terminal:
+        watching.screen()
+    else:
+        watching.lines()
+
+
+def events(
+    state: StateOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, for machines.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Then go on with those that come.")] = False,
+    kind: Annotated[str | None, typer.Option(help="Only events of this kind.")] = None,
+    last: Annotated[int | None, typer.Option("-n", min=1, help="Only the last so many until now.")] = None,
+) -> None:
+    """Print what happened to a node, whether it runs or not."""
+    from p2psgd.ipc.listener import control_path
+    from p2psgd.observe.records import EventReader, render_event, select_events
+
+    def show(event: dict[str, Any]) -> bool:
+        return print_text(json.dumps(event) if as_json else render_event(event))
+
+    with contextlib.suppress(KeyboardInterrupt), EventReader(control_path(state).parent) as reader:
+        if not all(map(show, select_events(reader.kept(), kind=kind, last=last))) or not follow:
+            return
+        for event in reader.follow():
+            if kind in (None, event["kind"]) and not show(event):
+                return
+
+
+def digest(
+    state: StateOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
+) -> None:
+    """Compare a node's replica with its peers' now.
+
+    It also checks the memory that it lies in. Exit code 0: all members have the same; 1: not, or not all
+    could be compared.
+    """
+    from p2psgd.ipc.client import ControlClient
+    from p2psgd.ipc.listener import control_path
+    from p2psgd.observe.model import find_fault, render_digest, scrub_and_report
+
+    with ControlClient(control_path(state)) as client:
+        report = scrub_and_report(client)
+    print_text(json.dumps(report, indent=2) if as_json else render_digest(report))
+    if fault := find_fault(report):
+        raise UsageError(f"equal replicas are not proved: {fault}", ExitCode.FAILED)
+
+
+def remove(
+    member: Annotated[str, typer.Argument(metavar="NODE", help="The node's name, or its id.")],
+    state: StateOption = None,
+    forbid: Annotated[bool, typer.Option("--forbid", help="Never admit it again.")] = False,
+) -> None:
+    """Leave a dead machine out of the run.
+
+    Ask any member's daemon, which asks the others.
+    """
+    from p2psgd.ipc.client import ControlClient
+    from p2psgd.ipc.listener import control_path
+    from p2psgd.observe.status import remove_node
+
+    with ControlClient(control_path(state)) as client:
+        print_text(remove_node(client, member, forbid=forbid))
+
+
+def export(
+    file: Annotated[Path, typer.Argument(help="The file to write: .safetensors or .npz, by its name.")],
+    state: StateOption = None,
+) -> None:
+    """Write the weights of a running node of this machine to a file."""
+    from p2psgd.cli.weights_file import check_weights_name, export_weights
+    from p2psgd.formatting import counted
+    from p2psgd.ipc.client import ControlClient
+    from p2psgd.ipc.listener import control_path
+
+    check_weights_name(file)
+    with ControlClient(control_path(state)) as client:
+        weights, digest = export_weights(client, file)
+    print_text(f"{counted(weights, 'weight')} with digest {digest} written to {file}")
+
+
+def _other_version(status: Mapping[str, Any]) -> str:
+    return (
+        f"the daemon is of another version ({status.get('version', 'unknown')}, this is "
+        f"{p2psgd.__version__}) and does not tell its compression: ask with its own p2psgd"
+    )

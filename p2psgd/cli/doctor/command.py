@@ -1,0 +1,104 @@
+"""`p2psgd doctor`: what would keep this machine from a run, and what mends it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from p2psgd.cli.asking import StateOption
+from p2psgd.cli.options import ConfigOption, PlaintextOption, PresetOption, TlsOption
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.formatting import print_text
+from p2psgd.observe.logs import LogFormat, begin_log
+
+if TYPE_CHECKING:
+    from p2psgd.cli.doctor.findings import Finding
+
+
+def doctor(
+    peers: Annotated[
+        Path | None,
+        typer.Option(help="The list of hosts, as for `p2psgd node`."),
+    ] = None,
+    listen: Annotated[str, typer.Option(help="Where the node is to listen.")] = "0.0.0.0:7315",
+    tls: TlsOption = None,
+    insecure_plaintext: PlaintextOption = False,
+    state: StateOption = None,
+    weights: Annotated[
+        int | None,
+        typer.Option(min=1, max=2**31, help="How many weights the net has.", allow_from_autoenv=False),
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="What is to be trained: compared with the others, and its size.", allow_from_autoenv=False
+        ),
+    ] = None,
+    initial: Annotated[
+        Path | None,
+        typer.Option(help="The weights that it starts from, as for its trainer.", allow_from_autoenv=False),
+    ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=1.0,
+            max=3600.0,
+            help="How long to wait for the others.",
+            allow_from_autoenv=False,
+        ),
+    ] = 30.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print everything, for machines.", allow_from_autoenv=False)
+    ] = False,
+    config: ConfigOption = None,
+    preset: PresetOption = None,
+) -> None:
+    """Say what would keep this machine from a run, and what mends it.
+
+    Run it on all machines at about the same time, before their nodes are started. It reads the --config and
+    the environment of `p2psgd node` too, for the options that both have. Exit code 0: no problem; 75:
+    machines have not been reached in time; 78: something must be mended.
+    """
+    import asyncio
+
+    begin_log(LogFormat.TEXT)
+    from p2psgd.cli.doctor.examination import DoctorOptions, Examination
+    from p2psgd.cli.doctor.findings import describe, exit_code, render, summarise
+    from p2psgd.cli.doctor.intended import intended_run
+    from p2psgd.ipc.listener import default_state_directory
+    from p2psgd.net.address import parse_address
+
+    try:
+        address = parse_address(listen, port_default=None)
+    except ValueError as error:
+        raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
+    if peers is None:
+        raise UsageError("which machines are to be met? give --peers FILE, or the --config that names it")
+    if tls is not None and insecure_plaintext:
+        raise UsageError("--tls and --insecure-plaintext exclude each other: give one of them")
+    options = DoctorOptions(
+        peers=peers,
+        listen=address,
+        state=state or default_state_directory(),
+        wait_s=wait,
+        intended=intended_run(weights, recipe, initial),
+        tls=tls,
+        insecure_plaintext=insecure_plaintext,
+    )
+
+    def show(finding: Finding) -> None:
+        if not as_json:
+            print_text(render(finding))
+
+    examination = Examination(options, show)
+    asyncio.run(examination.run())
+    findings = examination.findings
+    if as_json:
+        print_text(json.dumps(describe(findings, examination.peers, examination.dropped), indent=2))
+    else:
+        print_text(summarise(findings))
+    raise typer.Exit(exit_code(findings))

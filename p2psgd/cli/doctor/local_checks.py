@@ -1,0 +1,371 @@
+"""Checks of this machine alone: memory, disk, port, hosts, descriptors, certificates and shared memory."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import resource
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from p2psgd import formatting
+from p2psgd.cli.doctor.findings import Finding, note, ok, problem
+from p2psgd.errors import P2psgdError, TrainerError, UsageError, words_of
+from p2psgd.ipc.client import ControlClient
+from p2psgd.ipc.layout import dense_numbers, inbox_bytes, outbox_bytes
+from p2psgd.ipc.listener import control_path
+from p2psgd.ipc.segments import Access, create_segment, map_segment
+from p2psgd.net.address import Address
+from p2psgd.net.hosts import Hosts
+from p2psgd.net.tls import WARNED_DAYS, Credentials
+from p2psgd.wire.mode import Mode
+
+# ----------------------------------------------------------------------------
+# Is there memory for a run of P weights? The one place that says how much a node takes.
+#
+# Bytes a weight, in async mode and in a sparse ring: daemon 4 for the coordinates, 4 for the copy that
+# checkpoints and snapshots are made from and 4 for a second one; 12 shared with the trainer for the
+# residual, twice and once more for a checkpoint; trainer 4 for its working copy, 4 for a gradient and 4 for
+# the delta. In a dense ring there is no residual; instead the daemon has 4 for the next weights, and shares
+# 16 with the trainer for shares, arrays and two rounds' sums. With a GPU the trainer's part is on the
+# device. Measured with 20 million weights and one node: 35 and 18 beside what the processes take.
+
+
+MEMORY: Final = "memory"
+DAEMON_EACH: Final = 12
+RESIDUAL_EACH: Final = 12
+DENSE_EACH: Final = 16
+TRAINER_EACH: Final = 12
+PROCESSES_BYTES: Final = 128 * 1024 * 1024  # the code and data of two Python processes with numpy
+LOG_BYTES: Final = 256 * 1024 * 1024  # --log-budget, unless it is told otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Available:
+    """What this machine gives: bytes, and what limits them."""
+
+    size: int
+    limit: str
+
+
+def bytes_needed(weights: int, mode: Mode) -> int:
+    """The most that daemon and trainer take together for a run of so many weights, its log included."""
+    each = DAEMON_EACH + TRAINER_EACH
+    shared = RESIDUAL_EACH * weights
+    if mode.dense:
+        each += 4
+        shared = DENSE_EACH * dense_numbers(weights)
+    rings = inbox_bytes(weights) + outbox_bytes(weights, mode)
+    return each * weights + shared + rings + LOG_BYTES + PROCESSES_BYTES
+
+
+def check_memory(weights: int | None, mode: Mode, available: Available | None) -> Finding:
+    """Against what is there now."""
+    if weights is None:
+        return note(MEMORY, "not checked: how large the run is was not said", "--weights P, or --recipe NAME")
+    needed = bytes_needed(weights, mode)
+    what = f"{weights:,} weights take up to {formatting.size(needed)}"
+    if available is None:
+        return note(MEMORY, f"{what}; this machine does not say how much it has")
+    words = f"{what}, {formatting.size(available.size)} are free ({available.limit})"
+    if needed > available.size:
+        return problem(
+            MEMORY, words, "end what else runs here, take a machine with more memory, or a smaller net"
+        )
+    return ok(MEMORY, f"{words}; a script's data come on top")
+
+
+def find_available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Available | None:
+    """The machine's free memory, or what is left of this process's control group, whichever is less."""
+    try:
+        found = re.search(r"^MemAvailable:\s+(\d+) kB", (proc / "meminfo").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    if found is None:
+        return None
+    machine = Available(1024 * int(found[1]), "of the machine")
+    try:
+        own = re.search(r"^0::(/\S*)$", (proc / "self" / "cgroup").read_text(), re.MULTILINE)
+    except OSError:
+        return machine
+    here = cgroups / (own[1].lstrip("/") if own else "")
+    groups = [_left_of(each) for each in (here, *here.parents) if each.is_relative_to(cgroups)]
+    return min([machine, *(each for each in groups if each is not None)], key=lambda each: each.size)
+
+
+def _left_of(group: Path) -> Available | None:
+    """Within the limit of a control group; None if it has none."""
+    try:
+        limit, used = (group / "memory.max").read_text(), (group / "memory.current").read_text()
+        return Available(max(0, int(limit) - int(used)), "of the control group's limit")
+    except (OSError, ValueError):
+        return None
+
+
+# ----------------------------------------------------------------------------
+# Can the node keep its state, and is there room for it? Makes nothing that stays.
+
+
+STATE: Final = "state"
+CHECKPOINTS: Final = 3  # two are kept while the next is written
+CHECKPOINT_EACH: Final = 8  # bytes a weight: coordinates and residual
+DISK_LOG_BYTES: Final = 1024 * 1024 * 1024  # --log-disk-budget, unless it is told otherwise
+
+
+def check_state_directory(
+    state: Path, weights: int | None, *, free_bytes: int | None = None
+) -> list[Finding]:
+    """`free_bytes`: of its disk, by default as it is."""
+    place = state.absolute()
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        words = f"{place} is no directory, so {state} cannot be the state directory"
+        return [problem(STATE, words, "give another one with --state DIR, or P2PSGD_STATE=DIR")]
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"p2psgd")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        words = f"{place} cannot be written to: {words_of(error)}"
+        mend = f"sudo install -d -o {os.geteuid()} -m 750 {state}, or another one with --state DIR"
+        return [problem(STATE, words, mend)]
+    found = [_check_room(place, state, weights, free_bytes)]
+    if _in_use(state):
+        found.append(note(STATE, f"a daemon is using {state}"))
+    return found
+
+
+def disk_bytes_needed(weights: int) -> int:
+    """Of the state directory of a run of so many weights, without what a script keeps."""
+    return CHECKPOINTS * CHECKPOINT_EACH * weights + DISK_LOG_BYTES
+
+
+def _check_room(place: Path, state: Path, weights: int | None, free_bytes: int | None) -> Finding:
+    if free_bytes is None:
+        disk = os.statvfs(place)
+        free_bytes = disk.f_bavail * disk.f_frsize
+    words = f"{state} can be written to, {formatting.size(free_bytes)} are free on its disk"
+    if weights is None:
+        least, what = DISK_LOG_BYTES, "the log"
+    else:
+        least, what = disk_bytes_needed(weights), f"checkpoints of {weights:,} weights and the log"
+    if free_bytes >= least:
+        return ok(STATE, f"{words}; up to {formatting.size(least)} are for {what}")
+    words = f"{words}, but up to {formatting.size(least)} are for {what}"
+    mend = "another disk with --state DIR, or a smaller --log-disk-budget MIB (0: no log on disk)"
+    if weights is None or free_bytes >= CHECKPOINTS * CHECKPOINT_EACH * weights:
+        return note(STATE, words, mend)
+    return problem(STATE, words, mend)
+
+
+def _in_use(state: Path) -> bool:
+    """A daemon holds its lock."""
+    try:
+        lock = os.open(state / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+# ----------------------------------------------------------------------------
+# The port that a node listens on: is it free, and if not, who has it?
+
+
+PORT: Final = "port"
+STATUS_TIMEOUT_S: Final = 3.0
+_LISTENING: Final = "0A"  # TCP_LISTEN in /proc/net/tcp
+
+
+def describe_free(listen: Address, *, encrypted: bool) -> Finding:
+    """Nothing else listens there."""
+    how = "with TLS" if encrypted else "in PLAINTEXT"
+    return ok(PORT, f"{listen} is free; links are {how}")
+
+
+def describe_taken(listen: Address, words: str, status: Mapping[str, Any] | None) -> Finding:
+    """`words`: why it cannot be had; `status`: of a daemon of this machine, if one answers."""
+    if status is not None and str(status.get("listen", "")).endswith(f":{listen.port}"):
+        name, state = (str(status.get(key) or "?") for key in ("node", "state"))
+        waits = str(status.get("waits") or "")
+        peers = [peer for peer in status.get("peers") or () if isinstance(peer, dict)]
+        linked = sum(peer.get("state") == "connected" for peer in peers)
+        tail = f"; it waits: {waits}" if waits else ""
+        words = f"the node {name} of this machine runs already on {listen}: {state}, linked with {linked} of "
+        return note(PORT, f"{words}{formatting.counted(len(peers), 'peer')}{tail}")
+    owner = owner_of(listen.port)
+    if owner is not None:
+        words = f"port {listen.port} is taken by {owner}"
+        mend = f"a node? sudo p2psgd status; else end it, or take another port: --listen {listen.host}:PORT"
+        return problem(PORT, words, mend)
+    return problem(PORT, words, f"sudo ss -ltnp 'sport = :{listen.port}' tells what listens there")
+
+
+def daemon_status(state: Path | None) -> dict[str, Any] | None:
+    """Of the daemon that commands on this machine ask; None without one that answers."""
+    with (
+        contextlib.suppress(P2psgdError, OSError),
+        ControlClient(control_path(state), timeout_s=STATUS_TIMEOUT_S) as client,
+    ):
+        answer: dict[str, Any] = client.request("status")["status"]
+        return answer
+    return None
+
+
+def owner_of(port: int, proc: Path = Path("/proc")) -> str | None:
+    """The process that listens on a TCP port, as `name (pid 123)`; None if this user may not know."""
+    inodes = set(_listeners(port, proc))
+    if not inodes:
+        return None
+    for process in proc.iterdir():
+        if not process.name.isdecimal():
+            continue
+        with contextlib.suppress(OSError):
+            for descriptor in (process / "fd").iterdir():
+                if os.readlink(descriptor) in inodes:
+                    name = (process / "comm").read_text(errors="replace").strip()
+                    return f"{name} (pid {process.name})"
+    return "a process of another user"
+
+
+def _listeners(port: int, proc: Path) -> Iterator[str]:
+    """Their sockets, as /proc/PID/fd names them."""
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in (proc / "net" / table).read_text().splitlines()[1:]:
+                _, local, _, state, *rest = line.split()
+                if state == _LISTENING and local.endswith(f":{port:04X}"):
+                    yield f"socket:[{rest[5]}]"
+
+
+# ----------------------------------------------------------------------------
+# The list of hosts: does it name this machine, and what follows from its place in it?
+
+
+HOSTS: Final = "hosts"
+
+
+def check_hosts(path: Path, addresses: Sequence[Address], hosts: Hosts, listen: Address) -> Finding:
+    """`hosts` is what `addresses` say to the node that listens on `listen`."""
+    if not addresses:
+        return problem(HOSTS, f"{path} names no host", f"echo HOST[:PORT] >> {path}, a line for each machine")
+    lines = formatting.counted(len(addresses), "line")
+    if hosts.share is not None:
+        own, count = hosts.share
+        words = (
+            f"{path}: {lines}, {own_line(addresses, hosts)} is this machine: share {own}/{count} of the data"
+        )
+        return ok(HOSTS, words)
+    if hosts.several:
+        names = formatting.listed([str(each.host) for each in hosts.several])
+        words = f"{path}: {lines}; {names} stands for several hosts, so no line tells a share of the data"
+        return note(HOSTS, words, "give each trainer its --share i/n")
+    if hosts.near_misses:
+        near = hosts.near_misses[0]
+        words = f"{path} names this machine as {near}, but the node is to listen on port {listen.port}"
+        return problem(
+            HOSTS, words, f"--listen {listen.host}:{near.port}, or port {listen.port} in that line"
+        )
+    words = f"{path}: {lines}, none of them is this node: its trainer will not know its share of the data"
+    return note(HOSTS, words, "add this machine's line on all machines, or give its trainer --share i/n")
+
+
+def own_line(addresses: Sequence[Address], hosts: Hosts) -> Address | None:
+    """This node's own address in the list."""
+    others = set(hosts.peers)
+    return next((each for each in addresses if each not in others), None) if hosts.share else None
+
+
+# ----------------------------------------------------------------------------
+# May this user's processes open enough files for a link to every peer?
+
+
+DESCRIPTORS: Final = "descriptors"
+# The numbers kept for files and a trainer (64), what is open from the start (24), greetings under way (32),
+# the page's connections (32), commands of this machine.
+OTHERS: Final = 192
+PER_PEER: Final = 2  # while one connection takes the place of another
+
+
+def descriptors_needed(peers: int) -> int:
+    """The most that a daemon with so many peers has open."""
+    return OTHERS + PER_PEER * peers
+
+
+def check_descriptors(peers: int, hard: int | None = None) -> Finding:
+    """`hard` is the hard limit, to which a daemon raises its own; by default this process's."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1] if hard is None else hard
+    needed, whom = descriptors_needed(peers), formatting.counted(peers, "peer")
+    if limit == resource.RLIM_INFINITY or limit >= needed:
+        shown = "any number of" if limit == resource.RLIM_INFINITY else f"{limit:,}"
+        return ok(DESCRIPTORS, f"{shown} files may be open, {needed:,} are enough for {whom}")
+    words = f"only {limit:,} files may be open (hard limit), {whom} may take {needed:,}"
+    mend = f"raise the hard limit in /etc/security/limits.conf, or LimitNOFILE={needed} in the unit"
+    return problem(DESCRIPTORS, words, mend)
+
+
+# ----------------------------------------------------------------------------
+# Are the files of the TLS directory in order, and for how long?
+
+
+TLS: Final = "tls"
+RENEW: Final = "p2psgd ca issue --renew on the machine that holds the CA, then copy the node's files here"
+
+
+def load_credentials(directory: Path, now: datetime) -> tuple[Credentials | None, Finding]:
+    """What a node would use; None if it cannot be used."""
+    try:
+        credentials = Credentials.load(directory)
+    except UsageError as error:
+        return None, problem(TLS, str(error), f"p2psgd ca check {directory}")
+    return credentials, judge_expiry(credentials, now)
+
+
+def judge_expiry(credentials: Credentials, now: datetime) -> Finding:
+    """How long its certificates hold."""
+    days = (credentials.expires - now).days
+    words = f"{credentials.name} of run {credentials.run}, certificates until {credentials.expires:%Y-%m-%d}"
+    if days < WARNED_DAYS:
+        return note(TLS, f"{words}, {days} days from now", RENEW)
+    return ok(TLS, words)
+
+
+# ----------------------------------------------------------------------------
+# Shared memory of daemon and trainer: memfds, which need no /dev/shm, however small that is.
+
+
+SHARED_MEMORY: Final = "shared memory"
+NUMBERS: Final = 1 << 16
+
+
+def check_shared_memory() -> Finding:
+    """Makes a segment, seals it, writes to it."""
+    try:
+        descriptor = create_segment("p2psgd-doctor", 4 * NUMBERS)
+        try:
+            map_segment(descriptor, np.int32, NUMBERS, Access.WRITE)[:] = 1
+        finally:
+            os.close(descriptor)
+    except (OSError, TrainerError) as error:
+        words = f"memfds do not work here: {getattr(error, 'strerror', None) or error}"
+        return problem(
+            SHARED_MEMORY,
+            words,
+            "Linux 3.17 or newer; in a container, a seccomp profile that allows memfd_create",
+        )
+    return ok(SHARED_MEMORY, "works without names; /dev/shm is not needed, whatever its size")

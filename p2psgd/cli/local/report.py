@@ -1,0 +1,339 @@
+"""What a local run reports: a display while it runs, a summary and a report at its end."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from p2psgd import formatting
+from p2psgd.observe.compression import bits_of, describe_nodes, fraction
+from p2psgd.observe.figures import (
+    Status,
+    node_figures,
+    number,
+    section,
+    total_bits_per_index,
+    total_compression_ratio,
+    whole,
+)
+from p2psgd.observe.text import describe_steps, live_table, progress_line, recording_words, steps_words
+from p2psgd.wire.mode import parse_mode
+
+# ----------------------------------------------------------------------------
+# The report of a local run (`--report`): figures for machines, as JSON without NaN.
+#
+# Sums are over all nodes, those that were lost included as far as they were heard; `replicas_identical`
+# speaks of the nodes that were alive at the end. `rounds` and what is said of a round are of a ring, null
+# elsewhere; `bytes_sent_per_round` counts all that the node sent, however little of it rounds were; `step`
+# is in observe/text.py. `compression_ratio` is 32 bits x weights per mini-batch / bits sent per mini-batch
+# and peer, headers and frames included. `compression` (see observe/compression.py) is of the own updates of
+# all nodes; its rows of tensors are of those that could be asked at the end.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a local run ended."""
+
+    statuses: Sequence[Status]  # one per node, the last one heard, in the order of the shares
+    wall_s: float
+    recipe: str | None
+    speeds: Mapping[str, float | None] = field(default_factory=dict)  # samples/s over the time in training
+    identical: bool = False
+    digest: int | None = None
+    digests: Mapping[str, int] = field(default_factory=dict)  # of the replicas that were compared
+    accuracies: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of these replicas, on the recipe's test samples
+    lost: Mapping[str, str] = field(default_factory=dict)  # node -> what became of it
+    compression: Mapping[str, Status] = field(default_factory=dict)  # of the nodes that could still be asked
+
+
+def build_report(outcome: Outcome) -> dict[str, Any]:
+    """Return the report as plain values."""
+    nodes = [node_figures(status) for status in outcome.statuses]
+    run = next((run for status in outcome.statuses if (run := section(status, "run"))), {})
+    trainers = [section(status, "trainer") for status in outcome.statuses]
+    return {
+        "nodes": len(nodes),
+        "mode": run.get("mode"),
+        "rounds": max((ring["round"] for ring in _rings(outcome)), default=None),
+        "rounds_per_s": _rounds_per_s(outcome),
+        "step": describe_steps(trainers),
+        "weights": whole(run, "weights"),
+        "quantum": 2.0 ** whole(run, "quantum_log2") if run else None,
+        "wall_s": round(outcome.wall_s, 3),
+        "bits_per_index": total_bits_per_index(nodes),
+        "compression_ratio": total_compression_ratio(nodes),
+        "compression": describe_nodes(
+            [
+                outcome.compression.get(node.node) or section(status, "compression")
+                for node, status in zip(nodes, outcome.statuses, strict=True)
+            ],
+            whole(run, "weights"),
+        ),
+        "recording": next(
+            (dict(part) for status in outcome.statuses if (part := section(status, "recording"))), None
+        ),
+        "replicas_identical": outcome.identical,
+        "digest": _hexadecimal(outcome.digest),
+        "test_accuracy": next(iter(outcome.accuracies.values()), None) if outcome.identical else None,
+        "per_node": [_node(status, outcome) for status in outcome.statuses],
+        "lost": [{"node": node, "why": why} for node, why in outcome.lost.items()],
+        "recipe": outcome.recipe,
+    }
+
+
+def write_report(path: Path, report: Mapping[str, Any]) -> None:
+    """Write the report whole or not at all: a reader never sees a part of it. Raises OSError."""
+    text = json.dumps(_finite(report), indent=2, allow_nan=False) + "\n"
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _node(status: Status, outcome: Outcome) -> dict[str, Any]:
+    figures = node_figures(status)
+    trainer, traffic, updates = (section(status, key) for key in ("trainer", "bytes", "updates"))
+    own_accuracy = number(trainer, "test_accuracy")
+    rounds = whole(section(status, "ring"), "round")
+    return {
+        "node": figures.node,
+        "steps": figures.mini_batches,
+        "samples": figures.samples,
+        "samples_per_s": outcome.speeds.get(figures.node),
+        "updates_sent": figures.updates_sent,
+        "updates_applied": figures.updates_applied,
+        "indices_sent": figures.indices_sent,
+        "bytes_sent": whole(traffic, "sent"),
+        "bytes_received": whole(traffic, "received"),
+        "bytes_sent_per_round": whole(traffic, "sent") / rounds if rounds else None,
+        "step": describe_steps([trainer]),
+        "loss": figures.loss,
+        "test_accuracy": outcome.accuracies.get(figures.node, own_accuracy),
+        "digest": _hexadecimal(outcome.digests.get(figures.node)),
+        "frontier": list(status.get("frontier") or ()),
+        "bits_per_index": figures.bits_per_index,
+        "compression_ratio": figures.compression_ratio,
+        "duplicates": whole(updates, "duplicates"),
+        "dropped": dict(section(status, "dropped")),
+        "reloads": whole(trainer, "reloads"),
+        "copies_mended": whole(trainer, "copies_mended"),
+        "restarts": whole(trainer, "restarts"),
+    }
+
+
+def _rings(outcome: Outcome) -> list[Status]:
+    return [ring for status in outcome.statuses if (ring := section(status, "ring"))]
+
+
+def _rounds_per_s(outcome: Outcome) -> float | None:
+    """In a ring: how many steps a node took in a second of the time in which it took steps, as a mean."""
+    each = [describe_steps([section(status, "trainer")]) for status in outcome.statuses]
+    speeds = [1000 / steps["step_ms"] for steps in each if steps is not None]
+    return round(sum(speeds) / len(speeds), 3) if speeds and _rings(outcome) else None
+
+
+def _hexadecimal(digest: int | None) -> str | None:
+    return None if digest is None else f"{digest:016x}"
+
+
+def _finite(value: Any) -> Any:
+    """Return the value with null in the place of every NaN and infinity, which JSON has no words for."""
+    match value:
+        case float() if not math.isfinite(value):
+            return None
+        case Mapping():
+            return {key: _finite(entry) for key, entry in value.items()}
+        case list() | tuple():
+            return [_finite(entry) for entry in value]
+        case _:
+            return value
+
+
+# ----------------------------------------------------------------------------
+# What a local run says at its end, from its report alone: what was trained, and is it the same bits.
+
+
+Report = Mapping[str, Any]
+
+COLUMNS = ("node", "mini-batches", "samples", "samples/s", "out", "in", "sent", "received", "loss")
+WIDTHS = (8, 12, 10, 10, 8, 8, 9, 9, 6)
+OF_UPDATES = ("out", "in")
+
+
+def summary_text(report: Report) -> str:
+    """Return the summary as lines of text."""
+    trained = f"recipe {report['recipe']}" if report["recipe"] else "their own trainer"
+    weights = formatting.counted(report["weights"], "weight")
+    model = f" ({weights}, {report['mode']} mode)" if report["mode"] else ""
+    dense = parse_mode(report["mode"]).dense if report["mode"] else False
+    nodes, wall_time = formatting.counted(report["nodes"], "node"), formatting.duration(report["wall_s"])
+    lines = [
+        f"{nodes} trained {trained}{model} in {wall_time}",
+        _row(COLUMNS, dense=dense),
+        *(_row(_figures(node), dense=dense) for node in report["per_node"]),
+        *_notes(report),
+        f"replicas       {replicas_sentence(report)}",
+    ]
+    if report["rounds"] is not None:
+        sent = [node["bytes_sent_per_round"] or 0 for node in report["per_node"]]
+        rate = formatting.decimals(report["rounds_per_s"], 1)
+        lines.append(
+            f"rounds         {report['rounds']:,}, {rate} a second, "
+            f"{formatting.size(sum(sent) / len(sent))} sent by a node in each"
+        )
+    if report["step"] is not None:
+        lines.append(f"step           {steps_words(report['step'])}")
+    if report["test_accuracy"] is not None:
+        lines.append(f"test accuracy  {formatting.percent(report['test_accuracy'])}")
+    if report["compression_ratio"] is not None:
+        lines.append(
+            f"compression    {formatting.times(report['compression_ratio'])} against float32 gradients, "
+            f"{formatting.decimals(report['bits_per_index'], 2)} bits per index, headers included"
+        )
+    if report["compression"] is not None:
+        total = report["compression"]["total"]
+        lines.append(f"{'':<15}= {bits_of(total)}")
+        lines.append(f"density        {fraction(total['density'])} of the weights changed by a mini-batch")
+    if report["recording"] is not None:
+        lines.append(f"recording      {recording_words(report['recording'])}")
+    return "\n".join(lines)
+
+
+def replicas_sentence(report: Report) -> str:
+    """Return whether the replicas that are left are identical, and how many there are."""
+    live = report["nodes"] - len(report["lost"])
+    if not live:
+        return "none left"
+    if not report["replicas_identical"]:
+        return "NOT identical"
+    if live == 1:
+        return f"one, digest {report['digest']}"
+    return f"all {live} identical, byte by byte, digest {report['digest']}"
+
+
+def lost_sentence(report: Report) -> str:
+    """Return what became of the lost nodes and what the others have: why a run with losses fails."""
+    lost = [f"{entry['node']} was lost ({entry['why']})" for entry in report["lost"]]
+    live = report["nodes"] - len(lost)
+    if not live:
+        return f"{formatting.listed(lost)}; no replica is left"
+    if not report["replicas_identical"]:
+        rest = (
+            "the other replicas are not identical" if live > 1 else "the other replica is not as it should be"
+        )
+    else:
+        rest = f"the other {live} replicas are identical" if live > 1 else "the other replica is whole"
+    return f"{formatting.listed(lost)}; {rest}"
+
+
+def _row(cells: Sequence[str], *, dense: bool) -> str:
+    """Align the cells under the headings; fits 80 columns with counts of up to seven digits. In a dense ring
+    there are no updates to count.
+    """
+    first, *others = (
+        (cell, width)
+        for heading, cell, width in zip(COLUMNS, cells, WIDTHS, strict=True)
+        if not (dense and heading in OF_UPDATES)
+    )
+    return f"{first[0]:<{first[1]}}" + "".join(f"{cell:>{width}}" for cell, width in others)
+
+
+def _figures(node: Report) -> list[str]:
+    return [
+        node["node"],
+        f"{node['steps']:,}",
+        formatting.grouped(node["samples"] or None),  # a script may report none
+        formatting.grouped(node["samples_per_s"]),
+        f"{node['updates_sent']:,}",
+        f"{node['updates_applied']:,}",
+        formatting.size(node["bytes_sent"]),
+        formatting.size(node["bytes_received"]),
+        formatting.decimals(node["loss"], 3),
+    ]
+
+
+def _notes(report: Report) -> list[str]:
+    """Return a line for each node with which something was out of the ordinary."""
+    lost = {entry["node"]: entry["why"] for entry in report["lost"]}
+    lines = []
+    for node in report["per_node"]:
+        facts = [f"lost ({lost[node['node']]})"] if node["node"] in lost else []
+        facts += [formatting.counted(node["restarts"], "trainer restart")] if node["restarts"] else []
+        facts += [
+            f"dropped {count:,} x {reason}" for reason, count in sorted(node["dropped"].items()) if count
+        ]
+        lines += [f"{node['node']}: {', '.join(facts)}"] if facts else []
+    return lines
+
+
+# ----------------------------------------------------------------------------
+# How a local run shows itself: a table that is redrawn on a terminal, a line every few seconds elsewhere.
+
+
+LINE_EVERY_S = 5.0
+
+
+class Display:
+    """Context that shows a run's statuses on `console`; the last table stays on the terminal."""
+
+    def __init__(self, console: Console, heading: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._heading = heading
+        self._clock = clock
+        self._began = clock()
+        self._next_line = self._began + LINE_EVERY_S
+        self._live: Live | None = None
+
+    def __enter__(self) -> Display:
+        if self._console.is_terminal:
+            # No refresh thread: this process forks, and redraws by itself whenever there is something new.
+            self._live = Live(
+                console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            )
+            self._live.start()
+        else:
+            self.say(self._heading)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def show(self, phase: str, statuses: Sequence[Status], *, at_once: bool = False) -> None:
+        """Show these statuses; where lines are printed, only every few seconds or `at_once`."""
+        now = self._clock()
+        elapsed = formatting.duration(now - self._began)
+        if self._live is not None:
+            title = f"{self._heading}, {elapsed}: {phase}"
+            self._live.update(live_table(statuses, title=title, width=self._console.width), refresh=True)
+        elif at_once or now >= self._next_line:
+            self._next_line = now + LINE_EVERY_S
+            self.say(f"{elapsed}, {phase}: {progress_line(statuses)}")
+
+    def say(self, sentence: str) -> None:
+        """Print a sentence, above the table if there is one."""
+        self._console.print(Text(sentence), soft_wrap=True)

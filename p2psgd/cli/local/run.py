@@ -1,0 +1,497 @@
+"""`p2psgd local`: the phases of a run, and what is observed of its nodes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from p2psgd import formatting
+from p2psgd.cli.local.cluster import Cluster, Interruption, LocalDaemon
+from p2psgd.cli.local.plan import Plan
+from p2psgd.cli.local.report import Display, Outcome, build_report, lost_sentence, summary_text, write_report
+from p2psgd.cli.local.verify import (
+    Convergence,
+    Frontier,
+    NodeReplica,
+    Proof,
+    Recorded,
+    frontier_of,
+    look_at_recording,
+    prove,
+    who_lacks_what,
+)
+from p2psgd.cli.weights_file import export_weights, write_tensors
+from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, UsageError
+from p2psgd.ipc.client import ControlClient
+from p2psgd.ipc.listener import control_path
+from p2psgd.ipc.protocol import ReplicaAnswer, ReplicaRequest, check_answer, close_descriptors
+from p2psgd.ipc.segments import Access, map_segment
+from p2psgd.observe.figures import LOST, Status, node_figures, section
+from p2psgd.recipes.datasets import load_data_of
+from p2psgd.recipes.gradients import evaluate, net_shape
+from p2psgd.recipes.initial import load_initial, pretrain
+
+# ----------------------------------------------------------------------------
+# How fast a node trained, seen from outside: samples counted in its statuses over the time between.
+
+
+class Speed:
+    """Mean samples per second between the first and the last look that found more samples than before."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, int] | None = None
+        self._last: tuple[float, int] = (0.0, 0)
+
+    def note(self, samples: int, now: float) -> None:
+        """Take in the number of samples that a status counts."""
+        if samples > self._last[1]:
+            self._last = (now, samples)
+            self._first = self._first or self._last
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """The mean; None until two looks have found the node training."""
+        if self._first is None or self._first == self._last:
+            return None
+        return (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])
+
+
+# ----------------------------------------------------------------------------
+# What the daemons of a local run say of themselves, asked over their control sockets like anybody could.
+#
+# A daemon that is silent (stopped, or starved of its core) is asked less often and never waited for long, so
+# that it cannot hide what the others do. Its last status is kept, with a note of how long it has been
+# silent.
+
+
+ANSWER_LIMIT_S = 0.5  # a healthy daemon answers within milliseconds
+SILENT_AGAIN_S = 2.0  # after silence, so that a stopped daemon takes at most a fifth of the time
+SILENT_SAID_S = 3.0  # a shorter silence is no news
+
+
+class Observer:
+    """The latest status of each daemon."""
+
+    def __init__(self, names: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._latest: dict[str, Status] = {name: {"node": name} for name in names}
+        self._answered: dict[str, float] = {}
+        self._not_before: dict[str, float] = {}
+        self._speeds = {name: Speed() for name in names}
+
+    def look(self, daemons: Sequence[LocalDaemon]) -> None:
+        """Ask these daemons for their status."""
+        for daemon in daemons:
+            if self._clock() >= self._not_before.get(daemon.name, 0):
+                self._ask(daemon)
+
+    def latest(self, name: str) -> Status:
+        """Return a node's last status, {"node": name} before the first, with a note when it is silent."""
+        status = self._latest[name]
+        silent_s = self._clock() - self._answered.get(name, self._clock())
+        if silent_s < SILENT_SAID_S:
+            return status
+        return {**status, "waits": f"its daemon has not answered for {silent_s:.0f} s"}
+
+    def has_answered_since(self, name: str, moment: float) -> bool:
+        """Return whether this node's status is newer than `moment`."""
+        return self._answered.get(name, -1.0) > moment
+
+    def speeds(self) -> dict[str, float | None]:
+        """Return the mean samples per second of each node over its time in training, None where unknown."""
+        return {name: speed.samples_per_s for name, speed in self._speeds.items()}
+
+    def _ask(self, daemon: LocalDaemon) -> None:
+        try:
+            with _client(daemon, ANSWER_LIMIT_S) as client:
+                status: dict[str, Any] = client.request("status")["status"]
+        except DaemonLost:
+            self._not_before[daemon.name] = self._clock() + SILENT_AGAIN_S
+        except UsageError:
+            pass  # it does not listen yet, or no longer: the process table says which
+        else:
+            self._latest[daemon.name] = {**status, "node": daemon.name}
+            self._answered[daemon.name] = self._clock()
+            self._speeds[daemon.name].note(node_figures(status).samples, self._clock())
+
+
+def ask_to_finish(daemon: LocalDaemon) -> None:
+    """Ask a node's trainer to end after its mini-batch; nothing happens if the daemon does not answer."""
+    with suppress(P2psgdError), _client(daemon, ANSWER_LIMIT_S) as client:
+        client.request("finish")
+
+
+def end_trainer(daemon: LocalDaemon) -> None:
+    """SIGTERM to the trainer that is attached to a node, if the daemon names one."""
+    with suppress(P2psgdError, ProcessLookupError), _client(daemon, ANSWER_LIMIT_S) as client:
+        pid = client.request("status")["status"]["trainer"]["pid"]
+        if pid is not None:
+            os.kill(pid, signal.SIGTERM)
+
+
+def fetch_compression(daemon: LocalDaemon) -> dict[str, Any]:
+    """Get how a node's own updates compress, tensor by tensor; nothing when the daemon does not answer."""
+    with suppress(P2psgdError), _client(daemon, ANSWER_LIMIT_S) as client:
+        compression: dict[str, Any] = client.request("compression")["compression"]
+        return compression
+    return {}
+
+
+def fetch_replica(daemon: LocalDaemon) -> NodeReplica:
+    """Get a copy of a node's replica; raises P2psgdError when the daemon is gone or gives something else."""
+    with ControlClient(control_path(daemon.directory)) as client:
+        fields, descriptors = client.exchange(ReplicaRequest())
+    try:
+        answer = check_answer(ReplicaAnswer, fields)
+        if len(descriptors) != 1:
+            raise UsageError(
+                f"{daemon.name} sent {len(descriptors)} descriptors instead of one with its replica"
+            )
+        coordinates = map_segment(descriptors[0], np.int32, answer.weights, Access.SEALED)
+    finally:
+        close_descriptors(descriptors)
+    return NodeReplica(daemon.name, answer.mode, answer.quantum_log2, answer.digest, coordinates)
+
+
+def _client(daemon: LocalDaemon, timeout_s: float) -> ControlClient:
+    return ControlClient(control_path(daemon.directory), timeout_s=timeout_s)
+
+
+# ----------------------------------------------------------------------------
+# Who is alive and what they say: the one place where a node of a local run becomes a lost one.
+#
+# Joins the processes (cluster.py) with their statuses (Observer). A node that dies is lost and the others go
+# on; only a daemon that ends by itself before it ever trained stops the run, for then something is wrong
+# with how it was started.
+
+
+TURN_S = 0.1  # how soon a dead daemon is noticed
+LOOK_EVERY_S = 0.5  # how often the daemons are asked for their status
+
+
+class Watch:
+    """The nodes of a run, looked at again and again and shown on a display."""
+
+    def __init__(self, cluster: Cluster, names: list[str], display: Display) -> None:
+        self.lost: dict[str, str] = {}  # node -> what became of it
+        self._cluster = cluster
+        self._names = names
+        self._display = display
+        self._observer = Observer(names)
+        self._next_look = 0.0
+
+    @property
+    def live(self) -> list[LocalDaemon]:
+        """The daemons that are not lost."""
+        return [daemon for daemon in self._cluster.daemons if daemon.name not in self.lost]
+
+    @property
+    def unfinished(self) -> list[LocalDaemon]:
+        """The live daemons whose trainers have not finished."""
+        return [
+            daemon for daemon in self.live if not section(self._status(daemon), "trainer").get("finished")
+        ]
+
+    @property
+    def run(self) -> Status:
+        """What the live nodes say about their run; empty when none of them knows one."""
+        return next((run for daemon in self.live if (run := section(self._status(daemon), "run"))), {})
+
+    def statuses(self) -> list[Status]:
+        """Return the latest status of every node, in order; of a lost one with what became of it."""
+        statuses: list[Status] = []
+        for name in self._names:
+            status = self._observer.latest(name)
+            why = self.lost.get(name)
+            statuses.append(status if why is None else {**status, "state": f"{LOST} ({why})"})
+        return statuses
+
+    def speeds(self) -> dict[str, float | None]:
+        """Return how many samples per second each node has trained."""
+        return self._observer.speeds()
+
+    def frontiers(self) -> dict[str, Frontier]:
+        """Return what every live node has applied, as far as it was heard."""
+        return {daemon.name: frontier_of(self._status(daemon)) for daemon in self.live}
+
+    def all_answered_since(self, moment: float) -> bool:
+        """Return whether the statuses of all live nodes are newer than `moment`."""
+        return all(self._observer.has_answered_since(daemon.name, moment) for daemon in self.live)
+
+    def turn(self, phase: str) -> bool:
+        """Wait a moment, note who has died, ask for statuses if it is time for it; return whether it was."""
+        time.sleep(TURN_S)
+        self.note_the_dead(phase)
+        looking = time.monotonic() >= self._next_look
+        if looking:
+            self._observer.look(self.live)
+            self._next_look = time.monotonic() + LOOK_EVERY_S
+        self._display.show(phase, self.statuses())
+        return looking
+
+    def note_the_dead(self, phase: str) -> None:
+        """Make nodes whose daemon has ended lost ones; raises UsageError if one could not even start."""
+        for daemon in self.live:
+            code = daemon.exit_code
+            if code is None:
+                continue
+            words = f": {daemon.last_words}" if code > 0 and daemon.last_words else ""
+            if code >= 0 and not node_figures(self._status(daemon)).mini_batches:
+                raise UsageError(f"{daemon.name} {daemon.ending} at the start{words}", _exit_code(code))
+            self.lose(daemon, f"{daemon.ending}{words}", phase)
+
+    def lose(self, daemon: LocalDaemon, why: str, phase: str) -> None:
+        """Give a node up: it is shown as lost from now on, and nothing of it stays behind."""
+        self.lost[daemon.name] = why
+        self._cluster.discard(daemon)
+        self._display.show(phase, self.statuses(), at_once=True)
+
+    def _status(self, daemon: LocalDaemon) -> Status:
+        return self._observer.latest(daemon.name)
+
+
+def _exit_code(code: int) -> ExitCode:
+    """Return the code as one of ours, never the one for success."""
+    try:
+        return ExitCode(code) or ExitCode.FAILED
+    except ValueError:
+        return ExitCode.FAILED
+
+
+# ----------------------------------------------------------------------------
+# `p2psgd local`: start N nodes, watch them train, prove that their replicas are the same, stop them.
+#
+# The phases follow each other in LocalRun.execute(). One thread, no loop: every turn looks at the processes,
+# and now and then at their statuses.
+
+
+CONVERGENCE_LIMIT_S = 60.0  # without any progress of any frontier
+STOP_LIMIT_S = 80.0  # a daemon's trainer ends within 10 s, it flushes for up to 30 s, and so long it may save
+FINISH_LIMIT_S = 30.0  # how long trainers that were asked to finish may take for their last mini-batch
+
+TRAINING = "training"
+STOPPING = "stopping (Ctrl+C again kills)"
+CONVERGING = "waiting until all have every update"
+COMPARING = "comparing the replicas byte by byte"
+
+
+def run_local(plan: Plan, console: Console) -> ExitCode:
+    """Run a plan's daemons and trainers on this machine until they have trained, and compare their replicas.
+
+    Signals: see cluster.py; for the main thread.
+
+    Returns OK only if all replicas are identical and no node was lost. Raises UsageError with a daemon's own
+    sentence and exit code when it could not start.
+    """
+    code = ExitCode.FAILED
+    try:
+        with Interruption() as interruption, Cluster(plan) as cluster:
+            code = LocalRun(plan, cluster, interruption, console).execute()
+    except KeyboardInterrupt:
+        _print(console, "killed: all daemons and trainers were ended at once, and nothing was compared")
+    finally:
+        if plan.keep_state or code is not ExitCode.OK:
+            _print(console, f"logs and state are in {plan.state}")
+        else:
+            shutil.rmtree(plan.state, ignore_errors=True)
+    return code
+
+
+class LocalRun:
+    """One run of a plan, from the first process to the summary."""
+
+    def __init__(self, plan: Plan, cluster: Cluster, interruption: Interruption, console: Console) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._interruption = interruption
+        self._console = console
+        what = f"recipe {plan.recipe.name}" if plan.recipe else "own trainer"
+        self._display = Display(console, f"p2psgd local, {formatting.counted(plan.nodes, 'node')}, {what}")
+        self._watch = Watch(cluster, plan.names, self._display)
+        self._stop_limit_s = STOP_LIMIT_S + 2 * plan.patience_s
+        self._convergence_limit_s = max(CONVERGENCE_LIMIT_S, 12 * plan.patience_s)
+
+    def execute(self) -> ExitCode:
+        """Go through all phases; UsageError if a daemon cannot start, KeyboardInterrupt on a 2nd signal."""
+        if self._plan.pretrains:
+            self._pretrain()
+        began = time.monotonic()
+        try:
+            self._cluster.start()
+        except OSError as error:
+            raise UsageError(f"the nodes cannot be started: {error}", ExitCode.TEMPORARY) from error
+        with self._display:
+            if self._plan.http is not None:
+                self._display.say(f"http://{self._plan.http} shows {self._plan.names[0]}")
+            if self._plan.recipe is not None and self._plan.recipe.unused:
+                self._display.say(self._plan.recipe.unused)
+            self._train()
+            troubles = self._converge()
+            wall_s = time.monotonic() - began
+            proof = self._prove()
+        outcome = self._outcome(proof, wall_s, converged=not troubles)
+        troubles += self._export()
+        late = self._cluster.stop(self._stop_limit_s)
+        report = build_report(outcome)
+        recorded = self._look_at_recording(report["recording"])
+        report["recording"] = recorded.recording
+        _print(self._console, summary_text(report))
+        if recorded.words:
+            _print(self._console, recorded.words, style="yellow")
+        if self._plan.report is not None:
+            try:
+                write_report(self._plan.report, report)
+            except OSError as error:
+                troubles.append(f"the report cannot be written: {error}")
+        troubles += proof.findings if proof else []
+        troubles += [f"{name} did not stop within {self._stop_limit_s:.0f} s and was killed" for name in late]
+        troubles += [lost_sentence(report)] if self._watch.lost else []
+        if not (proof or troubles):
+            troubles.append("no node knew a run: nothing was trained")
+        elif not any(node["steps"] for node in report["per_node"]):
+            troubles += self._why_nothing_was_trained()
+        for sentence in troubles:
+            _print(self._console, f"failed: {sentence}", style="red")
+        return ExitCode.OK if report["replicas_identical"] and not troubles else ExitCode.FAILED
+
+    def _pretrain(self) -> None:
+        """Make the weights that all nodes start from, unless an earlier life of this run has; UsageError if
+        that life's are of another net, or damaged.
+        """
+        plan = self._plan
+        assert plan.recipe is not None
+        assert plan.starts_from is not None
+        dataset = load_data_of(plan.recipe)
+        if plan.starts_from.exists():
+            load_initial(plan.starts_from, net_shape(plan.recipe, dataset))
+            return
+        shown = ""
+
+        def say(words: str) -> None:
+            nonlocal shown
+            if self._interruption.requested:
+                raise UsageError("interrupted while pre-training: no node was started", ExitCode.FAILED)
+            what = words.partition(",")[0]
+            if what != shown:
+                _print(self._console, what)
+                shown = what
+
+        write_tensors(plan.starts_from, pretrain(plan.recipe, dataset, say))
+
+    def _train(self) -> None:
+        """Wait until the trainers of all live nodes have finished; see to it once the user wants the end."""
+        while self._watch.unfinished:
+            if self._interruption.requested:
+                self._stop_training()
+                return
+            self._watch.turn(TRAINING)
+
+    def _stop_training(self) -> None:
+        deadline = time.monotonic() + FINISH_LIMIT_S
+        self._display.show(STOPPING, self._watch.statuses(), at_once=True)
+        while unfinished := self._watch.unfinished:
+            if time.monotonic() > deadline:
+                names = formatting.listed([daemon.name for daemon in unfinished])
+                self._display.say(
+                    f"{names}: no end of training within {FINISH_LIMIT_S:.0f} s, the script may not look at"
+                    " link.stopping; ended by SIGTERM"
+                )
+                for daemon in unfinished:
+                    end_trainer(daemon)
+                return
+            if self._watch.turn(STOPPING):
+                for daemon in unfinished:
+                    ask_to_finish(daemon)
+
+    def _converge(self) -> list[str]:
+        """Wait until the live nodes have applied the same updates; return what is missing if they do not."""
+        since = time.monotonic()
+        convergence = Convergence(self._convergence_limit_s, since)
+        while self._watch.live and not convergence.reached:
+            self._watch.turn(CONVERGING)
+            if self._watch.all_answered_since(since):
+                since = time.monotonic()
+                convergence.look(self._watch.frontiers(), since)
+            if convergence.stalled(time.monotonic()):
+                missing = who_lacks_what(self._watch.frontiers()) or ["not every daemon answers"]
+                return [f"no progress for {self._convergence_limit_s:.0f} s: {'; '.join(missing)}"]
+        return []
+
+    def _prove(self) -> Proof | None:
+        """Compare the replicas of the live nodes; None when there is none to compare."""
+        run = self._watch.run
+        if not run:
+            return None
+        self._display.show(COMPARING, self._watch.statuses(), at_once=True)
+        key = int.from_bytes(bytes.fromhex(run["fingerprint"])[:8], "little")
+        proof = prove(self._replicas(), key)
+        self._watch.turn(COMPARING)
+        return proof if proof.groups else None
+
+    def _export(self) -> list[str]:
+        """Write the weights of the first live node, if they are wanted; return what went wrong."""
+        if self._plan.weights is not None and self._watch.live:
+            try:
+                with ControlClient(control_path(self._watch.live[0].directory)) as client:
+                    export_weights(client, self._plan.weights)
+            except P2psgdError as error:
+                return [str(error)]
+        return []
+
+    def _why_nothing_was_trained(self) -> list[str]:
+        """Where the built-in trainer has not come to its first mini-batch, unasked."""
+        if self._plan.recipe is None or self._interruption.requested:
+            return []
+        return ["no node has trained a mini-batch"]
+
+    def _look_at_recording(self, recording: Mapping[str, Any] | None) -> Recorded:
+        """What the first node has left of the recording; known only once its daemon has stopped."""
+        if self._plan.record is None:
+            return Recorded(None)
+        name = self._plan.names[0]
+        return look_at_recording(
+            self._plan.record, recording, lost=name if name in self._watch.lost else None
+        )
+
+    def _replicas(self) -> Iterator[NodeReplica]:
+        for daemon in self._watch.live:
+            try:
+                yield fetch_replica(daemon)
+            except P2psgdError as error:
+                time.sleep(TURN_S)  # until the end of the process, if that is what happened, can be seen
+                self._watch.note_the_dead(COMPARING)
+                if daemon.name not in self._watch.lost:
+                    self._watch.lose(daemon, f"gave no replica: {error}", COMPARING)
+
+    def _outcome(self, proof: Proof | None, wall_s: float, *, converged: bool) -> Outcome:
+        groups = proof.groups if proof else ()
+        accuracies: dict[str, float] = {}
+        if self._plan.recipe is not None:
+            for group in groups:
+                _, accuracy = evaluate(self._plan.recipe, group[0].weights)
+                accuracies |= {replica.node: accuracy for replica in group}
+        return Outcome(
+            statuses=self._watch.statuses(),
+            speeds=self._watch.speeds(),
+            wall_s=wall_s,
+            recipe=self._plan.recipe.name if self._plan.recipe else None,
+            identical=proof is not None and proof.identical and converged,
+            digest=proof.digest if proof and converged else None,
+            digests={replica.node: replica.digest for group in groups for replica in group},
+            accuracies=accuracies,
+            lost=self._watch.lost,
+            compression={daemon.name: fetch_compression(daemon) for daemon in self._watch.live},
+        )
+
+
+def _print(console: Console, text: str, style: str | None = None) -> None:
+    """Print text as it is: what looks like markup is none, and long lines stay whole in logs."""
+    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,239 @@
+"""Verification of a local run: convergence, equal replicas, and its recording."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd import formatting
+from p2psgd.errors import UsageError
+from p2psgd.observe.figures import Status, printable, whole
+from p2psgd.observe.records import describe_recording
+from p2psgd.wire import codec
+from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.update import weights_of
+
+# ----------------------------------------------------------------------------
+# Are the replicas the same? By every byte, and by the digests that the nodes themselves vouch for.
+#
+# The digests alone would do if there were no bugs: this is the check that would find one. Bytes are compared
+# with bytes, and each digest is computed again from the bytes, so that a digest that only its own
+# bookkeeping believes in is found too. Pure: copies of replicas in, verdict out.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeReplica:
+    """A copy of one node's weights: int32 coordinates (P,), which mean what the run's mode says."""
+
+    node: str
+    mode: str
+    quantum_log2: int
+    digest: int  # what the daemon says it is
+    coordinates: NDArray[np.int32]
+
+    @property
+    def weights(self) -> NDArray[np.float32]:
+        """The weights as float32 (P,): exact, a coordinate has 24 bits and the quantum is a power of two."""
+        return weights_of(self.coordinates, mode=self.mode, quantum_log2=self.quantum_log2)
+
+    @property
+    def run(self) -> tuple[str, int]:
+        """What two replicas of one run have in common."""
+        return self.mode, self.quantum_log2
+
+    def name_value(self, index: int) -> str:
+        """A weight for people, exactly: in `unit`, of a dense ring with its bits."""
+        if self.unit:
+            return str(self.coordinates[index])
+        return f"{self.weights[index]:.9g} ({int(self.coordinates[index]) % 2**32:08x})"
+
+    @property
+    def unit(self) -> str:
+        """What stands behind `name_value`."""
+        return "" if parse_mode(self.mode).dense else " quanta"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Proof:
+    """The verdict over some replicas: those of equal bytes are together in one group."""
+
+    groups: tuple[tuple[NodeReplica, ...], ...]
+    wrong_digests: tuple[str, ...]  # sentences
+
+    @property
+    def identical(self) -> bool:
+        """Whether all replicas are the same bytes, and every digest is theirs."""
+        return len(self.groups) == 1 and not self.wrong_digests
+
+    @property
+    def digest(self) -> int | None:
+        """The digest of all replicas; None when they differ."""
+        return self.groups[0][0].digest if self.identical else None
+
+    @property
+    def findings(self) -> list[str]:
+        """What is wrong, in sentences; nothing when the replicas are identical."""
+        sentences = list(self.wrong_digests)
+        for group in self.groups[1:]:
+            sentences.append(_difference(self.groups[0], group))
+        return sentences
+
+
+def prove(replicas: Iterable[NodeReplica], key: int) -> Proof:
+    """Compare the replicas; `key` is the run's key of the digest. Holds one copy per distinct replica."""
+    groups: list[list[NodeReplica]] = []
+    wrong: list[str] = []
+    for replica in replicas:
+        found = codec.digest_coordinates(replica.coordinates, key)
+        if found != replica.digest:
+            wrong.append(
+                f"{replica.node} reports the digest {replica.digest:016x}, its weights have {found:016x}"
+            )
+        for group in groups:
+            if _same(group[0], replica):
+                group.append(dataclasses.replace(replica, coordinates=group[0].coordinates))
+                break
+        else:
+            groups.append([replica])
+    return Proof(tuple(tuple(group) for group in groups), tuple(wrong))
+
+
+def _same(left: NodeReplica, right: NodeReplica) -> bool:
+    return left.run == right.run and np.array_equal(left.coordinates, right.coordinates)
+
+
+def _difference(left: tuple[NodeReplica, ...], right: tuple[NodeReplica, ...]) -> str:
+    one, other = left[0], right[0]
+    names = [formatting.listed([replica.node for replica in group]) for group in (left, right)]
+    if one.run != other.run or one.coordinates.shape != other.coordinates.shape:
+        return f"{names[1]}: the replica belongs to another run than that of {names[0]}"
+    places = np.flatnonzero(one.coordinates != other.coordinates)
+    first = int(places[0])
+    count = formatting.counted(len(places), "weight")
+    return (
+        f"{names[1]}: the replica differs from that of {names[0]} in {count}, "
+        f"first in weight {first}: {other.name_value(first)} instead of {one.name_value(first)}{one.unit}"
+    )
+
+
+# ----------------------------------------------------------------------------
+# When have all nodes applied the same updates? Pure: statuses and times in, answers out.
+#
+# A frontier says how many updates of each origin a node has applied. Statuses are asked one after the other,
+# so two looks in a row must show the same, equal frontiers. No progress at all for a limit means that they
+# will not become equal.
+
+
+Origin = tuple[str, int]  # (node id, incarnation)
+RING: Origin = (f"{0:016x}", 0)  # whose one row stands for all rounds of a dense ring
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """How many updates of each origin a node has applied, and what people call these origins."""
+
+    applied: Mapping[Origin, int]
+    names: Mapping[Origin, str]
+
+
+def frontier_of(status: Status) -> Frontier:
+    """Read a status; an origin without updates is as good as none."""
+    applied: dict[Origin, int] = {}
+    names: dict[Origin, str] = {}
+    if "id" in status:
+        names[printable(status["id"]), whole(status, "incarnation")] = printable(status.get("node", "?"))
+    for entry in status.get("frontier") or ():
+        origin = (printable(entry.get("id", "?")), whole(entry, "incarnation"))
+        names.setdefault(origin, printable(entry.get("node") or origin[0]))
+        if sequence := whole(entry, "sequence"):
+            applied[origin] = sequence
+    return Frontier(applied, names)
+
+
+def who_lacks_what(frontiers: Mapping[str, Frontier]) -> list[str]:
+    """Return a sentence for each node and origin where the node is behind the foremost one."""
+    foremost: dict[Origin, int] = {}
+    names: dict[Origin, str] = {}
+    for frontier in frontiers.values():
+        names |= frontier.names
+        for origin, sequence in frontier.applied.items():
+            foremost[origin] = max(sequence, foremost.get(origin, 0))
+    return [
+        f"{node} has not completed the last round of the ring"
+        if origin == RING
+        else f"{node} lacks {formatting.counted(missing, 'update')} of {names[origin]}"
+        for node, frontier in frontiers.items()
+        for origin, sequence in foremost.items()
+        if (missing := sequence - frontier.applied.get(origin, 0))
+    ]
+
+
+class Convergence:
+    """Follows the frontiers of the live nodes until they are equal or stand still for `limit_s`."""
+
+    def __init__(self, limit_s: float, now: float) -> None:
+        self._limit_s = limit_s
+        self._moved = now
+        self._last: dict[str, Mapping[Origin, int]] = {}
+        self._equal_looks = 0
+
+    def look(self, frontiers: Mapping[str, Frontier], now: float) -> None:
+        """Take in the newest frontiers of all live nodes."""
+        current = {node: frontier.applied for node, frontier in frontiers.items()}
+        if current != self._last:
+            self._last, self._moved, self._equal_looks = current, now, 0
+        if not who_lacks_what(frontiers):
+            self._equal_looks += 1
+
+    @property
+    def reached(self) -> bool:
+        """Whether two looks in a row found the same frontier everywhere."""
+        return self._equal_looks >= 2
+
+    def stalled(self, now: float) -> bool:
+        """Whether nothing has moved for the limit."""
+        return not self.reached and now - self._moved >= self._limit_s
+
+
+# ----------------------------------------------------------------------------
+# What a local run says of its recording once the daemon that wrote it has stopped.
+#
+# What a daemon said last may be less than its file holds, and more where it was killed or the disk failed:
+# then the file itself is read.
+
+
+class Recorded(NamedTuple):
+    """The recording as a node's status has it, with the counts of the file, and what to say beside them."""
+
+    recording: Mapping[str, Any] | None
+    words: str = ""
+
+
+def look_at_recording(path: Path, recording: Mapping[str, Any] | None, *, lost: str | None) -> Recorded:
+    """`path`: as asked for; `recording`: as last told by the daemon; `lost`: the daemon's name if it was."""
+    if recording is not None:
+        path = Path(recording["file"])
+        size = path.stat().st_size if path.exists() else 0
+        if lost is None and size == recording["bytes"]:
+            return Recorded(recording)
+    try:
+        found = describe_recording(path)
+    except UsageError as error:  # RecordingError among them
+        return Recorded(recording, str(error) if lost is None else f"{lost} was lost: {error}")
+    counts = {"file": str(path), "updates": found["total"]["updates"], "bytes": found["bytes"]}
+    recorded = {"note": "", **(recording or {}), **counts}
+    missing = whole(recording or {}, "updates") - counts["updates"]
+    if lost is None and missing <= 0 and not found["fault"]:
+        return Recorded(recorded)
+    trouble = (
+        f"the recording {path} is not whole: it" if lost is None else f"{lost} was lost; the recording {path}"
+    )
+    words = f"holds {formatting.counted(counts['updates'], 'update')} in {formatting.size(counts['bytes'])}"
+    fault = f"; {found['fault']}" if found["fault"] else ""
+    return Recorded(recorded, f"{trouble} {words}{fault}")

@@ -1,0 +1,246 @@
+"""`p2psgd node`, and `p2psgd config`, which shows what a node would be started with."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from p2psgd.cli.asking import StateOption
+from p2psgd.cli.configuration import CommandLineError, collect, describe, render, words_of
+from p2psgd.cli.options import (
+    ConfigOption,
+    HttpOption,
+    LogFormatOption,
+    PatienceOption,
+    PlaintextOption,
+    PresetOption,
+    RecordBytesOption,
+    RecordOption,
+    ShareOption,
+    TlsOption,
+    check_finding,
+    check_patience,
+    parse_http,
+    parse_share,
+    record_limit,
+)
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.formatting import print_text
+from p2psgd.observe.logs import LogFormat
+
+if TYPE_CHECKING:
+    from p2psgd.net.address import Address
+    from p2psgd.node.options import NodeOptions
+
+
+# ----------------------------------------------------------------------------
+# `p2psgd node`: the daemon's options, checked before anything runs. `p2psgd.cli` makes a command of it.
+
+
+def node(
+    context: typer.Context,
+    peers: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with one host[:port] a line; may name this node too. One that can be reached is "
+            "enough. Read again on SIGHUP."
+        ),
+    ] = None,
+    zeroconf: Annotated[
+        bool, typer.Option("--zeroconf", help="Find nodes of this run on the local network as well (mDNS).")
+    ] = False,
+    founders: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1024,
+            help="How many nodes begin the run; the same on all of them (default: as many as --peers names).",
+        ),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS[:PORT]",
+            help="Where others can dial this node, if not at the address that they see, as behind NAT.",
+        ),
+    ] = None,
+    share: ShareOption = None,
+    listen: Annotated[str, typer.Option(help="Address and port to accept peers on.")] = "0.0.0.0:7315",
+    state: StateOption = None,
+    trainer: Annotated[
+        str | None, typer.Option(help="Command that trains; started, and restarted, by the daemon.")
+    ] = None,
+    control: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SOCKET",
+            help="The control socket (default: control.sock in --state).",
+            allow_from_autoenv=False,  # P2PSGD_CONTROL tells others where it is
+        ),
+    ] = None,
+    control_group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP",
+            help="Group that may attach trainers and control this node, beside this user and root.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What people call this node (default: the host's name).")
+    ] = None,
+    tls: TlsOption = None,
+    insecure_plaintext: PlaintextOption = False,
+    http: HttpOption = None,
+    http_exposed: Annotated[
+        bool,
+        typer.Option(
+            "--http-exposed", help="Let --http be an address that others reach: they can read all of it."
+        ),
+    ] = False,
+    patience: PatienceOption = 5.0,
+    log_budget: Annotated[
+        int,
+        typer.Option(min=1, max=1024 * 1024, help="MiB of updates kept for peers that lag or start late."),
+    ] = 256,
+    log_disk_budget: Annotated[
+        int,
+        typer.Option(min=0, max=1024 * 1024, help="MiB of them kept on disk beyond that, in --state."),
+    ] = 1024,
+    record: RecordOption = None,
+    record_bytes: RecordBytesOption = None,
+    log_format: LogFormatOption = LogFormat.AUTO,  # ConfiguredCommand's
+    config: ConfigOption = None,
+    preset: PresetOption = None,
+) -> None:
+    """Run one node's daemon until SIGTERM or Ctrl+C.
+
+    Each option may also stand in the file of --config, as log_budget = 512, or in the environment, as
+    P2PSGD_LOG_BUDGET=512 (all but --control); the command line is the strongest, then the environment.
+    """
+    from p2psgd.ipc.listener import default_state_directory
+    from p2psgd.net.address import parse_address
+    from p2psgd.node.daemon import run_node
+    from p2psgd.node.options import NodeOptions
+
+    try:
+        address = parse_address(listen, port_default=None)
+    except ValueError as error:
+        raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
+    check_patience(patience)
+    if http_exposed and http is None:
+        raise UsageError("--http-exposed is for the address of --http: give both or neither")
+    if tls is not None and insecure_plaintext:
+        raise UsageError("--tls and --insecure-plaintext exclude each other: give one of them")
+    limit = record_limit(record, record_bytes)
+    if name is not None and not 1 <= len(name) <= 64:
+        raise UsageError(f"--name {name!r:.80} must have 1 to 64 characters")
+    options = NodeOptions(
+        peers=peers,
+        zeroconf=zeroconf,
+        founders=founders,
+        advertise=_parse_advertised(advertise, address.port),
+        share=None if share is None else parse_share(share),
+        listen=address,
+        state=state or default_state_directory(),
+        control=control,
+        control_group=None if control_group is None else _group_id(control_group),
+        name=name,
+        tls=tls,
+        insecure_plaintext=insecure_plaintext,
+        trainer=trainer,
+        http=parse_http(http),
+        http_exposed=http_exposed,
+        patience_s=patience,
+        log_budget_bytes=log_budget * 1024 * 1024,
+        store_budget_bytes=log_disk_budget * 1024 * 1024,
+        record=record,
+        record_bytes_max=limit,
+    )
+    if context.obj is not None:  # `p2psgd config show`, which looks at them first
+        context.obj(options)
+        return
+    check_finding(peers, zeroconf=zeroconf)
+    raise typer.Exit(run_node(options))
+
+
+def _parse_advertised(text: str | None, port: int) -> Address | None:
+    from p2psgd.net.address import PORT_DEFAULT, is_numeric, parse_address
+
+    if text is None:
+        return None
+    try:
+        address = parse_address(text, port_default=port or PORT_DEFAULT)
+    except ValueError as error:
+        raise UsageError(f"--advertise: {error}", ExitCode.CONFIGURATION) from None
+    if not is_numeric(address) or address.host in ("0.0.0.0", "::"):
+        words = f"--advertise: {address.host} is not the IP address of one machine"
+        raise UsageError(words, ExitCode.CONFIGURATION)
+    return address
+
+
+def _group_id(name: str) -> int:
+    import grp
+
+    try:
+        return grp.getgrnam(name).gr_gid
+    except (KeyError, ValueError):
+        words = f"--control-group: this machine has no group {name!r:.80}; groupadd --system makes one"
+        raise UsageError(words, ExitCode.CONFIGURATION) from None
+
+
+# ----------------------------------------------------------------------------
+# `p2psgd config`: what a node would be started with, and why.
+
+
+app = typer.Typer(help="Look at the configuration of a node.", rich_markup_mode=None)
+
+
+@app.callback()
+def group() -> None:
+    """Look at the configuration of a node."""
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def show(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
+) -> None:
+    """Print what `p2psgd node` would be started with, and where each value comes from.
+
+    Takes the options of `p2psgd node`, --config and --preset among them, and reads the same environment. Exit
+    code 78 for what `p2psgd node` would refuse, and the reason last.
+    """
+    found: list[NodeOptions] = []
+    root = context.find_root()
+    node = cast(Any, root.command).commands["node"]
+    try:
+        with node.make_context("node", list(context.args), parent=root, obj=found.append) as ready:
+            node.invoke(ready)
+            (options,) = found
+            shown = collect(ready, options)
+            print_text(json.dumps(describe(shown), indent=2) if as_json else render(shown))
+            _check(options)
+    except CommandLineError as error:
+        raise UsageError(f"{words_of(error)} (see p2psgd node --help)", ExitCode.CONFIGURATION) from None
+    except UsageError as error:
+        raise UsageError(str(error), ExitCode.CONFIGURATION) from None
+
+
+def _check(options: NodeOptions) -> None:
+    """What a node looks at before it listens; UsageError as from there."""
+    from p2psgd.net.hosts import read_hosts
+    from p2psgd.net.listen import check_exposure
+    from p2psgd.node.tls import NodeTls
+
+    check_finding(options.peers, zeroconf=options.zeroconf)
+    if options.peers is not None:
+        read_hosts(options.peers)
+    NodeTls(options)
+    with contextlib.suppress(ValueError):  # a name, whose address is looked up when it listens
+        ip_address(options.listen.host)
+        check_exposure(options.listen, encrypted=options.tls is not None, insecure=options.insecure_plaintext)

@@ -1,0 +1,215 @@
+"""Options that several commands have, the words that they take and what checks them."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from p2psgd.cli.configuration import Preset, take_file, take_preset
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.observe.logs import LogFormat
+
+if TYPE_CHECKING:
+    from p2psgd.net.address import Address
+
+
+class ModeWord(enum.StrEnum):
+    """--mode"""
+
+    ASYNC = "async"
+    RING = "ring"
+
+
+class PayloadWord(enum.StrEnum):
+    """--payload"""
+
+    SPARSE = "sparse"
+    DENSE = "dense"
+    DENSE_FLOAT16 = "dense-float16"
+
+
+class OrderWord(enum.StrEnum):
+    """--order"""
+
+    ID = "id"
+    MEASURED = "measured"
+
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", is_eager=True, callback=take_file, help="TOML file with options."),
+]
+PresetOption = Annotated[
+    Preset | None,
+    typer.Option(
+        is_eager=True,
+        callback=take_preset,
+        help="What to start from: local (one machine), lan (as the defaults), wan (over the Internet).",
+    ),
+]
+PatienceOption = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        help="Silence after which a peer is suspect, 0.2 to 600; all other times follow from it.",
+    ),
+]
+RecipeOption = Annotated[
+    str, typer.Option(help="Built-in recipe (`p2psgd recipe` lists them) or a TOML file.")
+]
+InitialOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Start from these weights, .npz or .safetensors, the same on all nodes: what `p2psgd pretrain` "
+        "or `p2psgd export` wrote.",
+    ),
+]
+ShareOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Which share of the data is this node's, as i/n with i from 0 (default: its place in hosts.txt)."
+    ),
+]
+StepsOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Mini-batches of each node, or rounds of a ring; default: as the recipe says."),
+]
+SecondsOption = Annotated[
+    float | None,
+    typer.Option(
+        min=1.0,
+        help="Train for this many seconds instead, counted from the start of the run, or of a ring's first "
+        "round. Each node stops by its own clock, so no two such runs are the same.",
+    ),
+]
+ModeOption = Annotated[
+    ModeWord | None,
+    typer.Option(
+        help="async: nobody waits; ring: in rounds, all in step (default: as the recipe says, else async)."
+    ),
+]
+PayloadOption = Annotated[
+    PayloadWord | None,
+    typer.Option(
+        help="What goes around the ring: coded updates, or whole gradients as float32 or float16 "
+        "(default: sparse)."
+    ),
+]
+OrderOption = Annotated[
+    OrderWord | None, typer.Option(help="The ring's order: by node id, or as measured (default: id).")
+]
+OverlapOption = Annotated[
+    bool,
+    typer.Option(
+        "--overlap/--no-overlap",
+        help="In a dense ring: add up layers that are whole while others are computed.",
+    ),
+]
+TraceOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write what the trainer, of `local` the first node's, does when here, for Perfetto "
+        "(ui.perfetto.dev)."
+    ),
+]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICE",
+        help="auto, cpu, cuda or cuda:N; auto is a CUDA device if there is one (default: as the recipe says, "
+        "else auto).",
+    ),
+]
+TlsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Encrypt all links, with the certificate in this directory, which `p2psgd ca issue` makes.",
+    ),
+]
+PlaintextOption = Annotated[
+    bool,
+    typer.Option(
+        "--insecure-plaintext",
+        help="Let others reach a node without --tls: whoever can reads and alters the run. For closed labs.",
+    ),
+]
+LogFormatOption = Annotated[
+    LogFormat,
+    typer.Option(
+        help="The log on standard error: text, a JSON object a line, or auto: text on a terminal and in the "
+        "journal, JSON elsewhere."
+    ),
+]
+HttpOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS:PORT",
+        help="Show the node here, of `local` the first: page, /status.json, /metrics, /livez, /readyz "
+        "(default: nowhere).",
+    ),
+]
+RecordOption = Annotated[
+    Path | None,
+    typer.Option(help="Write every update applied to this new file, for `p2psgd recording`."),
+]
+RecordBytesOption = Annotated[
+    int | None,
+    typer.Option(help="Limit of that file in bytes; there it ends, the run goes on (default: 4 GiB)."),
+]
+
+
+def parse_http(text: str | None) -> Address | None:
+    """--http; UsageError if it is no address with a port."""
+    from p2psgd.net.address import parse_address
+
+    if text is None:
+        return None
+    try:
+        return parse_address(text, port_default=None)
+    except ValueError as error:
+        raise UsageError(f"--http: {error}; give 127.0.0.1:9400", ExitCode.CONFIGURATION) from None
+
+
+def check_finding(peers: Path | None, *, zeroconf: bool) -> None:
+    """UsageError if a node is told of no way to others."""
+    if peers is None and not zeroconf:
+        raise UsageError("how does this node find others? give --peers FILE, --zeroconf, or both")
+
+
+def check_patience(patience: float) -> None:
+    """--patience; UsageError if no times follow from it."""
+    from p2psgd.core.timing import Timing
+
+    try:
+        Timing(patience)
+    except ValueError as error:
+        raise UsageError(f"--patience: {error}") from None
+
+
+def parse_share(text: str) -> tuple[int, int]:
+    """`i/n` as (i, n) with 0 <= i < n; UsageError otherwise."""
+    index, slash, count = text.partition("/")
+    if not (slash and index.isdecimal() and count.isdecimal() and int(index) < int(count) <= 1024):
+        raise UsageError(
+            f"--share {text!r:.40} is not i/n with 0 <= i < n, such as 0/4 for the first of four"
+        )
+    return int(index), int(count)
+
+
+def record_limit(record: Path | None, record_bytes: int | None) -> int:
+    """--record-bytes or its default; UsageError if it is of no use."""
+    from p2psgd.storage.recorder import RECORD_BYTES_MAX, RECORD_BYTES_RANGE
+
+    if record_bytes is None:
+        return RECORD_BYTES_MAX
+    if record is None:
+        raise UsageError("--record-bytes limits the file of --record: give both or neither")
+    least, most = RECORD_BYTES_RANGE
+    if not least <= record_bytes <= most:
+        raise UsageError(f"--record-bytes {record_bytes} is no limit for a recording: give {least} to {most}")
+    return record_bytes

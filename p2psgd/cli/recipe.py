@@ -1,0 +1,115 @@
+"""Commands on what a run starts from: `p2psgd recipe`, `p2psgd pretrain` and `p2psgd data`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from p2psgd.cli.options import RecipeOption
+from p2psgd.formatting import counted, print_text
+
+# ----------------------------------------------------------------------------
+# `p2psgd recipe`, to start a recipe of one's own from, and `p2psgd pretrain`, which makes the weights that
+# some start from.
+
+
+def recipe(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The recipe to print.")] = None,
+) -> None:
+    """Print a built-in recipe, to copy and change; without a name, list them."""
+    from p2psgd.recipes.recipe import built_in_recipe_text, built_in_recipes
+
+    if name is not None:
+        print_text(built_in_recipe_text(name).rstrip("\n"))
+        return
+    names = built_in_recipes()
+    for each in names:
+        about = built_in_recipe_text(each).partition("\n")[0].removeprefix("# ")
+        print_text(f"{each:<{max(map(len, names))}}  {about}")
+
+
+def pretrain(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The .npz or .safetensors file to write.")],
+    recipe: RecipeOption = "speech-paper",
+) -> None:
+    """Make the weights that a recipe with a table [pretrain] starts from: once, for all nodes.
+
+    Those of speech-paper take about a minute.
+    """
+    from p2psgd.cli.weights_file import check_weights_place, write_tensors
+    from p2psgd.recipes.datasets import load_data_of
+    from p2psgd.recipes.gradients import loss_and_accuracy, net_shape
+    from p2psgd.recipes.initial import pretrain as make
+    from p2psgd.recipes.model import flat
+    from p2psgd.recipes.recipe import load_recipe
+
+    check_weights_place(file)
+    loaded = load_recipe(recipe)
+    dataset = load_data_of(loaded)
+    shape = net_shape(loaded, dataset)
+    terminal, shown = sys.stderr.isatty(), ""
+
+    def say(words: str) -> None:
+        nonlocal shown
+        words = words if terminal else words.partition(",")[0]
+        if words != shown:
+            line = f"\r{words}  " if terminal else f"{words}\n"
+            print(line, end="", file=sys.stderr, flush=True)
+        shown = words
+
+    try:
+        tensors = make(loaded, dataset, say)
+    finally:
+        if shown and terminal:
+            print(file=sys.stderr)
+    write_tensors(file, tensors)
+    weights = flat(tensors)
+    _, accuracy = loss_and_accuracy(shape, weights, dataset.test)
+    print_text(
+        f"{file} holds {weights.size:,} weights, {100 * accuracy:.1f} % of the test samples right: "
+        f"copy it to all nodes and give --initial {file.name} to p2psgd train"
+    )
+
+
+# ----------------------------------------------------------------------------
+# `p2psgd data`: data in shards, in a folder or wherever a URL leads.
+
+
+app = typer.Typer(help="Prepare data that nodes share out among them.", rich_markup_mode=None)
+
+PlaceArgument = Annotated[
+    str, typer.Argument(metavar="PLACE", help="A folder, or a URL such as s3://bucket/prefix.")
+]
+
+
+@app.command()
+def index(place: PlaceArgument) -> None:
+    """Read all shards there (.npz, .npy, .safetensors), and write the list of them, shards.json."""
+    from p2psgd.data.index import make_list
+
+    made = make_list(place, _say)
+    size = sum(shard.bytes for shard in made.shards)
+    print_text(
+        f"{counted(len(made.shards), 'shard')} with {counted(made.samples, 'sample')}, {size:,} bytes, "
+        f"digest {made.digest}: listed in {place.rstrip('/')}/shards.json"
+    )
+
+
+@app.command()
+def fetch(
+    place: PlaceArgument,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to copy them to.")],
+) -> None:
+    """Copy all shards that are listed there into a folder, and check them."""
+    from p2psgd.data.index import copy_all
+
+    shards = copy_all(place, folder, _say)
+    verb = "is" if len(shards.shards) == 1 else "are"
+    print_text(f"{counted(len(shards.shards), 'shard')} {verb} in {folder}, as listed")
+
+
+def _say(words: str) -> None:
+    print(words, flush=True)

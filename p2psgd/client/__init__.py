@@ -1,0 +1,1 @@
+"""What a training script uses: the link to its node's daemon."""

@@ -1,0 +1,81 @@
+"""What a trainer gives its daemon to be kept for the time after a restart: its residual and what its script
+names.
+
+The daemon asks, once a minute or so; the answer is given between two mini-batches, so that residual, script
+and the updates sent so far fit together. It is a copy in memory, the residual's beside the residual (a fresh
+memfd would cost four times as long): the daemon writes it to disk in its own time, and training goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from p2psgd.client.host_compute import Compute
+from p2psgd.errors import TrainerError, UsageError
+from p2psgd.ipc.client import ControlClient
+from p2psgd.ipc.protocol import StateRequest, close_descriptors
+from p2psgd.ipc.script_state import ScriptState, copy_state, pack_state, unpack_state
+from p2psgd.ipc.segments import map_sealed, sealed_copy
+from p2psgd.ipc.trainer_memory import TrainerMemory
+
+MakeState = Callable[[], Mapping[str, Any]]
+
+
+class Keeping:
+    """Answers the daemon's wishes for the state; `make_state` is the script's part, None if it has none.
+
+    `given`: a state was given since somebody last set this to False.
+    """
+
+    def __init__(self, client: ControlClient, memory: TrainerMemory[Any], compute: Compute) -> None:
+        self.make_state: MakeState | None = None
+        self.given = False
+        self._client = client
+        self._memory = memory
+        self._compute = compute
+        self._met = 0  # the last wish that a send has met
+
+    def give_if_asked(self) -> None:
+        """Between two mini-batches: give the state if the daemon wants it."""
+        memory, client = self._memory, self._client
+        if not memory.state_wanted:
+            return
+        client.settle()  # of an interrupted one, the daemon may be using the copy
+        if not memory.state_wanted:
+            return
+        descriptors: list[int] = []
+        try:
+            self._compute.keep_residual()
+            descriptors += self.pack()
+            request = StateRequest(mini_batches=memory.mini_batches, outbox=memory.published_bytes)
+            client.exchange(request, descriptors)
+            self.given = True
+        except UsageError as error:
+            raise TrainerError(str(error)) from None
+        finally:
+            close_descriptors(descriptors)
+
+    def give_if_asked_long_ago(self) -> None:
+        """At the begin of a send: give the state if the daemon wanted it already at the last one.
+
+        So a script that calls `receive` is asked there, where nothing of its next mini-batch is done yet, and
+        one that does not is asked all the same.
+        """
+        met, self._met = self._met, self._memory.state_wanted
+        if met == self._met:
+            self.give_if_asked()
+
+    def pack(self) -> list[int]:
+        """The script's part as a memfd, now the caller's; nothing if it has none.
+
+        TrainerError if it holds what cannot be kept.
+        """
+        if self.make_state is None:
+            return []
+        return [sealed_copy("p2psgd-script", *pack_state(self.make_state()))]
+
+
+def read_kept(descriptor: int) -> ScriptState:
+    """What was kept, from the memfd that the daemon hands over; everything in it is the caller's own."""
+    return copy_state(unpack_state(map_sealed(descriptor, "the script's state")))

@@ -1,0 +1,333 @@
+"""Weights and residual behind a link: what a link asks for, and the host's memory as its usual place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.client.residual import Chain, Found, Group, Words, words_max
+from p2psgd.errors import PeerError, TrainerError
+from p2psgd.ipc.protocol import AttachAnswer
+from p2psgd.ipc.run_proposal import Tensors, count_weights, own_tensors
+from p2psgd.ipc.segments import Access, map_segment
+from p2psgd.ipc.trainer_memory import TrainerMemory
+from p2psgd.wire import codec
+from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.update import UpdateHeader, parse_update
+
+# ----------------------------------------------------------------------------
+# Where a link keeps the weights and the residual, and what works on them there: in the host's memory
+# (HostCompute), or in a GPU's (p2psgd.gpu).
+#
+# Links decide what happens when; whoever is behind this does it, and gives the same bits wherever that is.
+# Arrays of P numbers are of its own kind, numpy's or CuPy's; words are always numpy's.
+
+
+NotePeer = Callable[[int, int], None]  # node, mini-batch
+
+
+class Compute(Protocol):
+    """One link's. Not safe for several threads. P: as many weights as the model has; where shards are counted
+    (shard_counts.py), the counts lie behind them.
+    """
+
+    @property
+    def weights(self) -> Any:
+        """(P,) float32, the working copy; for reading."""
+
+    @property
+    def tensors(self) -> Mapping[str, Any]:
+        """Views of the weights by name, in their shapes."""
+
+    def fetch(self, begin: int, end: int) -> NDArray[np.float32]:
+        """These of the weights, those that count shards among them, as numpy's; for reading, at once."""
+
+    @property
+    def residual(self) -> Any:
+        """(P,) float32, as of the last publication; for reading."""
+
+    def copy_from(self, replica: int) -> None:
+        """Take the weights from the daemon's copy of its replica, a sealed memfd of int32 (P,), which in a
+        dense ring are the bit patterns of float32.
+        """
+
+    def digest(self, key: int) -> int:
+        """Of the weights' coordinates, as the daemon has it of its replica (wire/native/digest.hpp).
+
+        A weight that is no multiple of the quantum counts as coordinate -2**31, which no replica has.
+        """
+
+    def check(self, delta: Any) -> Any:
+        """The delta as `pass_over` takes it; TrainerError if it is no delta of P numbers."""
+
+    def pass_over(self, delta: Any, chains: Sequence[Chain], meanwhile: Callable[[], None]) -> list[Found]:
+        """Accumulate, threshold, subtract: the residual, and what is to be sent of it.
+
+        The residual becomes current with the next publication; nothing else changes. Words are valid until
+        the next call. ValueError if a sum is NaN or infinite. Where the host would only wait for it,
+        `meanwhile` is called while it is under way.
+        """
+
+    def apply_sent(self, sent: Sequence[tuple[Group, Words]]) -> None:
+        """Apply what came of the last `pass_over`."""
+
+    def apply_received(self, bodies: Iterable[bytes], note_peer: NotePeer) -> int:
+        """Apply UPDATE bodies; return how many they were. `note_peer(node, mini_batch)` is told of each.
+
+        TrainerError if one does not check.
+        """
+
+    def add(self, sums: NDArray[np.float32], factor: np.float32) -> None:
+        """Apply a dense round: weights += sums * factor, each product and each sum rounded to float32."""
+
+    def place_shares(self, shares: Mapping[str, NDArray[np.float32]]) -> Mapping[str, Any]:
+        """In a dense ring: arrays for a share to be written to, by tensor; `shares` is where the daemon reads
+        it.
+        """
+
+    def fetch_share(self, name: str) -> None:
+        """This tensor of the share is written: it must be where the daemon reads it."""
+
+    def fetch_delta(self, delta: Any) -> NDArray[Any]:
+        """A checked delta in the host's memory."""
+
+    def rest(self) -> None:
+        """Between two mini-batches: do what is due now and then, if it is."""
+
+    def keep_residual(self) -> None:
+        """Copy the residual to where the daemon looks for it when it is told of a state."""
+
+    def close(self) -> None:
+        """Leave the residual where the next trainer finds it; nothing is called after this."""
+
+
+MakeCompute = Callable[[AttachAnswer, TrainerMemory[Any]], Compute]
+
+
+def cut(weights: Any, tensors: Tensors) -> dict[str, Any]:
+    """Views of a flat array (P,) by the tensors' names, in their shapes."""
+    views, start = {}, 0
+    for name, shape in tensors:
+        size = math.prod(shape)
+        views[name] = weights[start : start + size].reshape(shape)
+        start += size
+    return views
+
+
+# ----------------------------------------------------------------------------
+# Updates as they come out of the inbox, decoded and put together to be applied many at a time.
+
+
+BATCH_UPDATES_MAX = 64  # received updates applied at a time: more gain little
+BATCH_WORDS_MAX = 2**20  # of all of them: 4 MB, so that they stay in the last cache until they are applied
+
+Batch = list[tuple[UpdateHeader, NDArray[np.uint32]]]  # the words lie one after the other
+
+
+def batch_words_max(indices_max: int) -> int:
+    """How many words the memory of a batch has room for, if one update has at most `indices_max`."""
+    return max(indices_max, min(BATCH_WORDS_MAX, BATCH_UPDATES_MAX * indices_max))
+
+
+def decode_batches(
+    bodies: Iterable[bytes], weights: int, memory: Callable[[], NDArray[np.uint32]]
+) -> Iterator[Batch]:
+    """Decode UPDATE bodies for a replica of so many weights, batch after batch, none of them empty.
+
+    `memory()` says where the words of the next batch go, (batch_words_max(),). TrainerError if a body does
+    not check; the batches before it are whole.
+    """
+    batch: Batch = []
+    room = memory()
+    for body in bodies:
+        try:
+            header, payload = parse_update(body, weights)
+            if header.count > room.size or len(batch) == BATCH_UPDATES_MAX:
+                yield batch
+                batch, room = [], memory()
+            words, room = room[: header.count], room[header.count :]
+            batch.append((header, codec.decode_into(payload, words, weights)))
+        except PeerError as error:
+            raise TrainerError(f"the daemon's inbox holds an update that does not check: {error}") from None
+    if batch:
+        yield batch
+
+
+# ----------------------------------------------------------------------------
+# Weights and residual in the host's memory, worked on by the native core: what a link has unless it is told
+# otherwise.
+#
+# The working copy of the weights is private to this process; the residual lies in memory shared with the
+# daemon, and so outlives it. Received updates are applied many at a time, which passes over the weights once
+# for all of them.
+
+
+ADDED_NUMBERS = 1 << 18  # of a dense round at a time: 1 MiB, so that the product stays in the cache
+DIGEST_WEIGHTS = 1 << 16  # of a digest at a time, for which there are five arrays of as many
+NO_COORDINATE = -(2**31)
+
+
+class HostCompute:
+    """A link's weights and residual; both are read-only to others."""
+
+    def __init__(self, answer: AttachAnswer, memory: TrainerMemory[Any]) -> None:
+        self._memory = memory
+        self._quantum = 2.0**answer.quantum_log2
+        self._dense = parse_mode(answer.mode).dense
+        self._weights = np.empty(answer.weights, np.float32)
+        tensors = own_tensors(answer.tensors)
+        self.weights = _read_only(self._weights[: count_weights(tensors)])
+        self.tensors = cut(self.weights, tensors)
+        self._batch_words = np.empty(batch_words_max(answer.indices_max), np.uint32)
+        self._words = np.empty(words_max(answer.indices_max, answer.tensors), np.uint32)
+
+    @property
+    def residual(self) -> NDArray[np.float32]:
+        """(P,), as of the last publication."""
+        return _read_only(self._memory.residual[: self.weights.size])
+
+    def fetch(self, begin: int, end: int) -> NDArray[np.float32]:
+        """These weights."""
+        return _read_only(self._weights[begin:end])
+
+    def copy_from(self, replica: int) -> None:
+        """Take the weights from the daemon's copy of its replica."""
+        coordinates = map_segment(replica, np.int32, self._weights.size, Access.SEALED)
+        if self._dense:
+            self._weights[:] = coordinates.view(np.float32)
+            return
+        np.multiply(coordinates, self._quantum, out=self._weights, casting="same_kind")
+
+    def digest(self, key: int) -> int:
+        """Of the weights' coordinates; about 5 ns each."""
+        total = 0
+        for begin in range(0, self._weights.size, DIGEST_WEIGHTS):
+            piece = self._weights[begin : begin + DIGEST_WEIGHTS]
+            coordinates = piece.view(np.int32) if self._dense else coordinates_of(piece, self._quantum)
+            total += codec.digest_coordinates(coordinates, key, begin)
+        return total % 2**64
+
+    def check(self, delta: Any) -> NDArray[Any]:
+        """The delta, contiguous."""
+        if (
+            not isinstance(delta, np.ndarray)
+            or delta.dtype.name not in codec.DELTA_TYPES
+            or not delta.dtype.isnative
+            or delta.shape != self.weights.shape
+        ):
+            found = f"{delta.dtype} {delta.shape}" if isinstance(delta, np.ndarray) else type(delta).__name__
+            raise TrainerError(
+                f"delta must be a numpy array {self.weights.shape} of {', '.join(codec.DELTA_TYPES)};"
+                f" it is {found}"
+            )
+        return np.ascontiguousarray(delta)
+
+    def pass_over(
+        self, delta: NDArray[Any], chains: Sequence[Chain], meanwhile: Callable[[], None]
+    ) -> list[Found]:
+        """The residual of the next publication, and what is to be sent; the host does not wait for it."""
+        return pass_over(self._memory.residual, delta, self._memory.next_residual, chains, words=self._words)
+
+    def apply_sent(self, sent: Sequence[tuple[Group, Words]]) -> None:
+        """Apply what came of it."""
+        for group, words in sent:
+            codec.apply_weights(self._weights, words, group.step * self._quantum)
+
+    def apply_received(self, bodies: Iterable[bytes], note_peer: NotePeer) -> int:
+        """Apply UPDATE bodies."""
+        applied = 0
+        for batch in decode_batches(bodies, self._weights.size, lambda: self._batch_words):
+            codec.apply_weights_together(
+                self._weights, [(words, header.step * self._quantum) for header, words in batch]
+            )
+            for header, _ in batch:
+                note_peer(header.node, header.mini_batch)
+            applied += len(batch)
+        return applied
+
+    def add(self, sums: NDArray[np.float32], factor: np.float32) -> None:
+        """Apply a dense round."""
+        with np.errstate(all="ignore"):  # overflow is told by the next loss
+            for begin in range(0, self._weights.size, ADDED_NUMBERS):
+                piece = self._weights[begin : begin + ADDED_NUMBERS]
+                piece += sums[begin : begin + piece.size] * factor
+
+    def place_shares(self, shares: Mapping[str, NDArray[np.float32]]) -> Mapping[str, NDArray[np.float32]]:
+        """They are written where the daemon reads them."""
+        return shares
+
+    def fetch_share(self, name: str) -> None:
+        """It is there."""
+
+    def fetch_delta(self, delta: NDArray[Any]) -> NDArray[Any]:
+        """It is there."""
+        return delta
+
+    def rest(self) -> None:
+        """Nothing is due."""
+
+    def keep_residual(self) -> None:
+        """Copy it."""
+        self._memory.keep_residual(self._memory.residual)
+
+    def close(self) -> None:
+        """The residual is where the next trainer finds it."""
+
+
+def coordinates_of(weights: NDArray[np.float32], quantum: float) -> NDArray[np.int32]:
+    """weights / quantum, (n,) both; NO_COORDINATE for what is no multiple of it, bit for bit."""
+    with np.errstate(all="ignore"):  # whatever a changed bit has made
+        nearest = np.rint(weights * np.float32(1 / quantum))
+        coordinates: NDArray[np.int32] = nearest.astype(np.int32)
+    exact = coordinates.astype(np.float32)
+    exact *= np.float32(quantum)
+    wrong = exact.view(np.uint32) != weights.view(np.uint32)
+    if wrong.any():
+        coordinates[wrong] = NO_COORDINATE
+    return coordinates
+
+
+def pass_over(
+    source: NDArray[np.float32],
+    delta: NDArray[Any],
+    target: NDArray[np.float32],
+    chains: Sequence[Chain],
+    *,
+    words: Words,
+) -> list[Found]:
+    """target = source + delta less what is to be sent, all (P,), in the ranges of these chains.
+
+    The words found lie in `words` (sweep.words_max(),). ValueError, with `target` undefined and all else
+    unchanged, if a sum is NaN or infinite.
+    """
+    found = []
+    for chain in chains:
+        room = words[: chain.room]
+        counts: list[int] = []
+        used, first_missed = 0, None
+        for begin, end in chain.ranges:
+            count, missed = codec.residual_pass(
+                source[begin:end],
+                delta[begin:end],
+                target[begin:end],
+                room[used:],
+                threshold=chain.threshold,
+                first=begin,
+            )
+            counts.append(count)
+            used += count
+            if missed is not None and first_missed is None:
+                first_missed = begin + missed
+        found.append(Found(room[:used], counts, first_missed))
+        words = words[used:]
+    return found
+
+
+def _read_only(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

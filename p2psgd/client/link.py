@@ -1,0 +1,650 @@
+"""A training script's link to its node's daemon: send and receive, the calls of a ring, and shard counts."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import itertools
+import math
+import time
+from collections.abc import Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from p2psgd.client.buckets import Given
+from p2psgd.client.checkpoint import Keeping, MakeState, read_kept
+from p2psgd.client.dense import DenseRounds
+from p2psgd.client.host_compute import Compute, HostCompute, MakeCompute
+from p2psgd.client.residual import Sweep
+from p2psgd.client.shard_counts import ShardCounts
+from p2psgd.client.verify import ask_digest, check_copy, is_right
+from p2psgd.client.wait import GRACE_S, Waiting
+from p2psgd.errors import P2psgdError, TrainerError, UsageError
+from p2psgd.ipc import layout
+from p2psgd.ipc.client import ControlClient
+from p2psgd.ipc.protocol import (
+    AttachAnswer,
+    DetachRequest,
+    ReloadAnswer,
+    ReloadRequest,
+    ReportRequest,
+    check_answer,
+    close_descriptors,
+    describe_fault,
+)
+from p2psgd.ipc.ring_buffer import Wakeup, entry_bytes
+from p2psgd.ipc.run_proposal import own_tensors
+from p2psgd.ipc.script_state import pack_state
+from p2psgd.ipc.trainer_memory import TrainerMemory
+from p2psgd.wire import codec
+from p2psgd.wire.mode import Mode, parse_mode
+
+# ----------------------------------------------------------------------------
+# What a link offers in ring mode beside `receive` and `send` (see Link): empty shares, and the parts of a
+# dense share.
+#
+# All of them are calls between two rounds, or inside one that was opened for this trainer.
+
+
+class RingCalls(abc.ABC):
+    """Of a link in `mode`."""
+
+    mode: Mode
+    _client: ControlClient
+    _memory: TrainerMemory[Given]
+    _waiting: Waiting
+    _dense: DenseRounds | None
+
+    @abc.abstractmethod
+    def _check_open(self) -> None:
+        """TrainerError if the link is closed."""
+
+    @abc.abstractmethod
+    def _follow(self) -> int:
+        """Bring the weights up to date with what has come; how many updates, or shares of a dense round."""
+
+    @abc.abstractmethod
+    def _wait_for_room(self, entries: list[bytes]) -> None:
+        """Wait until the outbox has room for these."""
+
+    @property
+    def round(self) -> int:
+        """The number of the round that was opened last, the same at all nodes; 0 before the first.
+
+        It is this node's to give to until it has, and counts the rounds of the run, also those that this node
+        had no part in.
+        """
+        return self._memory.round
+
+    def skip(self) -> int:
+        """Give an empty share to the round of a sparse ring, to follow the others; return 0.
+
+        It does not count as a mini-batch. Waits for the round to be opened like `send`.
+        """
+        self._check_open()
+        self._client.check_daemon()
+        if not self.mode.ring or self.mode.dense:
+            raise TrainerError('skip is for a run in ring mode with payload = "sparse"')
+        if self._waiting.until_open():
+            self._memory.settle()
+            memory = self._memory
+            entries = [layout.OUTBOX_ENTRY.pack(memory.mini_batches, 0, 0)]
+            self._wait_for_room(entries)
+            memory.publish(entries, memory.mark.share(changes=True), ends=False)
+        return 0
+
+    @property
+    def proposed(self) -> Mapping[str, NDArray[np.float32]]:
+        """In a dense ring: what this node gives to the round, by tensor, float32 in their shapes, to be
+        written between `receive` (or `allreduce_wait`) and `allreduce_begin`. TrainerError elsewhere.
+        """
+        return self._dense_rounds("proposed").proposed
+
+    def allreduce_begin(self, name: str) -> None:
+        """In a dense ring: the numbers of `proposed[name]` are whole, the daemon may send them around.
+
+        Begin tensors as soon as they are whole and in the same order at all nodes, such as that in which
+        back-propagation makes them.
+        """
+        dense = self._dense_rounds("allreduce_begin")
+        if self._waiting.until_open():
+            self._follow()
+            dense.begin(name)
+
+    def allreduce_wait(self) -> int:
+        """In a dense ring: wait for the round that all tensors are begun in, and change the weights by the
+        mean of all proposed changes; return how many nodes had a share in it.
+
+        0 if `stopping` came first: the weights are as before. TrainerError, with nothing given, if a tensor
+        is not begun: begin it and call this again.
+        """
+        dense = self._dense_rounds("allreduce_wait")
+        if not dense.pending:
+            if self._memory.stopping:  # what could not be begun any more is not missing
+                return 0
+            dense.refuse_to_wait()
+        return self._follow() if self._waiting.until_open() else 0
+
+    @property
+    def contributors(self) -> int:
+        """How many nodes had a share in the last round that is complete: as many have put into the result of
+        the last `allreduce`. Fewer than there are nodes while some have no trainer.
+        """
+        return self._memory.contributors
+
+    def array(self, *shape: int | tuple[int, ...]) -> NDArray[np.float32]:
+        """In a dense ring: memory of this shape, `array(4, 3)` or `array((4, 3))`, for what `allreduce` is to
+        sum, which it then need not copy; always the same, as long as the link.
+        """
+        sizes = (each if isinstance(each, tuple) else (each,) for each in shape)
+        return self._dense_rounds("array").array(tuple(itertools.chain.from_iterable(sizes)))
+
+    def allreduce(
+        self,
+        array: NDArray[np.float32] | np.float32,
+        op: str = "mean",
+        *,
+        name: str = "array",
+        out: NDArray[np.float32] | None = None,
+        copy: bool = True,
+    ) -> NDArray[np.float32]:
+        """Sum ("sum") or average ("mean") an array over all nodes that give one, in a run in ring mode with a
+        dense payload: each node calls this with an array of the same shape, and all get the same array,
+        of `contributors` nodes: a new one,
+        or `out`, contiguous and of that shape, perhaps `array` itself. `copy` False, for a sum of no more
+        numbers than `array()` has room for: as it lies in the daemon's memory, read-only, and good until this
+        link next gives something or for one patience, whichever ends first: this node may then be out of the
+        ring, and later rounds are written there.
+
+        Any float32 array; `name` is what the sentence calls it if shapes differ.
+        """
+        dense = self._dense_rounds("allreduce")
+        whole = dense.check_array(array, op)
+        result = None
+        if not copy:
+            dense.check_uncopied(whole, op, out)
+        elif out is None:
+            result = np.empty(whole.shape, np.float32)
+        else:
+            result = dense.check_out(out, whole.shape)
+        if not self._waiting.until_open(grace_s=GRACE_S):
+            raise TrainerError("allreduce is not done: the daemon asks this trainer to end")
+        self._follow()
+        return dense.allreduce(whole, op, str(name), result)
+
+    @property
+    def waited_s(self) -> float:
+        """How long this link has waited for room in the daemon's outbox, and in ring mode for rounds to be
+        opened.
+        """
+        return self._waiting.room_s + self._waiting.rounds_s
+
+    @property
+    def adding_s(self) -> float:
+        """How long the daemon has added up shares since this trainer attached, in ring mode."""
+        return self._memory.adding_us / 1e6
+
+    @property
+    def sending_s(self) -> float:
+        """How long it has handed what goes around to the network, likewise."""
+        return self._memory.sending_us / 1e6
+
+    def _dense_rounds(self, call: str) -> DenseRounds:
+        self._check_open()
+        if self._dense is None:
+            payload = f'in ring mode with payload = "{self.mode.payload}"' if self.mode.ring else "async"
+            raise TrainerError(
+                f'{call} needs a run in ring mode with payload = "dense": this one is {payload}'
+            )
+        self._client.check_daemon()
+        return self._dense
+
+
+# ----------------------------------------------------------------------------
+# What a link offers to whoever shares out the shards of the data (data/shards.py): counts that all nodes
+# have in common (shard_counts.py).
+
+
+class ShardCalls(abc.ABC):
+    """Of a link whose trainer went on after `_begun` mini-batches; `_counts` None: it counts none."""
+
+    _memory: TrainerMemory[Given]
+    _compute: Compute
+    _counts: ShardCounts | None
+    _begun: int
+    _all_weights: int  # counts included
+    _exact: bool
+
+    @abc.abstractmethod
+    def _check_open(self) -> None:
+        """TrainerError if the link is closed."""
+
+    @abc.abstractmethod
+    def _reload(self) -> None:
+        """Fetch the weights from the replica."""
+
+    @abc.abstractmethod
+    def _wait_for_room(self, entries: list[bytes]) -> None:
+        """Wait until the outbox has room for these."""
+
+    @property
+    def shard_counts(self) -> NDArray[np.int64]:
+        """(2, shards): how many nodes hold each shard of the data, and how often it was used, as far as is
+        known here, with what `count_shard` told. TrainerError in a run that was attached to without `shards`.
+        """
+        counts = self._shard_counts()
+        return counts.counts(self._compute.fetch(*counts.place), self._memory.mark.changes_counted)
+
+    def count_shard(self, shard: int, *, held: int = 0, used: int = 0) -> None:
+        """Have this added to the counts of a shard, by its place in the list, with the next `send`."""
+        self._shard_counts().change(shard, held=held, used=used)
+
+    def flush_shard_counts(self) -> None:
+        """Have all that `count_shard` told added now, for no `send` follows. A trainer that has not sent
+        anything yet has told nobody anything.
+        """
+        self._check_open()
+        memory = self._memory
+        if not self._exact:
+            self._reload()
+        entries: list[bytes] = []
+        counted, given = self._count_shards(memory.mini_batches, entries)
+        if not entries or memory.mini_batches == self._begun:
+            return
+        self._wait_for_room(entries)
+        self._exact = False
+        memory.publish(entries, given, ends=False)
+        self._apply_counts(counted)
+        self._exact = True
+
+    def _shard_counts(self) -> ShardCounts:
+        if self._counts is None:
+            raise TrainerError(
+                "this run counts no shards: give their list to p2psgd.attach(..., shards=data.list)"
+            )
+        return self._counts
+
+    def _count_shards(self, mini_batch: int, entries: list[bytes]) -> tuple[list[bytes], Given]:
+        """Append what `count_shard` told to the entries of a publication; return the same for the working
+        copy, and what to mark the publication with.
+        """
+        given = self._memory.mark
+        if self._counts is None:
+            return [], given
+        parts = self._counts.parts(given.changes_counted)
+        for step, words in parts:
+            head = layout.OUTBOX_ENTRY.pack(mini_batch, step, len(words))
+            entries.append(head + codec.encode(words, self._all_weights))
+        bodies = [self._counts.body(part) for part in parts]
+        return bodies, dataclasses.replace(given, changes_counted=self._counts.made)
+
+    def _apply_counts(self, bodies: list[bytes]) -> None:
+        """To the working copy, between a publication and the next thing that looks at it."""
+        self._compute.apply_received(bodies, lambda node, mini_batch: None)
+
+
+# ----------------------------------------------------------------------------
+# A training script's link to its node's daemon: `receive` before a mini-batch, `send` after it.
+#
+# The working copy of the weights is private to this process, float32 and always quantum * coordinate
+# exactly, so the order in which own and peers' updates come does not matter: at the same frontier it equals
+# the daemon's replica bit for bit. In a dense ring the weights are any float32 numbers, and the same holds
+# after each round. Where it lies, and the residual with it, is host_compute.py's. Not safe for several
+# threads.
+
+
+DETACH_TIMEOUT_S = 10.0
+
+
+class Link(RingCalls, ShardCalls):
+    """An attached trainer; made by `attach`, closed by `close` or at the end of its with block.
+
+    `weights` is the working copy, float32 (P,), read-only; `tensors` are views of it by name, in their
+    shapes. `mini_batches` counts the `send` calls of all this node's trainers so far, `peer_mini_batches` the
+    same of each peer as far as its updates told, by node id. `sent` says how many indices the last `send` of
+    this trainer sent of each tensor, by name.
+    `restored` is the dict that a trainer of this node gave last by `keep`, None if there is none.
+    `residual_age` says how many mini-batches behind the residual was at the begin of this life: that of a
+    trainer on a GPU which crashed is a copy. `mode` is the run's (wire/mode.py).
+    """
+
+    def __init__(
+        self,
+        client: ControlClient,
+        fields: dict[str, Any],
+        descriptors: list[int],
+        make_compute: MakeCompute = HostCompute,
+    ) -> None:
+        try:
+            answer = check_answer(AttachAnswer, fields)
+            self.mode = parse_mode(answer.mode)
+            own = 9 if self.mode.dense else 7
+            if not own <= len(descriptors) <= own + 1:
+                raise TrainerError(
+                    f"the daemon handed over {len(descriptors)} descriptors instead of {own} or {own + 1}"
+                )
+            replica, *memories, wake_trainer, wake_daemon = descriptors[:7]
+            memories += descriptors[7:own]
+            script = descriptors[own:]
+            self.restored = read_kept(script[0]) if script else None
+            self._memory = TrainerMemory(answer, memories, Wakeup(wake_trainer), Wakeup(wake_daemon), Given())
+            self._compute = make_compute(answer, self._memory)
+            self._compute.copy_from(replica)
+        except BaseException:
+            close_descriptors(descriptors)
+            raise
+        close_descriptors([replica, *memories, *script])
+        client.timeout_s = None  # a stopped daemon that goes on later is no reason to end
+        self._client = client
+        self._keeping = Keeping(client, self._memory, self._compute)
+        self._closed = False
+        self._early = 0  # updates of peers that a send has applied already
+        self._exact = True  # not while weights are being changed or published, nor after an interruption then
+        self._waiting = Waiting(client, self._memory, self._keeping)
+        self._dense = None
+        if self.mode.dense:
+            self._dense = DenseRounds(
+                self._memory, self._waiting, self._compute, answer.tensors, half=self.mode.half
+            )
+        self.quantum = 2.0**answer.quantum_log2
+        self.weights: NDArray[np.float32] = self._compute.weights
+        self.tensors: Mapping[str, NDArray[np.float32]] = self._compute.tensors
+        tensors = own_tensors(answer.tensors)
+        self._counts = ShardCounts(answer) if len(tensors) < len(answer.tensors) else None
+        self._begun = answer.mini_batches
+        self._sweep = Sweep(tensors, indices_max=answer.indices_max, quantum=self.quantum)
+        self.sent: Mapping[str, int] = dict.fromkeys((name for name, _ in tensors), 0)
+        self.node = answer.node
+        self.node_id = answer.node_id
+        self._all_weights = answer.weights
+        self.residual_age = answer.residual_age
+        self._share = answer.share
+        self.peer_mini_batches = dict(answer.peer_mini_batches)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._keeping.make_state = None  # it may be in the middle of anything
+        self.close(finished=kind is None)
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """(i, n): take the i-th of n parts of the data. TrainerError if this node was not told it."""
+        if self._share is None:
+            raise TrainerError(
+                "this node does not know its share of the data: start it with p2psgd node --share i/n, such "
+                "as 0/3 on the first of three, or name all nodes, itself too, in its --peers"
+            )
+        return self._share
+
+    @property
+    def mini_batches(self) -> int:
+        """How often this node's trainers have sent, over all their lives."""
+        return self._memory.mini_batches
+
+    @property
+    def residual(self) -> NDArray[np.float32]:
+        """What was proposed and not yet sent, float32 (P,), read-only; the next `send` puts another there."""
+        residual: NDArray[np.float32] = self._compute.residual
+        return residual
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the daemon asks this trainer to end after its current mini-batch."""
+        return self._memory.stopping
+
+    def keep(self, make_state: MakeState) -> None:
+        """Have what `make_state()` returns kept with the checkpoints of this node, for `restored`.
+
+        It returns a dict of names and values: numpy arrays of plain numbers, ints, floats, texts and bytes,
+        at most 4,096 and 1 GiB together. It is called now, to see that it will do (TrainerError if not), at
+        `close`, and about once a minute inside `receive` or `wait`; for a script that does not call them, or
+        that waits for room, inside `send`, before that counts.
+        """
+        self._check_open()
+        pack_state(make_state())
+        self._keeping.make_state = make_state
+
+    def receive(self) -> int:
+        """Apply the peers' updates that have come since the last call; return how many they were.
+
+        When there were too many to keep, the weights are fetched anew from the replica instead, with the own
+        updates in them.
+
+        In ring mode: wait until the next round is opened, then do the same; all trainers then have the same
+        weights. In a dense ring, apply what `send` gave, and return how many nodes had a share in it. Returns
+        0 at once when `stopping` comes first.
+        """
+        self._check_open()
+        self._client.check_daemon()
+        self._keeping.give_if_asked()
+        self._compute.rest()
+        if self.mode.ring and not self._waiting.until_open():
+            return 0
+        early, self._early = self._early, 0
+        applied = early + self._follow()
+        if self._keeping.given:
+            self._keeping.given = False
+            applied += self._compare()
+        return applied
+
+    def send(self, delta: NDArray[Any], step: int | Mapping[str, int] | None = None) -> int:
+        """Propose a change of all weights, (P,); return how many indices of it were sent.
+
+        `delta` is float32, float16 or bfloat16. residual += delta, in float32; each weight whose residual
+        exceeds `step` quanta (1 to 2**20; a mapping gives every tensor its own, by name) in magnitude is sent
+        and changed by that much here and everywhere, and its residual reduced by it ([Strom 2015], steps 4 to
+        9); the rest waits in the residual. Waits while the daemon's outbox is full. TrainerError, with
+        nothing changed, for another dtype or shape, a NaN or infinite value, a step out of range or a tensor
+        without one, and for more distinct steps than the outbox has room for.
+
+        In ring mode this is the node's share of the round; waits until that is opened. In a dense ring there
+        is no step: `delta` is given as it is, float32, and P returned; the next `receive` applies the mean.
+        """
+        self._check_open()
+        self._client.check_daemon()
+        self._keeping.give_if_asked_long_ago()
+        self._compute.rest()
+        if self.mode.ring and not self._waiting.until_open():
+            return 0
+        if self._dense is not None:
+            return self._send_dense(self._dense, delta, step)
+        if step is None:
+            raise TrainerError("send needs a step, in quanta: only a dense ring does without")
+        if not self._exact:
+            self._reload()
+        memory, compute = self._memory, self._compute
+        mini_batch = memory.mini_batches + 1
+        groups = self._sweep.groups(step)
+        try:
+            pass_over = partial(compute.pass_over, compute.check(delta), meanwhile=self._receive_early)
+            parts = self._sweep.run(pass_over, groups)
+        except ValueError as error:
+            raise self._refusal(error) from None
+        entries = [
+            layout.OUTBOX_ENTRY.pack(mini_batch, group.step, len(words))
+            + codec.encode(words, self._all_weights)
+            for group, words in parts
+        ]
+        counted, given = self._count_shards(mini_batch, entries)
+        if self.mode.ring:
+            entries.append(layout.OUTBOX_ENTRY.pack(mini_batch, 0, 0))
+            given = given.share(changes=True)
+        self._wait_for_room(entries)
+        self._exact = False
+        memory.publish(entries, given)
+        compute.apply_sent(parts)
+        self._apply_counts(counted)
+        self._exact = True
+        self.sent = self._sweep.count(parts)
+        return sum(len(words) for _, words in parts)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until there is something to `receive` or `stopping` is set; False if neither came in time.
+
+        In ring mode: until the next round is opened. A script that must look at something else now and then
+        waits so before it calls `receive`, which then returns at once.
+        """
+        self._check_open()
+        self._keeping.give_if_asked()
+        if self.mode.ring:
+            return self._waiting.until_open(timeout_s=timeout_s) or self._memory.stopping
+        deadline = time.monotonic() + timeout_s
+        while not self._has_news():
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            self._waiting.sleep(left_s)
+            self._keeping.give_if_asked()
+        return True
+
+    def report(self, **figures: Any) -> None:
+        """Tell the daemon's status how training goes; figures left out stay as they were. Never waits.
+
+        samples (int, of this process), samples_per_s, loss, test_accuracy (0 to 1), epoch, waits (a plain
+        sentence, "" when it waits for nothing); and of so many `steps` of this process the seconds that they
+        took together: computing_s, waiting_s, adding_s, sending_s, and beside these what the daemon did in
+        the same time, daemon_adding_s, daemon_sending_s. A loss or accuracy that is not finite is shown as
+        unknown. TrainerError for any other figure.
+        """
+        self._check_open()
+        plain = {
+            name: value.item() if isinstance(value, np.generic) else value for name, value in figures.items()
+        }
+        for name in ("loss", "test_accuracy"):
+            if isinstance(plain.get(name), float) and not math.isfinite(plain[name]):
+                plain[name] = None
+        try:
+            self._client.tell(ReportRequest(**plain))
+        except ValidationError as error:
+            raise TrainerError(f"report: {describe_fault(error)}") from None
+
+    def close(self, finished: bool = False) -> None:
+        """Detach; `finished`: all is done, nobody needs to start this trainer again. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._client.timeout_s = DETACH_TIMEOUT_S
+        kept: list[int] = []
+        try:
+            self._compute.close()
+            kept += self._keeping.pack()
+        finally:
+            with contextlib.suppress(P2psgdError):  # a daemon that is gone or refuses needs no farewell
+                self._client.exchange(DetachRequest(finished=finished), kept)
+            close_descriptors(kept)
+            self._client.close()
+            self._memory.close()
+
+    def _has_news(self) -> bool:
+        """After an interruption there is always: all weights, whatever the inbox looks like by then."""
+        memory = self._memory
+        changed = not self._exact or memory.reload_wanted or self._early > 0
+        return changed or memory.stopping or memory.has_updates()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TrainerError("this link is closed; attach again")
+
+    def _note_peer(self, node: int, mini_batch: int) -> None:
+        self.peer_mini_batches[node] = max(mini_batch, self.peer_mini_batches.get(node, 0))
+
+    def _reload(self, *, differed_by: int | None = None) -> None:
+        """Fetch the weights from the replica, after an inbox overflow or an interrupted send or receive, or
+        since their digest under the key `differed_by` was wrong.
+        """
+        self._exact = False
+        self._memory.settle()
+        try:
+            request = ReloadRequest(differed=differed_by is not None)
+            fields, descriptors = self._client.exchange(request)
+        except UsageError as error:
+            raise TrainerError(str(error)) from None
+        try:
+            answer = check_answer(ReloadAnswer, fields)
+            if len(descriptors) != 1:
+                raise TrainerError(f"the daemon handed over {len(descriptors)} descriptors instead of 1")
+            self._compute.copy_from(descriptors[0])
+            if differed_by is not None:
+                check_copy(self._compute, descriptors[0], differed_by)
+        finally:
+            close_descriptors(descriptors)
+        self._memory.skip_inbox(answer.inbox)
+        for node, mini_batch in answer.peer_mini_batches:
+            self._note_peer(node, mini_batch)
+        if self._dense is not None:
+            self._dense.settle()
+        self._exact = True
+
+    def _compare(self) -> int:
+        """Bring the weights to where the daemon knows their digest, and mend them if theirs is another; how
+        many updates that took.
+        """
+        answer = ask_digest(self._client)
+        applied = self._take_in(answer.inbox)
+        if not is_right(self._compute, answer):
+            self._reload(differed_by=answer.key)
+        return applied
+
+    def _follow(self) -> int:
+        """Bring the weights up to date with what has come; how many updates, or shares of a dense round."""
+        if self._memory.reload_wanted or not self._exact:
+            self._reload()
+        return self._take_in()
+
+    def _take_in(self, end: int | None = None) -> int:
+        """Apply what has come, up to position `end` of the inbox."""
+        self._exact = False
+        if self._dense is not None:
+            applied = self._dense.take(self._compute.add)
+        else:
+            # The inbox gets its room back before updates are applied: should that fail, all comes anew.
+            applied = self._compute.apply_received(self._memory.updates(end), self._note_peer)
+        self._exact = True
+        return applied
+
+    def _receive_early(self) -> None:
+        """In a send that waits for a device: order there, after what it does, what has come from peers."""
+        if not self.mode.ring and not self._memory.reload_wanted:
+            self._early += self._follow()
+
+    def _send_dense(self, dense: DenseRounds, delta: NDArray[Any], step: object) -> int:
+        if step is not None:
+            raise TrainerError(
+                f"step {step!r:.100} is refused: in a dense ring a delta is given as it is, without one"
+            )
+        self._follow()
+        given = dense.give(self._compute.check(delta))
+        self.sent = {name: tensor.size for name, tensor in self.tensors.items()}
+        return given
+
+    def _refusal(self, error: ValueError) -> TrainerError:
+        """Of a delta, with what to do about it, which is something else if the residual is to blame."""
+        if math.isfinite(abs(self._compute.residual).max()):
+            return TrainerError(
+                f"delta is refused: {error}: lower the learning rate, or look in the script for what makes it"
+            )
+        return TrainerError(
+            f"every delta is refused while the residual itself is NaN or infinite ({error}): end this"
+            " trainer, and the daemon gives the next one zero there; look in the script for what writes"
+            " outside its arrays"
+        )
+
+    def _wait_for_room(self, entries: list[bytes]) -> None:
+        room = sum(entry_bytes(len(entry)) for entry in entries)
+        if room > self._memory.outbox_bytes:
+            raise TrainerError(
+                f"the {len(entries)} updates of this send take {room} bytes and the daemon's outbox holds"
+                f" {self._memory.outbox_bytes}: give more tensors the same step"
+            )
+        self._waiting.until_room(room)

@@ -1,0 +1,244 @@
+"""Deciding the view after the one known: single-decree Paxos among the nodes of that view [Lamport 1998].
+
+Every node is acceptor, and proposer when it is told to `propose`; both halves talk in the same messages,
+its own answers included. Whatever binds a node is on disk before it leaves it: answers wait for the saving
+of the votes they tell of, and a ballot is asked about only once the node's own promise of it is saved, so
+that no later life uses it again. What is worth proposing, when, and when to try again is not its business.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Final
+
+from p2psgd.core.effects import Effect, SaveVotes, Send
+from p2psgd.core.frontier import Origin
+from p2psgd.core.view import NO_BALLOT, Ballot, View, Votes, parse_view
+from p2psgd.errors import PeerError
+from p2psgd.wire.messages import Accept, Accepted, Message, Prepare, Promise, pack_message
+
+ROUNDS_SKIPPED_MAX: Final = 2**32  # more than that is a wrong bit
+ROUND_MAX: Final = 2**62  # nobody gets there by trying; leaves room to go higher than any round heard of
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One ballot of this node's: `promised` and `accepted` are the nodes that answered."""
+
+    ballot: Ballot
+    wish: View
+    found: Ballot = NO_BALLOT  # the highest acceptance that a promise told of, and
+    value: View | None = None  # its value; in phase 2 what is to be accepted
+    promised: set[int] = field(default_factory=set)
+    accepting: bool = False  # phase 2
+    accepted: set[int] = field(default_factory=set)
+
+
+class Consensus:
+    """The durable votes of one node, and its attempt if it makes one."""
+
+    def __init__(
+        self,
+        me: Origin,
+        votes: Votes,
+        *,
+        links: Mapping[int, Origin],
+        quorum: Callable[[Set[int]], bool],
+        order: Callable[[Effect], None],
+    ) -> None:
+        """`links`: the linked life by node, kept up to date by the owner. `quorum`: whether these nodes may
+        decide the next view. `order` is given SaveVotes and Send.
+        """
+        self.votes = votes
+        self.attempt: Attempt | None = None
+        self._me = me
+        self._links = links
+        self._quorum = quorum
+        self._order = order
+        self._revision = 0
+        self._saved = 0
+        self._round_heard = 0
+        self._held: dict[tuple[Origin, type[Message]], tuple[int, Promise | Accepted]] = {}
+
+    def propose(self, wish: View) -> None:
+        """Begin an attempt to have `wish` decided, in place of the one under way; a value that may have been
+        decided already goes first.
+        """
+        assert wish.number == self.votes.view.number + 1, (wish.number, self.votes.view.number)
+        ballot = Ballot(max(self.votes.promised.round, self._round_heard) + 1, self._me.node)
+        self.attempt = Attempt(ballot, wish)
+        self._promise(self._me, ballot)
+
+    def abandon(self) -> None:
+        """The wish is gone; what was sent out to be accepted is seen through all the same."""
+        if self.attempt is not None and not self.attempt.accepting:
+            self.attempt = None
+
+    def ask(self, peer: Origin) -> None:
+        """`peer` was linked: ask it too what is being asked."""
+        attempt, view = self.attempt, self.votes.view
+        if attempt is None or self._me.node not in attempt.promised:
+            return
+        if view.number and peer.node not in view.lives:
+            return
+        number, ballot = view.number + 1, attempt.ballot
+        if not attempt.accepting:
+            self._send(peer, Prepare(view=number, round=ballot.round, node=ballot.node))
+            return
+        value = attempt.value
+        assert value is not None, attempt
+        accept = Accept(
+            view=number,
+            round=ballot.round,
+            node=ballot.node,
+            members=value.packed_members(),
+            forbidden=value.packed_forbidden(),
+            founding=value.founding,
+        )
+        self._send(peer, accept)
+
+    def forget(self, peer: Origin) -> None:
+        """`peer` is linked no more: drop the answers that wait for it."""
+        self._held.pop((peer, Promise), None)
+        self._held.pop((peer, Accepted), None)
+
+    def hear(self, peer: Origin, message: Prepare | Promise | Accept | Accepted) -> None:
+        """A linked peer's word; PeerError if it cannot be meant."""
+        view, highest = self.votes.view, min(ROUND_MAX, self.votes.promised.round + ROUNDS_SKIPPED_MAX)
+        if message.round > highest:
+            raise PeerError("message", f"round {message.round} of deciding a view is beyond {highest}")
+        if message.view <= view.number and isinstance(message, Prepare | Accept):
+            self._send(peer, view.news())
+        if message.view != view.number + 1:
+            return  # late, or the news of the view between have not come yet
+        if view.number and peer.node not in view.lives:
+            return  # it has no vote, and what it says that it accepted was never counted
+        ballot = Ballot(message.round, message.node)
+        match message:
+            case Prepare():
+                self._promise(peer, ballot)
+            case Accept():
+                self._accept(peer, ballot, self._parse_next(message))
+            case Promise() | Accepted():
+                self._count(peer, message)
+
+    def saved(self, revision: int) -> None:
+        """The votes of this revision are on disk: what waited for them goes out."""
+        self._saved = max(self._saved, revision)
+        due = {key: answer for key, (held, answer) in self._held.items() if held <= self._saved}
+        for key in due:
+            del self._held[key]
+        for (asker, _), answer in due.items():
+            self._send(asker, answer)
+
+    def learn(self, view: View) -> None:
+        """`view` was decided; it is newer than the one known."""
+        assert view.number > self.votes.view.number, (view.number, self.votes.view.number)
+        self.attempt = None
+        self._round_heard = 0
+        self._save(Votes(view))
+
+    def check_successor(self, view: View) -> None:
+        """PeerError if a view that is told of belongs to a run that was founded apart from this one, or comes
+        after the one known here and does not forbid all nodes that this one does.
+        """
+        known = self.votes.view
+        if known.number and view.founding != known.founding:
+            words = (
+                f"its view {view.number} belongs to a run founded as {view.founding:016x}, view "
+                f"{known.number} here to {known.founding:016x}: the run was begun twice, in two places"
+            )
+            raise PeerError("founding", words)
+        if view.number > known.number and not known.forbidden <= view.forbidden:
+            words = (
+                f"its view {view.number} no longer forbids a node that view {known.number} forbids for good"
+            )
+            raise PeerError("view", words)
+
+    def _parse_next(self, message: Accept | Promise) -> View:
+        view = parse_view(message)
+        self.check_successor(view)
+        return view
+
+    # the acceptor
+
+    def _promise(self, asker: Origin, ballot: Ballot) -> None:
+        if ballot > self.votes.promised:
+            self._save(dataclasses.replace(self.votes, promised=ballot))
+        # Also a refusal tells all: its ballot may be one that the asker asked about in the meantime.
+        promised, accepted, value = self.votes.promised, self.votes.accepted, self.votes.value
+        answer = Promise(
+            view=self.votes.view.number + 1,
+            round=promised.round,
+            node=promised.node,
+            accepted_round=accepted.round,
+            accepted_node=accepted.node,
+            members=b"" if value is None else value.packed_members(),
+            forbidden=b"" if value is None else value.packed_forbidden(),
+            founding=0 if value is None else value.founding,
+        )
+        self._answer(asker, answer)
+
+    def _accept(self, asker: Origin, ballot: Ballot, value: View) -> None:
+        if ballot < self.votes.promised:
+            self._promise(asker, ballot)  # the refusal: an ACCEPTED would look like that of a newer ballot
+            return
+        if ballot > self.votes.accepted:
+            self._save(dataclasses.replace(self.votes, promised=ballot, accepted=ballot, value=value))
+        number = self.votes.view.number + 1
+        self._answer(asker, Accepted(view=number, round=ballot.round, node=ballot.node))
+
+    def _answer(self, asker: Origin, answer: Promise | Accepted) -> None:
+        if self._revision <= self._saved:
+            self._send(asker, answer)
+        else:
+            self._held[asker, type(answer)] = (self._revision, answer)
+
+    # the proposer
+
+    def _count(self, peer: Origin, answer: Promise | Accepted) -> None:
+        ballot, attempt = Ballot(answer.round, answer.node), self.attempt
+        self._round_heard = max(self._round_heard, ballot.round)
+        if attempt is None or ballot != attempt.ballot:
+            return
+        if isinstance(answer, Accepted):
+            if attempt.accepting:
+                self._count_accepted(attempt, peer.node)
+        elif not attempt.accepting:
+            self._count_promise(attempt, peer.node, answer)
+
+    def _count_promise(self, attempt: Attempt, node: int, answer: Promise) -> None:
+        found = Ballot(answer.accepted_round, answer.accepted_node)
+        if found > attempt.found:
+            attempt.found, attempt.value = found, self._parse_next(answer)
+        attempt.promised.add(node)
+        if node == self._me.node:
+            self._ask_all()
+        if self._me.node in attempt.promised and self._quorum(attempt.promised):
+            attempt.accepting = True
+            attempt.value = attempt.value or attempt.wish
+            self._ask_all()
+            self._accept(self._me, attempt.ballot, attempt.value)
+
+    def _count_accepted(self, attempt: Attempt, node: int) -> None:
+        attempt.accepted.add(node)
+        if self._quorum(attempt.accepted):
+            assert attempt.value is not None, attempt
+            self.learn(attempt.value)
+
+    def _ask_all(self) -> None:
+        for node in sorted(self._links):
+            self.ask(self._links[node])
+
+    def _send(self, peer: Origin, message: Message) -> None:
+        if peer != self._me:
+            self._order(Send(peer, pack_message(message)))
+        elif isinstance(message, Promise | Accepted):
+            self._count(peer, message)
+
+    def _save(self, votes: Votes) -> None:
+        self.votes = votes
+        self._revision += 1
+        self._order(SaveVotes(self._revision, votes))

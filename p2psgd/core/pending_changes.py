@@ -1,0 +1,154 @@
+"""Wishes: what one node wants changed in the view it knows, and what became of it.
+
+Who is linked is to be a member, in its present life; who said goodbye, holds the others back or was taken out
+by a person is not. An evicted node is let in again after a time that doubles, or one too slow for the run
+would come and go without end. Every node keeps that time for itself: a view does not say why it came about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Set
+from dataclasses import dataclass
+from typing import Final
+
+from p2psgd.core.effects import Note
+from p2psgd.core.frontier import name_node
+from p2psgd.core.timing import Timing
+from p2psgd.core.view import View
+from p2psgd.wire.messages import MEMBERS_MAX
+
+NAMED_MAX: Final = 3
+PAROLE_PER_PATIENCE: Final = 128  # an eviction longer ago than that no longer lengthens the back-off
+
+
+@dataclass(slots=True)
+class _Eviction:
+    """How often a node was evicted of late, and when last."""
+
+    times: int
+    at: float
+
+
+class Wishes:
+    """All that one node wants at the moment."""
+
+    def __init__(self, timing: Timing) -> None:
+        self.leaving: set[int] = set()  # said GOODBYE
+        self.unwanted: dict[int, str] = {}  # members to evict, and why; it is said of the life in the view
+        self._stopping: dict[int, str] = {}  # this node itself once it said so, and why
+        self._removals: dict[int, bool] = {}  # nodes a person wants out, and whether for good
+        self._evictions: dict[int, _Eviction] = {}
+        self._timing = timing
+
+    def leave(self, me: int, why: str) -> None:
+        """This node itself says GOODBYE, and wishes nothing any more; `why` for people, or empty."""
+        self._stopping = {me: f": {why}" if why else ""}
+
+    def remove(self, node: int, *, forbid: bool, view: View) -> None:
+        """A person wants a node out; kept until a view shows it."""
+        if forbid or node in view.lives:
+            self._removals[node] = forbid or self._removals.get(node, False)
+
+    @property
+    def to_remove(self) -> Set[int]:
+        """The nodes that a person wants out."""
+        return self._removals.keys()
+
+    def pass_time(self, now: float) -> None:
+        """Forget evictions of long ago."""
+        if not self._evictions:
+            return
+        parole_s = PAROLE_PER_PATIENCE * self._timing.patience_s
+        self._evictions = {node: past for node, past in self._evictions.items() if now - past.at <= parole_s}
+
+    def fulfilled(self, view: View, here: Mapping[int, int]) -> bool:
+        """Nobody is to come or go, as nearly always: all who are here are members, and no wish is open."""
+        return not (self._removals or self.unwanted or self.leaving) and here.items() <= view.lives.items()
+
+    def next_view(
+        self,
+        view: View,
+        here: Mapping[int, int],
+        *,
+        evict: Set[int],
+        ready: bool,
+        removing: bool = True,
+        now: float,
+    ) -> View | None:
+        """The view to come after `view` if it went by this node; None if it is to stay.
+
+        `here`: incarnations of the linked nodes, this one included. `evict`: what READY members wish; only a
+        READY one takes out who said GOODBYE. `removing`: what persons want out goes.
+        """
+        back = {node for node, life in here.items() if life > view.lives.get(node, life)}
+        wanted_out = self._removals if removing else {}
+        remove = (wanted_out.keys() | evict - back) & view.lives.keys()
+        if ready:
+            remove |= self.leaving & view.lives.keys()
+        for_good = {node for node, forbid in wanted_out.items() if forbid} - view.forbidden
+        forbid = set(sorted(for_good)[: MEMBERS_MAX - len(view.forbidden)])
+        out = remove | self._removals.keys() | self.leaving | view.forbidden
+        renewed = {
+            node: life for node, life in here.items() if node not in out and view.lives.get(node, life) < life
+        }
+        joiners = sorted(here.keys() - out - view.lives.keys() - self._held_off(now))
+        admit = renewed | {node: here[node] for node in joiners[: MEMBERS_MAX - len(view.members)]}
+        if not admit and not remove and not forbid:
+            return None
+        wish = view.replace(admit, remove, forbid)
+        return wish if wish.members else None
+
+    def take_note(
+        self,
+        before: View,
+        view: View,
+        *,
+        linked: Set[int],
+        told: Mapping[int, Collection[int]],
+        names: Mapping[int, str],
+        now: float,
+    ) -> list[Note]:
+        """`view` was decided, and `before` known until now: say what changed, and drop what came true.
+        `told`: whom each linked node told that it wishes out.
+        """
+        notes = []
+        if before.number:
+            gone = sorted(before.lives.keys() - view.lives.keys())
+            for node in gone:
+                wishers = [name_node(each, names) for each, unwanted in told.items() if node in unwanted]
+                notes.append(self._part(node, view, name_node(node, names), wishers, now))
+            for node, incarnation in view.members:
+                if before.lives.get(node) != incarnation:
+                    words = f"{name_node(node, names)} was admitted by view {view.number}"
+                    notes.append(Note("admitted", words, node))
+        same = before.lives.items() & view.lives.items()
+        self.unwanted = {
+            node: why for node, why in self.unwanted.items() if (node, view.lives.get(node)) in same
+        }
+        self.leaving &= view.lives.keys() | linked
+        self._removals = {
+            node: forbid
+            for node, forbid in self._removals.items()
+            if node in view.lives or (forbid and node not in view.forbidden)
+        }
+        return notes
+
+    def _held_off(self, now: float) -> set[int]:
+        backoff_s = self._timing.backoff_s
+        return {node for node, past in self._evictions.items() if now - past.at < backoff_s(past.times)}
+
+    def _part(self, node: int, view: View, name: str, wishers: list[str], now: float) -> Note:
+        if node in view.forbidden:
+            return Note("removed", f"{name} was removed for good by view {view.number}", node)
+        if node in self._removals:
+            return Note("removed", f"{name} was removed by view {view.number}", node)
+        if node in self._stopping:
+            return Note("left", f"this node left with view {view.number}{self._stopping[node]}", node)
+        if node in self.leaving:
+            return Note("left", f"{name} left with view {view.number}", node)
+        past = self._evictions.get(node)
+        self._evictions[node] = _Eviction(1 if past is None else past.times + 1, now)
+        why = self.unwanted.get(node, "another member wished it, or was asked to")
+        if node not in self.unwanted and wishers:
+            why = f"{', '.join(wishers[:NAMED_MAX])} wished it, whose events tell why"
+        return Note("evicted", f"{name} was evicted by view {view.number}: {why}", node)

@@ -1,0 +1,87 @@
+"""What the log may hold, and what happens as it fills: trim, warn, evict, stall.
+
+Everything is kept until room is needed. A node's own updates that a member has not acknowledged may take
+half of the budget divided by the number of members: so all that is not yet acknowledged everywhere fits into
+any member's log, and nodes with full logs can never wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from p2psgd.core.acks import Acknowledgements
+from p2psgd.core.frontier import Origin
+from p2psgd.core.state import State
+from p2psgd.core.update_log import ENTRY_BYTES
+from p2psgd.core.view import View
+
+TRIM_FROM: Final = 0.75  # of the budget
+TRIM_TO: Final = 0.70
+TRIM_FOR_JOINER: Final = 0.25  # what a newcomer pins must leave it time to catch up
+WARN: Final = 0.8
+EVICT: Final = 0.9
+GUILTY: Final = 0.5  # who holds back so much of what fills the log is named, and evicted
+STALL: Final = 0.95
+
+
+class Budget:
+    """How full the log is, in shares of what it may hold; `fullness` counts the own part as well."""
+
+    def __init__(self, state: State) -> None:
+        self.fullness = 0.0
+        self.holders: list[Origin] = []  # members that hold it back, the worst first; from WARN on
+        self._state = state
+
+    def look(
+        self,
+        view: View,
+        acks: Acknowledgements,
+        *,
+        ready: bool,
+        own_bytes: int,
+        saved: Mapping[Origin, int],
+    ) -> None:
+        """Measure, after trimming what may go. `own_bytes`: of all own updates so far; `saved`: what is in
+        this node's own checkpoint.
+        """
+        log, me = self._state.log, self._state.me
+        pressure = log.pressure
+        if ready and pressure > TRIM_FROM:
+            self.trim(view, acks, saved, TRIM_TO)
+            pressure = log.pressure
+        others = [member for member in view.members if member != me]
+        sequence = self._state.frontier.sequence(me)
+        beyond = [sequence - acks.applied(member, me) for member in others]
+        most = min(max(beyond, default=0), sequence - log.floor(me))
+        in_shares = 0.0
+        if most > 0:
+            in_shares = 2 * len(view.members) * (own_bytes / sequence + ENTRY_BYTES) / log.capacity
+        self.fullness = max(pressure, in_shares * most)
+        self.holders = []
+        if self.fullness >= WARN:
+            held = {}
+            for member, own in zip(others, beyond, strict=True):
+                pinned = log.pinned_bytes(partial(acks.applied, member)) / log.capacity
+                held[member] = max(pinned, in_shares * min(own, most))
+            guilty = [member for member in others if held[member] >= GUILTY * self.fullness]
+            self.holders = sorted(guilty, key=lambda member: -held[member])
+
+    def trim(self, view: View, acks: Acknowledgements, saved: Mapping[Origin, int], share: float) -> None:
+        """Let go of what all members of the view have, down to `share` of the budget; READY nodes only."""
+        others = [member for member in view.members if member != self._state.me]
+
+        def stable(origin: Origin) -> int:
+            return acks.stable(origin, others)
+
+        def durable(origin: Origin) -> int:
+            here = saved.get(origin, 0)
+            return here and min([here, *[acks.durable(member, origin) for member in others]])
+
+        if view.number:
+            self._state.log.trim(stable, durable, share=share)
+
+    def room(self, frame_bytes: int) -> bool:
+        """A peer's update may be taken."""
+        return self._state.log.room(frame_bytes)

@@ -1,0 +1,458 @@
+"""Dense rounds: float32 arrays are summed around the ring, bucket by bucket."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from p2psgd.core.context import Parts
+from p2psgd.core.effects import Alarm, RefuseShare
+from p2psgd.core.events import (
+    BucketShared,
+    RingBucketReceived,
+    RingChunkReceived,
+    RingUpdateReceived,
+    RoundShared,
+)
+from p2psgd.core.frontier import Origin
+from p2psgd.core.peer import Peer
+from p2psgd.core.ring.chunks import CHANGED, NextWeights, Outgoing, count_numbers
+from p2psgd.core.ring.reduce import (
+    CHANGES,
+    Bucket,
+    Buckets,
+    DenseMemory,
+    Reduction,
+    bucket_of,
+    name_difference,
+)
+from p2psgd.core.ring.results import Result, Results
+from p2psgd.core.ring.rounds import Attempt, Completed, OnComplete
+from p2psgd.errors import PeerError
+from p2psgd.wire.frames import Body
+from p2psgd.wire.messages import RingBucket
+from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.ring_messages import RESULT_HOP, RingChunkHeader, check_ring_chunk, parse_ring_chunk
+
+# ----------------------------------------------------------------------------
+# One dense round at one node, within one attempt: its buckets as they are declared and given.
+
+
+class DenseRound:
+    """`number` of the run; `declared` by the left neighbour so far. `others`: how many nodes' shares but this
+    one's are in the sums, once that is known. `empty`: this node gives nothing to it. `unsound`: what is
+    wrong with this node's share, if something is; nothing goes on then.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        attempt: Attempt,
+        declared: Buckets,
+        *,
+        memory: DenseMemory,
+        half: bool,
+        next_weights: NextWeights,
+    ) -> None:
+        self.number = number
+        self.sums = number % 2  # the half of the sums that it goes into
+        self.declared = declared
+        self.reductions: list[Reduction] = []
+        self.others: int | None = None
+        self.empty = False
+        self.unsound = ""
+        self._attempt = attempt
+        self._memory = memory
+        self._half = half
+        self._next_weights = next_weights
+        self._whole = 0  # so many buckets from the first on are
+
+    def reduction(self, place: int, bucket: Bucket) -> Reduction:
+        """That of a bucket which was given or declared, maybe now."""
+        if place == len(self.reductions):
+            part = slice(bucket.offset, bucket.end)
+            sums = self._memory.sums[self.sums][part]
+
+            def take_final(start: int, end: int, contributors: int) -> None:
+                if bucket.kind == CHANGES:
+                    self._next_weights.take(bucket.offset + start, sums[start:end], contributors)
+
+            given = self._memory.given(bucket.kind)[part]
+
+            def tell_unsound(number: int) -> None:
+                value = f"number {number} is {given[number]:g}, not finite"
+                self.unsound = f"{bucket.describe()} is refused: {value}"
+
+            self.reductions.append(
+                Reduction(
+                    given,
+                    sums,
+                    nodes=len(self._attempt.order),
+                    place=self._attempt.place,
+                    half=self._half,
+                    on_final=take_final,
+                    on_unsound=tell_unsound,
+                )
+            )
+        return self.reductions[place]
+
+    def declare(self, message: RingBucket) -> None:
+        """The left neighbour's next bucket; PeerError if it cannot be."""
+        if message.round != self.number or message.hop or message.contributors:
+            words = (
+                f"a bucket of round {message.round}, hop {message.hop}, was declared in round {self.number}"
+            )
+            raise PeerError("ring", words)
+        if message.bucket != len(self.declared):
+            words = f"bucket {message.bucket} was declared after {len(self.declared)} others"
+            raise PeerError("ring", words)
+        try:
+            self.declared.add(bucket_of(message))
+        except ValueError as error:
+            raise PeerError("ring", str(error)) from None
+
+    def check(self, header: RingChunkHeader, count: int) -> Reduction:
+        """That which the next `count` numbers are of; PeerError if they cannot be."""
+        if header.round != self.number:
+            words = f"numbers of round {header.round} came in round {self.number}"
+            raise PeerError("ring", words)
+        if header.bucket >= len(self.declared):
+            words = f"numbers came of bucket {header.bucket}, of {len(self.declared)} declared"
+            raise PeerError("ring", words)
+        reduction = self.reductions[header.bucket]
+        reduction.check(header.hop, header.offset, count, header.contributors, self.others)
+        return reduction
+
+    def is_whole(self, buckets: Buckets) -> bool:
+        """All sums are here, of `buckets` and no more to come."""
+        while self._whole < len(self.reductions) and self.reductions[self._whole].whole:
+            self._whole += 1
+        return buckets.whole and self._whole == len(buckets)
+
+    @property
+    def heard(self) -> int:
+        """So many nodes to the left are known to have given all that this node can know of."""
+        if self._whole == len(self.reductions):
+            return 0
+        return self.reductions[self._whole].heard
+
+
+# ----------------------------------------------------------------------------
+# The rounds of a dense ring: float32 arrays are summed around it, bucket by bucket.
+#
+# Each node declares a bucket to its right neighbour before the bucket's first numbers (chunks.py); what goes
+# through the ring is in reduce.py, the new weights are made in chunks.py, and what a member gets that was
+# cut off from a round which others completed is in results.py. A round is complete as a whole, or nothing of
+# it is kept but this node's own share.
+#
+# What is sent is memory that others write: shares until this node's trainer is given the next round, sums
+# until the round after the next. By then the right neighbour has read it: no round is complete anywhere
+# before each node has sent its part in it, and each sends its part only after it has received all of the
+# round before. What an attempt that was stopped has left in a link is dropped by its tag, unread.
+#
+# Not here: when a ring is formed and given up, and when the trainer may give its next share (OpenRound).
+
+
+class DenseRounds:
+    """`wish_to_stop`: why the attempt could not go on, empty if it can; it has stopped here then, and whoever
+    began it tells the others.
+    """
+
+    def __init__(self, parts: Parts, memory: DenseMemory, on_complete: OnComplete) -> None:
+        self.wish_to_stop = ""
+        self._parts = parts
+        self.memory = memory
+        self._on_complete = on_complete
+        self._half = parse_mode(parts.state.spec.mode).half
+        self._next_weights = NextWeights(parts.state)
+        self._results = Results(parts, memory, self._next_weights)
+        self._done = parts.state.frontier.round
+        self._active = False
+        self._own = self._no_buckets()
+        self._own_used = False  # all of it went into the round after `done`, in the last attempt
+        self._unlike = 0, 0.0  # the last round in which it was refused for being so, and when first
+        self._attempt: Attempt | None = None
+        self._round: DenseRound | None = None  # both of them, and this too, or none
+        self._outgoing: Outgoing | None = None
+
+    # -- what others look at
+
+    @property
+    def done(self) -> int:
+        """The last completed round."""
+        self._look_at_replica()
+        return self._done
+
+    @property
+    def contributed(self) -> bool:
+        """This node's share of the round after `done` is given whole, or an empty one."""
+        self._look_at_replica()
+        return self._own.whole or (self._round is not None and self._round.empty)
+
+    @property
+    def missing(self) -> list[Origin]:
+        """Members whose share of the round under way is not known to be given: what comes has gone through
+        all those to the left that have, up to the first that has not.
+        """
+        attempt, current = self._attempt, self._round
+        if attempt is None or current is None:
+            return []
+        known = {attempt.place} if self.contributed else set()
+        known |= {(attempt.place - 1 - back) % len(attempt.order) for back in range(current.heard)}
+        return [member for place, member in enumerate(attempt.order) if place not in known]
+
+    # -- attempts
+
+    def fits(self, first: int) -> bool:
+        """See Rounds."""
+        lacks_sums = self.done == first - 2 and self._own_used
+        return self.done < first and not lacks_sums
+
+    def begin(self, attempt: Attempt, first: int, now: float) -> None:
+        """Run rounds from `first` on, with the share given so far."""
+        self.stop()
+        self._catch_up(first - 1)
+        self.wish_to_stop, self._own_used = "", False
+        self._results.withdraw()
+        self._attempt, self._outgoing = attempt, Outgoing(attempt, self._parts.out)
+        self._begin_round(attempt, now)
+        self._go_on(now)
+
+    def stop(self) -> None:
+        """The attempt is over: only this node's own share is kept."""
+        self._attempt = self._round = self._outgoing = None
+
+    def activate(self, active: bool, now: float) -> None:
+        """Whether this node has a trainer that gives shares."""
+        self._active = active
+        if active:
+            return
+        if self._own.all and not self._own.whole:
+            self._drop_share()
+            if self._round is not None and not self._round.empty:
+                self._fail("the trainer left before its share was whole")
+        self._give_nothing(now)
+        self._go_on(now)
+
+    def pass_time(self, now: float) -> None:
+        """See Rounds."""
+        self._give_nothing(now)
+        self._go_on(now)
+
+    def _look_at_replica(self) -> None:
+        """A snapshot may have taken its place."""
+        self._catch_up(self._parts.state.frontier.round)
+
+    def _catch_up(self, done: int) -> None:
+        """The replica is that of after round `done`. If others completed the round into which this node's
+        share went last, its share is in the replica, or was given up with a life of this node.
+        """
+        if done <= self._done:
+            return
+        self._done = done
+        self._results.withdraw()
+        if self._own_used and self._own.of_array:
+            array = self._own.all[0].describe()
+            self._parts.out.order(
+                RefuseShare(f"others summed array {array} in a round that this node missed")
+            )
+        if self._own_used:
+            self._drop_share()
+
+    def _begin_round(self, attempt: Attempt, now: float) -> None:
+        self._next_weights.begin()
+        self._round = DenseRound(
+            self._done + 1,
+            attempt,
+            self._no_buckets(),
+            memory=self.memory,
+            half=self._half,
+            next_weights=self._next_weights,
+        )
+        for place in range(len(self._own)):
+            self._give(self._round, place, now)
+
+    def _no_buckets(self) -> Buckets:
+        return Buckets(self._parts.state.spec.weights, len(self.memory.shares))
+
+    # -- this node's share
+
+    def share(self, event: RoundShared | BucketShared, now: float) -> None:
+        """The trainer gives one more bucket."""
+        assert isinstance(event, BucketShared), event
+        self._look_at_replica()
+        try:
+            if self._own.whole:
+                raise ValueError(f"{event.name!r} came after the whole share of round {self._done + 1}")
+            self._own.add(bucket_of(event))
+        except ValueError as error:
+            self._refuse(str(error))
+            return
+        if self._round is not None and not self._round.empty:
+            self._give(self._round, len(self._own) - 1, now)
+        self._go_on(now)
+
+    def _give(self, current: DenseRound, place: int, now: float) -> None:
+        """Let bucket `place` of the own share go into the round, if it is what the left neighbour says."""
+        bucket = self._own.all[place]
+        if self._fits(current, place, self._attempt.left if self._attempt else None, now):
+            self._own_used = self._own.whole
+            self._put(current, place, bucket, own=True)
+
+    def _put(self, current: DenseRound, place: int, bucket: Bucket, *, own: bool) -> None:
+        assert self._outgoing is not None
+        reduction = current.reduction(place, bucket)
+        reduction.own = own
+        self._outgoing.add(current.number, place, bucket, reduction)
+
+    def _give_nothing(self, now: float) -> None:
+        """Without a trainer, an empty share goes into a round that the left neighbour has begun. But if the
+        trainer was refused because its share is not like the left neighbour's, whoever of the two is wrong,
+        it has a patience to come back: passed on, the other's share would have the next ones refused too.
+        Not a patience each time: an unlike share that no other node refuses would hold the round up for good.
+        """
+        current = self._round
+        if current is None or self._active or self._own.all or current.empty:
+            return
+        number, refused_at = self._unlike
+        if number == current.number and now - refused_at < self._parts.timing.patience_s:
+            return
+        current.empty = bool(current.declared.all)
+        for place, bucket in enumerate(current.declared.all):
+            self._put(current, place, bucket, own=False)
+
+    def _fits(self, current: DenseRound, place: int, left: Origin | None, now: float) -> bool:
+        """What this node gives is what its left neighbour declares, as far as both are known; if not, the
+        share is refused.
+        """
+        if place >= min(len(self._own), len(current.declared)) or left is None:
+            return True
+        own, other = self._own.all[place], current.declared.all[place]
+        if own == other:
+            return True
+        if self._unlike[0] != current.number:
+            self._unlike = current.number, now
+        name = self._parts.name_of(left)
+        self._refuse(name_difference(place, current.number, own, other, name))
+        return False
+
+    def _refuse(self, words: str) -> None:
+        self._parts.out.order(RefuseShare(words))
+        self._parts.out.order(Alarm(words))
+        self._drop_share()
+        self._fail(words)
+
+    def _drop_share(self) -> None:
+        self._own, self._own_used = self._no_buckets(), False
+
+    def _fail(self, words: str) -> None:
+        if self._attempt is not None:
+            self.stop()
+            self.wish_to_stop = words
+
+    # -- peers
+
+    def hear(
+        self, peer: Peer, event: RingUpdateReceived | RingBucketReceived | RingChunkReceived, now: float
+    ) -> None:
+        """A frame of a peer."""
+        if isinstance(event, RingUpdateReceived):
+            raise PeerError("ring", "an update of a round came in a dense ring, which has none")
+        self._look_at_replica()
+        if isinstance(event, RingBucketReceived):
+            self._hear_bucket(peer, event.message, now)
+        else:
+            self._hear_chunk(peer, event.body, now)
+        self._go_on(now)
+
+    def _is_current(self, peer: Peer, view: int, number: int) -> bool:
+        attempt = self._attempt
+        return attempt is not None and (peer.origin, view, number) == (
+            attempt.left,
+            attempt.view,
+            attempt.number,
+        )
+
+    def _hear_bucket(self, peer: Peer, message: RingBucket, now: float) -> None:
+        if message.hop == RESULT_HOP:
+            if self._attempt is None:
+                self._results.hear_bucket(peer, message, self.done)
+            return
+        current = self._round
+        if current is None or not self._is_current(peer, message.view, message.attempt):
+            return
+        current.declare(message)
+        place = message.bucket
+        if current.empty:
+            self._put(current, place, current.declared.all[place], own=False)
+        elif self._fits(current, place, peer.origin, now):
+            current.reduction(place, current.declared.all[place])
+            self._give_nothing(now)
+
+    def _hear_chunk(self, peer: Peer, body: Body, now: float) -> None:
+        header, numbers = parse_ring_chunk(body)
+        if header.hop == RESULT_HOP:
+            if self._attempt is None:
+                result = self._results.hear_chunk(peer, header, numbers, body, now)
+                if result is not None:
+                    self._finish(result, now, own=self._own_used)
+            return
+        current = self._round
+        if current is None or not self._is_current(peer, header.view, header.attempt):
+            return
+        reduction = current.check(header, count_numbers(numbers, half=self._half))
+        reduction.take(numbers, header.contributors, partial(check_ring_chunk, body))
+        if current.others is None:
+            current.others = reduction.others
+
+    def drained(self, peer: Peer, now: float) -> None:
+        """There is credit again on this link."""
+        self._results.push(peer, now)
+        self._go_on(now)
+
+    def give_result(self, peer: Peer, now: float) -> None:
+        """While nobody runs: this peer lacks round `done` and only that. To be said again as long as it is
+        so.
+        """
+        if self._attempt is None:
+            self._results.give(peer, self.done, now)
+
+    # -- going on
+
+    def _go_on(self, now: float) -> None:
+        """Send what can be sent, and complete what is whole."""
+        while self._attempt is not None and self._outgoing is not None:
+            right = self._parts.peers.get(self._attempt.right)
+            if right is not None:
+                self._outgoing.push(right)
+            if self._round is not None and self._round.unsound:
+                self._refuse(self._round.unsound)
+                return
+            if not self._complete(self._attempt, now):
+                return
+
+    def _complete(self, attempt: Attempt, now: float) -> bool:
+        """The round under way, if all of it is here."""
+        current = self._round
+        assert current is not None
+        buckets = current.declared if current.empty else self._own
+        if not current.is_whole(buckets):
+            return False
+        if not buckets.of_array and not self._next_weights.is_sound(self._parts, now):
+            self._fail(CHANGED)
+            return False
+        contributors = (current.others or 0) + (not current.empty)
+        tag = attempt.view, attempt.number, current.number, contributors
+        self._finish(Result(*tag, tuple(buckets.all)), now, own=not current.empty)
+        return True
+
+    def _finish(self, result: Result, now: float, *, own: bool) -> None:
+        """All that is needed is here: one step, and the next round."""
+        if result.of_changes:
+            self._next_weights.complete(view=result.view, number=result.number)
+        self._done = result.number
+        if own:
+            self._drop_share()
+        self._results.keep(result)
+        if self._attempt is not None:
+            self._begin_round(self._attempt, now)
+        self._on_complete(Completed(result.number, result.contributors, own, result.number % 2), now)

@@ -1,0 +1,243 @@
+"""Sparse rounds: every member's coded updates go once around the ring, and all apply them as one.
+
+Each part is checked whole before it is passed on, so a bad one gets no further than one link. Nothing of a
+round is applied before all of it is here; what a round adds to the weights does not depend on the order in
+which its parts came.
+
+What this node gave stays in `Parts.given` until a round completes with it, here or, as its frontier row
+then shows, elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from p2psgd.core.context import Parts
+from p2psgd.core.effects import Alarm, Deliver
+from p2psgd.core.events import (
+    BucketShared,
+    RingUpdateReceived,
+    RoundEvent,
+    RoundShared,
+)
+from p2psgd.core.frontier import Origin
+from p2psgd.core.peer import Peer
+from p2psgd.core.receive import apply_update
+from p2psgd.core.ring.contribution import PARTS_MAX, Part, check_part, make_share
+from p2psgd.core.ring.rounds import Attempt, Completed, OnComplete
+from p2psgd.core.state import State
+from p2psgd.errors import PeerError
+from p2psgd.wire.frames import FrameType, pack_frame
+from p2psgd.wire.ring_messages import ROUND_MAX, RingUpdateHeader, pack_ring_update, parse_ring_update
+
+EMPTY_ROUNDS_MAX: Final = 1 << 16  # of those restored: built-in trainers take 20 minutes for so many
+
+
+@dataclass(slots=True)
+class _Given:
+    """What has come of one member's share, in order."""
+
+    expected: int
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def whole(self) -> bool:
+        return len(self.parts) == self.expected
+
+
+class SparseRounds:
+    """Of one replica. At most what two rounds hold waits to be sent: the right neighbour has no share of a
+    round before it has the whole of the one before.
+    """
+
+    def __init__(self, parts: Parts, on_complete: OnComplete) -> None:
+        self.wish_to_stop = ""  # never: a share fits whatever others give
+        parts.state.rounds = _bound_rounds(parts.state)
+        self._parts = parts
+        self._on_complete = on_complete
+        self._attempt: Attempt | None = None
+        self._active = False
+        self._followed = False  # an empty share was given, for want of a trainer
+        self._given: dict[Origin, _Given] = {}  # by member, of the round under way
+        self._waiting: deque[tuple[RingUpdateHeader, bytes]] = deque()  # for credit
+
+    @property
+    def done(self) -> int:
+        """See Rounds."""
+        return self._parts.state.rounds
+
+    @property
+    def contributed(self) -> bool:
+        """See Rounds."""
+        return self._parts.given is not None or self._followed
+
+    @property
+    def missing(self) -> list[Origin]:
+        """See Rounds."""
+        if self._attempt is None:
+            return []
+        return [member for member in sorted(self._attempt.order) if not self._has_share_of(member)]
+
+    def _has_share_of(self, member: Origin) -> bool:
+        given = self._given.get(member)
+        return given is not None and given.whole
+
+    def fits(self, first: int) -> bool:
+        """See Rounds."""
+        return self.done < first
+
+    def begin(self, attempt: Attempt, first: int, now: float) -> None:
+        """See Rounds."""
+        self._attempt, self._parts.state.rounds = attempt, first - 1
+        self.settle(first)
+        if self._parts.given is not None:
+            self._give(list(self._parts.given.left(self._parts.state)), now)
+
+    def settle(self, first: int) -> None:
+        """Round `first` is the next, and all before it are in the replica: so may be what this node gave."""
+        given = self._parts.given
+        if given is not None and given.is_taken(self._parts.state, first):
+            self._parts.given = None
+
+    def stop(self) -> None:
+        """See Rounds."""
+        self._attempt, self._followed = None, False
+        self._given.clear()
+        self._waiting.clear()
+
+    def activate(self, active: bool, now: float) -> None:
+        """See Rounds."""
+        self._active = active
+        self._follow(now)
+
+    def share(self, event: RoundShared | BucketShared, now: float) -> None:
+        """See Rounds."""
+        assert isinstance(event, RoundShared), event
+        self._parts.given = share = make_share(self._parts.state, event, self.done + 1)
+        if self._attempt is not None:
+            self._give(list(share.parts), now)
+
+    def drained(self, peer: Peer, now: float) -> None:
+        """See Rounds."""
+        self._push()
+
+    def pass_time(self, now: float) -> None:
+        """See Rounds: nothing is."""
+
+    def give_result(self, peer: Peer, now: float) -> None:
+        """See Rounds: what it lacks are updates, which it asks for."""
+
+    # -- giving
+
+    def _follow(self, now: float) -> None:
+        """Without a trainer: do not let those wait who have one."""
+        if self._attempt is not None and self._given and not self._active and not self.contributed:
+            self._followed = True
+            self._give([], now)
+
+    def _give(self, parts: list[Part], now: float) -> None:
+        me = self._parts.me
+        self._given[me] = _Given(len(parts), parts)
+        for index, part in enumerate(parts):
+            self._enqueue(me, index, len(parts), part.body)
+        if not parts:
+            self._enqueue(me, 0, 0, b"")
+        self._push()
+        self._try_to_complete(now)
+
+    def _enqueue(self, member: Origin, part: int, parts: int, body: bytes) -> None:
+        attempt = self._attempt
+        assert attempt is not None
+        if member != attempt.right:
+            number = self.done + 1
+            header = RingUpdateHeader(attempt.view, attempt.number, number, member.node, part, parts)
+            self._waiting.append((header, body))
+
+    def _push(self) -> None:
+        right = None if self._attempt is None else self._parts.peers.get(self._attempt.right)
+        while right is not None and right.credit > 0 and self._waiting:
+            header, body = self._waiting.popleft()
+            frame = pack_frame(FrameType.RING_UPDATE, pack_ring_update(header, body))
+            self._parts.out.send(right, frame)
+
+    # -- taking
+
+    def hear(self, peer: Peer, event: RoundEvent, now: float) -> None:
+        """See Rounds."""
+        if not isinstance(event, RingUpdateReceived):
+            raise PeerError("ring", "numbers of a dense ring came in a sparse one")
+        header, body = parse_ring_update(event.body)
+        attempt = self._attempt
+        if attempt is None or (header.view, header.attempt) != (attempt.view, attempt.number):
+            return
+        if peer.origin != attempt.left:
+            return
+        if header.round != self.done + 1:
+            words = f"a share of round {header.round} came while round {self.done + 1} is under way"
+            raise PeerError("ring", words)
+        member = next((each for each in attempt.order if each.node == header.node), None)
+        if member is None or member == self._parts.me:
+            words = f"{header.node:016x} cannot be whose share of round {header.round} came"
+            raise PeerError("ring", words)
+        self._take(member, header, body)
+        self._follow(now)
+        self._try_to_complete(now)
+
+    def _take(self, member: Origin, header: RingUpdateHeader, body: memoryview) -> None:
+        """One part: check all of it, keep it, pass it on."""
+        known = self._given.get(member)
+        given = _Given(header.parts) if known is None else known
+        next_part = len(given.parts)
+        wrong = known is not None and known.whole
+        if wrong or header.parts != given.expected or header.part != next_part or header.parts > PARTS_MAX:
+            words = f"part {header.part} of {header.parts} of a share of round {header.round} came"
+            raise PeerError("ring", f"{words} after {next_part} of {given.expected}")
+        if header.parts:
+            try:
+                part = check_part(self._parts.state, member, given.parts, body)
+            except PeerError as error:
+                if error.reason == "digest":
+                    self._parts.out.order(Alarm(str(error)))
+                raise
+            given.parts.append(part)
+        self._given[member] = given
+        self._enqueue(member, header.part, header.parts, bytes(body) if not header.parts else part.body)
+        self._push()
+
+    def _try_to_complete(self, now: float) -> None:
+        attempt = self._attempt
+        if attempt is None or not all(self._has_share_of(member) for member in attempt.order):
+            return
+        round_given, self._given = self._given, {}
+        own = self._parts.given is not None
+        others = sum(
+            bool(given.expected) for member, given in round_given.items() if member != self._parts.me
+        )
+        for member in sorted(attempt.order):
+            for part in round_given[member].parts:
+                self._apply(member, part)
+        self._parts.given, self._followed = None, False
+        self._parts.state.rounds += 1
+        self._on_complete(Completed(self.done, contributors=others + own, own=own), now)
+
+    def _apply(self, member: Origin, part: Part) -> None:
+        parts = self._parts
+        frame = pack_frame(FrameType.UPDATE, part.body)
+        apply_update(parts, member, part.header, part.words, frame)
+        if member == parts.me:
+            parts.tally.count_own(part.header.count, len(frame))
+        else:
+            parts.tally.applied += 1
+            parts.out.order(Deliver(part.body))
+
+
+def _bound_rounds(state: State) -> int:
+    """How many rounds are complete by what was restored, if that can be: each mini-batch of a node is one
+    round's, so there were at least as many as any node has mini-batches, and at most as many as all have
+    together and those to which nobody gave. A number that a member had wrong is not kept for ever.
+    """
+    counts = state.frontier.mini_batches().values()
+    most = min(ROUND_MAX - 1, sum(counts) + EMPTY_ROUNDS_MAX)
+    return min(most, max(state.rounds, max(counts, default=0)))

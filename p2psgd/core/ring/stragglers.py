@@ -1,0 +1,162 @@
+"""Stragglers of a ring: members that hold it back, and members that an attempt left one round behind."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final
+
+from p2psgd.core.context import Parts
+from p2psgd.core.frontier import Origin
+from p2psgd.core.peer import Peer
+from p2psgd.core.ring.formation import Formation, Standings
+from p2psgd.core.ring.rounds import Rounds
+from p2psgd.wire.ring_messages import RingState
+
+# ----------------------------------------------------------------------------
+# Who holds the ring back, and for how long: whom a READY member wishes out of the view, and why.
+#
+# Times are those of the node's `RunningClock`: for a pause of its own it blames nobody. Nobody is wished out
+# if that would leave a ring of one.
+
+
+UNREADY_PATIENCES: Final = 12  # a snapshot takes its time
+
+
+class Lateness:
+    """Of one replica; `look` several times a second."""
+
+    def __init__(self, parts: Parts, standings: Standings, formation: Formation) -> None:
+        self._parts = parts
+        self._standings = standings
+        self._formation = formation
+        self._since: dict[tuple[Hashable, ...], float] = {}  # what is the matter, and since when
+
+    def look(self, mine: RingState, missing: list[Origin], now: float) -> dict[Origin, str]:
+        """The members that hold the ring back, and in which words; `missing`: whose share of the round under
+        way has not come.
+        """
+        timing = self._parts.timing
+        matters = self._matters(mine, missing)
+        self._since = {matter: self._since.get(matter, now) for matter in matters}
+        late = {}
+        for matter, words in matters.items():
+            kind, member = matter[0], matter[1]
+            assert isinstance(member, Origin)
+            since = self._since[matter]
+            if kind == "silent":
+                since = max(since, self._heard(member))
+            limit_s = timing.patience_s * (UNREADY_PATIENCES if kind == "unready" else 1)
+            blamed = now - since >= limit_s
+            if kind == "share":  # what it told meanwhile may have crossed its share
+                told = self._standings.of(member, self._parts.membership.view)
+                blamed = blamed and told is not None and told.at >= since + limit_s
+            if blamed and member not in late:
+                late[member] = f"{words} for {now - since:.1f} s"
+        return late if len(self._parts.membership.view.members) - len(late) >= 2 else {}
+
+    def _matters(self, mine: RingState, missing: list[Origin]) -> dict[tuple[Hashable, ...], str]:
+        """What is the matter with whom, the worst first."""
+        parts, view = self._parts, self._parts.membership.view
+        matters: dict[tuple[Hashable, ...], str] = {}
+        if parts.me not in view or not parts.ready or parts.membership.stopping or len(view.members) < 2:
+            return matters
+        if not self._standings.active(view, mine=mine.active):
+            return matters  # nobody waits
+        for member in parts.other_members:
+            matters["silent", member, view.number] = "nothing was heard of it while the ring waits"
+        if mine.running:
+            if mine.contributed:
+                self._add_late_shares(matters, mine, missing)
+            return matters
+        for member in self._formation.linked_to():
+            if member not in parts.peers:
+                matters["unlinked", member, view.number] = "a link of it that the ring needs was missing"
+        for member in parts.other_members:
+            peer = parts.peers.get(member)
+            if peer is not None and not peer.ready:
+                matters["unready", member, view.number] = "the ring has waited for it to be ready"
+        return matters
+
+    def _add_late_shares(
+        self, matters: dict[tuple[Hashable, ...], str], mine: RingState, missing: list[Origin]
+    ) -> None:
+        """If most have given theirs: else the pace is that of the others, and this node is quick."""
+        view, number = self._parts.membership.view, mine.round + 1
+        late = []
+        for member in missing:
+            told = self._standings.of(member, view)
+            if told is None or not told.state.active or told.state.contributed:
+                continue
+            if (told.state.round, told.state.attempt) == (mine.round, mine.attempt):
+                late.append(member)
+        if 2 * len(late) < len(view.members):
+            words = f"its trainer has not given its share of round {number}"
+            matters |= {("share", member, view.number, number): words for member in late}
+
+    def _heard(self, member: Origin) -> float:
+        """When there was news of it last, by whomever."""
+        peer = self._parts.peers.get(member)
+        direct = float("-inf") if peer is None else peer.heard
+        return max(direct, self._parts.acks.heard(member))
+
+
+# ----------------------------------------------------------------------------
+# Members that a dense attempt has left one round behind: who of the others gives them that round's sums.
+#
+# In a sparse ring laggards ask for the updates that they lack. Sums are asked for by nobody: they are kept
+# for one round, and whoever has them sees from a STATUS who does not.
+
+
+WAITING_PATIENCES: Final = 2  # for each node before this one: it has most likely begun to give
+Rows = dict[Origin, tuple[int, int]]  # by origin, sequence and digest
+
+
+class Laggards:
+    """Of one replica; `serve` while idle, several times a second."""
+
+    def __init__(self, parts: Parts, standings: Standings, rounds: Rounds) -> None:
+        self._parts = parts
+        self._standings = standings
+        self._rounds = rounds
+        self._before: Rows = {}  # the frontier before the last completed round,
+        self._after: Rows = {}  # and after it
+        self._since: float | None = None  # when a member was first seen that lacks it
+
+    def begin(self) -> None:
+        """All members are at this frontier."""
+        self._after, self._since = self._rows(), None
+
+    def completed(self) -> None:
+        """One more round."""
+        self._before, self._after = self._after, self._rows()
+
+    def _rows(self) -> Rows:
+        return {origin: row[:2] for origin, row in self._parts.state.frontier.items()}
+
+    def serve(self, now: float) -> None:
+        """Give the last round to those that lack it and nothing else, if this node is the one to do it: the
+        first, or the next if those before it have not: who came to the ring after that round has no sums.
+        """
+        view, done = self._parts.membership.view, self._rounds.done
+        told = dict(self._standings.within(view))
+        if any(each.state.running for each in told.values()):
+            return
+        lacking = [
+            peer
+            for member, each in told.items()
+            if (peer := self._parts.peers.get(member)) is not None
+            and each.state.round == done - 1
+            and self._builds_on(peer)
+        ]
+        self._since = (now if self._since is None else self._since) if lacking else None
+        before = sum(each.state.round >= done and member < self._parts.me for member, each in told.items())
+        wait_s = before * WAITING_PATIENCES * self._parts.timing.patience_s
+        if self._since is None or now - self._since < wait_s:
+            return
+        for peer in lacking:
+            self._rounds.give_result(peer, now)
+
+    def _builds_on(self, peer: Peer) -> bool:
+        """It is where this node was before that round. One that changed no weight left no trace."""
+        rows = {origin: (row.sequence, row.digest) for origin, row in (peer.status or {}).items()}
+        return rows == self._before

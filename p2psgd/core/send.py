@@ -1,0 +1,270 @@
+"""Sending: what each peer is given of the log, what is asked for again, and when the trainer must wait."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from p2psgd.core.effects import Alarm
+from p2psgd.core.events import NeedReceived
+from p2psgd.core.frontier import Frontier, Origin
+from p2psgd.core.peer import Cursor, Outbound, Peer
+from p2psgd.core.state import State
+from p2psgd.errors import PeerError
+from p2psgd.wire.frames import PREFIX
+from p2psgd.wire.messages import ORIGINS_MAX, Gap, Need
+from p2psgd.wire.update import parse_update
+
+# ----------------------------------------------------------------------------
+# Sending along cursors: what each peer is given of the log, and of a snapshot, while it has credit.
+
+
+FRAMES_PER_TURN: Final = 512  # to one peer: a millisecond or two, however small they are
+
+
+class Feeder:
+    """Pushes frames; while `silent`, none leave. Own updates go to everybody unasked, unless they go around
+    a ring.
+    """
+
+    def __init__(self, state: State, outbound: Outbound, *, unasked: bool = True) -> None:
+        self.silent = False
+        self.unasked = unasked
+        self._state = state
+        self._outbound = outbound
+
+    def serve(self, peer: Peer, event: NeedReceived, now: float) -> None:
+        """A peer asked for updates: send what of them is here, or say GAP."""
+        last = min(event.last, self._state.frontier.sequence(event.origin))
+        if event.first <= last:
+            follow = self.unasked and event.origin == self._state.me
+            peer.cursors[event.origin] = Cursor(next=event.first, last=None if follow else last)
+            self.push(peer, now)
+
+    def follow(self, peer: Peer) -> None:
+        """From now on it gets our own updates, from where its STATUS says that it stands."""
+        if not self.unasked:
+            return
+        me = self._state.me
+        own = peer.cursors.get(me)
+        if own is None:
+            peer.cursors[me] = Cursor(next=peer.has(me) + 1, last=None)
+        elif own.parked and peer.has(me) >= own.parked:
+            own.next, own.parked = peer.has(me) + 1, 0
+
+    def push(self, peer: Peer, now: float) -> None:
+        """Send along every cursor while there is credit, then of the snapshot; of very many small frames some
+        now, and more in the next turn.
+        """
+        if self.silent:
+            return
+        left = FRAMES_PER_TURN
+        if peer.feed is not None:
+            left -= self._feed(peer, now, most=1)  # however long the log is that comes before the rest
+        for origin, cursor in list(peer.cursors.items()):
+            if cursor.parked:
+                continue
+            end = self._state.frontier.sequence(origin) if cursor.last is None else cursor.last
+            while cursor.next <= end and peer.credit > 0 and left > 0:
+                frame = self._frame(origin, cursor)
+                if frame is None:
+                    floor = max(self._state.log.floor(origin), cursor.next)
+                    self._outbound.say(
+                        peer, Gap(node=origin.node, incarnation=origin.incarnation, floor=floor)
+                    )
+                    cursor.parked = floor
+                    if cursor.last is not None:
+                        del peer.cursors[origin]
+                    break
+                self._outbound.send(peer, frame)
+                cursor.next += 1
+                left -= 1
+            else:
+                if cursor.last is not None and cursor.next > cursor.last:
+                    del peer.cursors[origin]
+        if peer.feed is not None:
+            left -= self._feed(peer, now, most=left)
+        if left <= 0 and peer.credit > 0:
+            self._outbound.order_turn()
+
+    def _frame(self, origin: Origin, cursor: Cursor) -> bytes | None:
+        """The next one; None if it is not here. The first is looked at: a peer that refused it because memory
+        has changed it here begins there again, and would for ever.
+        """
+        frame = self._state.log.frame(origin, cursor.next)
+        if frame is not None and not cursor.begun:
+            cursor.begun = True
+            try:
+                parse_update(memoryview(frame)[PREFIX.size :], self._state.spec.weights)
+            except PeerError as error:
+                words = f"update {cursor.next} of {origin.node:016x} has changed in the log's memory: {error}"
+                self._outbound.order(Alarm(words))
+                return None
+        return frame
+
+    def _feed(self, peer: Peer, now: float, *, most: int) -> int:
+        """Send of the snapshot while there is credit, at most so many pieces; returns how many."""
+        sent = 0
+        while peer.feed is not None and peer.credit > 0 and sent < most:
+            piece = peer.feed.take(now)
+            if piece is None:
+                peer.feed = None
+            else:
+                self._outbound.send(peer, piece)
+                sent += 1
+        return sent
+
+
+# ----------------------------------------------------------------------------
+# Whom to ask for updates that do not come by themselves, and when to give up.
+#
+# One NEED at a time for each origin, to a peer whose STATUS shows that it is ahead. One that has brought
+# nothing for a patience, or has answered GAP, is passed over as long as another is ahead. What no peer's log
+# holds any more comes with a snapshot. At most ORIGINS_MAX origins are asked for at once; one more takes the
+# place of one that has brought nothing for a patience.
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search for what is missing of one origin."""
+
+    asked: Origin | None = None  # whose answer is awaited,
+    last: int = 0  # up to this sequence;
+    applied: int = 0  # our sequence when progress was last seen,
+    since: float = 0.0  # and when that was
+    idle: set[Origin] = field(default_factory=set)  # peers that brought nothing when asked
+    floors: dict[Origin, int] = field(default_factory=dict)  # peers that answered GAP
+
+
+class Repair:
+    """What is being searched for, by origin."""
+
+    def __init__(self, *, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._searches: dict[Origin, _Search] = {}
+        self._none_idle_before = 0.0  # no search is given up before then
+
+    def missing(
+        self,
+        origin: Origin,
+        last: int,
+        peer: Peer,
+        *,
+        frontier: Frontier,
+        peers: Mapping[Origin, Peer],
+        now: float,
+    ) -> Need | None:
+        """`peer` holds `origin` up to `last` or beyond and we do not: the NEED to send it, if it is to be
+        asked now.
+        """
+        applied = frontier.sequence(origin)
+        search = self._searches.get(origin)
+        if search is None:
+            if len(self._searches) >= ORIGINS_MAX and not self._give_one_up(now):
+                return None
+            search = self._searches[origin] = _Search()
+        if search.asked is not None and applied < search.last:
+            if applied > search.applied:
+                search.applied, search.since = applied, now
+            if now - search.since < self._patience_s:
+                return None
+            search.idle.add(search.asked)
+        if search.floors.get(peer.origin, 0) > applied:
+            return None
+        if peer.origin in search.idle:
+            if any(self._is_better(other, origin, applied, search) for other in peers.values()):
+                return None
+            search.idle.clear()
+        search.asked, search.last, search.applied, search.since = peer.origin, last, applied, now
+        return Need(node=origin.node, incarnation=origin.incarnation, first=applied + 1, last=last)
+
+    def _give_one_up(self, now: float) -> bool:
+        """One that has brought nothing for a patience; else made-up origins could take all the room."""
+        if now < self._none_idle_before:
+            return False  # or each of a thousand rows would look at a thousand searches
+        for origin, search in self._searches.items():
+            if now - search.since >= self._patience_s:
+                del self._searches[origin]
+                return True
+        self._none_idle_before = self._patience_s + min(each.since for each in self._searches.values())
+        return False
+
+    @staticmethod
+    def _is_better(other: Peer, origin: Origin, applied: int, search: _Search) -> bool:
+        gap = search.floors.get(other.origin, 0) > applied
+        return other.holds(origin, applied) and other.origin not in search.idle and not gap
+
+    def gap(self, origin: Origin, peer: Origin, floor: int) -> None:
+        """`peer` no longer holds `origin` up to `floor`; believed of its own updates, or if it was asked."""
+        search = self._searches.get(origin)
+        if search is None and origin == peer and len(self._searches) < ORIGINS_MAX:
+            search = self._searches[origin] = _Search()
+        if search is None or peer not in (origin, search.asked):
+            return
+        search.floors[peer] = floor
+        if search.asked == peer:
+            search.asked = None
+
+    def has_gap(self, origin: Origin, peer: Origin, applied: int) -> bool:
+        """`peer` has said that it no longer holds what comes after `applied`."""
+        search = self._searches.get(origin)
+        return search is not None and search.floors.get(peer, 0) > applied
+
+    def forget(self, peer: Origin) -> None:
+        """The link to `peer` is gone: nothing is expected of it, and what it said is void."""
+        for search in self._searches.values():
+            search.idle.discard(peer)
+            search.floors.pop(peer, None)
+            if search.asked == peer:
+                search.asked = None
+
+    def clean(self, frontier: Frontier, peers: Mapping[Origin, Peer]) -> None:
+        """Forget searches for what is found, or what nobody linked has."""
+        for origin, search in list(self._searches.items()):
+            applied = frontier.sequence(origin)
+            wanted = any(peer.has(origin) > applied for peer in peers.values())
+            if not wanted and not any(floor > applied for floor in search.floors.values()):
+                del self._searches[origin]
+
+
+# ----------------------------------------------------------------------------
+# Whether this node makes more than even its fastest peer takes; then its trainer should wait.
+#
+# Making more would only make it staler, and stale enough updates diverge. One slow peer is not enough, and a
+# peer that has yet to be told the past, or has stopped acknowledging, does not count. Counted are
+# mini-batches, since one may make many updates.
+
+
+OWN_LAG_MAX: Final = (
+    512  # own mini-batches that even the fastest peer has not acknowledged; then the trainer waits
+)
+
+
+class Congestion:
+    """Remembers the last OWN_LAG_MAX own mini-batches."""
+
+    def __init__(self, me: Origin) -> None:
+        self._me = me
+        # (mini-batch, its last update so far)
+        self._made: deque[tuple[int, int]] = deque(maxlen=OWN_LAG_MAX + 1)
+
+    def made(self, mini_batch: int, sequence: int) -> None:
+        """Own update `sequence` was made by this mini-batch."""
+        if self._made and self._made[-1][0] == mini_batch:
+            self._made.pop()
+        self._made.append((mini_batch, sequence))
+
+    def hear(self, peer: Peer) -> None:
+        """A peer has told what it has applied."""
+        peer.caught_up |= not self._is_far_behind(peer)
+
+    def is_general(self, peers: Iterable[Peer], since: float) -> bool:
+        """Every peer that follows us, having acknowledged more after `since`, is far behind."""
+        following = [peer for peer in peers if peer.caught_up and peer.acknowledged > since]
+        return bool(following) and all(map(self._is_far_behind, following))
+
+    def _is_far_behind(self, peer: Peer) -> bool:
+        """It lacks updates of more than OWN_LAG_MAX of our mini-batches."""
+        return len(self._made) == self._made.maxlen and peer.has(self._me) < self._made[0][1]

@@ -1,0 +1,487 @@
+"""Snapshots, both ways: which node serves one to a joiner, and which donor a joiner asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from functools import partial
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.core.context import Parts
+from p2psgd.core.effects import Alarm, Drop, Halt, Note, Reload
+from p2psgd.core.events import (
+    SnapshotAsked,
+    SnapshotBegun,
+    SnapshotChunkReceived,
+    SnapshotEnded,
+    SnapshotEvent,
+    SnapshotTailReceived,
+)
+from p2psgd.core.frontier import RING, Origin
+from p2psgd.core.peer import Peer
+from p2psgd.core.snapshot_adopt import (
+    Adoption,
+    ContradictionError,
+    Place,
+    contradicted_by,
+    contradicted_by_rows,
+)
+from p2psgd.core.snapshot_install import SnapshotIntake
+from p2psgd.core.snapshot_offer import SnapshotFeed
+from p2psgd.core.state import State
+from p2psgd.core.timing import Timing
+from p2psgd.core.view import View
+from p2psgd.errors import PeerError
+from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow, SnapshotEnd, SnapshotRequest
+
+# ----------------------------------------------------------------------------
+# The joiner's side of a snapshot: whom to ask, what has come, and when to try another donor.
+
+
+LOSSY_PATIENCES: Final = 3  # so long a donor is sought from which nothing would be lost,
+UNREADY_PATIENCES: Final = 12  # or so long as no READY member is linked: others may be about to be given it
+
+
+class SnapshotTaking:
+    """At most one snapshot under way."""
+
+    def __init__(self, timing: Timing) -> None:
+        self.donor: Origin | None = None
+        self.intake: SnapshotIntake | None = None
+        self.adoption: Adoption | None = None  # all has come, and is being taken
+        self.bytes_taken = 0
+        self.least_loss = 0  # updates that would be lost by the best of the donors chosen from last
+        self._timing = timing
+        self.began = self._moved = 0.0
+        self._resting_until = 0.0
+        self._avoid: dict[Origin, float] = {}  # donors that had none to give, and until when
+        self._lossy_since: float | None = None
+        self._none_is_ready = False  # of the donors chosen from last
+
+    def choose(
+        self,
+        peers: Mapping[Origin, Peer],
+        view: View,
+        state: State,
+        *,
+        beyond: Set[Origin],
+        anyway: bool,
+        now: float,
+    ) -> Peer | None:
+        """A donor to ask now, or None: a READY member, or any if none is, from which nothing that was applied
+        here would be lost, and that has more of an origin in `beyond`, or if that is empty of any, or
+        `anyway`.
+        """
+        members = [peer for peer in peers.values() if peer.origin in view and peer.status is not None]
+        able = [peer for peer in members if peer.ready] or members
+        self._none_is_ready = not any(peer.ready for peer in able)
+        useful = [peer for peer in able if anyway or self._is_ahead(peer, state, beyond)]
+        losses = {peer.origin: self._loss(peer, state) for peer in members}
+        harmless = [peer for peer in useful if not losses[peer.origin]]
+        self.least_loss = min((losses[peer.origin] for peer in useful), default=0)
+        whole = {peer.origin.node for peer in members if not losses[peer.origin]}
+        if any(peer.ready and peer.origin.node in whole for peer in members) or view.is_majority(
+            whole | {state.me.node}
+        ):
+            self.least_loss = 0  # what others have as well is not given up for what one of them says it has
+        if not self.least_loss:
+            self._lossy_since = None
+        elif self._lossy_since is None:
+            self._lossy_since = now
+        if now < self._resting_until:
+            return None
+        harmless.sort(key=lambda peer: -peer.has(RING))  # in a dense ring: who is furthest
+        return next((peer for peer in harmless if self._avoid.get(peer.origin, 0.0) <= now), None)
+
+    def need_none(self) -> None:
+        """Nothing is lacking that would take a snapshot: if that comes again, hope begins anew."""
+        self._lossy_since = None
+
+    @staticmethod
+    def _is_ahead(peer: Peer, state: State, beyond: Set[Origin]) -> bool:
+        origins = beyond or (peer.status or {}).keys()
+        return any(peer.has(origin) > state.frontier.sequence(origin) for origin in origins)
+
+    @staticmethod
+    def _loss(peer: Peer, state: State) -> int:
+        """How many updates applied here would be lost by taking this peer's replica."""
+        return state.lost_by({origin: row.sequence for origin, row in (peer.status or {}).items()})
+
+    def hopeless(self, now: float) -> bool:
+        """For three patiences, or twelve while none is READY, every donor's replica has lacked something that
+        only this one has applied, and that this node's log no longer holds.
+        """
+        patiences = UNREADY_PATIENCES if self._none_is_ready else LOSSY_PATIENCES
+        waited = patiences * self._timing.patience_s
+        return self._lossy_since is not None and now - self._lossy_since > waited
+
+    def ask(self, donor: Origin, now: float) -> None:
+        """A request is on its way."""
+        self.donor, self.intake, self.bytes_taken = donor, None, 0
+        self.began = self._moved = now
+
+    def moved(self, bytes_taken: int, now: float) -> None:
+        """The donor has sent something."""
+        self._moved = now
+        self.bytes_taken += bytes_taken
+
+    def begin_adoption(self, adoption: Adoption) -> None:
+        """All of it has come: the intake is the adoption's now."""
+        self.intake, self.adoption = None, adoption
+
+    def overdue(self, now: float) -> Origin | None:
+        """The donor of which nothing has come for two patiences, of what is still to come."""
+        coming = self.donor is not None and self.adoption is None
+        return self.donor if coming and now - self._moved > 2 * self._timing.patience_s else None
+
+    def rest(self, until: float) -> None:
+        """Ask nobody for a while."""
+        self._resting_until = until
+
+    def end(self, now: float, *, avoid_s: float = 0.0) -> None:
+        """It is over, with or without success; the donor is not asked again for `avoid_s`."""
+        if self.donor is not None and avoid_s:
+            self._avoid[self.donor] = now + avoid_s
+        self._avoid = {donor: until for donor, until in self._avoid.items() if until > now}
+        for part in (self.intake, self.adoption):
+            if part is not None:
+                part.discard()
+        self.donor = self.intake = self.adoption = None
+
+    def taken(self) -> None:
+        """It is over, and became this node's replica."""
+        self.donor = self.intake = self.adoption = None
+
+
+# ----------------------------------------------------------------------------
+# Snapshots, both ways: giving this node's replica to a joiner, and taking another's as a whole.
+
+
+TAIL_PER_CAPACITY: Final = 4  # a donor's log may be larger than the joiner's
+BUSY: Final = "busy with another copy: ask again"
+INCOMPLETE: Final = "this node's own replica is not complete"
+NO_MEMBER: Final = "snapshots are for members, and the view known here does not hold you: ask again"
+
+
+class Snapshots:
+    """Gives one at a time and takes one at a time."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.taking = SnapshotTaking(parts.timing)
+        self._parts = parts
+        self._asker: Origin | None = None  # for whom a copy is under way
+        self._behind_since: float | None = None  # in a dense ring: others have what this node lacks
+
+    def hear(self, peer: Peer, event: SnapshotEvent, now: float) -> bool:
+        """What a peer says of snapshots; True if one was taken with it."""
+        match event:
+            case SnapshotAsked():
+                self.give(peer, now)
+            case SnapshotBegun():
+                self.begin(peer, event, now)
+            case SnapshotEnded():
+                return self.end(peer, event, now)
+            case _:
+                self.take(peer, event, now)
+        return False
+
+    # -- giving
+
+    def give(self, peer: Peer, now: float) -> None:
+        """A peer asks for a snapshot: begin to copy, or say why not."""
+        if peer.feed is not None or self._asker == peer.origin:
+            return  # it is on its way
+        words = ""
+        if self._parts.feeder.silent or self._parts.membership.admitted_in is None:
+            words = INCOMPLETE
+        elif peer.origin not in self._parts.membership.view:
+            words = NO_MEMBER
+        elif self._parts.sweeping.copying or any(
+            other.feed is not None for other in self._parts.peers.values()
+        ):
+            words = BUSY
+        if words:
+            self._parts.out.say(peer, SnapshotEnd(words=words, tail=0))
+            return
+        self._asker = peer.origin
+        self._parts.sweeping.begin_copy(lambda coordinates, rows: self._feed(coordinates, rows, now))
+
+    def withdraw(self) -> None:
+        """The weights here are wrong: nobody is given more of them."""
+        self._parts.sweeping.abort()
+        for peer in self._parts.peers.values():
+            if peer.feed is not None or peer.origin == self._asker:
+                self._parts.out.say(peer, SnapshotEnd(words=INCOMPLETE, tail=0))
+                if peer.feed is not None:
+                    peer.feed.close()
+                peer.feed = None
+        self._asker = None
+
+    def _feed(self, coordinates: NDArray[np.int32], rows: list[FrontierRow], now: float) -> None:
+        asker, self._asker = self._asker, None
+        peer = None if asker is None else self._parts.peers.get(asker)
+        if peer is None:
+            self._parts.sweeping.take_back(coordinates)
+            return
+        peer.feed = SnapshotFeed(
+            coordinates,
+            rows,
+            self._parts.state.digest_of(rows),
+            log=self._parts.state.log,
+            acknowledged=partial(self._acknowledged_without, peer.origin),
+            give_back=self._parts.sweeping.take_back,
+            now=now,
+        )
+        self._parts.counters.snapshots_given += 1
+        size = peer.feed.bytes_total / 1e6
+        words = f"giving {peer.name} a snapshot of {size:.1f} MB"
+        self._parts.out.order(Note("snapshot given", words, peer.origin.node))
+        self._parts.feeder.push(peer, now)
+
+    def _acknowledged_without(self, asker: Origin, origin: Origin) -> int:
+        """Up to where all members but this node and the asker have an origin's updates."""
+        members = self._parts.membership.view.members
+        return self._parts.acks.stable(origin, (member for member in members if member != asker))
+
+    # -- taking
+
+    def pass_time(self, now: float, *, full: bool) -> None:
+        """Ask for a snapshot if one is needed; give up on donors and askers that have stopped."""
+        parts = self._parts
+        for peer in parts.peers.values():
+            if peer.feed is not None and now - peer.feed.moved > parts.timing.silence_s:
+                words = f"{peer.name} has taken nothing of its snapshot for {now - peer.feed.moved:.0f} s"
+                parts.out.order(Drop(peer.origin, "slow", words))
+        slow = self.taking.overdue(now)
+        if slow is not None:  # a new link begins anew, without what may still come on this one
+            words = f"{parts.name_of(slow)} has sent nothing of its snapshot for two patiences"
+            parts.out.order(Drop(slow, "slow", words))
+            self.taking.end(now, avoid_s=parts.timing.patience_s)
+        if self.taking.donor is not None:
+            return
+        if parts.mending or parts.in_step:
+            return
+        alone = len(parts.membership.view.members) < 2
+        if parts.quarantined and (alone or now - parts.quarantined_at > parts.timing.gone_s):
+            self._abandon()
+            return
+        if not parts.joining.passed:
+            return
+        beyond = self._beyond_replay()
+        if parts.state.spec.dense and parts.joining.ready and not self._waited_for_result(beyond, now):
+            beyond = set()
+        full = full and not parts.joining.ready
+        if not (parts.quarantined or full or beyond):
+            self.taking.need_none()
+            return
+        donor = self.taking.choose(
+            parts.peers,
+            parts.membership.view,
+            parts.state,
+            beyond=beyond,
+            anyway=parts.quarantined,
+            now=now,
+        )
+        if donor is not None and donor.credit > 0:
+            self.taking.ask(donor.origin, now)
+            parts.out.say(donor, SnapshotRequest(view=parts.membership.view.number))
+        elif self.taking.hopeless(now) and not self._is_giving() and not parts.ready:
+            self._abandon()
+
+    def _waited_for_result(self, beyond: set[Origin], now: float) -> bool:
+        """In a dense ring others give a member that was cut off from the last round its sums: for a patience
+        it asks nobody for all the weights.
+        """
+        if not beyond or self._behind_since is None:
+            self._behind_since = now if beyond else None
+        since = self._behind_since
+        return since is not None and now - since > self._parts.timing.patience_s
+
+    def _is_giving(self) -> bool:
+        """Somebody will soon have all that this node has."""
+        peers = self._parts.peers
+        return self._asker in peers or any(peer.feed is not None for peer in peers.values())
+
+    def _beyond_replay(self) -> set[Origin]:
+        """The origins of which a linked member has what is lacking here and no linked log holds. Nobody else
+        gives snapshots: what only others claim must not keep this node from one.
+        """
+        frontier, peers = self._parts.state.frontier, self._parts.peers.values()
+        repair, beyond, view = self._parts.repair, set(), self._parts.membership.view
+        for peer in (each for each in peers if each.origin in view):
+            for origin, row in peer.ahead.items():
+                applied = frontier.sequence(origin)
+                if row.sequence > applied and not any(
+                    other.holds(origin, applied) and not repair.has_gap(origin, other.origin, applied)
+                    for other in peers
+                ):
+                    beyond.add(origin)
+        return beyond
+
+    def _abandon(self) -> None:
+        if self._parts.quarantined:  # only memory is damaged: what is on disk is not given up
+            words = "no member can give a snapshot that has all that this node had applied"
+            if self._parts.checkpoint_found:
+                words += "; started again, it goes on from its checkpoint"
+            else:
+                words += ", and no checkpoint was found whole; started again, it begins anew"
+            self._parts.out.order(Halt(words, again=True))
+            return
+        lost = self.taking.least_loss
+        self.taking.need_none()
+        self._parts.counters.lost_updates += lost
+        words = (
+            f"{lost} updates that only this node had applied are lost: nobody holds them as updates any "
+            "more, and nobody who is linked has them. Started again, this node joins anew"
+        )
+        self._parts.out.order(Note("abandoned", words))
+        self._parts.out.order(Halt(words, again=True, abandon=True))
+
+    def begin(self, peer: Peer, event: SnapshotBegun, now: float) -> None:
+        """The donor begins; PeerError if what it announces cannot be."""
+        if peer.origin != self.taking.donor:
+            return  # given up meanwhile, as what follows
+        if self.taking.intake is not None or self.taking.adoption is not None:
+            raise PeerError("snapshot", "a snapshot began before the end of another")
+        rows = {Origin(row.node, row.incarnation): row for row in event.rows}
+        self._parts.state.check_origins(rows)
+        if not self._parts.state.fits(event.rows, event.digest):
+            raise PeerError("snapshot", "the digest of a snapshot is not that of its frontier")
+        made = self._parts.made
+        if self._parts.me in rows and rows[self._parts.me].sequence > made:
+            raise PeerError("snapshot", f"a snapshot holds more updates of this node than the {made} it made")
+        if len(rows) + (self._parts.me not in rows) > ORIGINS_MAX:
+            raise PeerError(
+                "origins", f"a run has at most {ORIGINS_MAX} origins, this node would be one more"
+            )
+        place = contradicted_by_rows(self._parts.state, event.rows)
+        if place is not None:
+            raise PeerError("snapshot", self._contradicted(peer.origin, place, now))
+        spec, log = self._parts.state.spec, self._parts.state.log
+        self.taking.intake = SnapshotIntake(
+            spec.weights,
+            spec.key,
+            event.rows,
+            event.digest,
+            log=log,
+            tail_bytes_max=TAIL_PER_CAPACITY * log.capacity,
+            bounded=not spec.dense,
+        )
+        self.taking.moved(0, now)
+
+    def take(self, peer: Peer, event: SnapshotChunkReceived | SnapshotTailReceived, now: float) -> None:
+        """The next piece."""
+        if peer.origin != self.taking.donor:
+            return
+        if self.taking.intake is None:
+            raise PeerError("snapshot", "a piece of a snapshot came before its beginning")
+        if isinstance(event, SnapshotChunkReceived):
+            self.taking.intake.chunk(event.body)
+        else:
+            self.taking.intake.tail(event.body)
+        self.taking.moved(len(event.body), now)
+
+    def end(self, peer: Peer, event: SnapshotEnded, now: float) -> bool:
+        """All of it has come, or the donor has none to give; True if it was taken."""
+        if peer.origin != self.taking.donor:
+            return False
+        if self.taking.adoption is not None:
+            raise PeerError("snapshot", "a snapshot ended twice")
+        if event.words:
+            self.taking.end(now, avoid_s=self._parts.timing.turn_s)
+            return False
+        intake = self.taking.intake
+        if intake is None:
+            raise PeerError("snapshot", "a snapshot ended before its beginning")
+        intake.end(event.tail)
+        if self._parts.state.lost_by(
+            {Origin(row.node, row.incarnation): row.sequence for row in intake.rows}
+        ):
+            self.taking.end(now, avoid_s=self._parts.timing.turn_s)  # its STATUS has promised more: ask again
+            return False
+        if self._has_overtaken(intake):
+            self.taking.end(now)
+            return False
+        place = contradicted_by(self._parts.state, intake)
+        if place is not None:
+            raise PeerError("snapshot", self._contradicted(peer.origin, place, now))
+        self.taking.begin_adoption(Adoption(self._parts.state, intake))
+        return self.turn(now)
+
+    def _has_overtaken(self, intake: SnapshotIntake) -> bool:
+        """In a dense ring: this node was given a round's result meanwhile, and is where the snapshot is."""
+        parts = self._parts
+        if not parts.state.spec.dense or parts.quarantined:
+            return False
+        return all(row.sequence <= parts.state.frontier.sequence(RING) for row in intake.rows)
+
+    def turn(self, now: float) -> bool:
+        """Go on with what has come whole; True if it was taken."""
+        donor, adoption = self.taking.donor, self.taking.adoption
+        if donor is None or adoption is None:
+            return False
+        try:
+            caught_up = adoption.turn()
+        except LookupError as error:
+            self._parts.out.order(Alarm(f"a snapshot could not be taken: {error}"))
+            self.taking.end(now)
+            self.taking.rest(now + self._parts.timing.gone_s)  # another one would fare no better
+            return False
+        except ContradictionError as error:
+            self._contradicted(donor, error.place, now)
+            self.taking.end(now, avoid_s=self._parts.timing.gone_s)
+            return False
+        if caught_up:
+            self._finish(donor, adoption)
+        return caught_up
+
+    def _finish(self, donor: Origin, adoption: Adoption) -> None:
+        parts, frontier = self._parts, self._parts.state.frontier
+        sequence, number = frontier.sequence(RING), frontier.round
+        wrong = adoption.finish(damaged=parts.quarantined)
+        if 0 < sequence < frontier.sequence(RING) and number >= frontier.round:
+            words = f"round {number}, as this node had completed it, is given up: others did it again without"
+            parts.out.order(Note("given up", words))
+        parts.sweeping.abort()
+        asker, self._asker = parts.peers.get(self._asker) if self._asker else None, None
+        if asker is not None:
+            parts.out.say(asker, SnapshotEnd(words=BUSY, tail=0))
+        self.taking.taken()
+        if wrong:
+            parts.out.order(Note("mended", wrong))
+        parts.counters.snapshots_taken += 1
+        parts.counters.reapplied += adoption.applied_again
+        words = f"took a snapshot from {parts.name_of(donor)}"
+        if adoption.applied_again:
+            words += f" and applied {adoption.applied_again} updates again that it lacked"
+        parts.out.order(Note("snapshot taken", words, donor.node))
+        parts.quarantined = parts.mending = parts.feeder.silent = False
+        parts.out.order(Reload())
+
+    def _contradicted(self, donor: Origin, place: Place, now: float) -> str:
+        """One of the two is wrong, this node or the snapshot: the scrub tells if it is this one."""
+        origin, sequence = place
+        who = self._parts.name_of(origin)
+        donor_name = self._parts.name_of(donor)
+        words = f"this node and {donor_name}'s snapshot differ in their digest of {who} at update {sequence}"
+        self._parts.out.order(Alarm(f"{words}: it is refused, and the weights here are looked at anew"))
+        self._parts.sweeping.scrub_due = now
+        return words
+
+    def refused(self, peer: Origin, now: float) -> None:
+        """What came of `peer`'s snapshot cannot be right: it is not asked again before its own scrub has
+        come round. One that has come whole was right, whatever its donor says then.
+        """
+        if self.taking.donor == peer and self.taking.adoption is None:
+            self.taking.end(now, avoid_s=self._parts.timing.gone_s)
+
+    def forget(self, peer: Peer, now: float) -> None:
+        """The link to `peer` is gone: it is given nothing, and asked for nothing more."""
+        if peer.feed is not None:
+            peer.feed.close()
+        if self._asker == peer.origin:
+            self._asker = None
+        if self.taking.donor == peer.origin and self.taking.adoption is None:  # else all of it is here
+            self.taking.end(now)

@@ -1,0 +1,110 @@
+"""What a STATUS says, and when it goes out: the frontier with floors and acknowledgements, and which members
+are heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from p2psgd.core.context import Parts
+from p2psgd.core.frontier import Origin
+from p2psgd.core.peer import Peer
+from p2psgd.core.readiness import lacks_floor
+from p2psgd.core.state import State
+from p2psgd.core.view import View
+from p2psgd.wire.messages import (
+    ConfirmedRow,
+    FrontierRow,
+    Status,
+    pack_confirmed,
+    pack_frontier,
+    pack_message,
+    pack_nodes,
+)
+
+
+def pack_status(
+    state: State,
+    peers: Mapping[Origin, Peer],
+    view: View,
+    saved: Mapping[Origin, int],
+    *,
+    unwanted: Iterable[int],
+    ready: bool,
+    loop_lag_ms: int,
+    heard_since: float,
+    ring: bytes = b"",
+) -> bytes:
+    """The frame. Peers not heard since `heard_since` are not vouched for."""
+    heard = [peer for peer in peers.values() if peer.status is not None and peer.heard >= heard_since]
+    told, confirmed = [], {}
+    for peer in sorted(heard, key=lambda peer: peer.origin):  # of a node that is there twice its newest life
+        vouched = peer.origin in view and not lacks_floor(peer, state.frontier)
+        confirmed[peer.origin.node] = ConfirmedRow(*peer.origin, peer.view if vouched else 0)
+        if vouched and peer.status is not None:
+            told.append(peer.status)
+    rows = []
+    for origin, (sequence, digest, mini_batch) in state.frontier.items():
+        least = sequence
+        for status in told:
+            row = status.get(origin)
+            has = 0 if row is None else row.sequence
+            least = min(least, has)
+        floor, durable = state.log.floor(origin), min(sequence, saved.get(origin, 0))
+        rows.append(FrontierRow(*origin, sequence, digest, floor, durable, least, mini_batch))
+    return pack_message(
+        Status(
+            frontier=pack_frontier(rows),
+            view=view.number,
+            founding=view.founding,
+            ready=ready,
+            confirmed=pack_confirmed(list(confirmed.values())),
+            unwanted=pack_nodes(unwanted),
+            loop_lag_ms=loop_lag_ms,
+            ring=ring,
+        )
+    )
+
+
+class Statuses:
+    """Sends STATUS; every peer gets the same one as long as nothing has changed."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.loop_lag_ms = 0
+        self.standing: Callable[[], bytes] = bytes  # in the ring, packed; empty without one
+        self._parts = parts
+        self._said: tuple[object, ...] | None = None  # when the frame was last packed,
+        self._frame = b""  # and the frame
+
+    def send(self, peer: Peer, now: float, *, always: bool = False) -> None:
+        """Send one if there is credit, or `always`; if not, it goes out before all else once there is."""
+        if peer.credit <= 0 and not always:
+            peer.status_due = min(peer.status_due, now)
+            return
+        self._parts.out.send(peer, self._pack(now))
+        peer.status_due = now + self._parts.timing.status_s
+        peer.applied_bytes = peer.applied_updates = 0
+
+    def send_to_all(self, now: float, *, always: bool = False) -> None:
+        """To every linked peer."""
+        for peer in self._parts.peers.values():
+            self.send(peer, now, always=always)
+
+    def _pack(self, now: float) -> bytes:
+        parts = self._parts
+        ring = self.standing()
+        said = parts.state.frontier.version, parts.membership.view.number, parts.ready, ring, now
+        if said != self._said:
+            self._said = said
+            self._frame = pack_status(
+                parts.state,
+                parts.peers,
+                parts.membership.view,
+                parts.saved,
+                unwanted=parts.membership.unwanted if parts.ready else (),
+                ready=parts.ready,
+                loop_lag_ms=self.loop_lag_ms,
+                heard_since=now - parts.timing.patience_s,
+                ring=ring,
+            )
+        return self._frame

@@ -1,0 +1,467 @@
+"""The log of updates: a part for each origin, a store beyond RAM, and the tail that a checkpoint keeps."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
+from typing import Final, Protocol
+
+from p2psgd.core.frontier import Origin
+
+# ----------------------------------------------------------------------------
+# Where the log keeps frames beyond RAM, and what the log knows of each frame.
+
+
+_LENGTH_BITS: Final = 32
+
+Entry = bytes | int  # the frame, or where the store has it: handle << 32 | length, half the size of a tuple
+
+
+class FrameStore(Protocol):
+    """A place for frames beyond RAM. What it holds need not outlive the process."""
+
+    def write(self, frame: bytes) -> int:
+        """Keep a frame; returns its handle, which is not negative. OSError if it cannot."""
+
+    def read(self, handle: int, length: int) -> bytes:
+        """The frame of `length` bytes; OSError if it cannot be had again as it was. From any thread."""
+
+    def free(self, handle: int, length: int, *, held: bool) -> None:
+        """The frame will not be read any more; `held`: not after `release`."""
+
+    def release(self) -> None:
+        """What was freed and held will not be read any more either."""
+
+
+def entry_of(handle: int, length: int) -> int:
+    """What stands in the log for a frame in the store."""
+    return handle << _LENGTH_BITS | length
+
+
+def place_of(entry: int) -> tuple[int, int]:
+    """Handle and length of a frame in the store."""
+    return entry >> _LENGTH_BITS, length_of(entry)
+
+
+def length_of(entry: Entry) -> int:
+    """Bytes of the frame."""
+    return len(entry) if isinstance(entry, bytes) else entry & (1 << _LENGTH_BITS) - 1
+
+
+# ----------------------------------------------------------------------------
+# One origin's part of the log.
+
+
+_GONE = 0
+
+
+@dataclass(slots=True)
+class Lane:
+    """One origin's entries, from floor + 1 on, at the indices from `start` on.
+
+    Those before `start` have left and are cut off together. Arrivals say which lane's entry is the oldest.
+    """
+
+    floor: int = 0
+    entries: list[Entry] = field(default_factory=list)
+    arrivals: array[int] = field(default_factory=lambda: array("Q"))
+    start: int = 0
+    in_ram: int = 0  # no entry before this index is in RAM
+    frame_bytes: int = 0
+
+    @property
+    def last(self) -> int:
+        """The sequence of the last entry, the floor if there is none."""
+        return self.floor + len(self.entries) - self.start
+
+    def append(self, frame: bytes, arrival: int) -> None:
+        """Put one more at the end."""
+        self.entries.append(frame)
+        self.arrivals.append(arrival)
+        self.frame_bytes += len(frame)
+
+    def index(self, sequence: int) -> int:
+        """Where in `entries` that sequence is, if it is within floor + 1 .. last."""
+        return self.start + sequence - self.floor - 1
+
+    def oldest_in_ram(self) -> int:
+        """Index of it, or the number of entries if none is."""
+        index, entries = self.in_ram, self.entries
+        while index < len(entries) and isinstance(entries[index], int):
+            index += 1
+        self.in_ram = index
+        return index
+
+    def pop(self) -> Entry:
+        """Take the oldest entry out."""
+        entry = self.entries[self.start]
+        self.entries[self.start] = _GONE
+        self.start += 1
+        self.floor += 1
+        self.frame_bytes -= length_of(entry)
+        if 2 * self.start > len(self.entries):
+            self._cut()
+        return entry
+
+    def take_over(self, other: Lane, after: int, frame_bytes: int) -> None:
+        """Go on with the entries of `other` beyond `after`, of so many bytes, which leave it."""
+        assert self.last == after, (self.last, after)
+        index = other.index(after + 1)
+        self.entries += other.entries[index:]
+        self.arrivals += other.arrivals[index:]
+        del other.entries[index:], other.arrivals[index:]
+        self.frame_bytes += frame_bytes
+        other.frame_bytes -= frame_bytes
+
+    def _cut(self) -> None:
+        del self.entries[: self.start], self.arrivals[: self.start]
+        self.in_ram = max(0, self.in_ram - self.start)
+        self.start = 0
+
+
+# ----------------------------------------------------------------------------
+# What a checkpoint keeps of the log: references to its frames, so that a file can be written of them while
+# the log goes on.
+#
+# A frame in RAM stays what it was, whoever lets go of it; one in the store can be read until the log is
+# released. Reading takes time, so it is done in the thread that writes.
+
+
+class UnreadableTailError(Exception):
+    """A frame of the tail cannot be had again as it was."""
+
+
+class Tail:
+    """Frames in an order in which each origin's sequences ascend, without holes."""
+
+    def __init__(self, lanes: list[list[Entry]], store: FrameStore | None = None) -> None:
+        """`lanes`: of each origin, in order."""
+        self._lanes = lanes
+        self._store = store
+
+    @classmethod
+    def of(cls, frames: Iterable[bytes]) -> Tail:
+        """Of frames that are all in RAM."""
+        return cls([list(frames)])
+
+    @property
+    def frame_bytes(self) -> int:
+        """Of all frames."""
+        return sum(sum(map(length_of, lane)) for lane in self._lanes)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lanes))
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Frame by frame, those in the store read as they come; UnreadableTailError if one cannot be."""
+        for lane in self._lanes:
+            for entry in lane:
+                yield entry if isinstance(entry, bytes) else self._read(entry)
+
+    def _read(self, entry: int) -> bytes:
+        assert self._store is not None
+        try:
+            return self._store.read(*place_of(entry))
+        except OSError as error:
+            raise UnreadableTailError(str(error)) from None
+
+    def readable(self, is_whole: Callable[[bytes], bool]) -> Tail:
+        """Of each origin only what comes after its last frame that cannot be read, or is not whole."""
+        return Tail([self._after_last_bad(lane, is_whole) for lane in self._lanes], self._store)
+
+    def _after_last_bad(self, lane: list[Entry], is_whole: Callable[[bytes], bool]) -> list[Entry]:
+        for index in reversed(range(len(lane))):
+            entry = lane[index]
+            try:
+                frame = entry if isinstance(entry, bytes) else self._read(entry)
+            except UnreadableTailError:
+                return lane[index + 1 :]
+            if not is_whole(frame):
+                return lane[index + 1 :]
+        return lane
+
+
+# ----------------------------------------------------------------------------
+# The log: frames of updates, kept so that any holder can give them to whoever lacks them.
+#
+# One log for all peers: a slow peer is a cursor that lags, not a queue that grows. Everything is kept until
+# the budgets are needed, in RAM and then, if there is a store, in the store. What may leave then is the
+# owner's decision (`trim`); an append never drops anything, it is the owner who asks for `room` first.
+# Whatever could take long is done in parts, so that no turn of the loop is long.
+
+
+ENTRY_BYTES: Final = (
+    120  # of RAM that a frame costs beside its own bytes, wherever those are: see test_log_cost.py
+)
+SPILL_BYTES: Final = 256 * 1024  # go to the store at a time: little enough to stall no turn of the loop
+SHED_MAX: Final = 1 << 14  # entries trimmed at a time: each takes about a microsecond, and the loop waits
+TIDY_MAX: Final = 1 << 12  # entries let go in one turn of many
+
+
+class UpdateLog:
+    """Frames by origin and sequence number; contiguous from floor + 1 for each origin."""
+
+    def __init__(
+        self, *, budget_bytes: int, store: FrameStore | None = None, store_budget_bytes: int = 0
+    ) -> None:
+        """`budget_bytes` of RAM, at least 1, and `store_budget_bytes` of frames in the store."""
+        self.budget_bytes = budget_bytes
+        self.store_budget_bytes = store_budget_bytes
+        self.bytes_held = 0  # in RAM: ENTRY_BYTES for each entry, and the frames that are there
+        self.bytes_stored = 0  # of frames in the store
+        self.lost_durability = 0  # entries trimmed that not every member had durably
+        self.unreadable = 0  # times that the store could not give back a frame
+        self._lanes: dict[Origin, Lane] = {}
+        self._leaving: list[Lane] = []  # that nobody will ask for any more
+        self._arrival = 0
+        self._store = store
+        self._taking = store is not None  # the store took what it was given last
+        self._held: dict[Origin, tuple[int, int]] | None = None  # first and last sequence of a tail in use
+
+    def __len__(self) -> int:
+        return sum(lane.last - lane.floor for lane in self._lanes.values())
+
+    @property
+    def pressure(self) -> float:
+        """Share of the budgets that is in use. A store that takes no more counts as much as it holds."""
+        return (self.bytes_held + self.bytes_stored) / self.capacity
+
+    @property
+    def capacity(self) -> int:
+        """Bytes that may be in use, in RAM and in the store."""
+        return self.budget_bytes + (self.store_budget_bytes if self._taking else self.bytes_stored)
+
+    def room(self, frame_bytes: int) -> bool:
+        """An append of so many bytes would stay within the budgets.
+
+        It is by the first frame over its budget that RAM learns that the store takes no more; then there is
+        no room.
+        """
+        return self.bytes_held + self.bytes_stored + frame_bytes + ENTRY_BYTES <= self.capacity
+
+    def append(self, origin: Origin, sequence: int, frame: bytes) -> None:
+        """Keep one more frame of `origin`; sequences come without holes. While RAM is over its budget the
+        oldest frames there go to the store.
+        """
+        lane = self._lanes.get(origin)
+        if lane is None:
+            lane = self._lanes[origin] = Lane()
+        assert sequence == lane.last + 1, (origin, sequence, lane.last)
+        lane.append(frame, self._arrival)
+        self._arrival += 1
+        self.bytes_held += len(frame) + ENTRY_BYTES
+        if self.bytes_held > self.budget_bytes and self._taking:
+            self._spill()
+
+    def frame(self, origin: Origin, sequence: int) -> bytes | None:
+        """The frame; None if it has left, was never here, or the store cannot read it."""
+        lane = self._lanes.get(origin)
+        if lane is None or not lane.floor < sequence <= lane.last:
+            return None
+        return self.frame_of(lane.entries[lane.index(sequence)])
+
+    def frame_of(self, entry: Entry) -> bytes | None:
+        """What stands for an entry of a lane; None if the store cannot read it."""
+        if isinstance(entry, bytes):
+            return entry
+        assert self._store is not None
+        try:
+            return self._store.read(*place_of(entry))
+        except OSError:
+            self.unreadable += 1
+            return None
+
+    def floor(self, origin: Origin) -> int:
+        """The last sequence of `origin` that has left the log, 0 if none."""
+        lane = self._lanes.get(origin)
+        return 0 if lane is None else lane.floor
+
+    def last(self, origin: Origin) -> int:
+        """The last sequence of `origin` that came; its floor if nothing of it is held."""
+        lane = self._lanes.get(origin)
+        return 0 if lane is None else lane.last
+
+    def trim(
+        self, stable: Callable[[Origin], int], durable: Callable[[Origin], int], *, share: float
+    ) -> None:
+        """Let the oldest entries go until no more than `share` of the budgets is in use.
+
+        First what all members have durably, then what all have applied; beyond that, `stable`, nothing goes.
+        Of each at most SHED_MAX entries; what is too much then goes the next time.
+        A store that took no more is tried again here.
+        """
+        target = share * self.capacity
+        dropped = self._shed(lambda origin: min(durable(origin), stable(origin)), target)
+        if dropped < SHED_MAX:
+            self.lost_durability += self._shed(stable, target)
+        if self._store is not None and not self._taking:
+            self._spill()
+
+    def pinned_bytes(self, applied: Callable[[Origin], int]) -> int:
+        """Bytes of the entries beyond what somebody has applied, by each origin's mean size of a frame."""
+        total = 0
+        for origin, lane in self._lanes.items():
+            held = lane.last - lane.floor
+            beyond = min(held, lane.last - applied(origin))
+            if beyond > 0:
+                total += beyond * ENTRY_BYTES + lane.frame_bytes * beyond // held
+        return total
+
+    def tail(self, acknowledged: Callable[[Origin], int]) -> Tail:
+        """The entries beyond what is acknowledged. They can be read until `release`, also those that leave
+        the log meanwhile; one tail at a time.
+        """
+        assert self._held is None, "the tail before this one has not been released"
+        self._held, lanes = {}, []
+        for origin, lane in self._lanes.items():
+            if lane.floor < lane.last:
+                first = max(lane.floor, acknowledged(origin)) + 1
+                lanes.append(lane.entries[lane.index(first) :])
+                self._held[origin] = first, lane.last
+        return Tail(lanes, self._store)
+
+    def release(self) -> None:
+        """The tail is read."""
+        self._held = None
+        if self._store is not None:
+            self._store.release()
+
+    # -- becoming another replica's log
+
+    def start(self, origin: Origin, floor: int) -> None:
+        """In an empty log: what comes of `origin` comes after that."""
+        assert origin not in self._lanes, origin
+        self._lanes[origin] = Lane(floor)
+
+    def pass_over(self, origin: Origin, floor: int) -> None:
+        """Nothing of `origin` up to `floor` was ever here, nor will be."""
+        self._lanes[origin] = Lane(floor)
+
+    def receive(self, lane: Lane, frame: bytes) -> None:
+        """Take the frame before all those in `lane`, which is to be adopted, or else to be discarded: its
+        entries stand there from the newest to the oldest. It counts as held, and goes to the store if RAM is
+        over its budget.
+        """
+        self.bytes_held += len(frame) + ENTRY_BYTES
+        lane.floor -= 1
+        lane.frame_bytes += len(frame)
+        entry = None
+        if self.bytes_held > self.budget_bytes and self._taking:
+            entry = self._store_one(frame)
+            if self.bytes_held > self.budget_bytes:
+                self._spill()
+        lane.entries.append(frame if entry is None else entry)
+        lane.in_ram = 0 if entry is None else lane.in_ram + 1
+
+    def adopt(self, received: Mapping[Origin, Lane], applied_again: Mapping[Origin, int]) -> None:
+        """Become the log of a replica taken from a snapshot: `received` has a lane for each of its origins.
+
+        What this log holds beyond them stays; it has been applied again, `applied_again` bytes of frames of
+        each such origin. All else goes, bit by bit (`tidy`).
+        """
+        for origin, lane in received.items():
+            before = self._lanes.get(origin)
+            if before is not None and before.floor > lane.last:  # trimmed since then: all members have it
+                self._leaving.append(lane)
+                continue
+            lane.entries.reverse()
+            lane.arrivals = array("Q", [0]) * len(lane.entries)  # older than all else
+            if before is not None:
+                if before.floor <= lane.last < before.last:
+                    lane.take_over(before, lane.last, applied_again.get(origin, 0))
+                self._leaving.append(before)
+            self._lanes[origin] = lane
+
+    def discard(self, received: Mapping[Origin, Lane]) -> None:
+        """These are not to be adopted: they go, bit by bit (`tidy`)."""
+        self._leaving += received.values()
+
+    @property
+    def untidy(self) -> bool:
+        """There is something to `tidy`."""
+        return bool(self._leaving)
+
+    def tidy(self) -> None:
+        """Let go of at most TIDY_MAX entries of what was given up."""
+        left = TIDY_MAX
+        while self._leaving and left:
+            lane = self._leaving[-1]
+            if lane.floor == lane.last:
+                self._leaving.pop()
+            else:
+                self._drop_oldest(lane, held=self._held is not None)
+                left -= 1
+
+    def _shed(self, limit: Callable[[Origin], int], target: float) -> int:
+        """Drop the oldest entries within `limit` while more than `target` bytes are in use; returns how
+        many.
+        """
+        heads = []
+        for origin, lane in self._lanes.items():
+            last = min(limit(origin), lane.last)
+            if lane.floor < last:
+                heads.append((lane.arrivals[lane.start], origin, lane, last))
+        heapify(heads)
+        held = self._held or {}
+        dropped = 0
+        while heads and self.bytes_held + self.bytes_stored > target and dropped < SHED_MAX:
+            _, origin, lane, last = heads[0]
+            first_held, last_held = held.get(origin, (1, 0))
+            self._drop_oldest(lane, held=first_held <= lane.floor + 1 <= last_held)
+            dropped += 1
+            if lane.floor < last:
+                heapreplace(heads, (lane.arrivals[lane.start], origin, lane, last))
+            else:
+                heappop(heads)
+        return dropped
+
+    def _drop_oldest(self, lane: Lane, *, held: bool) -> None:
+        """`held`: it may be part of the tail in use."""
+        entry = lane.pop()
+        if isinstance(entry, bytes):
+            self.bytes_held -= len(entry)
+        else:
+            assert self._store is not None
+            handle, length = place_of(entry)
+            self._store.free(handle, length, held=held)
+            self.bytes_stored -= length
+        self.bytes_held -= ENTRY_BYTES
+
+    def _spill(self) -> None:
+        """Move the oldest frames in RAM to the store, until there is some room or it takes no more."""
+        target = self.budget_bytes - min(SPILL_BYTES, self.budget_bytes // 16)
+        heads = []
+        for origin, lane in self._lanes.items():
+            index = lane.oldest_in_ram()
+            if index < len(lane.entries):
+                heads.append((lane.arrivals[index], origin, lane))
+        heapify(heads)
+        while heads and self.bytes_held > target:
+            _, origin, lane = heads[0]
+            frame = lane.entries[lane.in_ram]
+            assert isinstance(frame, bytes)
+            entry = self._store_one(frame)
+            if entry is None:
+                break
+            lane.entries[lane.in_ram] = entry
+            index = lane.oldest_in_ram()
+            if index < len(lane.entries):
+                heapreplace(heads, (lane.arrivals[index], origin, lane))
+            else:
+                heappop(heads)
+        self._taking = self.bytes_held <= self.budget_bytes
+
+    def _store_one(self, frame: bytes) -> Entry | None:
+        """Move a frame that counts as held in RAM to the store; None if that takes no more."""
+        assert self._store is not None
+        if self.bytes_stored + len(frame) > self.store_budget_bytes:
+            return None
+        try:
+            handle = self._store.write(frame)
+        except OSError:
+            return None
+        self.bytes_stored += len(frame)
+        self.bytes_held -= len(frame)
+        return entry_of(handle, len(frame))

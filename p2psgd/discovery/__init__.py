@@ -1,1 +1,0 @@
-"""Where peers are: a static list of hosts."""

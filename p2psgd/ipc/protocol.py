@@ -1,0 +1,433 @@
+"""The protocol of the control socket: requests, answers, and datagrams with descriptors."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgpack
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from p2psgd.errors import TrainerError
+from p2psgd.ipc.run_proposal import QUANTUM_LOG2_MIN, RunProposal, count_weights
+from p2psgd.wire import codec
+from p2psgd.wire.messages import unpack_map
+from p2psgd.wire.mode import parse_mode
+
+# ----------------------------------------------------------------------------
+# What may come in over the control socket: one MessagePack map a datagram, read strictly.
+#
+# Each request is a pydantic model with exactly its keys and no conversions; sizes are bounded before
+# anything is built. Whatever is wrong becomes one TrainerError whose sentence is the answer.
+
+
+VERSION = 6  # of the control protocol and of the memory's layout
+REQUEST_BYTES_MAX = 64 * 1024
+TENSORS_MAX = 4096
+COUNT_MAX = 2**63 - 1  # what every reader of the status can hold
+
+Size = Annotated[int, Field(ge=1, le=codec.WEIGHTS_MAX)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Shape = Annotated[tuple[Size, ...], Field(max_length=16)]
+Figure = Annotated[float, Field(ge=0)]
+ModeWord = Annotated[str, AfterValidator(lambda word: parse_mode(word).word)]
+
+
+class Strict(BaseModel):
+    """Exactly these keys, exactly these types, no NaN or infinity."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class StatusRequest(Strict):
+    """The daemon's status."""
+
+    op: Literal["status"] = "status"
+
+
+class CompressionRequest(Strict):
+    """How the daemon's own updates compress, tensor by tensor: a datagram beside the status's."""
+
+    op: Literal["compression"] = "compression"
+
+
+class DigestRequest(Strict):
+    """Whether the replicas are equal; `scrub`: recompute the own digest from the weights now."""
+
+    op: Literal["digest"] = "digest"
+    scrub: bool
+
+
+class RemoveRequest(Strict):
+    """Leave a node, by name or id, out of the next view; `forbid`: never admit it again."""
+
+    op: Literal["remove"] = "remove"
+    node: Annotated[str, Field(min_length=1, max_length=64)]
+    forbid: bool
+
+
+class MemberRequest(Strict):
+    """How the node of this id stands in the latest view."""
+
+    op: Literal["member"] = "member"
+    id: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+
+
+class ReplicaRequest(Strict):
+    """A copy of the replica, in a memfd."""
+
+    op: Literal["replica"] = "replica"
+
+
+class FinishRequest(Strict):
+    """Asks the trainer to stop after its current mini-batch."""
+
+    op: Literal["finish"] = "finish"
+
+
+class ReloadRequest(Strict):
+    """A fresh copy of the replica for the attached trainer; `differed`: since its weights were not the same
+    where they should have been.
+    """
+
+    op: Literal["reload"] = "reload"
+    differed: bool = False
+
+
+class CompareRequest(Strict):
+    """What the digest of the attached trainer's weights must be."""
+
+    op: Literal["compare"] = "compare"
+
+
+class DetachRequest(Strict):
+    """The attached trainer leaves; `finished`: it has done all it was asked to do."""
+
+    op: Literal["detach"] = "detach"
+    finished: bool
+
+
+class StateRequest(Strict):
+    """The attached trainer's state between two mini-batches, as the daemon has asked for.
+
+    The residual lies beside its halves; a memfd that can never change comes with what the script keeps, if it
+    keeps anything. The state is that after `mini_batches`, whose updates end at position `outbox`.
+    """
+
+    op: Literal["state"] = "state"
+    mini_batches: Annotated[int, Field(ge=0, le=COUNT_MAX)]
+    outbox: Annotated[int, Field(ge=0, le=COUNT_MAX)]
+
+
+class ReportRequest(Strict):
+    """Figures of the attached trainer, for people; those left out stay as they were. It gets no answer.
+
+    The last ones say what so many `steps` of this process took together: the first four make up the whole,
+    the daemon's are within the same time.
+    """
+
+    op: Literal["report"] = "report"
+    samples: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
+    samples_per_s: Figure = 0.0
+    loss: float | None = None
+    test_accuracy: float | None = None
+    waits: Annotated[str, Field(max_length=500)] = ""
+    epoch: Figure = 0.0
+    steps: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
+    computing_s: Figure = 0.0
+    waiting_s: Figure = 0.0
+    adding_s: Figure = 0.0
+    sending_s: Figure = 0.0
+    daemon_adding_s: Figure = 0.0
+    daemon_sending_s: Figure = 0.0
+
+
+class ProposedRun(Strict):
+    """A run as a trainer proposes it; its initial coordinates come in a memfd."""
+
+    tensors: Annotated[tuple[tuple[Name, Shape], ...], Field(min_length=1, max_length=TENSORS_MAX)]
+    quantum_log2: Annotated[int, Field(ge=QUANTUM_LOG2_MIN, le=0)]
+    mode: ModeWord
+    label: Annotated[str, Field(max_length=200)]
+    two_nodes: Literal["stall", "lower-id"] = "stall"
+
+    def proposal(self) -> RunProposal:
+        """The same as a plain value; TrainerError if a name stands twice or the weights are too many."""
+        name, times = Counter(name for name, _ in self.tensors).most_common(1)[0]
+        if times > 1:
+            raise TrainerError(f"the name {name!r} stands for {times} tensors; each needs its own")
+        weights = count_weights(self.tensors)
+        if weights > codec.WEIGHTS_MAX:
+            raise TrainerError(
+                f"the tensors hold {weights} weights; at most {codec.WEIGHTS_MAX} are possible"
+            )
+        return RunProposal(self.tensors, self.quantum_log2, self.mode, self.label, self.two_nodes)
+
+
+class AttachRequest(Strict):
+    """A trainer attaches, to the run it proposes or (None) to the one that the daemon knows."""
+
+    op: Literal["attach"] = "attach"
+    version: int
+    pid: Annotated[int, Field(ge=1, le=2**31)]
+    run: ProposedRun | None
+
+
+Request = (
+    StatusRequest
+    | CompressionRequest
+    | DigestRequest
+    | RemoveRequest
+    | MemberRequest
+    | ReplicaRequest
+    | FinishRequest
+    | ReloadRequest
+    | CompareRequest
+    | StateRequest
+    | DetachRequest
+    | ReportRequest
+    | AttachRequest
+)
+_REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="op")])
+
+
+def pack_request(request: Request) -> bytes:
+    """The datagram of a request, with the keys that were set; TrainerError if it is over 64 KiB."""
+    fields = {**request.model_dump(exclude_unset=True), "op": request.op}
+    datagram: bytes = msgpack.packb(fields)
+    if len(datagram) > REQUEST_BYTES_MAX:
+        raise TrainerError(
+            f"a request takes {len(datagram)} bytes, at most {REQUEST_BYTES_MAX} are possible: use fewer"
+            " tensors or shorter names"
+        )
+    return datagram
+
+
+def parse_request(datagram: bytes) -> Request:
+    """The request in a datagram; TrainerError with a sentence if it is not exactly one."""
+    return parse_fields(unpack_datagram(datagram, bytes_max=REQUEST_BYTES_MAX))
+
+
+def parse_fields(fields: dict[str, Any]) -> Request:
+    """The request that these fields make up, `op` among them; TrainerError if it is not exactly one."""
+    try:
+        return _REQUEST.validate_python(fields)
+    except ValidationError as error:
+        raise TrainerError(f"malformed request: {describe_fault(error)}") from None
+
+
+def describe_fault(error: ValidationError) -> str:
+    """The first fault that pydantic found, as `place: what`, bounded and without the hostile value."""
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in fault["loc"])
+    return f"{place!r:.100}: {fault['msg']:.200}" if place else f"{fault['msg']:.200}"
+
+
+def unpack_datagram(datagram: bytes, *, bytes_max: int, lists: bool = False) -> dict[str, Any]:
+    """The MessagePack map in a datagram; TrainerError if it is longer than `bytes_max` or none."""
+    if len(datagram) > bytes_max:
+        raise TrainerError(f"a datagram of more than {bytes_max} bytes")
+    try:
+        return unpack_map(datagram, array_max=2 * TENSORS_MAX, lists=lists)
+    except ValueError as error:
+        raise TrainerError(f"a datagram that is no MessagePack map: {error}") from None
+
+
+# ----------------------------------------------------------------------------
+# What the daemon answers on the control socket: {"ok": true, ...} or {"ok": false, "error": sentence}.
+#
+# The other side checks answers as strictly as the daemon checks requests, so a daemon of another version is
+# named as such instead of being misread.
+
+
+ANSWER_BYTES_MAX = (
+    160 * 1024
+)  # a status names every peer; one datagram must still fit a default socket buffer
+ERROR_CHARACTERS_MAX = 2000
+
+U64 = Annotated[int, Field(ge=0, le=2**64 - 1)]
+Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
+PeerMiniBatches = tuple[tuple[U64, U64], ...]
+SomeAnswer = TypeVar("SomeAnswer", bound="Strict")
+
+
+class ReplicaAnswer(Strict):
+    """A copy of the replica, int32 (weights,), comes with it in a memfd."""
+
+    weights: Count
+    mode: str
+    quantum_log2: int
+    tensors: tuple[tuple[str, tuple[Count, ...]], ...]
+    digest: U64
+
+
+class ReloadAnswer(Strict):
+    """A copy of the replica comes with it; updates it lacks lie in the inbox from position `inbox` on."""
+
+    inbox: Count
+    peer_mini_batches: PeerMiniBatches
+
+
+class CompareAnswer(Strict):
+    """The digest under `key` of weights with all that the trainer has published and all that the inbox holds
+    up to position `inbox` in them; None: nobody knows.
+    """
+
+    inbox: Count
+    key: U64
+    digest: U64 | None
+
+
+class AttachAnswer(Strict):
+    """All that a trainer must know.
+
+    With it come [weights, residual, inbox, outbox, counters, wake_trainer, wake_daemon], in a dense ring
+    [shares, sums], and at last the state that the script kept (script_state.py) if there is one.
+    """
+
+    generation: Annotated[int, Field(ge=1, le=2**32 - 1)]
+    node: str
+    node_id: U64
+    share: tuple[int, int] | None
+    weights: Annotated[int, Field(ge=1)]
+    quantum_log2: int
+    mode: ModeWord
+    tensors: tuple[tuple[str, tuple[int, ...]], ...]
+    indices_max: Annotated[int, Field(ge=1)]
+    inbox_bytes: Annotated[int, Field(ge=8)]
+    outbox_bytes: Annotated[int, Field(ge=8)]
+    mini_batches: Count
+    residual_age: Count  # mini-batches that the residual is behind
+    peer_mini_batches: PeerMiniBatches
+
+
+class WaitAnswer(Strict):
+    """The request is not done yet, and this is why; another answer follows, as late as it may be."""
+
+    waits: Annotated[str, Field(min_length=1, max_length=ERROR_CHARACTERS_MAX)]
+
+
+def pack_answer(fields: dict[str, Any]) -> bytes:
+    """The datagram of a good answer; TrainerError if it is larger than one may be."""
+    datagram: bytes = msgpack.packb({"ok": True, **fields})
+    if len(datagram) > ANSWER_BYTES_MAX:
+        raise TrainerError(f"the answer takes {len(datagram)} bytes, at most {ANSWER_BYTES_MAX} are possible")
+    return datagram
+
+
+def pack_refusal(words: str, *, share: bool = False) -> bytes:
+    """The datagram that refuses a request, or the last words before the daemon closes a connection; `share`:
+    because of what the trainer gave to a round.
+    """
+    fields = {"ok": False, "error": words[:ERROR_CHARACTERS_MAX]}
+    refusal: bytes = msgpack.packb({**fields, "share": True} if share else fields)
+    return refusal
+
+
+def refuses_share(datagram: bytes) -> bool:
+    """Whether these last words are about what the trainer gave to a round."""
+    return unpack_datagram(datagram, bytes_max=ANSWER_BYTES_MAX).get("share") is True
+
+
+def parse_answer(datagram: bytes, *, lists: bool = False) -> tuple[dict[str, Any], str | None]:
+    """The fields of a good answer and None, or {} and the daemon's sentence; TrainerError if neither."""
+    fields = unpack_datagram(datagram, bytes_max=ANSWER_BYTES_MAX, lists=lists)
+    ok, error = fields.pop("ok", None), fields.get("error")
+    if ok is True:
+        return fields, None
+    if ok is False and isinstance(error, str):
+        return {}, error
+    raise TrainerError("the daemon's answer is neither good nor a refusal; is it of another version?")
+
+
+def check_answer(model: type[SomeAnswer], fields: dict[str, Any]) -> SomeAnswer:
+    """The fields of a good answer as their model; TrainerError if they do not fit."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        count = error.error_count()
+        raise TrainerError(
+            f"the daemon's answer has {count} unexpected fields; are daemon and trainer of one version?"
+        ) from None
+
+
+# ----------------------------------------------------------------------------
+# Datagrams with file descriptors on a SOCK_SEQPACKET socket, both ways.
+#
+# Like socket.send_fds and recv_fds, which in Python 3.11 ignore their flags: descriptors that come in must
+# not leak into programs that the daemon starts, and no call may block where the caller says so.
+#
+# `sent` and `received` are lists that a system call's result is put into with nothing in between: `extend`
+# over a `map` runs no bytecode there, and only between bytecodes can a signal's handler raise. However a
+# caller is interrupted, they tell what has happened.
+
+
+DESCRIPTORS_MAX = 16  # more than any message carries
+
+
+Received = tuple[bytes, list[tuple[int, int, bytes]], int, Any]  # what recvmsg returns
+
+
+@dataclass(frozen=True, slots=True)
+class Datagram:
+    """One datagram; its descriptors belong to whoever received it. `truncated`: it was too large."""
+
+    data: bytes
+    descriptors: list[int]
+    truncated: bool
+
+
+def send_datagram(
+    connection: socket.socket,
+    data: bytes,
+    descriptors: Sequence[int] = (),
+    *,
+    wait: bool = False,
+    sent: list[int] | None = None,
+) -> None:
+    """Send one datagram; `sent` gets its length.
+
+    BlockingIOError if it would have to wait and may not, OSError if the connection is gone.
+    """
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+    flags = 0 if wait else socket.MSG_DONTWAIT
+    lengths = [] if sent is None else sent
+    lengths.extend(map(connection.sendmsg, ([data],), (ancillary,), (flags,)))
+
+
+def receive_datagram(connection: socket.socket, bytes_max: int) -> Datagram:
+    """Receive one datagram of at most `bytes_max` bytes; no data: the other side has closed.
+
+    BlockingIOError if none is there, OSError if the connection was reset.
+    """
+    received: list[Received] = []
+    receive_into(received, connection, bytes_max)
+    return datagram_of(received[0])
+
+
+def receive_into(received: list[Received], connection: socket.socket, bytes_max: int) -> None:
+    """The same, with what came put into `received`, for `datagram_of`."""
+    room = socket.CMSG_SPACE(DESCRIPTORS_MAX * array.array("i").itemsize)
+    flags = socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
+    received.extend(map(connection.recvmsg, (bytes_max,), (room,), (flags,)))
+
+
+def datagram_of(received: Received) -> Datagram:
+    """What was received, with its descriptors taken out of it."""
+    data, ancillary, found, _ = received
+    descriptors = array.array("i")
+    for level, kind, contents in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(contents[: len(contents) // descriptors.itemsize * descriptors.itemsize])
+    return Datagram(data, list(descriptors), bool(found & (socket.MSG_TRUNC | socket.MSG_CTRUNC)))
+
+
+def close_descriptors(descriptors: Iterable[int]) -> None:
+    """Close each of them."""
+    for descriptor in descriptors:
+        os.close(descriptor)

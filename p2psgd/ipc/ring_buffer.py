@@ -1,0 +1,281 @@
+"""A byte ring in shared memory: its entries, the counters of both sides, publication and wake-ups."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import struct
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.errors import TrainerError
+from p2psgd.wire import codec
+
+# ----------------------------------------------------------------------------
+# A byte ring in shared memory with one writer and one reader.
+#
+# An entry is u32 length, u32 generation, `length` bytes, zero padding to 8; it may wrap at the end of the
+# ring. Positions count bytes since the ring was made and never wrap; offset = position modulo capacity, a
+# power of two. The two positions are published as counters by whoever owns them (Counters); this file only
+# checks and copies. Neither side trusts the other: a position that goes backwards, is not a multiple of 8 or
+# leaves [tail, tail + capacity] and an entry with a wrong length or generation raise TrainerError, and an
+# entry is copied out before anyone looks at it.
+
+
+PREFIX = struct.Struct("<II")  # length, generation
+ALIGNMENT = 8
+
+
+def entry_bytes(length: int) -> int:
+    """Return the room that an entry of `length` bytes takes in a ring."""
+    return PREFIX.size + (length + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+def _check_memory(memory: NDArray[np.uint8]) -> int:
+    capacity = memory.size
+    assert capacity >= ALIGNMENT, capacity
+    assert capacity & (capacity - 1) == 0, capacity
+    return capacity
+
+
+class RingWriter:
+    """The writing end; `head` is what to publish, the reader's tail comes in by `accept_tail`."""
+
+    def __init__(self, memory: NDArray[np.uint8], generation: int) -> None:
+        self.capacity = _check_memory(memory)
+        self.head = 0
+        self._memory = memory.data
+        self._generation = generation
+        self._tail_published = 0
+        self._tail = 0
+
+    @property
+    def room(self) -> int:
+        """Bytes that can be written, prefixes and padding included."""
+        return self.capacity - (self.head - self._tail)
+
+    def accept_tail(self, tail: int) -> None:
+        """Take note of how far the reader says it has read."""
+        if not self._tail_published <= tail <= self.head or tail % ALIGNMENT:
+            raise TrainerError(
+                f"a ring's tail was moved from {self._tail_published} to {tail}, with its head at {self.head}"
+            )
+        self._tail_published = tail
+        self._tail = max(tail, self._tail)
+
+    def skip(self) -> int:
+        """Count all that was written as read: the reader has promised to go on at the returned position."""
+        self._tail = self.head
+        return self.head
+
+    def put(self, *parts: bytes | bytearray | memoryview) -> None:
+        """Write one entry; the caller has seen to the room and publishes `head` afterwards."""
+        length = sum(len(part) for part in parts)
+        taken = entry_bytes(length)
+        assert taken <= self.room, (taken, self.room)
+        padding = bytes(taken - PREFIX.size - length)
+        entry = b"".join((PREFIX.pack(length, self._generation), *parts, padding))
+        offset = self.head % self.capacity
+        first = min(taken, self.capacity - offset)
+        self._memory[offset : offset + first] = entry[:first]
+        self._memory[: taken - first] = entry[first:]
+        self.head += taken
+
+
+class RingReader:
+    """The reading end; `tail` is what to publish, the writer's head comes in by `accept_head`."""
+
+    def __init__(
+        self, memory: NDArray[np.uint8], generation: int, *, length_min: int, length_max: int
+    ) -> None:
+        self.capacity = _check_memory(memory)
+        self.tail = 0
+        self._memory = memory.data
+        self._generation = generation
+        self._length_min = length_min
+        self._length_max = length_max
+        self._head = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes published and not yet read."""
+        return self._head - self.tail
+
+    def accept_head(self, head: int) -> None:
+        """Take note of how far the writer says it has written."""
+        if head < self._head or head - self.tail > self.capacity or head % ALIGNMENT:
+            raise TrainerError(
+                f"a ring's head was moved from {self._head} to {head}, with its tail at {self.tail}"
+                f" and {self.capacity} bytes in all"
+            )
+        self._head = head
+
+    def skip_to(self, position: int) -> None:
+        """Go on reading at `position`, which the writer has promised; what lies before it is not read.
+
+        It may lie more than the ring's capacity ahead: the writer counts all as read once it has promised a
+        position, and a second promise may follow before the first is kept.
+        """
+        if position < self._head or position % ALIGNMENT:
+            raise TrainerError(f"a ring cannot be read on from {position}: its tail is at {self.tail}")
+        self.tail = self._head = position
+
+    def take(self) -> bytes | None:
+        """A copy of the next entry's bytes, None if no more is published; a refused entry stays unread."""
+        if not self.pending_bytes:
+            return None
+        length, generation = PREFIX.unpack(self._copy(self.tail, PREFIX.size))
+        if generation != self._generation:
+            raise TrainerError(
+                f"a ring entry is of generation {generation}; this is generation {self._generation}"
+            )
+        if not self._length_min <= length <= self._length_max:
+            raise TrainerError(
+                f"a ring entry has a length of {length} bytes, not {self._length_min} to {self._length_max}"
+            )
+        if entry_bytes(length) > self.pending_bytes:
+            raise TrainerError(f"a ring entry of {length} bytes reaches beyond what is published")
+        entry = self._copy(self.tail + PREFIX.size, length)
+        self.tail += entry_bytes(length)
+        return entry
+
+    def _copy(self, position: int, length: int) -> bytes:
+        offset = position % self.capacity
+        first = bytes(self._memory[offset : min(offset + length, self.capacity)])
+        return first if len(first) == length else first + bytes(self._memory[: length - len(first)])
+
+
+# ----------------------------------------------------------------------------
+# The page of counters that daemon and trainer publish to each other.
+#
+# Each counter has one writer and a cache line of its own, so the two sides never write one line. The daemon
+# keeps its own counters privately and never reads back what it published. The trainer reads its OUTBOX_HEAD
+# and MINI_BATCH back, because after an interruption they alone tell whether a send was done (see pack_head).
+# What the trainer published is taken as hostile (RingReader, attachment.py). Loads acquire and stores
+# release: bytes written before a store are seen after the load that sees it, on ARM too.
+
+
+COUNTERS_BYTES = 4096
+COUNTERS_WORDS = COUNTERS_BYTES // 8
+LINE_WORDS = 8  # 64 bytes
+
+
+class Counter(enum.IntEnum):
+    """The line of each counter; APPEND ONLY."""
+
+    OUTBOX_HEAD = 0  # trainer writes: bytes published, and the current half of the residual (pack_head)
+    INBOX_TAIL = 1  # trainer writes: bytes consumed
+    MINI_BATCH = 2  # trainer writes: the mini-batch that it publishes with its next store of OUTBOX_HEAD
+    INBOX_HEAD = 3  # daemon writes: bytes published
+    OUTBOX_TAIL = 4  # daemon writes: bytes consumed
+    RELOAD_WANTED = 5  # daemon writes: 1 while the inbox lacks updates and the trainer must reload
+    STOPPING = 6  # daemon writes: 1 once the trainer should stop after its mini-batch
+    GENERATION = 7  # daemon writes once: which attachment this page belongs to
+    STATE_WANTED = 8  # daemon writes: while it wants the trainer's state, how often it has; else 0
+    ROUNDS_OPENED = 9  # daemon writes, ring mode: how often this trainer was allowed to give a share
+    CONTRIBUTORS = 10  # daemon writes, before it: nodes with a share in the round before
+    SUMS = 11  # daemon writes, before it: which half of the sums has that round's, 0 or 1
+    ADDING_US = 12  # daemon writes, before it: time spent on adding up shares since the trainer attached,
+    SENDING_US = 13  # and on handing frames of rounds to the network, microseconds
+    ROUND = 14  # daemon writes, before it: the number of the round that it opens
+    RESIDUAL_COPY = 15  # trainer writes, if it keeps its residual elsewhere: the last copy (pack_copy)
+
+
+class Counters:
+    """Typed access to a page of counters; `words` is its uint64[512] map."""
+
+    def __init__(self, words: NDArray[np.uint64]) -> None:
+        self._words = words
+
+    def load(self, counter: Counter) -> int:
+        """Return what the writer of this counter published last."""
+        return codec.load_counter(self._words, counter * LINE_WORDS)
+
+    def store(self, counter: Counter, value: int) -> None:
+        """Publish a value, and with it everything written before."""
+        codec.store_counter(self._words, counter * LINE_WORDS, value)
+
+
+# ----------------------------------------------------------------------------
+# What a trainer publishes with one store: the updates of a mini-batch and the residual that they leave.
+#
+# The residual lies in memory twice. A send reads the current half, writes the other one, writes its updates
+# into the outbox, and then publishes both by storing OUTBOX_HEAD: positions are multiples of 8, so the
+# lowest bit is free to name the current half. A trainer killed before that store has sent nothing and
+# changed nothing; one killed after it has done both.
+#
+# The residual after mini-batch n lies in half n mod 2. MINI_BATCH, stored just before the head, is the
+# number being published, so the two together tell whether it was.
+#
+# A trainer that keeps its residual elsewhere, on a GPU, copies it into these halves now and then, always
+# into the one that does not hold the last copy. RESIDUAL_COPY, stored when a copy is whole, says which half
+# has it and of which mini-batch it is; that is what the next trainer gets.
+
+
+def pack_head(position: int, mini_batch: int) -> int:
+    """OUTBOX_HEAD when the updates up to `position` bytes and the residual after `mini_batch` are current."""
+    return position | half_after(mini_batch)
+
+
+def unpack_head(head: int) -> tuple[int, int]:
+    """The position and the current half, 0 or 1, of an OUTBOX_HEAD; another low bit stays in the position."""
+    return head & ~1, head & 1
+
+
+def half_after(mini_batch: int) -> int:
+    """Which half, 0 or 1, holds the residual after this mini-batch."""
+    return mini_batch & 1
+
+
+def published(mini_batch: int, half: int) -> int:
+    """The last mini-batch that was published, from MINI_BATCH and the half that the head names."""
+    return mini_batch if half_after(mini_batch) == half else mini_batch - 1
+
+
+def pack_copy(mini_batch: int, half: int) -> int:
+    """RESIDUAL_COPY when this half has a copy of the residual after this mini-batch."""
+    return (mini_batch + 1) << 1 | half
+
+
+def unpack_copy(copy: int) -> tuple[int, int] | None:
+    """The mini-batch and the half of a RESIDUAL_COPY; None: the residual is not kept elsewhere."""
+    return ((copy >> 1) - 1, copy & 1) if copy >> 1 else None
+
+
+# ----------------------------------------------------------------------------
+# One side tells the other that something was published: an eventfd, in plain words.
+#
+# It counts, it does not queue: any number of signals wake the sleeper once, none is lost, and neither call
+# ever blocks. The two processes share one open file, so a trainer that means harm could make it block; it
+# runs as the daemon's own user and could as well send SIGSTOP, so nothing guards against that.
+
+
+class Wakeup:
+    """An eventfd owned by this object; `close` may be called twice."""
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self._descriptor = (
+            os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if descriptor is None else descriptor
+        )
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll for reading."""
+        return self._descriptor
+
+    def signal(self) -> None:
+        """Wake the other side; its counter being full means that it is awake already."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_write(self._descriptor, 1)
+
+    def clear(self) -> None:
+        """Forget the signals so far; look at the memory after this, not before."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._descriptor)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)

@@ -1,0 +1,167 @@
+"""What a trainer proposes as the run: tensors, quantum, and all weights rounded to the quantum's lattice.
+
+weight = quantum * coordinate. The rounding happens once, here, in float64: all nodes that start from the same
+arrays propose the same coordinates, whatever machine they run on. Everything after it is integer arithmetic.
+
+For a dense ring nothing is rounded to a quantum: the coordinates are the bit patterns of the weights as
+float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from p2psgd.errors import TrainerError
+from p2psgd.wire import codec
+from p2psgd.wire.mode import ASYNC, ORDERS, PAYLOADS, Mode, parse_mode
+
+QUANTUM_LOG2_MIN = -30
+PIECE_WEIGHTS = 1 << 20  # rounded at once: 8 MiB of float64
+
+TWO_NODES = (
+    "stall",
+    "lower-id",
+)  # what a run of two nodes does when one is lost: wait, or the lower id goes on
+
+SHARDS_TENSOR = "p2psgd.shards"  # (2, shards) counts among the weights, in quanta: client/shard_counts.py
+
+Tensors = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunProposal:
+    """The run as a trainer describes it; with the initial coordinates it is all that a fingerprint covers."""
+
+    tensors: Tensors
+    quantum_log2: int
+    mode: str
+    label: str
+    two_nodes: str = TWO_NODES[0]
+
+    @property
+    def weights(self) -> int:
+        """P: how many weights all tensors hold together."""
+        return count_weights(self.tensors)
+
+
+def count_weights(tensors: Tensors) -> int:
+    """P: how many weights the tensors hold together."""
+    return sum(math.prod(shape) for _, shape in tensors)
+
+
+def own_tensors(tensors: Tensors) -> Tensors:
+    """Those of the model, which come before the counts of shards."""
+    return tensors[:-1] if tensors[-1][0] == SHARDS_TENSOR else tensors
+
+
+def propose(
+    initial: ArrayLike | Mapping[str, ArrayLike],
+    *,
+    quantum: float,
+    label: str,
+    two_nodes: str = TWO_NODES[0],
+    mode: str = ASYNC.word,
+) -> tuple[RunProposal, NDArray[np.int32]]:
+    """The proposal and its coordinates, int32 (P,), of one array or of named arrays in their order.
+
+    Raises TrainerError for a weight that is not finite or beyond 2**23 quanta, in a dense ring beyond what
+    float32 holds, for anything but floating-point arrays, for a quantum that is no power of two within 2**-30
+    and 1, for a `two_nodes` that is none of TWO_NODES, and for a `mode` that is not known.
+    """
+    try:
+        dense = parse_mode(mode).dense
+    except ValueError as error:
+        raise TrainerError(str(error)) from None
+    quantum_log2 = measure_quantum(quantum)
+    if two_nodes not in TWO_NODES:
+        raise TrainerError(
+            f"two_nodes {two_nodes!r:.100} is refused: of two nodes that lose each other both wait, 'stall',"
+            " or the one with the lower node id goes on, 'lower-id'"
+        )
+    named = initial if isinstance(initial, Mapping) else {"weights": initial}
+    arrays = {str(name): np.asarray(values) for name, values in named.items()}
+    for name, values in arrays.items():
+        if values.dtype.kind != "f":
+            raise TrainerError(f"tensor {name!r} holds {values.dtype}; initial weights are float32 arrays")
+        if values.size == 0:
+            raise TrainerError(f"tensor {name!r} of shape {values.shape} holds no weights; leave it out")
+    tensors = tuple((name, values.shape) for name, values in arrays.items())
+    weights = count_weights(tensors)
+    if not 1 <= weights <= codec.WEIGHTS_MAX:
+        raise TrainerError(
+            f"the initial tensors hold {weights} weights; 1 to {codec.WEIGHTS_MAX} are possible"
+        )
+    coordinates = np.empty(weights, dtype=np.int32)
+    start = 0
+    for name, values in arrays.items():
+        part = coordinates[start : start + values.size]
+        if dense:
+            _write_tensor(name, values.reshape(-1), part.view(np.float32))
+        else:
+            _round_tensor(name, values.reshape(-1), part, quantum_log2)
+        start += values.size
+    return RunProposal(tensors, quantum_log2, mode, label, two_nodes), coordinates
+
+
+def choose_mode(mode: object, payload: object, order: object) -> Mode:
+    """The mode that a script asks for in three words; TrainerError with those that there are."""
+    if mode == "async":
+        if payload is None and order == ORDERS[0]:
+            return ASYNC
+        given = [] if payload is None else [f"payload={payload!r:.100}"]
+        given += [] if order == ORDERS[0] else [f"order={order!r:.100}"]
+        verb, them = ("is", "it") if len(given) == 1 else ("are", "them")
+        raise TrainerError(
+            f"{' and '.join(given)} {verb} for a ring: give mode='ring' as well, or leave {them} out"
+        )
+    if mode != "ring":
+        raise TrainerError(f"mode {mode!r:.100} is refused: the modes are 'async' and 'ring'")
+    payload = PAYLOADS[0] if payload is None else payload
+    for key, word, words in (("payload", payload, PAYLOADS), ("order", order, ORDERS)):
+        if word not in words:
+            *first, last = map(repr, words)
+            raise TrainerError(f"{key} {word!r:.100} is refused: give {', '.join(first)} or {last}")
+    return Mode(str(payload), str(order))
+
+
+def measure_quantum(quantum: Any) -> int:
+    """log2 of the quantum; TrainerError unless it is a power of two within 2**-30 and 1."""
+    if isinstance(quantum, float | int | np.floating) and math.isfinite(quantum):
+        mantissa, exponent = math.frexp(float(quantum))
+        if mantissa == 0.5 and QUANTUM_LOG2_MIN <= exponent - 1 <= 0:
+            return exponent - 1
+    raise TrainerError(f"quantum {quantum!r} is not a power of two within 2**-30 and 1, such as 2**-20")
+
+
+def _round_tensor(name: str, values: NDArray[Any], coordinates: NDArray[np.int32], quantum_log2: int) -> None:
+    for start in range(0, values.size, PIECE_WEIGHTS):
+        piece = values[start : start + PIECE_WEIGHTS].astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            rounded = np.rint(piece / 2.0**quantum_log2)
+        beyond = ~(np.abs(rounded) <= codec.COORDINATE_WARN)  # true for NaN as well
+        if beyond.any():
+            place = int(beyond.argmax())
+            raise TrainerError(
+                f"weight {start + place} of tensor {name!r} is {piece[place]:g}; initial weights are finite"
+                f" and within +-{codec.COORDINATE_WARN * 2.0**quantum_log2:g}, 2**23 quanta of"
+                f" 2**{quantum_log2}: take a larger quantum, or smaller initial weights"
+            )
+        coordinates[start : start + piece.size] = rounded
+
+
+def _write_tensor(name: str, values: NDArray[Any], weights: NDArray[np.float32]) -> None:
+    with np.errstate(over="ignore"):
+        weights[:] = values
+    wrong = ~np.isfinite(weights)
+    if wrong.any():
+        place = int(wrong.argmax())
+        raise TrainerError(
+            f"weight {place} of tensor {name!r} is {values[place]:g}; initial weights are finite"
+            f" and within +-{np.finfo(np.float32).max:g}, what float32 holds"
+        )

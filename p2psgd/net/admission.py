@@ -1,0 +1,276 @@
+"""Admission of connections before their HELLO: limits, which connection gives way, and expected hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import enum
+import functools
+import ipaddress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from p2psgd.aio import TokenBuckets
+from p2psgd.errors import PeerError
+from p2psgd.net.connection import Connection
+from p2psgd.net.rejections import Reasons
+from p2psgd.wire.messages import plain_ip
+
+# ----------------------------------------------------------------------------
+# Whom this node has reason to expect: what the address of a connection tells before its greeting does.
+#
+# An IPv6 /64 is one host, for whoever has one address of it mostly has all 2^64 (RFC 6177); an IPv4 address
+# is one, and may stand for many nodes behind a NAT. Nothing is trusted for its address: it only decides who
+# is let in to greet when not all can be.
+
+
+LINKED_MAX: Final = 1024  # addresses that are remembered; a node has at most 1,023 links
+REFRESH_S: Final = 1.0  # the list and what peers tell may name thousands of addresses
+
+
+class Standing(enum.IntEnum):
+    """How much there is to be said for a connection, the least first."""
+
+    STRANGER = 0
+    NEIGHBOUR = 1  # in the same /64 as one that is known
+    KNOWN = 2  # of the list, told by peers, or linked before
+    CERTIFIED = 3  # its handshake has shown a certificate of the run
+
+
+class KnownHosts:
+    """`listed` reads the addresses that the list names now; `told` are those of members, as peers tell."""
+
+    def __init__(self, listed: Callable[[], Iterable[str]] = tuple) -> None:
+        self.told: Collection[str] = ()
+        self._listed = listed
+        self._linked: dict[str, None] = {}  # the latest last
+        self._addresses: frozenset[str] = frozenset()
+        self._hosts: frozenset[str] = frozenset()
+        self._read_at = float("-inf")
+
+    def linked(self, ip: str) -> None:
+        """A peer at this address has been accepted."""
+        ip = unscoped(ip)
+        self._linked.pop(ip, None)
+        self._linked[ip] = None
+        if len(self._linked) > LINKED_MAX:
+            del self._linked[next(iter(self._linked))]
+
+    def standing(self, ip: str, now: float) -> Standing:
+        """Of whoever connects from this address; what has changed counts within REFRESH_S."""
+        ip = unscoped(ip)
+        if now - self._read_at >= REFRESH_S:
+            self._read_at = now
+            self._addresses = frozenset(map(unscoped, (*self._listed(), *self.told)))
+            self._hosts = frozenset(map(host_of, (*self._addresses, *self._linked)))
+        if ip in self._linked or ip in self._addresses:
+            return Standing.KNOWN
+        return Standing.NEIGHBOUR if host_of(ip) in self._hosts else Standing.STRANGER
+
+
+@functools.lru_cache(maxsize=8192)
+def host_of(ip: str) -> str:
+    """The IPv4 address, also of one that is mapped into IPv6; of any other IPv6 address its /64."""
+    ip = unscoped(ip)
+    if ":" not in ip:
+        return ip
+    prefix = int(ipaddress.IPv6Address(ip)) >> 64 << 64
+    return f"{ipaddress.IPv6Address(prefix)}/64"
+
+
+@functools.lru_cache(maxsize=8192)
+def unscoped(ip: str) -> str:
+    """An IP address as it is written shortest, without a scope; what is none stays as it is."""
+    try:
+        return str(plain_ip(ip.partition("%")[0]))
+    except ValueError:
+        return ip
+
+
+# ----------------------------------------------------------------------------
+# Who gives way when all places for connections that have not said HELLO yet are taken.
+#
+# One host that connects again and again, and says nothing, would else keep all others out, and so would many
+# hosts of one attacker. A node says HELLO within a round trip, so a connection that has had time for that
+# gives way to a host that has no place. A node that gave way dials again.
+
+
+# Longer than a round trip on nearly all links, so that a crowd of honest newcomers does not displace itself
+# for ever. Not longer: an attacker that renews its connections at this age, 15 times a minute for each host
+# (see Greetings), needs 256 hosts to hold all places.
+UNDISTURBED_S: Final = 0.5
+
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Taken by a host, or by a node if that is certain, since then; seconds, monotonic."""
+
+    host: str
+    standing: Standing
+    since: float
+
+
+def whom_to_displace(waiting: Mapping[Key, Place], newcomer: Place) -> Key | None:
+    """The one of those that wait, the oldest first, that gives way. None: the newcomer has to go.
+
+    Connections of the lowest standing give way to a newcomer of higher standing: of these the oldest of the
+    host that has most places. It is the same among those of the newcomer's own standing, if that host has
+    more than one more than the newcomer's; or if the newcomer's host has none, and the oldest was left
+    UNDISTURBED_S. A host of higher standing is one of these if it has more than half of all places.
+    """
+    held = collections.Counter(place.host for place in waiting.values())
+    lowest = min((place.standing for place in waiting.values()), default=newcomer.standing)
+    weaker = lowest < newcomer.standing
+    rivals = {
+        key: place
+        for key, place in waiting.items()
+        if place.standing == (lowest if weaker else newcomer.standing)
+        or (not weaker and 2 * held[place.host] > len(waiting))
+    }
+    if not rivals:
+        return None
+    most = max(held[place.host] for place in rivals.values())
+    oldest, place = next((key, place) for key, place in rivals.items() if held[place.host] == most)
+    if weaker or most > held[newcomer.host] + 1:
+        return oldest
+    disturbed = held[newcomer.host] == 0 and newcomer.since - place.since >= UNDISTURBED_S
+    return oldest if disturbed else None
+
+
+# ----------------------------------------------------------------------------
+# Connections that have not been greeted yet: how many come in, how often, for how long, and who gives way.
+#
+# Each connection has one greeting, so a limit on connections is one on HELLOs. A connection beyond it is
+# closed at once, and counted. What a greeting says, and what follows from it, is its owner's business.
+
+
+GREETING_TIMEOUT_S: Final = 10.0
+GREETINGS_MAX: Final = 32  # inbound connections that have not said HELLO yet
+
+# Connections of one host, let in or not: a burst, then one each so many seconds. 64 nodes may stand behind
+# one address. As strangers all of them can dial at once; with the first link their host is known, and each
+# may dial once a second. A stranger that is refused dials 16 times a minute: it is told why often enough.
+STRANGERS_BURST: Final = 64
+STRANGERS_INTERVAL_S: Final = 4.0
+KNOWN_BURST: Final = 1024
+KNOWN_INTERVAL_S: Final = 1 / 64
+
+Awaited = TypeVar("Awaited")
+
+
+@dataclass(slots=True)
+class _Greeting(Generic[Awaited]):
+    timer: asyncio.TimerHandle
+    awaited: Awaited
+    since: float
+
+
+class Greetings(Generic[Awaited]):
+    """What is awaited of each connection; those that this node dialled need no room.
+
+    Whoever is given up is counted in `dropped` and aborted; then `given_up` is called, which is to `end` it.
+    """
+
+    def __init__(
+        self, dropped: Reasons, known_hosts: KnownHosts, given_up: Callable[[Connection, PeerError], None]
+    ) -> None:
+        self._dropped, self._known_hosts, self._given_up = dropped, known_hosts, given_up
+        self._strangers = TokenBuckets(burst=STRANGERS_BURST, interval_s=STRANGERS_INTERVAL_S)
+        self._known = TokenBuckets(burst=KNOWN_BURST, interval_s=KNOWN_INTERVAL_S)
+        self._places: dict[Connection, _Greeting[Awaited]] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[Connection]:
+        """As they are now, the oldest first."""
+        return iter([*self._places])
+
+    def get(self, connection: Connection) -> Awaited | None:
+        """None: it has been greeted, or given up."""
+        place = self._places.get(connection)
+        return None if place is None else place.awaited
+
+    def begin(self, connection: Connection, awaited: Awaited) -> None:
+        """Give it GREETING_TIMEOUT_S; one that came in too often or finds no room is aborted at once, and
+        counted.
+        """
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if not connection.dialled:
+            if not self._is_in_time(connection.host, now):
+                self._dropped.count("greeting rate")
+                connection.abort("too many connections of its host in a short time")
+                return
+            if not self._make_room(connection, now):
+                self._dropped.count("too many greetings")
+                connection.abort("too many connections that have not said hello")
+                return
+        timer = loop.call_later(GREETING_TIMEOUT_S, self._overdue, connection)
+        self._places[connection] = _Greeting(timer, awaited, now)
+
+    def end(self, connection: Connection) -> Awaited | None:
+        """It has been greeted, or is gone; what was awaited of it, None if nothing was."""
+        place = self._places.pop(connection, None)
+        if place is None:
+            return None
+        place.timer.cancel()
+        return place.awaited
+
+    def close(self) -> None:
+        """From now on nobody is let in."""
+        self._closed = True
+
+    def _is_in_time(self, ip: str, now: float) -> bool:
+        match self._known_hosts.standing(ip, now):
+            case Standing.STRANGER:
+                return self._strangers.take(host_of(ip), now)
+            case Standing.NEIGHBOUR:
+                return self._known.take(host_of(ip), now)
+            case _:
+                return self._known.take(ip, now)
+
+    def _make_room(self, newcomer: Connection, now: float) -> bool:
+        if self._closed:
+            return False
+        if len(self._waiting()) < GREETINGS_MAX:
+            return True
+        return self._displace(self._place(newcomer, now, now), now)
+
+    def displace(self, ip: str) -> bool:
+        """Give up one that gives way to a connection of this address; False if none does."""
+        now = asyncio.get_running_loop().time()
+        return self._displace(self._place_of_host(ip, now, now), now)
+
+    def _displace(self, newcomer: Place, now: float) -> bool:
+        places = {each: self._place(each, place.since, now) for each, place in self._waiting().items()}
+        displaced = whom_to_displace(places, newcomer)
+        if displaced is None:
+            return False
+        self._give_up(displaced, "displaced", "another host needs its place for a greeting")
+        return True
+
+    def _place(self, connection: Connection, since: float, now: float) -> Place:
+        if connection.certified is not None:
+            return Place(f"node {connection.certified.node:016x}", Standing.CERTIFIED, since)
+        return self._place_of_host(connection.host, since, now)
+
+    def _place_of_host(self, ip: str, since: float, now: float) -> Place:
+        return Place(host_of(ip), self._known_hosts.standing(ip, now), since)
+
+    def _waiting(self) -> dict[Connection, _Greeting[Awaited]]:
+        """Those that came in, the oldest first."""
+        return {each: place for each, place in self._places.items() if not each.dialled}
+
+    def _overdue(self, connection: Connection) -> None:
+        what = "handshake" if connection.shaking_hands else "greeting"
+        self._give_up(connection, f"no {what}", f"no {what} within {GREETING_TIMEOUT_S:.0f} s")
+
+    def _give_up(self, connection: Connection, reason: str, words: str) -> None:
+        self._dropped.count(reason)
+        connection.abort(words)
+        self._given_up(connection, PeerError(reason, words))

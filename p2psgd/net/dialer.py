@@ -1,0 +1,340 @@
+"""Dialling: which hosts a node dials, how often, and for each line of the list of hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Final
+
+from p2psgd.aio import raise_failure
+from p2psgd.net.address import Address, Host, UnknownNameError, hosts_of, is_numeric, is_own, look_up
+
+# ----------------------------------------------------------------------------
+# One host that is dialled for as long as the node lives: at once, then with a jittered back-off up to the
+# node's patience, or twelve of them where somebody has only told that it may be there.
+
+
+FIRST_DELAY_S: Final = 0.1
+HINT_PATIENCES: Final = 12  # between two attempts to reach a node that others have told of, at most
+
+
+class Dialler:
+    """Keeps dialling a host, by one of its addresses after the other, while its node is not linked; `words`
+    says what became of the last attempt.
+
+    `called` is how people call it. `hinted`: the node that is said to be there.
+    """
+
+    def __init__(
+        self,
+        called: str,
+        host: Host,
+        *,
+        patience_s: float,
+        now: Callable[[], float],
+        dial: Callable[[Dialler, Address], Awaitable[None]],
+        linked: Callable[[int], asyncio.Future[None] | None],
+        hinted: int | None = None,
+    ) -> None:
+        self.called = called
+        self.host = host
+        self.hinted = hinted
+        self.node = hinted  # who answers there, once known
+        self.words = ""
+        self.since = now()
+        self.ourselves = False
+        self.was_linked = False
+        self._patience_s = patience_s
+        self._now = now
+        self._dial = dial
+        self._linked = linked
+        self._turn = 0  # which address is next
+        self._changed = asyncio.Event()
+
+    def move(self, host: Host) -> None:
+        """It has these addresses now."""
+        if set(host) != set(self.host):
+            self.host = host
+            self._changed.set()
+
+    def met(self, node: int) -> None:
+        """This node has answered there, and is linked."""
+        self.was_linked = True
+        if self.hinted is None:
+            self.node = node
+        self.words = "" if node == self.node else "another node answers there"
+
+    async def run(self) -> None:
+        """Dial until cancelled, or until the host turns out to be this node itself."""
+        delay_s = FIRST_DELAY_S
+        longest_s = self._patience_s * (1 if self.hinted is None else HINT_PATIENCES)
+        while not self.ourselves:
+            closed = None if self.node is None else self._linked(self.node)
+            if closed is not None:
+                linked_at = self._now()
+                await asyncio.wait([closed])
+                if self._now() - linked_at > self._patience_s:  # else it may fail at once every time
+                    delay_s = FIRST_DELAY_S
+            elif self.host:
+                await self._dial(self, self.host[self._turn % len(self.host)])
+                self._turn += 1
+                if self.node is not None and self._linked(self.node) is not None:
+                    continue
+            # jittered, so that nodes started together do not dial in step
+            if await self._hears_of_change(delay_s * random.uniform(0.5, 1.0)):
+                delay_s = FIRST_DELAY_S
+            else:
+                delay_s = min(2 * delay_s, longest_s)
+
+    async def _hears_of_change(self, timeout_s: float) -> bool:
+        """Wait so long, or until it has other addresses."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        changed = self._changed.is_set()
+        self._changed.clear()
+        return changed
+
+
+def describe_failure(error: BaseException, timeout_s: float, *, before: bool) -> str:
+    """Why a dial failed, that was given so long, in a person's words; `before`: a node there was linked."""
+    match error:
+        case TimeoutError():
+            return f"no answer within {timeout_s:.0f} s: is a firewall in between?"
+        case ConnectionRefusedError():
+            return f"connection refused: no node listens there{' any more' if before else ''}"
+        case socket.gaierror():
+            return "the name does not resolve"
+        case OSError() if error.strerror:
+            return error.strerror.lower()
+        case _:
+            return str(error) or type(error).__name__
+
+
+# ----------------------------------------------------------------------------
+# One line of the list of hosts, and the diallers of the hosts that it stands for.
+#
+# A name is resolved anew at most once a patience as long as one of its hosts is not linked, and every twelve
+# patiences else. Addresses that are gone are no longer dialled; while a name does not resolve, those it had
+# last are.
+
+
+LOOK_UP_TIMEOUT_S: Final = 10.0
+RELAXED_PATIENCES: Final = 12
+
+
+class Line:
+    """`begin` starts dialling a host and `end` ends it; `words`: why the name does not resolve."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        count: int | None,
+        own: Sequence[Address],
+        patience_s: float,
+        now: Callable[[], float],
+        begin: Callable[[str, Host], Dialler],
+        end: Callable[[Dialler], None],
+        linked: Callable[[int], object],
+    ) -> None:
+        """`count`: of hosts other than this node that it stands for, if known; see `is_own` for `own`."""
+        self.address = address
+        self.called = str(address)
+        self.host: Host = ()
+        self.words = ""
+        self.since = now()
+        self.node: int | None = None
+        self.hinted: int | None = None
+        self.ourselves = count == 0
+        self.diallers: dict[Host, Dialler] = {}
+        self._known = count
+        self._own = own
+        self._patience_s = patience_s
+        self._begin = begin
+        self._end = end
+        self._linked = linked
+
+    @property
+    def others(self) -> int:
+        """How many hosts other than this node it stands for: the most that were seen, for whoever is to
+        found a run with them may only be out of sight.
+        """
+        if self.ourselves:
+            return 0
+        ourselves = sum(dialler.ourselves for dialler in self.diallers.values())
+        return max(0, (1 if self._known is None else self._known) - ourselves)
+
+    def settle(self) -> bool:
+        """Begin at once if there is nothing to resolve, and tell whether that was so."""
+        if is_numeric(self.address):
+            self.diallers[()] = self._begin(self.called, (self.address,))
+        return bool(self.diallers)
+
+    async def run(self) -> None:
+        """Resolve the name until cancelled."""
+        delay_s = FIRST_DELAY_S
+        while True:
+            try:
+                found = await look_up(self.address, timeout_s=LOOK_UP_TIMEOUT_S)
+            except UnknownNameError as error:
+                self.words = str(error)
+            else:
+                self.words = ""
+                self._take(hosts_of(found))
+                delay_s = self._patience_s
+            if self.ourselves or (self.diallers and all(map(self._is_linked, self.diallers.values()))):
+                delay_s = RELAXED_PATIENCES * self._patience_s
+            await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
+            delay_s = min(2 * delay_s, self._patience_s)
+
+    def _is_linked(self, dialler: Dialler) -> bool:
+        return dialler.ourselves or (dialler.node is not None and self._linked(dialler.node) is not None)
+
+    def _take(self, hosts: list[Host]) -> None:
+        """What the name stands for now."""
+        others = [host for host in hosts if not any(is_own(each, self._own) for each in host)]
+        self.ourselves = not others and len(hosts) == 1
+        self._known = max(self._known or 0, len(others))
+        one = len(hosts) == 1  # then there is one dialler, wherever that host is
+        wanted: dict[Host, Host] = {() if one else host: host for host in others}
+        for key in self.diallers.keys() - wanted.keys():
+            self._end(self.diallers.pop(key))
+        for key, host in wanted.items():
+            dialler = self.diallers.get(key)
+            if dialler is None:
+                called = f"{self.called} ({host[0].host})" if key else self.called
+                self.diallers[key] = self._begin(called, host)
+            else:
+                dialler.move(host)
+
+
+# ----------------------------------------------------------------------------
+# Whom one node dials: the hosts that its list names, and nodes of which others tell where they may be.
+
+
+HINT_DIALS_MAX: Final = 16  # at once, of nodes that only hints tell of
+# After each dial its place stays taken for so long: hints may be anybody's, of anybody's addresses, and new
+# ones without end, and this node is not to be who floods these.
+HINT_DIAL_S: Final = 0.1
+
+
+class Dialling:
+    """All diallers, each with its task; `own` is where this node itself is, see `is_own`."""
+
+    def __init__(
+        self,
+        *,
+        patience_s: float,
+        now: Callable[[], float],
+        dial: Callable[[Dialler, Address], Awaitable[None]],
+        linked: Callable[[int], asyncio.Future[None] | None],
+    ) -> None:
+        self.own: Sequence[Address] = ()
+        self._patience_s = patience_s
+        self._now = now
+        self._dial = dial
+        self._linked = linked
+        self._lines: dict[Address, Line] = {}
+        self._hinted: dict[int, Dialler] = {}
+        self._turns = asyncio.Semaphore(HINT_DIALS_MAX)
+        self._tasks: dict[Dialler | Line, asyncio.Task[None]] = {}
+
+    @property
+    def diallers(self) -> list[Dialler | Line]:
+        """All of them, and names that stand for nothing yet: the listed ones first, in the list's order."""
+        listed = [each for line in self._lines.values() for each in line.diallers.values() or [line]]
+        return [*listed, *self._hinted.values()]
+
+    @property
+    def listed(self) -> list[str]:
+        """The IP addresses of the hosts that the list names, as far as they are known."""
+        return [
+            address.host
+            for line in self._lines.values()
+            for dialler in line.diallers.values()
+            for address in dialler.host
+        ]
+
+    @property
+    def others(self) -> int:
+        """How many nodes beside this one the list names, as far as is known."""
+        return sum(line.others for line in self._lines.values())
+
+    def follow(self, lines: Sequence[Address], counts: Mapping[Address, int]) -> None:
+        """Dial what these lines name and nothing else that a line named; `counts` as `Hosts` has them."""
+        for address in self._lines.keys() - set(lines):
+            line = self._lines.pop(address)
+            self._stop(line)
+            for dialler in line.diallers.values():
+                self._stop(dialler)
+        for address in lines:
+            if address not in self._lines:
+                self._lines[address] = line = self._line(address, counts.get(address))
+                if not line.settle():
+                    self._go(line, line.run(), f"resolve {address}")
+
+    def follow_hints(self, wanted: Mapping[int, Host]) -> None:
+        """Dial these nodes too, each where it may be, and no others that only hints told of."""
+        for node in self._hinted.keys() - wanted.keys():
+            self._stop(self._hinted.pop(node))
+        for node, host in wanted.items():
+            dialler = self._hinted.get(node)
+            if dialler is None:
+                self._hinted[node] = self._begin(str(host[0]), host, hinted=node)
+            else:
+                dialler.called = str(host[0])
+                dialler.move(host)
+
+    async def close(self) -> None:
+        """Dial no more."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _line(self, address: Address, count: int | None) -> Line:
+        return Line(
+            address,
+            count=count,
+            own=self.own,
+            patience_s=self._patience_s,
+            now=self._now,
+            begin=self._begin,
+            end=self._stop,
+            linked=self._linked,
+        )
+
+    def _begin(self, called: str, host: Host, hinted: int | None = None) -> Dialler:
+        dialler = Dialler(
+            called,
+            host,
+            patience_s=self._patience_s,
+            now=self._now,
+            dial=self._dial if hinted is None else self._dial_hinted,
+            linked=self._linked,
+            hinted=hinted,
+        )
+        self._go(dialler, dialler.run(), f"dial {called}")
+        return dialler
+
+    async def _dial_hinted(self, dialler: Dialler, address: Address) -> None:
+        await self._turns.acquire()
+        try:
+            await self._dial(dialler, address)
+        finally:
+            asyncio.get_running_loop().call_later(HINT_DIAL_S, self._turns.release)
+
+    def _go(self, worker: Dialler | Line, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(raise_failure)
+        self._tasks[worker] = task
+
+    def _stop(self, worker: Dialler | Line) -> None:
+        """A connection that it has not greeted on yet goes with it; its link stays."""
+        task = self._tasks.pop(worker, None)
+        if task is not None:
+            task.cancel()

@@ -1,0 +1,204 @@
+"""The handshake of two nodes, and the nodes of other runs that it has refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from p2psgd.core.frontier import INCARNATION_MAX, Origin, parse_node_id
+from p2psgd.core.run_spec import RunSpec, name_run
+from p2psgd.errors import PeerError
+from p2psgd.net.tls import CertifiedPeer
+from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
+
+# ----------------------------------------------------------------------------
+# The greeting: may these two be linked, and which of two connections between them stays. Pure.
+#
+# The dialler sends HELLO, the other side answers WELCOME or REJECT with a reason. Both sides apply the same
+# rule when two connections exist between the same two nodes, so they keep the same one without talking about
+# it.
+
+
+DOCTOR: Final = "doctor"  # the mode of a HELLO that only asks, and the code of the REJECT that answers it
+DOCTOR_OF_ANOTHER_RUN: Final = "doctor of another run"
+DOCTORS: Final = frozenset({DOCTOR, DOCTOR_OF_ANOTHER_RUN})  # codes of answers, not of refusals
+RUN_UNKNOWN: Final = bytes(32)  # what a doctor says that was not told the run
+SUPERSEDED: Final = "superseded"  # code: a newer life of this node is linked
+BEHIND: Final = "behind"  # code: a newer life of this node is known, and is not linked
+OF_A_LIFE: Final = frozenset({SUPERSEDED, BEHIND})
+
+
+class BehindError(PeerError):
+    """A life began with an incarnation that is not above `newest`, the highest known of its node."""
+
+    def __init__(self, newest: int, words: str) -> None:
+        super().__init__(BEHIND, words)
+        self.newest = newest
+
+
+def make_greeting(spec: RunSpec, me: Origin, name: str, share: tuple[int, int] | None = None) -> Hello:
+    """What this node says first; `share` is its (i, n) of the data, None if it was not told one."""
+    return Hello(
+        protocol=PROTOCOL_VERSION,
+        node=me.node,
+        incarnation=me.incarnation,
+        name=name,
+        run=spec.fingerprint,
+        weights=spec.weights,
+        quantum_log2=spec.quantum_log2,
+        mode=spec.mode,
+        label=spec.label,
+        share="" if share is None else "{}/{}".format(*share),
+    )
+
+
+def check_greeting(
+    ours: Hello,
+    theirs: Hello,
+    newest_incarnation: int,
+    certified: CertifiedPeer | None = None,
+    *,
+    linked_incarnation: int = 0,
+) -> None:
+    """PeerError, whose reason becomes the REJECT's code, if the two cannot be linked.
+
+    `newest_incarnation` is the highest one known of the peer's node id, `linked_incarnation` that of its life
+    that is linked now, 0 if none; `certified` is whom its certificate names, None in plaintext.
+    """
+    if certified is not None:
+        check_certificate(certified, theirs)
+    if theirs.protocol != PROTOCOL_VERSION:
+        raise PeerError(
+            "protocol",
+            f"protocol {theirs.protocol} there, {PROTOCOL_VERSION} here: install the same p2psgd on both",
+        )
+    if theirs.mode.partition(" ")[0] == DOCTOR:
+        raise answer_doctor(ours, theirs)
+    if theirs.node == ours.node and theirs.incarnation == ours.incarnation:
+        raise PeerError("self", "this is the node itself")
+    if theirs.node == ours.node:
+        raise PeerError(
+            "identity",
+            f"{ours.name} has the same node id: is it a copied state directory? give every node its own",
+        )
+    if parse_node_id(theirs.name) is not None:
+        raise PeerError(
+            "name", f"the name {theirs.name} has the form of a node's id: give it another one with --name"
+        )
+    if theirs.incarnation > INCARNATION_MAX:
+        words = f"the incarnation {theirs.incarnation} of {theirs.name} is above {INCARNATION_MAX}"
+        raise PeerError("ahead", f"{words}, where no clock ever gets: set that machine's clock")
+    if theirs.incarnation < linked_incarnation:
+        raise PeerError(
+            SUPERSEDED, f"{theirs.name} has been started again since: only its newest life is listened to"
+        )
+    if theirs.incarnation < newest_incarnation:
+        raise behind(theirs.name, theirs.incarnation, newest_incarnation)
+    if theirs.run != ours.run:
+        raise PeerError("run", describe_difference(ours, theirs))
+
+
+def behind(name: str, incarnation: int, newest: int) -> BehindError:
+    """What becomes the REJECT of a life of node `name` when a newer one, which is not linked, is known."""
+    return BehindError(
+        newest,
+        f"a later life of {name} than its incarnation {incarnation} is known, {newest}, which is not linked: "
+        "it is to go on above that",
+    )
+
+
+def answer_doctor(ours: Hello, theirs: Hello) -> PeerError:
+    """What becomes the REJECT of a doctor's HELLO, whose mode is DOCTOR, a space and that of its run: which
+    run is trained here, or how it differs from the one that was asked for.
+    """
+    if theirs.run not in (RUN_UNKNOWN, ours.run):
+        asked = theirs.model_copy(update={"mode": theirs.mode.partition(" ")[2] or ours.mode})
+        return PeerError(DOCTOR_OF_ANOTHER_RUN, describe_difference(ours, asked))
+    run = name_run(ours.run, ours.label, ours.mode)
+    return PeerError(DOCTOR, f"{ours.name} runs there, run {run} of {ours.weights:,} weights")
+
+
+def check_certificate(certified: CertifiedPeer, theirs: Hello) -> None:
+    """PeerError if the peer's certificate names another node than its greeting."""
+    if (certified.node, certified.name) != (theirs.node, theirs.name):
+        raise PeerError(
+            "another node's certificate",
+            f"{theirs.name}, id {theirs.node:016x}, came with the certificate of {certified.name}, id "
+            f"{certified.node:016x}: give every node its own, from `p2psgd ca issue`",
+        )
+
+
+def describe_difference(ours: Hello, theirs: Hello) -> str:
+    """One sentence with both fingerprints, whatever is known to differ, and what to do; theirs first."""
+    fields = ("weights", "quantum_log2", "label")
+    differing = [
+        f"{name} {getattr(theirs, name)} and {getattr(ours, name)}"
+        for name in fields
+        if getattr(theirs, name) != getattr(ours, name)
+    ]
+    advice = "start all nodes with the same recipe or script"
+    if theirs.mode != ours.mode:
+        differing.insert(0, f"{theirs.name} in mode {theirs.mode}, {ours.name} in mode {ours.mode}")
+        advice += ", and the same mode, payload and order"
+    start = "the weights to start from (seed, or the file of --initial)"
+    what = "; ".join(differing) or f"the tensors' shapes, {start} or two_nodes differ"
+    return (
+        f"{theirs.name} and {ours.name} train different runs: {what}; {advice} (fingerprints "
+        f"{theirs.run.hex()[:16]} and {ours.run.hex()[:16]})"
+    )
+
+
+def newer_stays(*, ours: int, theirs: int, held_dialled: bool, new_dialled: bool) -> bool:
+    """Two connections between nodes `ours` and `theirs`: does the new one replace the held one?
+
+    Dialled by the same side: that side has lost the held one, so the new one stays. Dialled by different
+    sides: the one that the lower node id dialled stays.
+    """
+    if held_dialled == new_dialled:
+        return True
+    lower_is_ours = ours < theirs
+    return new_dialled == lower_is_ours
+
+
+# ----------------------------------------------------------------------------
+# Nodes of other runs that were refused, remembered for people: who they are and how they differ.
+#
+# Such a node ends after one patience, and what is left is a refused connection that tells nothing.
+
+
+STRANGERS_MAX: Final = 16  # node ids cost nobody anything
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """Refused last at `at`, seconds, monotonic, with these words."""
+
+    node: int
+    name: str
+    at: float
+    words: str
+
+
+class Strangers:
+    """The first STRANGERS_MAX; `met` is called once for each, with node id and sentence."""
+
+    def __init__(self, met: Callable[[int, str], None]) -> None:
+        self._met = met
+        self._known: dict[int, Stranger] = {}
+
+    def __iter__(self) -> Iterator[Stranger]:
+        return iter(self._known.values())
+
+    def refused(self, theirs: Hello, words: str, now: float) -> None:
+        """A node has said HELLO for another run."""
+        new = theirs.node not in self._known
+        if new and len(self._known) >= STRANGERS_MAX:
+            return
+        self._known[theirs.node] = Stranger(theirs.node, theirs.name, now, words)
+        if new:
+            self._met(theirs.node, words)
+
+    def linked(self, node: int) -> None:
+        """It is of this run now."""
+        self._known.pop(node, None)

@@ -1,0 +1,306 @@
+"""Peer exchange: addresses that peers report to each other, and the file that keeps them."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from p2psgd.core.frontier import Origin, parse_node_id
+from p2psgd.core.timing import Timing
+from p2psgd.net.address import Address, Host, parse_address
+from p2psgd.net.rejections import Reasons
+from p2psgd.wire.frames import Body, FrameType
+from p2psgd.wire.messages import (
+    MEMBERS_MAX,
+    IPAddress,
+    PeerRow,
+    Peers,
+    pack_ip,
+    pack_message,
+    pack_peers,
+    parse_ip,
+    parse_message,
+    parse_peers,
+)
+
+# ----------------------------------------------------------------------------
+# Where nodes may be, as others have told: from linked peers, from the local network, from before a restart.
+#
+# Hints and nothing else: an address told is dialled, and the greeting decides who is there. The newest few
+# of each node are kept, and only of nodes that are members of the view; besides those, what the local
+# network tells, so long as it does.
+
+
+TOLD_MAX: Final = 4  # addresses of one node: seen from several sides, as where some are behind NAT
+NODES_MAX: Final = 1024  # of which peers have told, members or not
+NEARBY_MAX: Final = 256  # nodes on the local network
+
+
+class Hints:
+    """What was told of all nodes. `version` counts all changes, `changed` those worth writing down."""
+
+    def __init__(self) -> None:
+        self.changed = 0
+        self._sightings = 0
+        self._told: dict[int, dict[Address, None]] = {}  # by node, the newest last
+        self._nearby: dict[int, Host] = {}
+
+    @property
+    def version(self) -> int:
+        return self.changed + self._sightings
+
+    def tell(self, node: int, address: Address) -> None:
+        """Somebody says that the node can be dialled there."""
+        places = self._told.get(node)
+        if places is None:
+            if len(self._told) >= NODES_MAX:
+                return
+            places = self._told[node] = {}
+        if address not in places:
+            self.changed += 1
+        places.pop(address, None)
+        places[address] = None
+        if len(places) > TOLD_MAX:
+            del places[next(iter(places))]
+
+    def see(self, node: int, places: Iterable[Address]) -> bool:
+        """The local network says that it is there now; False if more are than can be kept."""
+        host = tuple(places)[:TOLD_MAX]
+        self._sightings += host != self._nearby.get(node, ())
+        if not host:
+            self._nearby.pop(node, None)
+        elif node in self._nearby or len(self._nearby) < NEARBY_MAX:
+            self._nearby[node] = host
+        return not host or node in self._nearby
+
+    def keep(self, nodes: Collection[int]) -> None:
+        """Forget what peers told of all other nodes."""
+        for node in [each for each in self._told if each not in nodes]:
+            del self._told[node]
+            self.changed += 1
+
+    def wanted(self, members: Collection[int], me: int) -> Mapping[int, Host]:
+        """Whom to dial, and where: members of the view, and whoever is nearby; the newest address first."""
+        wanted = {
+            node: tuple(reversed(places)) for node, places in self._told.items() if node in members and places
+        }
+        for node, host in self._nearby.items():
+            wanted[node] = tuple(dict.fromkeys((*host, *wanted.get(node, ()))))
+        wanted.pop(me, None)
+        return wanted
+
+    def told(self) -> list[tuple[int, Address]]:
+        """All that peers have told, in the order in which it is to be told again."""
+        return [(node, address) for node, places in self._told.items() for address in places]
+
+
+def may_tell(ip: IPAddress, *, to: IPAddress | None) -> bool:
+    """An address can mean the same to whoever is seen at `to`: not link-local, and loopback only on this
+    machine.
+    """
+    return not ip.is_link_local and (not ip.is_loopback or (to is not None and to.is_loopback))
+
+
+def ip_of(address: Address) -> IPAddress | None:
+    """Its IP address; None if it is a name."""
+    try:
+        return ipaddress.ip_address(address.host)
+    except ValueError:
+        return None
+
+
+# ----------------------------------------------------------------------------
+# Peers told by peers: each node tells those linked to it where it, and others linked to it, can be dialled.
+#
+# So one address that can be reached is enough to meet all members. Of others it tells only members of its
+# view, and only those that know a view themselves: a run is founded by nodes that know each other otherwise.
+# What is told is one table for all who are elsewhere and one for those on this machine, made anew when
+# something has changed; a peer gets it at most once a patience, and every twelve patiences all the same.
+
+
+HEARD_MAX: Final = 8  # PEERS of one peer in a patience that are read; it should send one
+
+
+class PeerConnection(Protocol):
+    """What is seen of a connection to a peer."""
+
+    dialled: bool
+    remote: Address | None
+
+
+class PeerLink(Protocol):
+    """A link, as the mesh has it."""
+
+    @property
+    def peer(self) -> Origin: ...
+    @property
+    def connection(self) -> PeerConnection: ...
+
+
+class LinkedPeers(Protocol):
+    """What the mesh does for it."""
+
+    @property
+    def links(self) -> Mapping[int, PeerLink]: ...
+    @property
+    def dropped(self) -> Reasons: ...
+    def send(self, peer: Origin, frame: bytes) -> None: ...
+    def takes_more(self, peer: Origin) -> bool: ...
+
+
+@dataclass(slots=True)
+class _Acquaintance:
+    """A linked peer: where it says that it is, and when it was told what."""
+
+    ip: IPAddress | None = None  # as advertised; None: as it is seen
+    port: int | None = None  # None: it has not told yet
+    told: Peers | None = None
+    told_at: float = float("-inf")
+    heard: int = 0  # PEERS since
+    heard_since: float = float("-inf")
+
+
+class Telling:
+    """Of one node."""
+
+    def __init__(
+        self,
+        mesh: LinkedPeers,
+        hints: Hints,
+        *,
+        me: int,
+        port: int,
+        advertised: Address | None,
+        timing: Timing,
+        now: Callable[[], float],
+    ) -> None:
+        """This node listens on `port`; `advertised`, an IP address, is where others can dial it if that is
+        not where they see it.
+        """
+        self._mesh = mesh
+        self._hints = hints
+        self._me = me
+        self._ip = b""
+        self._port = port
+        if advertised is not None:
+            self._ip, self._port = pack_ip(ipaddress.ip_address(advertised.host)), advertised.port
+        self._timing = timing
+        self._now = now
+        self._known: dict[Origin, _Acquaintance] = {}
+
+    def link_opened(self, peer: Origin) -> None:
+        self._known[peer] = _Acquaintance()
+
+    def link_closed(self, peer: Origin) -> None:
+        self._known.pop(peer, None)
+
+    def pass_time(self, members: Collection[int], informed: Callable[[Origin], bool]) -> None:
+        """Tell whom it is due. `members` of the view that this node knows; `informed` peers know one, too."""
+        now, tables = self._now(), dict[tuple[bool, bool], Peers]()
+        for peer, known in self._known.items():
+            link = self._mesh.links.get(peer.node)
+            if link is None or now - known.told_at < self._timing.patience_s:
+                continue
+            seen = None if link.connection.remote is None else ip_of(link.connection.remote)
+            kind = informed(peer), seen is not None and seen.is_loopback
+            if kind not in tables:
+                tables[kind] = self._pack(members if kind[0] else (), seen)
+            again = now - known.told_at >= self._timing.gone_s
+            if (again or tables[kind] != known.told) and self._mesh.takes_more(peer):
+                known.told, known.told_at = tables[kind], now
+                self._mesh.send(peer, pack_message(tables[kind]))
+
+    def hear(self, peer: Origin, body: Body, members: Collection[int]) -> None:
+        """A PEERS came; PeerError if it is not one. Of nodes that are no members nothing is kept."""
+        known, now = self._known.get(peer), self._now()
+        if known is None:
+            return
+        if now - known.heard_since >= self._timing.patience_s:
+            known.heard, known.heard_since = 0, now
+        known.heard += 1
+        if known.heard > HEARD_MAX:
+            self._mesh.dropped.count("peers told too often")
+            return
+        message = parse_message(FrameType.PEERS, body)
+        assert isinstance(message, Peers)
+        ip = parse_ip(message.ip) if message.ip else None
+        rows = parse_peers(message.peers)
+        known.ip, known.port = ip, message.port
+        link = self._mesh.links.get(peer.node)
+        seen = None if link is None or link.connection.remote is None else ip_of(link.connection.remote)
+        place = self._place(link) if link is not None else None
+        told = [row for row in rows if row.node in members and row.node not in (self._me, peer.node)]
+        for row in told if place is None else [place, *told]:
+            if may_tell(row.ip, to=seen):
+                self._hints.tell(row.node, Address(str(row.ip), row.port))
+            else:
+                self._mesh.dropped.count("address of another machine's own")
+
+    def _pack(self, members: Collection[int], to: IPAddress | None) -> Peers:
+        rows = []
+        for node, link in self._mesh.links.items():
+            place = self._place(link) if node in members else None
+            if place is not None and may_tell(place.ip, to=to):
+                rows.append(place)
+        return Peers(ip=self._ip, port=self._port, peers=pack_peers(rows[:MEMBERS_MAX]))
+
+    def _place(self, link: PeerLink) -> PeerRow | None:
+        """Where a linked peer can be dialled: where it says, where this node has, or where it is seen."""
+        known, remote = self._known.get(link.peer), link.connection.remote
+        seen = None if remote is None else ip_of(remote)
+        if known is not None and known.ip is not None and known.port is not None:
+            return PeerRow(link.peer.node, known.ip, known.port)
+        if seen is None or remote is None:
+            return None
+        if link.connection.dialled:
+            return PeerRow(link.peer.node, seen, remote.port)
+        return None if known is None or known.port is None else PeerRow(link.peer.node, seen, known.port)
+
+
+# ----------------------------------------------------------------------------
+# A file in the state directory with the addresses that peers have told, so that a node that starts again
+# finds its run also when the address it was first given is gone.
+#
+# One `address  # id` a line, as in a list of hosts. It may be lost or damaged: then it is as if it were
+# empty.
+
+
+NAME: Final = "known-peers.txt"
+FILE_BYTES_MAX: Final = 512 * 1024
+HEAD: Final = "# Where this node's peers were, as they told; written by the node itself.\n"
+
+log = logging.getLogger("p2psgd.discovery")
+
+
+def read_known_peers(state: Path, hints: Hints) -> None:
+    """Tell `hints` what the file says, if there is one."""
+    path = state / NAME
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise ValueError("it is too large")
+        lines = path.read_text(encoding="ascii").splitlines()
+        told = [_parse(line) for line in lines if not line.startswith("#")]
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        log.warning("%s is passed over: %s", path, error)
+        return
+    for node, address in told[: NODES_MAX * TOLD_MAX]:
+        hints.tell(node, address)
+
+
+def pack_known_peers(told: list[tuple[int, Address]]) -> bytes:
+    """The file's content."""
+    return (HEAD + "".join(f"{address}  # {node:016x}\n" for node, address in told)).encode("ascii")
+
+
+def _parse(line: str) -> tuple[int, Address]:
+    place, _, name = line.partition("#")
+    node = parse_node_id(name.strip())
+    if node is None:
+        raise ValueError(f"{line!r:.80} is not an address and an id")
+    return node, parse_address(place.strip())

@@ -1,0 +1,1 @@
+"""The daemon: one node of a run, from its start to its end."""

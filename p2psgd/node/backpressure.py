@@ -1,0 +1,170 @@
+"""Back-pressure on the trainer: link speeds, stalls and their events."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from p2psgd import formatting
+from p2psgd.core.frontier import name_node
+from p2psgd.core.replica import Replica
+from p2psgd.ipc.server import ControlServer
+from p2psgd.observe.model import SlowLink, StallFigures
+from p2psgd.storage.event_log import EventLog
+from p2psgd.wire.mode import parse_mode
+
+# ----------------------------------------------------------------------------
+# Does every peer take as much as all origins make? If not, no log lasts for ever, and a person must know.
+#
+# Both are measured over the last three patiences: what this node applied, own updates and peers', is what is
+# made; by how much the sum of a peer's acknowledgements grew is what it takes. A peer that is merely behind
+# and catches up takes more than is made, and is not slow.
+
+
+WINDOW_PATIENCES: Final = 3
+LOOKS_PER_PATIENCE: Final = 5  # as often as peers acknowledge
+SLOW_BELOW: Final = 0.9  # of what is needed; acknowledgements come in steps of a fifth of a patience
+
+
+class _Look(NamedTuple):
+    now: float
+    applied: int  # updates of all origins
+    applied_bytes: int
+    acknowledged: Mapping[int, int]  # updates of all origins, by node
+
+
+class LinkSpeeds:
+    """Looks taken several times a patience; at most 16 are kept."""
+
+    def __init__(self, *, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._looks: deque[_Look] = deque(maxlen=WINDOW_PATIENCES * LOOKS_PER_PATIENCE + 1)
+
+    def look(self, now: float, *, applied: int, applied_bytes: int, acknowledged: Mapping[int, int]) -> None:
+        """Take a look if one is due.
+
+        `applied`: the sum of the own frontier's sequences, `applied_bytes` that of the frames applied since
+        the start; `acknowledged`: the sum of each linked peer's frontier, by node id.
+        """
+        if not self._looks or now - self._looks[-1].now >= self._patience_s / LOOKS_PER_PATIENCE:
+            self._looks.append(_Look(now, applied, applied_bytes, dict(acknowledged)))
+
+    def clear(self) -> None:
+        """The own replica was replaced by a snapshot: what came with it was not made just now."""
+        self._looks.clear()
+
+    def slow(self, names: Mapping[int, str]) -> list[SlowLink]:
+        """Peers that were linked all the time, lack more than is made in a patience, and take less than is
+        made.
+        """
+        if len(self._looks) < (self._looks.maxlen or 0):
+            return []
+        first, last = self._looks[0], self._looks[-1]
+        seconds, made = last.now - first.now, last.applied - first.applied
+        if made <= 0:
+            return []
+        bytes_each = (last.applied_bytes - first.applied_bytes) / made
+        slow = []
+        for node, before in first.acknowledged.items():
+            after = last.acknowledged.get(node)
+            if after is None or any(node not in look.acknowledged for look in self._looks):
+                continue
+            behind = last.applied - after > made / WINDOW_PATIENCES
+            if behind and after - before < SLOW_BELOW * made:
+                needed, available = made * bytes_each / seconds, (after - before) * bytes_each / seconds
+                slow.append(SlowLink(node, name_node(node, names), needed, available))
+        return slow
+
+
+# ----------------------------------------------------------------------------
+# Whether the own trainer is held up, why, and since when; its beginning and its end are events.
+
+
+class Stall:
+    """Told again and again why the trainer is held up; the reason may change while it lasts."""
+
+    def __init__(self, events: EventLog) -> None:
+        self._events = events
+        self._words = ""
+        self._since = 0.0
+
+    def update(self, words: str, now: float) -> None:
+        """`words`: why it is held up at `now` (seconds, monotonic), empty if it is not."""
+        if words and not self._words:
+            self._since = now
+            self._events.write("stall", f"the trainer is held up: {words}")
+        elif self._words and not words:
+            lasted_s = now - self._since
+            sentence = f"the trainer goes on after {formatting.duration(lasted_s)}"
+            self._events.write("stall", sentence, seconds=round(lasted_s, 3))
+        self._words = words
+
+    def figures(self, now: float) -> StallFigures | None:
+        """For the status; None while the trainer is not held up."""
+        return StallFigures(self._words, now - self._since) if self._words else None
+
+
+# ----------------------------------------------------------------------------
+# Regulation: a node's trainer makes no more than the network and the peers take, and nothing before the node
+# is ready.
+
+
+class Regulation:
+    """Of one node. `congested`: the trainer waits for peers that are all far behind; `draining`: it has
+    ended, and all that it made is taken.
+    """
+
+    def __init__(
+        self, replica: Replica, control: ControlServer, events: EventLog, *, now: Callable[[], float]
+    ) -> None:
+        """`now`: the clock that the replica goes by."""
+        self.congested = False
+        self.draining = False
+        self._replica = replica
+        self._control = control
+        self._now = now
+        self._stall = Stall(events)
+        self._speeds = LinkSpeeds(patience_s=replica.timing.patience_s)
+        self._told_ready = False
+        self._ring = parse_mode(replica.spec.mode).ring
+
+    @property
+    def held_up(self) -> bool:
+        """The trainer must wait for others."""
+        return not self._replica.ready or self._replica.stalled
+
+    def regulate(self) -> None:
+        """Let the trainer go on, or hold it up."""
+        self.congested = not self.draining and self._replica.congested(self._now())
+        waits = not self.draining and self.held_up
+        # in a ring the trainer gives one share at a time, and waits until the round is complete
+        self._control.pause_outbox(paused=not self._ring and (self.congested or waits))
+        self._stall.update(self._replica.waiting_for() if waits else "", self._now())
+        if not (self._replica.ready and self._told_ready):
+            self._told_ready = self._replica.ready
+            self._control.readiness_changed()
+
+    def look_at_links(self) -> None:
+        """Measure what each peer takes, against what all origins make."""
+        peers = [peer for peer in self._replica.peers.values() if peer.ready and peer.status]
+        self._speeds.look(
+            self._now(),
+            applied=sum(row.sequence for row in self._replica.frontier.rows()),
+            applied_bytes=self._replica.parts.tally.bytes_applied,
+            acknowledged={
+                peer.origin.node: sum(row.sequence for row in (peer.status or {}).values()) for peer in peers
+            },
+        )
+
+    def replica_replaced(self) -> None:
+        """By a snapshot: what came with it was not made just now."""
+        self._speeds.clear()
+
+    def stall(self, now: float) -> StallFigures | None:
+        """Why the trainer waits, if it does."""
+        return self._stall.figures(now)
+
+    def slow_links(self) -> list[SlowLink]:
+        """Peers that take less than is made."""
+        return self._speeds.slow(self._replica.names)

@@ -1,0 +1,251 @@
+"""What trainers and commands ask of a node through its control socket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.core.events import BucketShared, OwnUpdateMade, RemovalAsked, RoundShared, ScrubRequested
+from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates, name_run
+from p2psgd.errors import ExitCode, P2psgdError, TrainerError
+from p2psgd.ipc.host import Bucket, OwnUpdate, Share, TrainerState
+from p2psgd.ipc.listener import SOCKET_NAME
+from p2psgd.ipc.run_proposal import RunProposal
+from p2psgd.ipc.server import ControlServer
+from p2psgd.net.address import Address
+from p2psgd.net.hosts import Hosts
+from p2psgd.node.options import NodeOptions
+from p2psgd.node.recovery import Opened, open_run
+from p2psgd.node.run import NodeRun
+from p2psgd.node.tls import NodeTls
+from p2psgd.node.trainer import NodeTrainer
+from p2psgd.observe.compression import Accounts
+from p2psgd.observe.status import (
+    Vitals,
+    choose_removal,
+    describe_node,
+    describe_standing,
+    is_removed,
+    observe_digest,
+)
+from p2psgd.storage.event_log import Journal
+from p2psgd.storage.files import giving_up
+from p2psgd.storage.identity import Identity
+from p2psgd.wire.mode import parse_mode
+
+
+class ControlledNode(Protocol):
+    """The node, as this side of it sees it; `run` is None before the run is known."""
+
+    options: NodeOptions
+    identity: Identity
+    journal: Journal
+    accounts: Accounts
+    hosts: Hosts
+    listen: Address
+    started: float
+    loop_lag_s: float
+    run: NodeRun | None
+    tls: NodeTls
+
+    def now(self) -> float: ...
+    def begin_run(self, opened: Opened) -> None: ...
+    def fail(self, words: str, code: ExitCode) -> None: ...
+    def http_status(self) -> dict[str, Any] | None: ...
+
+
+class NodeControl:
+    """One node's control socket. Implements what the control server asks of its host."""
+
+    def __init__(self, node: ControlledNode) -> None:
+        self._node = node
+        usual = node.options.state / SOCKET_NAME
+        self.server = ControlServer(
+            self, node.options.control or usual, also=usual, group=node.options.control_group
+        )
+        self.trainer = NodeTrainer(
+            node.options,
+            self.server,
+            node.journal.events,
+            fail=node.fail,
+        )
+
+    # -- ControlHost: the run
+
+    def define_run(self, proposal: RunProposal, coordinates: NDArray[np.int32]) -> None:
+        fields = (proposal.tensors, proposal.quantum_log2, proposal.mode, proposal.label)
+        spec = RunSpec(*fields, hash_coordinates(coordinates), proposal.two_nodes)
+        if self._node.run is not None:
+            known = self._node.run.replica.spec
+            if spec.fingerprint != known.fingerprint:
+                raise TrainerError(_another_run(known, spec, self._node.options.state))
+            self.trainer.came()
+            return
+        try:
+            check_limits(spec)
+        except ValueError as error:
+            raise TrainerError(str(error)) from None
+        options = self._node.options
+        try:
+            self._node.begin_run(open_run(options.state, spec, coordinates, self._node.journal))
+        except P2psgdError as error:
+            raise TrainerError(str(error)) from None
+        self.trainer.came()
+
+    def run(self) -> RunProposal | None:
+        if self._node.run is None:
+            return None
+        spec = self._node.run.replica.spec
+        return RunProposal(spec.tensors, spec.quantum_log2, spec.mode, spec.label, spec.two_nodes)
+
+    def replica(self) -> NDArray[np.int32]:
+        return self._known_run().replica.lattice.coordinates
+
+    def replica_digest(self) -> int:
+        return self._known_run().replica.lattice.digest
+
+    def digest_key(self) -> int:
+        return self._known_run().replica.spec.key
+
+    def ready(self) -> str:
+        run = self._node.run
+        if run is None or run.replica.ready or self.trainer.state == "draining":
+            return ""
+        return run.replica.waiting_for()
+
+    def peer_mini_batches(self) -> dict[int, int]:
+        if self._node.run is None:
+            return {}
+        replica = self._node.run.replica
+        return {
+            node: count for node, count in replica.frontier.mini_batches().items() if node != replica.me.node
+        }
+
+    def _known_run(self) -> NodeRun:
+        assert self._node.run is not None
+        return self._node.run
+
+    # -- ControlHost: the trainer
+
+    def name(self) -> str:
+        return self._node.identity.name
+
+    def node_id(self) -> int:
+        return self._node.identity.origin.node
+
+    def share(self) -> tuple[int, int] | None:
+        hosts = self._node.hosts
+        if self._node.options.share is not None:
+            return self._node.options.share
+        alone = not hosts.peers and self._node.options.founders_of(0) == 1
+        return (0, 1) if alone else hosts.share if hosts.peers else None
+
+    def own_updates(self, updates: list[OwnUpdate]) -> None:
+        run = self._known_run()
+        for update in updates:
+            self._node.accounts.count(update)
+            run.handle(_event_of(update))
+        run.regulation.regulate()
+
+    def shared(self, share: Share | Bucket) -> None:
+        run = self._known_run()
+        match share:
+            case Bucket():
+                fields = (share.kind, share.offset, share.count, share.name, share.shape)
+                run.handle(BucketShared(*fields))
+            case Share():
+                for update in share.updates:
+                    self._node.accounts.count(update)
+                run.handle(RoundShared(share.mini_batch, tuple(map(_event_of, share.updates))))
+
+    def trainer_state(self, state: TrainerState) -> None:
+        self._known_run().keeper.trainer_state(state)
+
+    def asked_to_finish(self) -> None:
+        self.trainer.finish()
+
+    def alarm(self, words: str) -> None:
+        self._node.journal.alarm(words)
+
+    def trainer_attached(self, pid: int) -> None:
+        self.trainer.attached(pid)
+        self._known_run().trainer_changed(active=True)
+
+    def trainer_left(self, *, finished: bool, words: str) -> None:
+        self.trainer.left(finished=finished, words=words)
+        self._known_run().trainer_changed(active=False)
+
+    # -- ControlHost: questions
+
+    def digest(self, *, scrub: bool) -> dict[str, Any]:
+        replica = self._known_run().replica
+        if scrub:
+            self._known_run().handle(ScrubRequested())
+        return observe_digest(replica, self._node.now())
+
+    def remove(self, node: str, *, forbid: bool) -> int:
+        run = self._known_run()
+        replica = run.replica
+        chosen = choose_removal(
+            node,
+            forbid=forbid,
+            me=replica.me.node,
+            names=replica.names,
+            view=replica.membership.view,
+            linked={peer.node for peer in replica.peers},
+            two_nodes=replica.spec.two_nodes,
+        )
+        if not is_removed(self.member(chosen), forbid=forbid):
+            run.handle(RemovalAsked(chosen, forbid))
+        return chosen
+
+    def member(self, node: int) -> dict[str, Any]:
+        replica = self._known_run().replica
+        return describe_standing(node, replica.membership.view, replica.names)
+
+    def compression(self) -> dict[str, Any]:
+        return self._node.accounts.compression()
+
+    def status(self) -> dict[str, Any]:
+        node, run = self._node, self._node.run
+        vitals = Vitals(
+            state=self.trainer.state,
+            started=node.started,
+            now=node.now(),
+            listen=str(node.listen),
+            control=str(node.options.control_place),
+            loop_lag_ms=node.loop_lag_s * 1000,
+            congested=run is not None and run.regulation.congested,
+            alarms=node.journal.alarms,
+            stopped_nodes=set() if run is None else run.stopped_nodes,
+            trainer=self.trainer.status(),
+            accounts=node.accounts.status(),
+            replication=None if run is None else run.observe(),
+            events=node.journal.events.status(),
+            http=node.http_status(),
+            tls=node.tls.status(),
+            insecure_plaintext=node.options.insecure_plaintext,
+        )
+        replica, mesh = (None, None) if run is None else (run.replica, run.mesh)
+        return describe_node(node.identity, vitals, replica, mesh)
+
+
+def _event_of(update: OwnUpdate) -> OwnUpdateMade:
+    return OwnUpdateMade(update.mini_batch, update.step, update.payload, update.words)
+
+
+def _another_run(known: RunSpec, spec: RunSpec, state: Path) -> str:
+    """Of a trainer for `spec` at a node that takes part in `known`."""
+    modes = known.mode != spec.mode
+    this, other = (name_run(run.fingerprint, run.label, run.mode if modes else "") for run in (known, spec))
+    mode = parse_mode(known.mode)
+    options = f"--mode ring --payload {mode.payload} --order {mode.order}" if mode.ring else "--mode async"
+    words = f" and {options}" if modes else ""
+    return (
+        f"this node takes part in run {this}, this trainer is for run {other}: start it with the recipe of "
+        f"that run{words}, or give its own run another node, with another --state, "
+        f"or stop this node and give up what it has of its run: {giving_up(state)}"
+    )

@@ -1,0 +1,399 @@
+"""A node's daemon, from its start to its end: the only place where loop, clock and signals meet.
+
+What it does in between is in files of their own: run (the replica and its orders), backpressure (when the
+trainer must wait), control (what is asked of the node), trainer (the command that trains).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from p2psgd import __version__, formatting
+from p2psgd.aio import raise_failure, raise_limit
+from p2psgd.core.events import NodeStopping
+from p2psgd.core.timing import RunningClock, Timing
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.net.hosts import Hosts, describe_change, find_hosts
+from p2psgd.net.listen import bind, check_exposure
+from p2psgd.net.mesh import DRAIN_TIMEOUT_S, deliver_rest, end_round, leave
+from p2psgd.net.rejections import LIVES_MAX
+from p2psgd.node.control import NodeControl
+from p2psgd.node.options import NodeOptions
+from p2psgd.node.recovery import Opened, reopen_run
+from p2psgd.node.run import NodeRun
+from p2psgd.node.systemd import Supervision, sentence_of
+from p2psgd.node.tls import NodeTls
+from p2psgd.observe.compression import Accounts
+from p2psgd.observe.logs import settle_log
+from p2psgd.storage.event_log import Journal
+from p2psgd.storage.identity import claim_identity
+
+if TYPE_CHECKING:
+    from p2psgd.node.http import NodeHttp
+
+TICKS_PER_PATIENCE: Final = 25
+NAMED_MAX: Final = 8  # peers, in one sentence
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+log = logging.getLogger("p2psgd.node")
+
+
+class Node:
+    """One life of a daemon; `run` is its part in the run, once that is known.
+
+    When it is over and `above` is not 0, another is to begin in this process, above that incarnation.
+    """
+
+    def __init__(
+        self,
+        options: NodeOptions,
+        supervision: Supervision | None = None,
+        *,
+        above: int = 0,
+        lives_left: int = 0,
+    ) -> None:
+        """Begin a life above an incarnation that a peer told of, if one did; `lives_left` may follow it."""
+        self.options = options
+        self.above = 0
+        self._lives_left = lives_left
+        self._supervision = supervision or Supervision()
+        self.tls = NodeTls(options)
+        self.identity = claim_identity(options.state, name=self.tls.name, node=self.tls.node, above=above)
+        self.journal = Journal(options.state)
+        self.accounts = Accounts(options.record, record_bytes_max=options.record_bytes_max)
+        self.hosts = Hosts((), None)
+        self.listen = options.listen
+        self._clock = RunningClock(time.monotonic(), gap_s_max=Timing(options.patience_s).status_s)
+        self.started = self.now()
+        self.loop_lag_s = 0.0
+        self.run: NodeRun | None = None
+        self._control = NodeControl(self)
+        self._late_end: tuple[str, ExitCode] | None = None
+        self._listening: socket.socket | None = None
+        self._stop: asyncio.Future[tuple[str, ExitCode]] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._http: NodeHttp | None = None
+        self._reloading = True  # the list is read at the start
+        self._reload_again = False
+        self._closing = self._ended = False
+
+    def now(self) -> float:
+        """Seconds in which this process has run: the clock of all that judges peers."""
+        return self._clock.read(time.monotonic())
+
+    async def serve(self) -> ExitCode:
+        """Run until a signal, a fault that only a person can mend, or the end of what this replica can
+        follow.
+        """
+        loop = asyncio.get_running_loop()
+        self._stop = loop.create_future()
+        loop.set_exception_handler(self._on_bug)
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        words, code = "ended by a bug: see its log", ExitCode.INTERNAL
+        try:
+            await self._begin(loop)
+            words, code = await self._stop
+            if self.above:
+                await self._leave_to_next()
+            else:
+                self._supervision.stopping(words)
+                if code is ExitCode.OK:
+                    await self._drain(words)
+            if code is ExitCode.OK:
+                words, code = self._late_end or (words, code)
+        except UsageError as error:
+            words, code = str(error), error.exit_code
+        finally:
+            await self._close(f"{words} (exit code {code:d})")
+            self._ended = True
+            self._supervision.ended(words)
+        if code is not ExitCode.OK:
+            raise UsageError(words, code)
+        log.info("%s", words, extra={"fields": {"kind": "stop"}})
+        return code
+
+    async def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self.journal.events.cut_short:
+            why = "it was killed, its machine went down, or its disk was full"
+            self.journal.note("cut short", f"the life before this one ended without writing so: {why}")
+        self._listening, self.listen = await bind(self.options.listen)
+        insecure = self.options.insecure_plaintext
+        check_exposure(self.listen, encrypted=self.tls.credentials is not None, insecure=insecure)
+        if self.options.peers is not None:
+            self.hosts = await self._find_hosts(self.options.peers)
+            self._spawn(self._follow_hosts(self.options.peers))
+        peers = [str(address) for address in self.hosts.peers]
+        more = [f"{len(peers) - NAMED_MAX} more"] if len(peers) > NAMED_MAX else []
+        others = formatting.listed([*peers[:NAMED_MAX], *more])
+        where = f"{self.listen}{self.tls.words}"
+        words = f"p2psgd {__version__} starts as {self.identity.name}, listens on {where}"
+        self.journal.note("start", f"{words}, peers: {others or 'none'}")
+        self._supervision.starting(f"starting: looks for a checkpoint in {self.options.state}")
+        await self._serve_http()
+        self._control.server.start(loop)  # last: who is answered there finds the others too
+        self._go_on()
+        self._control.trainer.start()
+        self._spawn(self._tick())
+        self._supervision.ready()
+
+    async def _find_hosts(self, path: Path) -> Hosts:
+        return await find_hosts(
+            path, self.listen, timeout_s=self.options.patience_s, advertised=self.options.advertise
+        )
+
+    async def _serve_http(self) -> None:
+        """If asked to; what it takes is imported only then."""
+        if self.options.http is None:
+            return
+        from p2psgd.node.http import NodeHttp
+
+        control = self._control
+        self._http = NodeHttp(control.status, control.compression, self.journal.events)
+        await self._http.start(self.options.http, exposed=self.options.http_exposed)
+
+    def http_status(self) -> dict[str, Any] | None:
+        """Where this node shows itself, and how often it has; None: nowhere."""
+        return None if self._http is None else self._http.status()
+
+    def begin_run(self, opened: Opened) -> None:
+        """The run is known; P2psgdError if it cannot be begun."""
+        assert self._listening is not None
+        assert self._stop is not None
+        self.run = NodeRun(
+            opened,
+            options=self.options,
+            identity=self.identity,
+            others=self.hosts.others,
+            share=self._control.share(),
+            listen=self.listen,
+            journal=self.journal,
+            accounts=self.accounts,
+            control=self._control.server,
+            credentials=self.tls.credentials,
+            now=self.now,
+            fail=self.fail,
+            begin_again=self.begin_again,
+            lives_left=self._lives_left,
+        )
+        self.run.regulation.draining = self._stop.done()
+        self.run.peers.start()
+        hosts = self.hosts
+        self._spawn(
+            self.run.mesh.start(
+                self._listening, hosts.lines, counts=hosts.counts, advertised=self.options.advertise
+            )
+        )
+
+    def _go_on(self) -> None:
+        """From a checkpoint, without a trainer: others may need this node's vote, and what it has."""
+        opened = reopen_run(self.options.state, self.journal)
+        if opened is not None:
+            self.begin_run(opened)
+
+    async def _tick(self) -> None:
+        """Let all look at the clock, again and again.
+
+        It is also the progress that a watchdog is fed by: the loop has turned, and the replica, the keeper
+        and the regulation have handled what they were told, to its end. Not the disk: see docs/decisions.md.
+        """
+        interval_s = min(self.options.patience_s / TICKS_PER_PATIENCE, self._supervision.interval_s)
+        while True:
+            due = time.monotonic() + interval_s
+            await asyncio.sleep(interval_s)
+            self.loop_lag_s = max(time.monotonic() - due, 0.9 * self.loop_lag_s)
+            if self.run is not None:
+                self.run.pass_time(self.loop_lag_s)
+            self.now()  # also before the run is known, and without a peer
+            self._control.trainer.pass_time(time.monotonic())
+            self.tls.look_at_expiry(self.journal)
+            settle_log()
+            self._supervision.beat(time.monotonic(), lambda: sentence_of(self._control.status()))
+
+    # -- SIGHUP
+
+    def _reload(self) -> None:
+        """Read again what may change while this node runs; one that closes is not to dial anew."""
+        if self._ended and self.above:
+            signal.raise_signal(signal.SIGHUP)  # it came at the end of this life, and is for the next
+        if self._closing:
+            return
+        self.tls.reload(self.journal)
+        self._reload_again = True
+        if not self._reloading and self.options.peers is not None:
+            self._reloading = True
+            self._spawn(self._follow_hosts(self.options.peers))
+
+    async def _follow_hosts(self, path: Path) -> None:
+        """Dial whom the list names now, if it is to be read again. This node's share of the data stays the
+        one it began with.
+        """
+        while self._reload_again:
+            self._reload_again = False
+            try:
+                hosts = await self._find_hosts(path)
+            except UsageError as error:
+                words = f"{error}; this node goes on with the list as it was"
+                log.warning("%s", words)
+                self.journal.events.write("reload", words)
+                continue
+            words = f"{path} was read again: {describe_change(self.hosts.peers, hosts.peers)}"
+            self.hosts = replace(hosts, share=self.hosts.share)
+            if self.run is not None:
+                self.run.mesh.dialling.follow(hosts.lines, hosts.counts)
+            self.journal.note("reload", words)
+        self._reloading = False
+
+    # -- the end
+
+    def fail(self, words: str, code: ExitCode) -> None:
+        """End the daemon with this sentence and exit code."""
+        if self._stop is not None and not self._stop.done():
+            self._stop.set_result((words, code))
+        elif self._late_end is None:  # while draining: it ends as planned, but not as if all were well
+            self._late_end = (words, code)
+
+    def begin_again(self, above: int, words: str) -> None:
+        """End this life, and have another begin above that incarnation."""
+        if self._stop is not None and not self._stop.done():
+            self.above = above
+            sentence = f"this life ends, and another begins, above the incarnation {above} that a peer knows"
+            log.warning("%s (%s)", sentence, words)
+            self._stop.set_result((f"{sentence} ({words})", ExitCode.OK))
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        assert self._stop is not None
+        if self._ended and self.above:
+            signal.raise_signal(number)  # it came at the end of this life, and is for the next
+        elif self.above:
+            self.above, self._late_end = 0, (f"stopped by {number.name}", ExitCode.OK)
+        elif self._stop.done():
+            words = "stopped at once, without waiting for acknowledgements"
+            log.warning(words)
+            self.journal.events.write("stop", f"{words} (exit code {ExitCode.TEMPORARY:d})")
+            self._control.trainer.kill()
+            os._exit(ExitCode.TEMPORARY)
+        else:
+            self._stop.set_result((f"stopped by {number.name}", ExitCode.OK))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(raise_failure)
+        task.add_done_callback(self._tasks.discard)
+        self._tasks.add(task)
+
+    def _on_bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Nothing goes on half broken: what no code expected ends the daemon; systemd starts it again.
+
+        An OSError may be that of a connection, which has ended then; not if it comes out of a task. What
+        strangers on the local network make zeroconf stumble over ends nothing either.
+        """
+        error = context.get("exception")
+        if error is not None and _is_of_zeroconf(error):
+            log.warning("zeroconf: %s: %r", context.get("message"), error)
+            return
+        log.error("%s", context.get("message"), exc_info=error)
+        if error is not None and ("task" in context or not isinstance(error, OSError)):
+            self.fail(f"internal error, please report it with the log: {error!r}", ExitCode.INTERNAL)
+
+    async def _leave_to_next(self) -> None:
+        """Stop the trainer and keep what it made, for the life to come brings it along."""
+        await self._control.trainer.drain()
+        if self.run is not None:
+            self.run.trainer_changed(active=False)
+            await self.run.keeper.finish(DRAIN_TIMEOUT_S)
+
+    async def _drain(self, why: str) -> None:
+        """Stop the trainer, send what it made, wait until every linked peer has acknowledged it."""
+        words = "stopping: waiting until peers have acknowledged this node's updates, for %.0f s at most"
+        log.info(words, DRAIN_TIMEOUT_S)
+        if self.run is not None:
+            self.run.regulation.draining = True
+        await self._control.trainer.drain()
+        run = self.run
+        if run is None:
+            return
+        run.trainer_changed(active=False)
+        await end_round(run.replica)
+        lost = await deliver_rest(run.replica, run.mesh, run.stopped_nodes)
+        run.handle(NodeStopping(why))
+        without = await run.keeper.finish(DRAIN_TIMEOUT_S)
+        troubles = []
+        if lost and (self.hosts.peers or len(run.replica.membership.view.members) > 1):
+            troubles.append(
+                f"no peer has acknowledged this node's last {lost} updates: they are in "
+                f"{self.options.state} alone, and come back with this node"
+            )
+        if without:
+            troubles.append(f"its last checkpoint is not on disk: {without}")
+        if troubles:
+            self.fail(f"stopped, but {', and '.join(troubles)}", ExitCode.TEMPORARY)
+        await leave(run.replica)
+
+    async def _close(self, words: str) -> None:
+        self._closing = True
+        await self._control.trainer.close()
+        self._control.server.close()
+        if self._http is not None:
+            await self._http.close()
+        if self.run is not None:
+            self.run.refusals.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self.run is not None:
+            await self.run.peers.close()
+            await self.run.mesh.close()
+        if self._listening is not None:
+            self._listening.close()
+        if self.run is not None:
+            self.run.closed = True
+            await self.run.keeper.close(DRAIN_TIMEOUT_S)
+        await self.accounts.close()
+        self.journal.events.write("stop", words)
+        self.journal.events.close()
+        self.identity.release()
+
+
+def _is_of_zeroconf(error: BaseException) -> bool:
+    """Raised within that package, and by nothing of ours that it called."""
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    ours = [module for module in modules if module.split(".")[0] in ("p2psgd", "zeroconf")]
+    return bool(ours) and ours[-1].startswith("zeroconf")
+
+
+def run_node(options: NodeOptions) -> ExitCode:
+    """Run a daemon to its end, on uvloop or, with P2PSGD_LOOP=asyncio, on the standard loop."""
+    raise_limit()
+    if os.environ.get("P2PSGD_LOOP") == "asyncio":
+        factory = asyncio.new_event_loop
+    else:
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(_run_lives(options))
+
+
+async def _run_lives(options: NodeOptions) -> ExitCode:
+    """One life after the other, as long as each is to be followed by another. The loop runs on in between: it
+    keeps the signals that come then.
+    """
+    supervision, above, lives_left = Supervision(), 0, LIVES_MAX
+    while True:
+        lives_left -= 1
+        node = Node(options, supervision, above=above, lives_left=lives_left)
+        code = await node.serve()
+        if not node.above:
+            return code
+        above = node.above

@@ -1,0 +1,106 @@
+"""What a node answers over HTTP, to anybody who can reach the address: read-only.
+
+`/` is the page, `/status.json` what it and `p2psgd status --json` are drawn from, `/metrics` for Prometheus,
+`/livez` says that the loop turns, `/readyz` whether this node is READY. A status is made anew at most every
+`FRESH_S`, however many ask.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.net.address import Address
+from p2psgd.net.listen import bind
+from p2psgd.observe.http_server import HttpServer, Response
+from p2psgd.observe.metrics import CONTENT_TYPE, Metrics
+from p2psgd.observe.page import load_page
+from p2psgd.storage.event_log import EventLog
+
+EVENTS_SHOWN: Final = 50
+FRESH_S: Final = 0.2
+JSON: Final = "application/json"
+
+log = logging.getLogger("p2psgd.http")
+
+
+class NodeHttp:
+    """One node's; `status` and `compression` are what its control socket answers."""
+
+    def __init__(
+        self,
+        status: Callable[[], dict[str, Any]],
+        compression: Callable[[], dict[str, Any]],
+        events: EventLog,
+    ) -> None:
+        self._ask_status = status
+        self._ask_compression = compression
+        self._events = events
+        self._latest: dict[str, Any] = {}
+        self._made = float("-inf")
+        self._metrics = Metrics(self._status)
+        self._page = load_page()
+        self._server: HttpServer | None = None
+        self._address = ""
+
+    async def start(self, address: Address, *, exposed: bool) -> None:
+        """Serve on `address`; UsageError if it cannot be had, or if machines other than this can reach it
+        and it is not to be `exposed`.
+        """
+        listening, found = await bind(address, option="--http")
+        if not (exposed or ipaddress.ip_address(found.host).is_loopback):
+            listening.close()
+            raise UsageError(
+                f"--http {address} is not a loopback address, and whoever reached it could read all about "
+                "this node: give 127.0.0.1 and reach it through ssh -L, or add --http-exposed",
+                ExitCode.CONFIGURATION,
+            )
+        routes = {
+            "/": lambda: self._page,
+            "/status.json": self._status_json,
+            "/metrics": lambda: Response(self._metrics.text(), CONTENT_TYPE),
+            "/livez": lambda: Response(b"the loop turns\n"),
+            "/readyz": self._readyz,
+        }
+        self._server = HttpServer(routes, names=frozenset({address.host.lower()}))
+        self._server.start(listening)
+        self._address = str(found)
+        log.info("http://%s shows this node", found)
+
+    def status(self) -> dict[str, Any] | None:
+        """Its part of the node's status: answers by status code, and connections cut without one."""
+        if self._server is None:
+            return None
+        answered = {str(int(code)): count for code, count in self._server.answered.items()}
+        return {"address": self._address, "answered": answered, "cut": dict(self._server.cut)}
+
+    async def close(self) -> None:
+        """Answer nobody any more."""
+        if self._server is not None:
+            await self._server.close()
+
+    def _status(self) -> dict[str, Any]:
+        """The status with the whole compression and the last events, oldest first."""
+        if time.monotonic() - self._made >= FRESH_S:
+            status = self._ask_status()
+            whole = self._ask_compression() or status["compression"]
+            events = list(self._events.latest)[-EVENTS_SHOWN:]
+            self._latest = {**status, "compression": whole, "latest_events": events}
+            self._made = time.monotonic()
+        return self._latest
+
+    def _status_json(self) -> Response:
+        return Response(json.dumps(self._status(), separators=(",", ":")).encode(), JSON)
+
+    def _readyz(self) -> Response:
+        status = self._status()
+        if status.get("ready") and status["state"] != "draining":
+            return Response(b"ready\n")
+        why = status.get("not_ready") or status["waits"] or status["state"]
+        return Response(f"not ready: {why}\n".encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)

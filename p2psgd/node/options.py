@@ -1,0 +1,52 @@
+"""What the command line of `p2psgd node` says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from p2psgd.net.address import Address
+from p2psgd.storage.recorder import RECORD_BYTES_MAX
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """`patience_s` is the one time setting; all others derive from it. `control`: the control socket, if not
+    in the state directory; `control_group`: id of the group that may use it. `tls`: the TLS directory;
+    without one a node listens on loopback only, unless `insecure_plaintext`. `founders`: how many nodes found
+    the run, if not those of the list; `advertise`: where others are told to dial this node; `share`: (i, n),
+    of the data, if not by the place in the list.
+    """
+
+    peers: Path | None
+    listen: Address
+    state: Path
+    control: Path | None = None
+    control_group: int | None = None
+    name: str | None = None
+    tls: Path | None = None
+    insecure_plaintext: bool = False
+    founders: int | None = None
+    advertise: Address | None = None
+    share: tuple[int, int] | None = None
+    zeroconf: bool = False
+    trainer: str | None = None
+    http: Address | None = None
+    http_exposed: bool = False
+    patience_s: float = 5.0
+    log_budget_bytes: int = 256 * 1024 * 1024
+    store_budget_bytes: int = 1024 * 1024 * 1024
+    record: Path | None = None
+    record_bytes_max: int = RECORD_BYTES_MAX
+
+    def founders_of(self, others: int) -> int:
+        """How many nodes found the run, this one included, when a list names so many others.
+
+        With zeroconf others are expected, though nobody knows how many, so none founds a run alone.
+        """
+        return self.founders or max(1 + others, 2 if self.zeroconf else 1)
+
+    @property
+    def control_place(self) -> Path:
+        """What a trainer's P2PSGD_CONTROL must say."""
+        return (self.control or self.state).absolute()

@@ -1,0 +1,185 @@
+"""Where a node's peers are, and peers that train the same part of the data."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Final
+
+from p2psgd.aio import raise_failure
+from p2psgd.core.frontier import Origin
+from p2psgd.core.replica import Replica
+from p2psgd.errors import words_of
+from p2psgd.net.address import Address
+from p2psgd.net.mesh import Mesh
+from p2psgd.net.peer_exchange import NAME, Hints, Telling, pack_known_peers, read_known_peers
+from p2psgd.node.options import NodeOptions
+from p2psgd.storage.event_log import Journal
+from p2psgd.storage.files import replacing
+from p2psgd.wire.frames import Body
+
+if TYPE_CHECKING:
+    from p2psgd.net.mdns import Sighting
+
+
+# ----------------------------------------------------------------------------
+# Where a node's peers are, beside what its list says: told by peers, seen on the local network, known from
+# before. All of it hints, which are dialled; see net/peer_exchange.py.
+
+
+OTHER_RUNS_MAX: Final = 16  # nodes of other runs on the network that are told of
+
+log = logging.getLogger("p2psgd.node")
+
+
+class NodePeers:
+    """Of one node."""
+
+    def __init__(
+        self, replica: Replica, mesh: Mesh, *, options: NodeOptions, listen: Address, journal: Journal
+    ) -> None:
+        self._replica = replica
+        self._mesh = mesh
+        self._options = options
+        self._listen = listen
+        self._journal = journal
+        self._hints = Hints()
+        read_known_peers(options.state, self._hints)
+        self._telling = Telling(
+            mesh,
+            self._hints,
+            me=replica.me.node,
+            port=listen.port,
+            advertised=options.advertise,
+            timing=replica.timing,
+            now=mesh.now,
+        )
+        self._followed: tuple[int, int] | None = None
+        self._written = self._hints.changed
+        self._writing: asyncio.Task[None] | None = None
+        self._write_due = 0.0
+        self._other_runs: set[int] = set()
+        self._network: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Look around on the local network, if that is asked for."""
+        if not self._options.zeroconf:
+            return
+        from p2psgd.net.mdns import LocalNetwork
+
+        replica = self._replica
+        network = LocalNetwork(
+            replica.me.node,
+            replica.spec.fingerprint,
+            self._listen,
+            advertised=self._options.advertise,
+            look_s=replica.timing.gone_s,
+            seen=self._see,
+            trouble=self._tell_trouble,
+            count=self._mesh.dropped.count,
+        )
+        self._network = asyncio.get_running_loop().create_task(network.run(), name="zeroconf")
+        self._network.add_done_callback(raise_failure)
+
+    async def close(self) -> None:
+        for task in (self._network, self._writing):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    def link_opened(self, peer: Origin) -> None:
+        self._telling.link_opened(peer)
+
+    def link_closed(self, peer: Origin) -> None:
+        self._telling.link_closed(peer)
+
+    def hear(self, peer: Origin, body: Body) -> None:
+        """A PEERS came; PeerError if it is not one."""
+        self._telling.hear(peer, body, self._replica.membership.view.lives)
+
+    def pass_time(self) -> None:
+        """Tell, dial and keep what has become known."""
+        replica, view = self._replica, self._replica.membership.view
+        self._telling.pass_time(view.lives, self._is_informed)
+        if view.number:
+            self._hints.keep(view.lives.keys() | self._mesh.links.keys())
+        known = self._hints.version, view.number
+        if known != self._followed:
+            self._followed = known
+            self._mesh.dialling.follow_hints(self._hints.wanted(view.lives, replica.me.node))
+            # not of what the local network announces: that may be anybody
+            self._mesh.known_hosts.told = [address.host for _, address in self._hints.told()]
+        now = self._mesh.now()
+        if self._hints.changed != self._written and now >= self._write_due and self._writing is None:
+            self._written, self._write_due = self._hints.changed, now + replica.timing.patience_s
+            content = pack_known_peers(self._hints.told())
+            self._writing = asyncio.get_running_loop().create_task(self._write(content))
+
+    def _is_informed(self, peer: Origin) -> bool:
+        known = self._replica.peers.get(peer)
+        return known is not None and known.view > 0
+
+    async def _write(self, content: bytes) -> None:
+        try:
+            await asyncio.to_thread(self._replace, content)
+        except OSError as error:
+            log.warning("what is known of peers' addresses is not on disk: %s", words_of(error))
+        finally:
+            self._writing = None
+
+    def _replace(self, content: bytes) -> None:
+        with replacing(self._options.state / NAME) as file:
+            file.write(content)
+
+    def _see(self, sighting: Sighting) -> None:
+        if sighting.run == self._replica.spec.fingerprint:
+            if not self._hints.see(sighting.node, sighting.host):
+                self._mesh.dropped.count("too many announcements")
+            return
+        self._hints.see(sighting.node, ())
+        if sighting.host and sighting.node not in self._other_runs:
+            self._mesh.dropped.count("announcement of another run")
+            if len(self._other_runs) < OTHER_RUNS_MAX:
+                self._other_runs.add(sighting.node)
+                mine, theirs = self._replica.spec.fingerprint.hex()[:16], sighting.run.hex()[:16]
+                words = (
+                    f"a node at {sighting.host[0]} announces another run, {theirs}, not {mine}: not dialled"
+                )
+                self._journal.note("refused", words, sighting.node)
+
+    def _tell_trouble(self, words: str) -> None:
+        if not words:
+            self._journal.note("zeroconf", "announced on the local network")
+        elif self._options.peers is None:
+            self._journal.alarm(f"{words}; without it and without --peers this node finds nobody")
+        else:
+            self._journal.note("zeroconf", words)
+
+
+# ----------------------------------------------------------------------------
+# Two nodes that take the same part of the data: their replicas stay alike, so nothing else would tell.
+
+
+class Shares:
+    """Of one node and those it is linked with; "" stands for a share that is not known."""
+
+    def __init__(self, own: str, journal: Journal) -> None:
+        self._own, self._journal = own, journal
+        self._told: dict[int, str] = {}  # the alarm for each linked node that takes the same share
+
+    def link_opened(self, node: int, name: str, share: str) -> None:
+        """Raise an alarm if that node takes this one's share."""
+        if not share or share != self._own:
+            return
+        self._told[node] = words = (
+            f"{name} takes share {share} of the data, and so does this node: both train on the same samples;"
+            " give all nodes their list of peers in the same order, or each its own --share"
+        )
+        self._journal.alarm(words, node)
+
+    def link_closed(self, node: int) -> None:
+        """Nobody needs to look at that alarm any more."""
+        if words := self._told.pop(node, ""):
+            self._journal.settle(words)

@@ -1,0 +1,164 @@
+"""Recovery after a restart: votes, checkpoint, own updates and the trainer's state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd import formatting
+from p2psgd.core.events import Restored
+from p2psgd.core.run_spec import RunSpec
+from p2psgd.core.view import NO_VOTES, Votes
+from p2psgd.errors import CheckpointError, ExitCode, TrainerError, UsageError
+from p2psgd.ipc.host import TrainerState
+from p2psgd.ipc.script_state import pack_state, unpack_state
+from p2psgd.storage.checkpoint import TrainerState as KeptState
+from p2psgd.storage.checkpoint_store import CheckpointStore
+from p2psgd.storage.event_log import Journal
+from p2psgd.storage.files import FOLDER, VOTES_NAME, becoming_another
+from p2psgd.storage.restore import Restored as Found
+from p2psgd.storage.restore import restore
+from p2psgd.storage.votes import check_votes, read_votes, write_votes
+from p2psgd.wire import codec
+from p2psgd.wire.messages import ORIGINS_MAX
+
+# ----------------------------------------------------------------------------
+# The trainer's state between the control socket and a checkpoint.
+
+
+SCRIPT: Final = "script"  # the array that holds the script's own state, as its memfd does
+
+
+def pack_trainer(state: TrainerState, weights: int, sequence: int) -> KeptState:
+    """A copy for a checkpoint; `sequence` own updates are contained in it."""
+    residual = np.zeros(weights, np.float32) if state.residual is None else state.residual.copy()
+    arrays = {} if state.script is None else {SCRIPT: np.concatenate(pack_state(state.script))}
+    text = json.dumps({"mini_batches": state.mini_batches, "residual_age": state.residual_age})
+    return KeptState(sequence, residual, arrays, text)
+
+
+def unpack_trainer(kept: KeptState | None) -> TrainerState | None:
+    """From a checkpoint; CheckpointError if it is no such state."""
+    if kept is None:
+        return None
+    try:
+        counts = json.loads(kept.text)
+        mini_batches, age = counts["mini_batches"], counts.get("residual_age", 0)
+        if any(type(count) is not int or count < 0 for count in (mini_batches, age)):
+            raise ValueError("its count of mini-batches is none")
+        script = kept.arrays.get(SCRIPT)
+        state = None if script is None else unpack_state(np.asarray(script))
+    except (ValueError, LookupError, TypeError, TrainerError) as error:
+        raise CheckpointError(f"the trainer's state in the checkpoint cannot be used: {error}") from None
+    return TrainerState(kept.residual, state, mini_batches, age)
+
+
+# ----------------------------------------------------------------------------
+# What a node goes on from: its votes, its newest whole checkpoint and its own updates since, as its state
+# directory has them.
+#
+# A checkpoint holds the whole description of its run, so a node that has one needs no trainer to take part.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opened:
+    """A run and what is on disk of it. `coordinates` int32 (P,): the run's initial ones, or `restored`'s.
+
+    `names`: what members of the view are called, as far as this node knew. `trainer` is what the first
+    trainer goes on from, `kept` the same for the next checkpoint.
+    """
+
+    spec: RunSpec
+    store: CheckpointStore
+    coordinates: NDArray[np.int32]
+    votes: Votes
+    names: Mapping[int, str]
+    restored: Restored | None = None
+    trainer: TrainerState | None = None
+    kept: KeptState | None = None
+
+
+def open_run(state: Path, spec: RunSpec, coordinates: NDArray[np.int32], journal: Journal) -> Opened:
+    """This run, whose initial `coordinates` are given, with what the state directory has of it.
+
+    UsageError if that is another run's, or damaged.
+    """
+    found = restore(state / FOLDER, spec)
+    votes, names = _read_votes(state, spec, new=found is None)
+    if found is None:
+        return Opened(spec, CheckpointStore(state / FOLDER), coordinates, votes, names)
+    if found.checkpoint is not None:
+        return _go_on(votes, names, found, journal)
+    for warning in found.warnings:
+        journal.alarm(warning)
+    digest = codec.digest_coordinates(coordinates, spec.key)
+    restored = Restored(coordinates, [], digest, [], found.own)
+    return Opened(spec, found.store, coordinates, votes, names, restored)
+
+
+def reopen_run(state: Path, journal: Journal) -> Opened | None:
+    """The run of the newest whole checkpoint in the state directory; None without one: only a trainer then
+    knows the run and its initial weights.
+
+    UsageError if votes or own updates there are another run's, or damaged.
+    """
+    check_votes(state)  # first: a large checkpoint takes its time, and without one only a trainer would hear
+    found = restore(state / FOLDER, None)
+    if found is None:
+        return None
+    if found.checkpoint is not None:
+        votes, names = _read_votes(state, found.checkpoint.spec, new=False)
+        return _go_on(votes, names, found, journal)
+    for warning in found.warnings:
+        journal.alarm(f"{warning}; without a checkpoint this node waits for its trainer")
+    return None
+
+
+def _read_votes(state: Path, spec: RunSpec, *, new: bool) -> tuple[Votes, Mapping[int, str]]:
+    """UsageError if there are none though this node has had part in the run: it must not vote again."""
+    found = read_votes(state, spec.fingerprint)
+    if found is not None:
+        return found
+    if not new:
+        raise UsageError(
+            f"{state / VOTES_NAME} is missing, and a node that has forgotten its votes must not vote: put it "
+            f"back if it was moved away, or: {becoming_another(state)}",
+            ExitCode.CONFIGURATION,
+        )
+    write_votes(state, spec.fingerprint, NO_VOTES, {})
+    return NO_VOTES, {}
+
+
+def _go_on(votes: Votes, names: Mapping[int, str], found: Found, journal: Journal) -> Opened:
+    """From a checkpoint."""
+    checkpoint = found.checkpoint
+    assert checkpoint is not None
+    if len(checkpoint.rows) >= ORIGINS_MAX:
+        words = f"this run has seen {ORIGINS_MAX} starts of daemons and can take no more"
+        raise UsageError(
+            f"{words}: export its weights (p2psgd checkpoint export) and begin another run from them",
+            ExitCode.CONFIGURATION,
+        )
+    for warning in found.warnings:
+        journal.alarm(warning)
+    trainer, kept = None, None
+    if checkpoint.trainer is not None:
+        kept = replace(checkpoint.trainer, sequence=0)  # of this life, nothing is in it
+    try:
+        trainer = unpack_trainer(checkpoint.trainer)
+    except CheckpointError as error:
+        journal.alarm(f"{error}; the trainer begins anew")
+    since = formatting.counted(len(found.own), "own update") if found.own else "no own updates"
+    when = datetime.fromtimestamp(checkpoint.written_at).astimezone().isoformat(" ", "seconds")
+    journal.note("restored", f"goes on from a checkpoint of {when} and {since} since")
+    rows, coordinates = checkpoint.rows, checkpoint.coordinates
+    fields = (coordinates, rows, checkpoint.digest, list(checkpoint.tail), found.own)
+    restored = Restored(*fields, checkpoint.rounds)
+    return Opened(checkpoint.spec, found.store, coordinates, votes, names, restored, trainer, kept)

@@ -1,0 +1,114 @@
+"""What systemd is told of a daemon that it has started: that it is usable, what it waits for, that it makes
+progress, and that it stops.
+
+sd_notify(3) and sd_watchdog_enabled(3) without their library: datagrams of lines KEY=value to the socket that
+$NOTIFY_SOCKET names. Nothing is sent where nobody named one, as when a person starts the daemon. What counts
+as progress is said where it is made, in daemon.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, Final
+
+from p2psgd.observe.figures import printable, section, whole
+
+BEATS: Final = 4  # in one time of the watchdog: some may come late, or find no room
+STATUS_S: Final = 2.0  # between two sentences
+SENTENCE_MAX: Final = 500  # letters of it; `systemctl status` shows one line
+
+log = logging.getLogger("p2psgd.node")
+
+
+class Notifier:
+    """The socket of the service manager that has started this process."""
+
+    def __init__(self, address: str) -> None:
+        """`address`: a path, or @ and a name without a file; empty: there is nobody to tell."""
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        self._unsent: dict[str, str] = {}
+        self._troubled = False
+
+    def tell(self, **assignments: object) -> None:
+        """Send KEY=value for each; never waits and never fails. What could not be sent goes with the next."""
+        if not self._address:
+            return
+        self._unsent |= {key: printable(value) for key, value in assignments.items()}  # one line each
+        lines = (f"{key}={value}\n" for key, value in self._unsent.items())
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as end:
+                end.sendto("".join(lines).encode(), self._address)
+        except OSError as error:
+            if not self._troubled and not isinstance(error, BlockingIOError):
+                log.warning("the service manager cannot be told anything: %s", error.strerror or error)
+                self._troubled = True
+        else:
+            self._unsent.clear()
+
+
+class Supervision:
+    """What the environment says of being supervised, taken out of it: no child may speak for this process.
+
+    `interval_s`: `beat` is to be called at least so often; infinite without a watchdog.
+    """
+
+    def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
+        self._notifier = Notifier(environment.pop("NOTIFY_SOCKET", ""))
+        time_us, pid = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
+        watched = time_us.isdecimal() and int(time_us) > 0 and pid in ("", str(os.getpid()))
+        self._beat_s = int(time_us) / 1e6 / BEATS if watched else float("inf")
+        self._beat_due = 0.0 if watched else float("inf")
+        self._status_due = 0.0
+        self._said = ""
+        self.interval_s = self._beat_s / 2
+
+    def starting(self, words: str) -> None:
+        """It does this before it is usable."""
+        self._notifier.tell(STATUS=words[:SENTENCE_MAX])
+
+    def ready(self) -> None:
+        """It can be used from now on."""
+        self._notifier.tell(READY=1)
+
+    def beat(self, now: float, describe: Callable[[], str]) -> None:
+        """It has made progress; feeds the watchdog if that is due, and tells `describe()` if it is new.
+
+        `now`: seconds, monotonic.
+        """
+        told: dict[str, object] = {}
+        if now >= self._beat_due:
+            told["WATCHDOG"] = 1
+            self._beat_due = now + self._beat_s
+        if now >= self._status_due:
+            self._status_due = now + STATUS_S
+            sentence = describe()[:SENTENCE_MAX]
+            if sentence != self._said:
+                told["STATUS"] = self._said = sentence
+        if told:
+            self._notifier.tell(**told)
+
+    def stopping(self, words: str) -> None:
+        """It begins to end."""
+        self._status_due = 0.0  # what it waits for is news now
+        self._notifier.tell(STOPPING=1, STATUS=words[:SENTENCE_MAX])
+
+    def ended(self, words: str) -> None:
+        """This is how; `systemctl status` shows it also of a service that has failed."""
+        self._notifier.tell(STATUS=words[:SENTENCE_MAX])
+
+
+def sentence_of(status: Mapping[str, Any]) -> str:
+    """A node's status in one sentence: its state, with whom, and what it waits for."""
+    peers = status.get("peers") or ()
+    linked = sum(peer["state"] == "connected" for peer in peers)
+    facts = [f"{status['state']}"]
+    if whole(section(status, "trainer"), "mini_batches"):
+        facts.append(f"mini-batch {whole(section(status, 'trainer'), 'mini_batches'):,}")
+    facts.append(f"{linked} of {status.get('peers_total', 0)} peers linked")
+    waits = str(status.get("waits") or status.get("not_ready") or "")
+    disk = str(section(status, "checkpoint").get("trouble") or "")
+    plaintext = "PLAINTEXT (--insecure-plaintext)" if status.get("insecure_plaintext") else ""
+    return "; ".join([", ".join(facts), *filter(None, (waits, disk, plaintext))])

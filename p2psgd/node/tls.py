@@ -1,0 +1,80 @@
+"""A node's TLS credentials while it lives: loaded at the start, again on SIGHUP, watched for their end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from p2psgd.errors import UsageError
+from p2psgd.net.tls import Credentials, ExpiryWatch, describe_expiry
+from p2psgd.node.options import NodeOptions
+from p2psgd.storage.event_log import Journal
+
+
+class NodeTls:
+    """`credentials` is None in plaintext; `node` and `name` are what the certificate, or else the command
+    line, says of this node.
+    """
+
+    def __init__(self, options: NodeOptions) -> None:
+        """UsageError if the TLS directory cannot be used, or is another node's."""
+        self.credentials = None if options.tls is None else Credentials.load(options.tls)
+        self.node = None if self.credentials is None else self.credentials.node
+        self.name = options.name if self.credentials is None else self.credentials.name
+        if options.name not in (None, self.name):
+            raise UsageError(
+                f"--name {options.name!r:.80} is not the name in this node's certificate: leave it out, and "
+                f"it is called {self.name}"
+            )
+        self._insecure = options.insecure_plaintext
+        self._watch = ExpiryWatch()
+        self._trouble = ""
+        self._warning = ""
+
+    @property
+    def words(self) -> str:
+        """For the line that a start is told with."""
+        if self.credentials is not None:
+            return f" with TLS for run {self.credentials.run}"
+        return " in PLAINTEXT (--insecure-plaintext)" if self._insecure else ""
+
+    def reload(self, journal: Journal) -> None:
+        """Have new links use what the files hold now; links that are there go on."""
+        if self.credentials is None:
+            return
+        journal.settle(self._trouble)
+        try:
+            self.credentials.reload()
+        except UsageError as error:
+            self._trouble = f"the certificates were not reloaded, the old ones stay in use: {error}"
+            journal.alarm(self._trouble)
+        else:
+            self._trouble = ""
+            journal.settle(self._warning)
+            journal.note(
+                "certificate",
+                f"certificates reloaded, valid until {self.credentials.expires:%Y-%m-%d %H:%M} UTC",
+            )
+
+    def look_at_expiry(self, journal: Journal) -> None:
+        """Warn when it is time to, once a day."""
+        if self.credentials is None:
+            return
+        words = self._watch.due(self.credentials.expires, datetime.now(UTC))
+        if words:
+            journal.settle(self._warning)
+            self._warning = words
+            journal.alarm(words)
+
+    def status(self) -> dict[str, Any] | None:
+        """Its part of the node's status; None in plaintext."""
+        held = self.credentials
+        if held is None:
+            return None
+        now = datetime.now(UTC)
+        return {
+            "run": held.run,
+            "expires": held.expires.isoformat(timespec="seconds"),
+            "expires_s": round((held.expires - now).total_seconds()),
+            "trouble": self._trouble or describe_expiry(held.expires, now),
+        }

@@ -1,0 +1,197 @@
+"""The trainer of a node: its state, the command that starts it, and its pace."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from p2psgd.errors import ExitCode
+from p2psgd.ipc.server import ControlServer
+from p2psgd.ipc.trainer_session import ENDED
+from p2psgd.net.mesh import DRAIN_POLL_S
+from p2psgd.node.options import NodeOptions
+from p2psgd.node.trainer_process import STOP_TIMEOUT_S, Supervisor
+from p2psgd.storage.event_log import EventLog
+
+# ----------------------------------------------------------------------------
+# How fast a trainer sends, as its daemon counts it: known also of a script that reports nothing.
+
+
+EVERY_S: Final = 1.0
+LOOKS_MAX: Final = 6  # the rate is a mean over five seconds
+
+
+class Pace:
+    """Mini-batches per second, from looks at their number."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[float, int]] = deque(maxlen=LOOKS_MAX)
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time for another look; `now` in seconds, monotonic."""
+        return not self._looks or now - self._looks[-1][0] >= EVERY_S
+
+    def look(self, mini_batches: int, now: float) -> None:
+        self._looks.append((now, mini_batches))
+
+    def begin(self) -> None:
+        """Another trainer has come."""
+        self._looks.clear()
+
+    @property
+    def per_s(self) -> float | None:
+        """None until two looks."""
+        if len(self._looks) < 2:
+            return None
+        (began, first), (end, last) = self._looks[0], self._looks[-1]
+        return (last - first) / (end - began)
+
+
+# ----------------------------------------------------------------------------
+# The trainer of a node, as far as the node answers for it: the command that it was started with, which it
+# starts and stops, and what has become of the trainer that is or was attached.
+
+
+WAITING: Final = "waiting for a trainer"
+DRAINING: Final = "draining"
+
+ABOUT_IT: Final = {"fields": {"kind": "trainer"}}  # in the log
+
+log = logging.getLogger("p2psgd.node")
+
+
+class NodeTrainer:
+    """One node's."""
+
+    def __init__(
+        self,
+        options: NodeOptions,
+        control: ControlServer,
+        events: EventLog,
+        *,
+        fail: Callable[[str, ExitCode], None],
+    ) -> None:
+        """`fail` ends the node with a sentence."""
+        self._state = WAITING
+        self._options = options
+        self._control = control
+        self._events = events
+        self._fail = fail
+        self._came = False
+        self._ended = False
+        self._asked = False  # to end
+        self._pace = Pace()
+        self._supervisor: Supervisor | None = None
+
+    @property
+    def state(self) -> str:
+        """The node's state in a few words: joining is one whose trainer waits until it is ready."""
+        if self._state != DRAINING and self._control.trainer_waits:
+            return "joining"
+        return self._state
+
+    def start(self) -> None:
+        """Start the command that the node was given; without one, wait for whoever attaches."""
+        place = self._options.control_place
+        if self._options.trainer is None:
+            log.info("waiting for a trainer: start one with P2PSGD_CONTROL=%s", place)
+            return
+        self._supervisor = Supervisor(
+            self._options.trainer,
+            environment={"P2PSGD_CONTROL": str(place)},
+            progress=lambda: int(self._control.trainer_status()["mini_batches"]),
+            came=lambda: self._came,
+            crashed=lambda words: self._events.write("trainer", words),
+            ended=self._on_end,
+            failed=self._fail,
+        )
+        self._supervisor.start()
+
+    def _on_end(self) -> None:
+        """The command is done, and is not started again."""
+        if not (self._came or self._asked or self._state == DRAINING):
+            words = f"the trainer ended without attaching to this node: {self._options.trainer}"
+            self._fail(words, ExitCode.CONFIGURATION)
+        elif self._state != DRAINING:
+            self._state = "serving"
+            self._ended = True
+
+    async def drain(self) -> None:
+        """Let the trainer end its mini-batch, take what it made, and nothing after that."""
+        self._state = DRAINING
+        self._control.pause_outbox(paused=False)
+        self._control.finish()
+        if self._supervisor is not None:
+            await self._supervisor.stop()
+        else:
+            await self._until_detached()
+        self._control.drain_outbox()
+        self._control.outbox_closed = True
+
+    async def _until_detached(self) -> None:
+        """Give a trainer that somebody else started the time to end its mini-batch and leave."""
+        for _ in range(round(STOP_TIMEOUT_S / DRAIN_POLL_S)):
+            if not self._control.trainer_status()["attached"]:
+                return
+            await asyncio.sleep(DRAIN_POLL_S)
+
+    def pass_time(self, now: float) -> None:
+        """Count how fast it trains; `now` in seconds, monotonic."""
+        if self._pace.is_due(now):
+            self._pace.look(int(self._control.trainer_status()["mini_batches"]), now)
+
+    def kill(self) -> None:
+        """At once, with all that it has started."""
+        if self._supervisor is not None:
+            self._supervisor.kill()
+
+    async def close(self) -> None:
+        """Leave no trainer behind."""
+        if self._supervisor is not None:
+            self._supervisor.kill()
+            await self._supervisor.stop()
+
+    def finish(self) -> None:
+        """It was asked to end: it is not to be started again."""
+        self._asked = True
+        if self._supervisor is not None:
+            self._supervisor.finish()
+
+    def came(self) -> None:
+        """A trainer has asked to attach, and fits the run."""
+        self._came = True
+
+    def attached(self, pid: int) -> None:
+        """It has attached."""
+        self._came = True
+        self._pace.begin()
+        log.info("trainer %d attached", pid, extra=ABOUT_IT)
+        self._events.write("trainer", f"trainer {pid} attached")
+        if self._state != DRAINING:
+            self._state = "training"
+
+    def left(self, *, finished: bool, words: str) -> None:
+        """It has left; `words` say why, if there is anything to say."""
+        why = words or ("done" if finished else "gone")
+        if words == ENDED and self._state == DRAINING:
+            why = "stopped with its node"  # by a SIGTERM, which most scripts do not catch
+        log.info("trainer left: %s", why, extra=ABOUT_IT)
+        self._events.write("trainer", f"the trainer left: {why}")
+        if self._state != DRAINING:
+            self._state = "serving" if finished else WAITING
+
+    def status(self) -> dict[str, Any]:
+        """The node's status says this about its trainer."""
+        figures, supervisor = self._control.trainer_status(), self._supervisor
+        return {
+            **figures,
+            "mini_batches_per_s": self._pace.per_s if figures["attached"] else None,
+            "supervised": supervisor is not None,
+            "finished": figures["finished"] or self._ended,
+            "restarts": 0 if supervisor is None else supervisor.restarts,
+            "crash": "" if supervisor is None else supervisor.words,
+            "restart_in_s": 0.0 if supervisor is None else supervisor.restart_in_s,
+        }

@@ -1,0 +1,485 @@
+"""Compression of updates: counted, as plain data and as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd import formatting
+from p2psgd.core.frontier import Origin
+from p2psgd.core.run_spec import RunSpec
+from p2psgd.ipc.host import OwnUpdate
+from p2psgd.observe.figures import number, printable, section, whole
+from p2psgd.storage.recorder import Recorder
+from p2psgd.wire import codec
+from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES
+
+# ----------------------------------------------------------------------------
+# Where the bits of updates go and which tensors they change: what one looks at to choose tau.
+#
+# Sums only; ratios are made of them where they are shown (p2psgd.observe.compression). Density is per
+# mini-batch, not per update: a mini-batch whose tensors have several steps makes several updates, and one in
+# which no weight exceeds its step makes none.
+#
+# Costs one pass over the payload (`codec.measure`) and a binary search for each tensor, see `Meter`.
+
+
+FRAME_BITS: Final = 8 * (PREFIX.size + UPDATE_HEADER_BYTES)  # of each update, before its payload
+RECENT_MINI_BATCHES: Final = 100  # the recent sums cover the last 100 to 200 that made updates
+SLICES_MAX: Final = 16
+
+Tensors = Sequence[tuple[str, tuple[int, ...]]]
+
+
+@dataclass(slots=True, eq=False)
+class Tally:
+    """Sums over some updates of a run of T tensors; bits add up to those of the updates' frames."""
+
+    tensor_indices: NDArray[np.int64]  # (T,)
+    tensor_steps: NDArray[np.int64]  # (T,) quanta, of the last update that touched the tensor; 0: none did
+    mini_batches: int = 0
+    updates: int = 0
+    dense_updates: int = 0  # those with a dense payload
+    indices: int = 0
+    header_bits: int = 0  # frames, update headers, block headers
+    remainder_bits: int = 0
+    quotient_bits: int = 0
+    sign_bits: int = 0
+    dense_bits: int = 0
+    blocks: int = 0
+    sign_coded_blocks: int = 0
+
+    @classmethod
+    def empty(cls, tensors: int) -> Tally:
+        """The sums over no updates."""
+        return cls(np.zeros(tensors, np.int64), np.zeros(tensors, np.int64))
+
+    @property
+    def bits(self) -> int:
+        """All bits of the updates, frames included."""
+        return self.header_bits + self.remainder_bits + self.quotient_bits + self.sign_bits + self.dense_bits
+
+    def add(self, later: Tally) -> None:
+        """Add the sums over updates that came after these."""
+        self.tensor_indices += later.tensor_indices
+        np.copyto(self.tensor_steps, later.tensor_steps, where=later.tensor_steps > 0)
+        self.mini_batches += later.mini_batches
+        self.updates += later.updates
+        self.dense_updates += later.dense_updates
+        self.indices += later.indices
+        self.header_bits += later.header_bits
+        self.remainder_bits += later.remainder_bits
+        self.quotient_bits += later.quotient_bits
+        self.sign_bits += later.sign_bits
+        self.dense_bits += later.dense_bits
+        self.blocks += later.blocks
+        self.sign_coded_blocks += later.sign_coded_blocks
+
+
+class Meter:
+    """Takes updates of one run apart and adds them to tallies."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        sizes = [math.prod(shape) for _, shape in tensors]
+        ends = np.cumsum(sizes, dtype=np.int64)
+        self.tensors = len(sizes)
+        self._weights = int(ends[-1])
+        self._firsts = (ends[:-1] << 1).astype(np.uint32)  # the least word of each tensor but the first
+        self._places = np.zeros(self.tensors + 1, np.int64)
+        self._mini_batches: dict[Origin, int] = {}
+
+    def begin(self, origin: Origin, mini_batches: int) -> None:
+        """Its mini-batches count from there on, not from 0."""
+        self._mini_batches[origin] = mini_batches
+
+    def count(
+        self,
+        tally: Tally,
+        *,
+        origin: Origin,
+        mini_batch: int,
+        step: int,
+        words: NDArray[np.uint32],
+        payload: bytes | memoryview,
+    ) -> None:
+        """Add one update, whose `payload` decodes to `words`, to a tally."""
+        measured = codec.measure(payload, len(words), self._weights)
+        tally.updates += 1
+        tally.dense_updates += measured.blocks == 0
+        tally.indices += len(words)
+        tally.header_bits += FRAME_BITS + measured.header
+        tally.remainder_bits += measured.remainder
+        tally.quotient_bits += measured.quotient
+        tally.sign_bits += measured.sign
+        tally.dense_bits += measured.dense
+        tally.blocks += measured.blocks
+        tally.sign_coded_blocks += measured.sign_coded_blocks
+        before = self._mini_batches.get(origin, 0)
+        if mini_batch > before:
+            tally.mini_batches += mini_batch - before
+            self._mini_batches[origin] = mini_batch
+        self._places[1:-1] = words.searchsorted(self._firsts)
+        self._places[-1] = len(words)
+        counts = self._places[1:] - self._places[:-1]
+        tally.tensor_indices += counts
+        tally.tensor_steps[counts > 0] = step
+
+
+class OwnCompression:
+    """A node's own updates: all of them, and the recent ones."""
+
+    def __init__(self, tensors: Tensors, me: Origin, *, mini_batches: int = 0) -> None:
+        """`mini_batches`: so many were made by former lives."""
+        self._meter = Meter(tensors)
+        self._meter.begin(me, mini_batches)
+        self._me = me
+        self._mini_batch = 0  # of the last update
+        self._mini_batches_made = 0  # of the current sums, without those that made no update
+        self._older, self._previous, self._current = (Tally.empty(self._meter.tensors) for _ in range(3))
+
+    def count(self, *, mini_batch: int, step: int, words: NDArray[np.uint32], payload: bytes) -> None:
+        """Take in one more update."""
+        if mini_batch != self._mini_batch:
+            if self._mini_batches_made == RECENT_MINI_BATCHES:
+                self._older.add(self._previous)
+                self._previous, self._current = self._current, Tally.empty(self._meter.tensors)
+                self._mini_batches_made = 0
+            self._mini_batch = mini_batch
+            self._mini_batches_made += 1
+        self._meter.count(
+            self._current, origin=self._me, mini_batch=mini_batch, step=step, words=words, payload=payload
+        )
+
+    def total(self) -> Tally:
+        """The sums over all updates."""
+        return _sum((self._older, self._previous, self._current), self._meter.tensors)
+
+    def recent(self) -> Tally:
+        """The sums over the last 100 to 200 mini-batches that made updates."""
+        return _sum((self._previous, self._current), self._meter.tensors)
+
+
+class SlicedCompression:
+    """A whole run in at most 16 slices of equally many updates (the last has what is left), in one pass.
+
+    When there are more, neighbours are joined: memory stays bounded however long the run is.
+    """
+
+    def __init__(self, tensors: Tensors) -> None:
+        self.slices: list[Tally] = []
+        self._meter = Meter(tensors)
+        self._updates_of_slice = 1
+
+    def count(
+        self, *, origin: Origin, mini_batch: int, step: int, words: NDArray[np.uint32], payload: memoryview
+    ) -> None:
+        """Take in the next update of the run."""
+        if not self.slices or self.slices[-1].updates == self._updates_of_slice:
+            if len(self.slices) == SLICES_MAX:
+                self._join_neighbours()
+            self.slices.append(Tally.empty(self._meter.tensors))
+        self._meter.count(
+            self.slices[-1], origin=origin, mini_batch=mini_batch, step=step, words=words, payload=payload
+        )
+
+    def total(self) -> Tally:
+        """The sums over the whole run."""
+        return _sum(self.slices, self._meter.tensors)
+
+    def _join_neighbours(self) -> None:
+        for earlier, later in zip(self.slices[::2], self.slices[1::2], strict=True):
+            earlier.add(later)
+        self.slices = self.slices[::2]
+        self._updates_of_slice *= 2
+
+
+def _sum(tallies: Sequence[Tally], tensors: int) -> Tally:
+    total = Tally.empty(tensors)
+    for tally in tallies:
+        total.add(tally)
+    return total
+
+
+# ----------------------------------------------------------------------------
+# Compression as plain data, for machines and every view: counts that add up, and the ratios made of them.
+#
+# A description is of a node's own updates (its status), of all nodes' (the report of a local run) or of a
+# recording. `bits` are sums by what they are for and add up to all bits of the updates, frames included.
+# `density` is the share of the weights that a mini-batch changes; ratios are null while there is nothing to
+# divide by.
+
+
+# Tensors described one by one, the largest: 200 bytes each and the names, which all came in one request of
+# 64 KiB, fit into an answer.
+TENSORS_MAX: Final = 256
+BITS: Final = ("remainder", "quotient", "sign", "header", "dense")
+COUNTS: Final = ("updates", "mini_batches", "indices", "dense_updates", "blocks", "sign_coded_blocks")
+
+Description = dict[str, Any]
+
+
+def describe_tally(tally: Tally, weights: int) -> Description:
+    """The sums over some updates of a run of `weights` weights."""
+    counts = {name: int(getattr(tally, name)) for name in COUNTS}
+    bits = {name: int(getattr(tally, f"{name}_bits")) for name in BITS}
+    return _with_ratios(counts, bits, weights)
+
+
+def describe_compression(total: Tally, recent: Tally, tensors: Tensors) -> Description:
+    """All updates and the recent ones, as a whole and for each of the largest tensors, in the run's order."""
+    sizes = [math.prod(shape) for _, shape in tensors]
+    largest = sorted(range(len(sizes)), key=lambda place: -sizes[place])[:TENSORS_MAX]
+    rows = []
+    for place in sorted(largest):
+        row: Description = {
+            "name": tensors[place][0],
+            "weights": sizes[place],
+            "indices": int(total.tensor_indices[place]),
+            "step": int(total.tensor_steps[place]),
+        }
+        row = _with_density(row, total.mini_batches, total.indices)
+        recently = _ratio(int(recent.tensor_indices[place]), sizes[place] * recent.mini_batches)
+        rows.append({**row, "recent_density": recently})
+    return {
+        "total": describe_tally(total, sum(sizes)),
+        "recent": describe_tally(recent, sum(sizes)),
+        "tensors_total": len(sizes),
+        "tensors": rows,
+    }
+
+
+def describe_nodes(nodes: Sequence[Mapping[str, Any]], weights: int) -> Description | None:
+    """The descriptions of several nodes of one run as one, without the recent updates; None if none has any.
+
+    A node that could only tell its total (lost before it was asked for more) is missing in the tensors.
+    """
+    totals = [section(node, "total") for node in nodes]
+    counts = {name: sum(whole(total, name) for total in totals) for name in COUNTS}
+    bits = {name: sum(whole(section(total, "bits"), name) for total in totals) for name in BITS}
+    if not counts["updates"]:
+        return None
+    full = [node for node in nodes if node.get("tensors")]
+    mini_batches, indices = (
+        sum(whole(section(node, "total"), name) for node in full) for name in ("mini_batches", "indices")
+    )
+    rows: dict[str, Description] = {}
+    for entry in (entry for node in full for entry in node["tensors"]):
+        name = str(entry.get("name"))
+        fresh = {"name": name, "weights": whole(entry, "weights"), "indices": 0, "step": 0}
+        row = rows.setdefault(name, fresh)
+        row["indices"] += whole(entry, "indices")
+        row["step"] = whole(entry, "step") or row["step"]
+    return {
+        "total": _with_ratios(counts, bits, weights),
+        "tensors_total": max((whole(node, "tensors_total") for node in full), default=0),
+        "tensors": [_with_density(row, mini_batches, indices) for row in rows.values()],
+    }
+
+
+def _with_ratios(counts: dict[str, int], bits: dict[str, int], weights: int) -> Description:
+    return {
+        **counts,
+        "density": _ratio(counts["indices"], weights * counts["mini_batches"]),
+        "bits": bits,
+        "bits_per_index": _ratio(sum(bits.values()), counts["indices"]),
+    }
+
+
+def _with_density(row: Description, mini_batches: int, indices: int) -> Description:
+    """`share`: of all indices."""
+    density = _ratio(row["indices"], row["weights"] * mini_batches)
+    return {**row, "share": _ratio(row["indices"], indices), "density": density}
+
+
+def _ratio(part: int, of: int) -> float | None:
+    return part / of if of else None
+
+
+# ----------------------------------------------------------------------------
+# What a node keeps about updates beside replicating them: how its own compress, and the recording.
+
+
+class Accounts:
+    """Of one node's life; nothing before `begin` tells the run."""
+
+    def __init__(self, record: Path | None, *, record_bytes_max: int) -> None:
+        """`record`: the file of the recording, made when the run is known (see storage/recorder.py)."""
+        self._recorder = None if record is None else Recorder(record, bytes_max=record_bytes_max)
+        self._spec: RunSpec | None = None
+        self._compression: OwnCompression | None = None
+
+    @property
+    def recording(self) -> bool:
+        """Whether `record` is to be called for every update applied."""
+        return self._recorder is not None
+
+    def begin(self, spec: RunSpec, me: Origin, *, mini_batches: int) -> None:
+        """The run is known; the trainer goes on from so many mini-batches of former lives."""
+        self._spec = spec
+        self._compression = OwnCompression(spec.tensors, me, mini_batches=mini_batches)
+        if self._recorder is not None:
+            self._recorder.begin(spec)
+
+    def count(self, update: OwnUpdate) -> None:
+        """The trainer made an update."""
+        assert self._compression is not None
+        self._compression.count(
+            mini_batch=update.mini_batch, step=update.step, words=update.words, payload=update.payload
+        )
+
+    def record(self, frame: bytes) -> None:
+        """An update, own or a peer's, was applied."""
+        assert self._recorder is not None
+        self._recorder.add(frame)
+
+    def compression(self) -> dict[str, Any]:
+        """How the own updates compress, tensor by tensor; empty before the run is known."""
+        if self._spec is None or self._compression is None:
+            return {}
+        own = self._compression
+        return describe_compression(own.total(), own.recent(), self._spec.tensors)
+
+    def status(self) -> dict[str, Any]:
+        """The node's status in short: totals of the own updates, the recording; null where there is none."""
+        short = None
+        if self._spec is not None and self._compression is not None:
+            total, recent = self._compression.total(), self._compression.recent()
+            weights = self._spec.weights
+            short = {"total": describe_tally(total, weights), "recent": describe_tally(recent, weights)}
+        return {
+            "compression": short,
+            "recording": None if self._recorder is None else self._recorder.status(),
+        }
+
+    async def close(self) -> None:
+        """Write the recording to its end."""
+        if self._recorder is not None:
+            await self._recorder.close()
+
+
+# ----------------------------------------------------------------------------
+# Compression as text for people: a line on the whole, a row for each tensor, and what to look at.
+#
+# Pure functions of the descriptions above.
+
+
+ROWS_MAX: Final = 50
+NAME_WIDTH_MAX: Final = 40
+LABEL_WIDTH: Final = 14
+ADVICE: Final = (
+    "To choose tau: density falls and bits per index rise as tau grows. Raise it while the loss after as\n"
+    "many mini-batches stays as good; lower it where training slows down, for a single tensor if only its\n"
+    "density is near 0."
+)
+TENSOR_COLUMNS: Final = ("weights", "indices", "share", "density", "recent", "step")
+SLICE_COLUMNS: Final = ("updates", "mini-batches", "density", "bits/index", *BITS, "coded")
+
+Part = Mapping[str, Any]
+
+
+def render_compression(description: Part) -> str:
+    """A node's own updates, as `p2psgd status --compression` shows them."""
+    total, recent = section(description, "total"), section(description, "recent")
+    if not whole(total, "updates"):
+        return "this node has made no update yet"
+    lines = facts_of("all updates", total)
+    if 0 < whole(recent, "updates") < whole(total, "updates"):
+        lines += facts_of("the latest", recent)
+    return "\n".join([*lines, "", *tensor_rows(description), "", ADVICE])
+
+
+def render_slices(slices: Sequence[Part]) -> list[str]:
+    """A table of a run's slices, from its beginning to its end; bits are per index."""
+    rows = [
+        [
+            formatting.grouped(whole(part, "updates")),
+            formatting.grouped(whole(part, "mini_batches")),
+            fraction(number(part, "density")),
+            formatting.decimals(number(part, "bits_per_index"), 2),
+            *(formatting.decimals(bits, 2) for bits in _bits_per_index(part).values()),
+            fraction(_share(part, "sign_coded_blocks", "blocks")),
+        ]
+        for part in slices
+    ]
+    return _table(SLICE_COLUMNS, rows)
+
+
+def facts_of(label: str, part: Part) -> list[str]:
+    """Two lines on some updates as a whole."""
+    mini_batches = formatting.counted(whole(part, "mini_batches"), "mini-batch", "mini-batches")
+    density, per_index = fraction(number(part, "density")), number(part, "bits_per_index")
+    return [
+        f"{label:<{LABEL_WIDTH}}{formatting.grouped(whole(part, 'updates'))} in {mini_batches}, "
+        f"density {density}, {formatting.decimals(per_index, 2)} bits per index",
+        f"{'':<{LABEL_WIDTH}}= {bits_of(part)}",
+    ]
+
+
+def bits_of(part: Part) -> str:
+    """Where the bits of an index go, how often signs are coded and payloads dense."""
+    bits = " + ".join(f"{value:.2f} {name}" for name, value in _bits_per_index(part).items() if value)
+    coded = _share(part, "sign_coded_blocks", "blocks")
+    signs = "" if coded is None else f"; signs coded in {fraction(coded)} of the blocks"
+    dense = _share(part, "dense_updates", "updates")
+    also = f", {fraction(dense)} of the updates dense" if dense else ""
+    return f"{bits}{signs}{also}"
+
+
+def tensor_rows(description: Part) -> list[str]:
+    """The largest tensors, in the run's order, and how many are left out."""
+    tensors = list(description.get("tensors") or ())
+    largest = sorted(range(len(tensors)), key=lambda place: -whole(tensors[place], "weights"))[:ROWS_MAX]
+    shown = [tensors[place] for place in sorted(largest)]
+    rows = [
+        [
+            formatting.grouped(whole(row, "weights")),
+            formatting.grouped(whole(row, "indices")),
+            fraction(number(row, "share")),
+            fraction(number(row, "density")),
+            fraction(number(row, "recent_density")),
+            formatting.grouped(whole(row, "step") or None),
+        ]
+        for row in shown
+    ]
+    names = [_shortened(printable(row.get("name", "?"))) for row in shown]
+    left_out = max(whole(description, "tensors_total"), len(tensors)) - len(shown)
+    more = [f"and {formatting.counted(left_out, 'smaller tensor')}"] if left_out else []
+    return _table(TENSOR_COLUMNS, rows, "tensor", names) + more
+
+
+def fraction(value: float | None) -> str:
+    """A fraction of one with three digits that matter: 12.3 %, 0.0456 %."""
+    return formatting.UNKNOWN if value is None else f"{100 * value:.3g} %"
+
+
+def _bits_per_index(part: Part) -> dict[str, float]:
+    bits, indices = section(part, "bits"), whole(part, "indices")
+    return {name: whole(bits, name) / indices if indices else 0.0 for name in BITS}
+
+
+def _share(part: Part, some: str, every: str) -> float | None:
+    return whole(part, some) / whole(part, every) if whole(part, every) else None
+
+
+def _shortened(name: str) -> str:
+    """The end of a long name: beginnings are alike."""
+    return name if len(name) <= NAME_WIDTH_MAX else "..." + name[3 - NAME_WIDTH_MAX :]
+
+
+def _table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], corner: str = "", names: Sequence[str] = ()
+) -> list[str]:
+    """Right-aligned columns under their headings; `names` stand on the left, if there are any."""
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+    left = max(map(len, (corner, *names)))
+    lines = []
+    for name, row in zip((corner, *(names or [""] * len(rows))), (columns, *rows), strict=True):
+        cells = "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
+        lines.append(f"{name:<{left}}  {cells}" if left else cells)
+    return lines

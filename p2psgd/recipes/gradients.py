@@ -1,0 +1,285 @@
+"""Gradients of mini-batches: on numpy or another backend, evaluated, and sent as sparse updates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.client.host_compute import HostCompute, MakeCompute
+from p2psgd.client.step_size import StepSize
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.recipes.datasets import Dataset, Samples, load_data_of
+from p2psgd.recipes.model import Labels, Net, Shape, Vector
+from p2psgd.recipes.recipe import Recipe
+from p2psgd.recipes.schedule import Indices, Order
+from p2psgd.recipes.telemetry import StepTimes
+from p2psgd.wire.codec import WEIGHTS_MAX
+
+# ----------------------------------------------------------------------------
+# What the built-in trainer computes with: numpy, or what p2psgd.gpu has in its place.
+
+
+class Feed(Protocol):
+    """Brings mini-batches of one set of samples to where they are computed with."""
+
+    def take(self, rows: Indices) -> tuple[Any, Any]:
+        """The samples with these indices: inputs (rows, inputs) float32, labels (rows,) int32.
+
+        Valid until the next call.
+        """
+
+
+class Backend(Protocol):
+    """Arrays, and a way there."""
+
+    @property
+    def name(self) -> str:
+        """For people: what it computes on; empty for the CPU."""
+
+    @property
+    def xp(self) -> ModuleType:
+        """numpy, or a module with the same functions."""
+
+    @property
+    def make_compute(self) -> MakeCompute:
+        """What a link needs for such arrays."""
+
+    def feed(self, samples: Samples, batch_max: int) -> Feed:
+        """Of these samples, up to `batch_max` of them at a time."""
+
+
+class HostFeed:
+    """Into one array of the host's."""
+
+    def __init__(self, samples: Samples, batch_max: int) -> None:
+        self._samples = samples
+        self._inputs = np.empty((batch_max, samples.inputs), np.float32)
+
+    def take(self, rows: Indices) -> tuple[NDArray[np.float32], Labels]:
+        """Inputs and labels of these samples."""
+        inputs = self._inputs[: len(rows)]
+        self._samples.fill(rows, inputs)
+        return inputs, self._samples.labels[rows]
+
+
+class HostBackend:
+    """numpy."""
+
+    name = ""
+    xp: ModuleType = np
+    make_compute: MakeCompute = HostCompute
+
+    def feed(self, samples: Samples, batch_max: int) -> HostFeed:
+        """Of these samples."""
+        return HostFeed(samples, batch_max)
+
+
+HOST = HostBackend()
+
+
+# ----------------------------------------------------------------------------
+# How good a net is: loss and accuracy on samples it was not trained on.
+
+
+ROWS = 1024  # at a time: large enough for the matrix product, small enough for the cache
+
+
+def net_shape(recipe: Recipe, dataset: Dataset) -> Shape:
+    """The net that this recipe trains on these data; UsageError if an index cannot count its weights."""
+    shape = Shape(dataset.train.inputs, recipe.hidden, dataset.classes, recipe.activation)
+    if shape.weights > WEIGHTS_MAX:
+        raise UsageError(
+            f"recipe {recipe.name} makes a net of {shape.weights} weights; at most {WEIGHTS_MAX} will do",
+            ExitCode.CONFIGURATION,
+        )
+    return shape
+
+
+def evaluate(recipe: Recipe, weights: Vector, dataset: Dataset | None = None) -> tuple[float, float]:
+    """Return the mean cross-entropy in nats and the accuracy, 0 to 1, of weights (P,) on the test samples.
+
+    What may come behind the weights counts shards (client/shard_counts.py).
+
+    The recipe's data are loaded unless they are given. Raises UsageError if they cannot be.
+    """
+    if dataset is None:
+        dataset = load_data_of(recipe)
+    shape = net_shape(recipe, dataset)
+    return loss_and_accuracy(shape, weights[: shape.weights], dataset.test)
+
+
+def loss_and_accuracy(
+    shape: Shape, weights: Vector, samples: Samples, backend: Backend = HOST
+) -> tuple[float, float]:
+    """Mean cross-entropy in nats and accuracy, 0 to 1, over all samples; weights (P,) of the backend's."""
+    net, feed = Net(shape, ROWS, backend.xp), backend.feed(samples, ROWS)
+    total_loss, total_correct = 0.0, 0
+    count = len(samples.labels)
+    for start in range(0, count, ROWS):
+        rows = np.arange(start, min(start + ROWS, count))
+        loss, correct = net.loss(weights, *feed.take(rows))
+        total_loss += loss * len(rows)
+        total_correct += correct
+    return total_loss / count, total_correct / count
+
+
+# ----------------------------------------------------------------------------
+# The gradients of one share's mini-batches: samples in, gradient out.
+
+
+class Gradients:
+    """Of a recipe's net on a recipe's samples; all arrays of weights are the backend's."""
+
+    def __init__(self, recipe: Recipe, dataset: Dataset, times: StepTimes, backend: Backend = HOST) -> None:
+        self.shape = net_shape(recipe, dataset)
+        self._backend, self._batch = backend, recipe.batch
+        self._net = Net(self.shape, recipe.batch, backend.xp)
+        self._times = times
+        self._feed: Feed
+        self._order: Order | None = None
+        if dataset.shards is None:
+            self._feed = backend.feed(dataset.train, recipe.batch)
+            self._order = Order(len(dataset.train.labels), recipe.seed)
+
+    def turn_to(self, samples: Samples) -> None:
+        """From now on positions are rows of these, a shard's."""
+        self._feed = self._backend.feed(samples, self._batch)
+
+    def take(
+        self,
+        weights: Vector,
+        positions: Indices,
+        *,
+        gradient: Vector | Mapping[str, Vector],
+        ready: Callable[[int], None] = lambda layer: None,
+    ) -> float:
+        """Write the gradient at `weights` (P,) of the samples at these positions of the walk, and return the
+        mean loss; `gradient` and `ready` as in Net.gradient(), without a gradient if the loss is not finite.
+        """
+        with self._times.part("load samples"):
+            rows = positions if self._order is None else self._order.rows(positions)
+            inputs, labels = self._feed.take(rows)
+        with self._times.part("gradient"):
+            laps, layers = self._times.laps(), len(self.shape.layers)
+
+            def layer_ready(layer: int) -> None:
+                forward = "forward, then " if layer == layers else ""
+                laps.end(f"{forward}gradient of layer {layer}")
+                ready(layer)
+                laps.begin()
+
+            return self._net.gradient(weights, inputs, labels, gradient=gradient, ready=layer_ready)
+
+
+def check_loss(loss: float, recipe: Recipe, *, mini_batches: int, taus: Sequence[float]) -> None:
+    """Refuse to go on without a loss: UsageError with what may help. `taus`: none in a dense ring."""
+    if math.isfinite(loss):
+        return
+    thresholds = f" and tau = {', '.join(f'{tau:g}' for tau in taus)}" if taus else ""
+    raise UsageError(
+        f"training diverged: the loss is {loss} after {mini_batches} mini-batches "
+        f"with learning_rate = {recipe.learning_rate:g}{thresholds}: "
+        + ("try a lower learning_rate or tau, or a longer gentle_start" if taus else "try a lower one"),
+        ExitCode.FAILED,
+    )
+
+
+# ----------------------------------------------------------------------------
+# The steps of a recipe's rules.
+
+
+class StepSizes:
+    """The steps of all tensors of one trainer, rule by rule."""
+
+    def __init__(self, recipe: Recipe, tensors: list[tuple[str, tuple[int, ...]]]) -> None:
+        """`tensors`: name and shape of each, as the recipe's net has them."""
+        sizes = {name: math.prod(shape) for name, shape in tensors}
+        of = sum(sizes.values())
+        self._rules = [
+            (rule, StepSize(rule, sum(sizes[name] for name in rule.tensors), recipe.quantum, of=of))
+            for rule in recipe.step_rules
+        ]
+
+    @property
+    def taus(self) -> list[float]:
+        """The thresholds, one for each rule, in units of the mean gradient."""
+        return [size.tau for _, size in self._rules]
+
+    def restore(self, taus: Sequence[float]) -> None:
+        """Go on from what `taus` was in an earlier life."""
+        for (_, size), tau in zip(self._rules, taus, strict=True):
+            size.restore(tau)
+
+    def step(self, learning_rate: float) -> int | dict[str, int]:
+        """What a link's send() takes: one step if all tensors have the same, else each tensor's by name."""
+        steps = [(rule, size.step(learning_rate)) for rule, size in self._rules]
+        if len({step for _, step in steps}) == 1:
+            return steps[0][1]
+        return {name: step for rule, step in steps for name in rule.tensors}
+
+    def sent(self, counts: Mapping[str, int]) -> None:
+        """Learn how many indices of each tensor the last mini-batch sent."""
+        for rule, size in self._rules:
+            size.sent(sum(counts[name] for name in rule.tensors))
+
+
+# ----------------------------------------------------------------------------
+# From a gradient to a sparse update: minus the learning rate times the gradient, steps that fit, and a
+# residual that stays a sum of gradients [Strom 2015, section 3].
+#
+# When the rate changes the residual changes with it, so that none of it is sent for the sole reason that the
+# step is smaller now.
+
+
+class SparseLink(Protocol):
+    """What is asked of a link."""
+
+    @property
+    def residual(self) -> Vector:
+        """(P,) what was proposed and not yet sent."""
+
+    @property
+    def sent(self) -> Mapping[str, int]:
+        """How many indices of each tensor the last send() sent."""
+
+    def send(self, delta: Vector, step: int | Mapping[str, int]) -> int:
+        """Propose a change of all weights; returns how many indices were sent.
+
+        step: in quanta, for all tensors or by tensor name.
+        """
+
+
+class SparseSending:
+    """Of one trainer."""
+
+    def __init__(self, recipe: Recipe, shape: Shape, link: SparseLink) -> None:
+        self._link = link
+        self._step_sizes = StepSizes(recipe, shape.tensors)
+        self.rate: float | None = None  # of the last mini-batch, also of an earlier life's; None: not known
+
+    @property
+    def taus(self) -> list[float]:
+        """The thresholds, one for each rule, in units of the mean gradient."""
+        return self._step_sizes.taus
+
+    def restore(self, taus: Sequence[float]) -> None:
+        """Go on from what `taus` was in an earlier life."""
+        self._step_sizes.restore(taus)
+
+    def send(self, gradient: Vector, rate: float) -> None:
+        """Send what has grown beyond the step with this gradient (P,), which is changed; `rate`: the learning
+        rate.
+        """
+        link = self._link
+        before = rate if self.rate is None else self.rate
+        gradient *= np.float32(-rate)
+        if rate != before:
+            gradient += np.float32(rate / before - 1) * link.residual
+        link.send(gradient, self._step_sizes.step(rate))
+        self.rate = rate
+        self._step_sizes.sent(link.sent)

@@ -1,0 +1,181 @@
+"""`p2psgd train`: the built-in trainer from the recipe to the last report, and its interruption."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from p2psgd.client.attach import attach
+from p2psgd.client.link import Link
+from p2psgd.errors import TrainerError, UsageError
+from p2psgd.recipes.datasets import Dataset, load_data_of
+from p2psgd.recipes.gradients import HOST, Backend, net_shape
+from p2psgd.recipes.initial import starting_weights
+from p2psgd.recipes.recipe import Recipe
+from p2psgd.recipes.schedule import Plan, RoundPlan, check_length, check_share
+from p2psgd.recipes.telemetry import Trace, check_place, choose_place
+from p2psgd.recipes.training import (
+    NO_SHARE,
+    Circumstances,
+    RingTraining,
+    StreamedPlan,
+    StreamedTraining,
+    Training,
+)
+
+# ----------------------------------------------------------------------------
+# SIGTERM and Ctrl+C as a flag: what is in work is finished first.
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Interruption:
+    """A context in which these signals only set `wanted`; for the main thread."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interruption:
+        self._before = {number: signal.signal(number, self._set) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _set(self, number: int, frame: FrameType | None) -> None:
+        self.wanted = True
+
+
+# ----------------------------------------------------------------------------
+# `p2psgd train`: the built-in trainer from the recipe to the last report.
+
+
+def train(
+    recipe: Recipe,
+    share: tuple[int, int] | None = None,
+    steps: int | None = None,
+    seconds: float | None = None,
+    *,
+    initial: Path | None = None,
+    backend: Backend = HOST,
+    started: float | None = None,
+    trace: Path | None = None,
+    overlap: bool = True,
+) -> None:
+    """Train this node's share of a recipe on the daemon that P2PSGD_CONTROL or the default state directory
+    leads to, with numpy unless there is another `backend`.
+
+    share: (i, n); None takes the daemon's word for it. steps: mini-batches of this node, or rounds of a ring;
+    seconds: length of the run, counted from `started` (Unix time, so that a trainer that is started again
+    does not begin anew) or from now. `initial`: a file of the weights to start from. `trace`: a file for what
+    this process did when, replaced at the end, or by one beside it if an earlier life of this trainer wrote
+    it (telemetry.py). `overlap`: as in Circumstances. SIGTERM and SIGINT end it after the mini-batch in work.
+
+    Raises UsageError (recipe, data or arguments at fault, the seconds over before a mini-batch, or the
+    training diverged), TrainerError (the daemon refuses or is gone). BLAS threads are left to the
+    environment.
+    """
+    began = time.time() if started is None else started
+    check_length(steps, seconds)
+    if share is not None:
+        check_share(*share)
+    if trace is not None:
+        check_place(trace)
+    if recipe.unused:
+        print(f"p2psgd train: {recipe.unused}", file=sys.stderr)
+    if backend.name:
+        print(f"p2psgd train: on {backend.name}", file=sys.stderr)
+    dataset = load_data_of(recipe)
+    shape = net_shape(recipe, dataset)
+    mode = recipe.run.trains
+    link = attach(
+        starting_weights(recipe, shape, initial),
+        quantum=recipe.quantum,
+        label=recipe.label,
+        two_nodes=recipe.run.two_nodes,
+        mode=recipe.run.mode,
+        payload=mode.payload or None,
+        order=mode.order,
+        shards=None if dataset.shards is None else dataset.shards.list,
+        make_compute=backend.make_compute,
+    )
+    with link, Interruption() as interruption, _tracing(trace, link) as events:
+        try:
+            share = share or link.share
+        except TrainerError as error:
+            if dataset.shards is None:
+                raise UsageError(str(error)) from None
+            share = NO_SHARE
+        met = Circumstances(
+            backend=backend,
+            interrupted=lambda: interruption.wanted,
+            elapsed_s=max(0.0, time.time() - began),
+            trace=events,
+            overlap=overlap,
+        )
+        try:
+            training = _make_training(recipe, dataset, link, (share, steps, seconds), met)
+            training.run()
+        except MemoryError as error:
+            place = backend.name or "this machine"
+            raise TrainerError(
+                f"{place} has not enough memory to train recipe {recipe.name}: {error};"
+                " give a smaller batch, or a smaller net"
+            ) from None
+        if seconds is not None and not (link.mini_batches or interruption.wanted or link.stopping):
+            words = f"the {seconds:g} s of --seconds were over before the first mini-batch"
+            raise UsageError(f"{words}: give more")
+        link.close(finished=not interruption.wanted)
+
+
+def _make_training(
+    recipe: Recipe,
+    dataset: Dataset,
+    link: Link,
+    length: tuple[tuple[int, int], int | None, float | None],
+    met: Circumstances,
+) -> Training | RingTraining:
+    """In rounds, or as each node likes; `length`: the share, and steps or seconds or neither."""
+    if dataset.shards is not None:
+        plan = StreamedPlan(recipe, dataset.shards.list.samples, *length)
+        return StreamedTraining(recipe, dataset, plan, link, met)
+    samples = len(dataset.train.labels)
+    if recipe.run.trains.ring:
+        return RingTraining(recipe, dataset, RoundPlan(recipe, samples, *length), link, met)
+    return Training(recipe, dataset, Plan(recipe, samples, *length), link, met)
+
+
+@contextmanager
+def _tracing(path: Path | None, link: Link) -> Iterator[Trace | None]:
+    """A trace that is written at the end, however that comes about; None if there is to be none."""
+    if path is None:
+        yield None
+        return
+    place = choose_place(path, later_life=link.mini_batches > 0)
+    if place != path:
+        print(
+            f"p2psgd train: {path} is of an earlier life of this trainer: its trace goes to {place}",
+            file=sys.stderr,
+        )
+    trace = Trace()
+    try:
+        yield trace
+    finally:
+        trace.write(place, node=link.node)
+        if trace.left_out:
+            print(
+                f"p2psgd train: {place} holds the first {trace.events_max:,} events, "
+                f"{trace.left_out:,} came later",
+                file=sys.stderr,
+            )

@@ -1,0 +1,352 @@
+"""A recipe: what to train, on what, and how, as a small TOML file.
+
+Some ship with the package (`p2psgd recipe` lists them). A recipe is strict: a key that nobody knows, a
+missing one or a value out of its range is refused with one sentence, before anything is started. All nodes of
+a run must train by the same recipe; its `label` is the short proof of that which goes into the run's
+fingerprint.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
+
+from p2psgd.client.step_size import StepRule, assign
+from p2psgd.data.store import is_url
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.recipes.model import Activation, tensor_names
+from p2psgd.wire.codec import STEP_MAX
+from p2psgd.wire.mode import Mode
+
+BUILT_IN_DATA = ("speech-small", "digits")
+RECIPES = Path(__file__).parent
+
+
+def _tuple(widths: object) -> object:
+    """TOML has lists only; anything that is no list stays as it is and is refused by the type."""
+    return tuple(widths) if isinstance(widths, list) else widths
+
+
+def _pairs(table: object) -> object:
+    """Keep the order of a table: which of its patterns counts depends on it."""
+    return tuple(table.items()) if isinstance(table, dict) else table
+
+
+Width = Annotated[int, Field(ge=1, le=65_536)]
+Widths = Annotated[tuple[Width, ...], BeforeValidator(_tuple), Field(max_length=16)]
+Pattern = Annotated[str, Field(min_length=1, max_length=80)]
+Tau = Annotated[float, Field(gt=0, le=1e6)]
+Density = Annotated[float, Field(gt=0, le=0.25)]
+TAU_RANGE = "a number above 0 and at most 1000000 (in units of the mean gradient)"
+DENSITY_RANGE = "a number above 0 and at most 0.25 (the part of the weights sent per mini-batch)"
+RING_KEYS = ("payload", "order")  # of the table `run`
+PATTERNS_MAX = 64  # the deepest net has 34 tensors
+TABLE = f"a table of at most {PATTERNS_MAX} tensor names or patterns, in quotes, each with {{}}"
+
+
+class RunTable(BaseModel):
+    """What the nodes of the run agree on beside the training itself."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    two_nodes: Literal["stall", "lower-id"] = "stall"
+    mode: Literal["async", "ring"] = "async"
+    payload: Literal["sparse", "dense", "dense-float16"] | None = None
+    order: Literal["id", "measured"] | None = None
+
+    @property
+    def trains(self) -> Mode:
+        """Mode, payload and order as one; a ring's payload is sparse and its order by id unless they are
+        given.
+        """
+        return Mode(self.payload or "sparse", self.order or "id") if self.mode == "ring" else Mode()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the command line says in the place of a recipe's [run]; None: nothing."""
+
+    mode: str | None = None
+    payload: str | None = None
+    order: str | None = None
+
+    @property
+    def given(self) -> dict[str, str]:
+        """What was said, by key."""
+        return {key: str(value) for key, value in asdict(self).items() if value is not None}
+
+    @property
+    def options(self) -> list[str]:
+        """The same as words of a command line."""
+        return [word for key, value in self.given.items() for word in (f"--{key}", value)]
+
+
+NOTHING_TOLD = Told()
+
+
+class PretrainTable(BaseModel):
+    """How the weights that training starts from are made (initial.py)."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+    part: float = Field(default=0.25, gt=0, le=1)  # of the training samples
+    epochs: int = Field(default=1, ge=1, le=1_000)  # passes over them for each layer
+    learning_rate: float = Field(gt=0, le=100)
+
+
+class Recipe(BaseModel):
+    """One training; each description says, for the refusal of a bad value, what a good one is."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$",
+        description="1 to 40 letters, digits, dots, dashes and underscores",
+    )
+    data: str = Field(
+        min_length=1,
+        description='"speech-small", "digits", the path of a .npz file or of a folder, a URL of shards',
+    )
+    seed: int = Field(default=1, ge=0, lt=2**32, description="a whole number from 0 to 4294967295")
+    hidden: Widths = Field(description="a list of at most 16 layer widths from 1 to 65536")
+    activation: Activation = Field(default=Activation.RELU, strict=False, description='"relu" or "sigmoid"')
+    batch: int = Field(
+        ge=1, le=65_536, description="a whole number from 1 to 65536 (samples in a mini-batch)"
+    )
+    epochs: int = Field(ge=1, le=10_000, description="a whole number from 1 to 10000")
+    learning_rate: float = Field(gt=0, le=100, description="a number above 0 and at most 100")
+    hold_epochs: float = Field(default=1.0, ge=0, le=10_000, description="a number from 0 to 10000")
+    halve_every_epochs: float = Field(
+        default=1.0, ge=0.01, le=10_000, description="a number from 0.01 to 10000"
+    )
+    gentle_start: float = Field(
+        default=0.1,
+        ge=0,
+        le=0.5,
+        description="a number from 0 to 0.5 (the part of all samples that share 0 trains alone)",
+    )
+    tau: Tau | None = Field(default=None, description=TAU_RANGE)
+    density: Density | None = Field(default=None, description=DENSITY_RANGE)
+    tau_of: Annotated[tuple[tuple[Pattern, Tau], ...], BeforeValidator(_pairs)] = Field(
+        default=(), max_length=PATTERNS_MAX, description=TABLE.format(TAU_RANGE)
+    )
+    density_of: Annotated[tuple[tuple[Pattern, Density], ...], BeforeValidator(_pairs)] = Field(
+        default=(), max_length=PATTERNS_MAX, description=TABLE.format(DENSITY_RANGE)
+    )
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
+        description='"auto", "cpu", "cuda" or "cuda:0", "cuda:1" and so on',
+    )
+    quantum_log2: int = Field(default=-20, ge=-30, le=0, description="a whole number from -30 to 0")
+    pretrain: PretrainTable | None = Field(
+        default=None,
+        description="a table with learning_rate (above 0, at most 100), part (of the samples, above 0, at "
+        "most 1) and epochs (passes over that part for each layer, 1 to 1000)",
+    )
+    run: RunTable = Field(
+        default=RunTable(),
+        description='a table with two_nodes = "stall" (of two nodes that lose each other, both wait) or '
+        '"lower-id" (the one with the lower node id goes on), mode = "async" or "ring", and of a ring '
+        'payload = "sparse", "dense" or "dense-float16" and order = "id" or "measured"',
+    )
+
+    _mode_told: bool = PrivateAttr(default=False)
+
+    @property
+    def quantum(self) -> float:
+        """All weights are whole multiples of this power of two."""
+        return 2.0**self.quantum_log2
+
+    @property
+    def unused(self) -> str:
+        """Which of its keys mean nothing in its mode and why, as a sentence; empty if all mean something, or
+        if another mode than the recipe's own was asked for, which they may be for.
+        """
+        if self._mode_told or not self.run.trains.dense:
+            return ""
+        words = {"tau": self.tau, "density": self.density, "tau_of": self.tau_of}
+        words |= {"density_of": self.density_of, "gentle_start": self.gentle_start}
+        idle = [key for key, value in words.items() if value]
+        return (
+            f"recipe {self.name}: {' and '.join(idle)} mean nothing in a dense ring: "
+            "every gradient goes around whole, and the mean of all is one step"
+            if idle
+            else ""
+        )
+
+    @property
+    def step_rules(self) -> list[StepRule]:
+        """How each tensor of the net gets its step; ValueError with a sentence if the tables do not fit."""
+        return assign(
+            tensor_names(len(self.hidden) + 1),
+            tau=self.tau,
+            density=self.density,
+            tau_of=self.tau_of,
+            density_of=self.density_of,
+        )
+
+    @property
+    def label(self) -> str:
+        """The name and a hash of all that must be equal on every node.
+
+        The data's place and the device are left out: they may be others on every machine. So are tables that
+        are not there, so that a key that is new to recipes leaves the labels of older ones as they are. The
+        table `run` is part of the fingerprint itself, and so are the weights that `pretrain` made.
+        """
+        absent = {key for key in ("tau_of", "density_of") if not getattr(self, key)}
+        agreed = self.model_dump(mode="json", exclude={"data", "device", "pretrain", "run", *absent})
+        if self.data in BUILT_IN_DATA:
+            agreed["data"] = self.data
+        text = json.dumps(agreed, sort_keys=True)
+        return f"{self.name}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+
+
+def built_in_recipes() -> list[str]:
+    """Names of the recipes that ship with the package."""
+    return sorted(path.stem for path in RECIPES.glob("*.toml"))
+
+
+def built_in_recipe_text(name: str) -> str:
+    """The file of a recipe that ships with the package; UsageError if none of that name does."""
+    if name not in built_in_recipes():
+        known = ", ".join(built_in_recipes())
+        _refuse(f"{name!r} is no built-in recipe: there are {known}", ExitCode.USAGE)
+    return (RECIPES / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def load_recipe(name_or_path: str | Path, told: Told = NOTHING_TOLD) -> Recipe:
+    """Read a built-in recipe by its name, or a TOML file; a relative `data` path counts from that file's
+    folder.
+
+    What `told` says takes the place of what the recipe says below [run]; "async" does so with the payload and
+    the order of a ring too. Raises UsageError with one sentence when the recipe cannot be read or is not
+    valid.
+    """
+    built_in = str(name_or_path) in built_in_recipes()
+    path = RECIPES / f"{name_or_path}.toml" if built_in else Path(name_or_path)
+    try:
+        keys = tomllib.loads(path.read_bytes().decode())
+    except FileNotFoundError:
+        known = ", ".join(built_in_recipes())
+        _refuse(f"there is no recipe {str(name_or_path)!r}: it is neither a file nor one of {known}")
+    except OSError as error:
+        _refuse(f"recipe {path} cannot be read: {error.strerror or error}")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        _refuse(f"recipe {path} is not valid TOML: {error}")
+    _tell_run(keys, told.given)
+    recipe = parse_recipe(keys, where=f"recipe {path.name}", told=told)
+    if recipe.data in BUILT_IN_DATA or is_url(recipe.data):
+        return recipe
+    return recipe.model_copy(update={"data": str(path.parent.absolute() / Path(recipe.data).expanduser())})
+
+
+def parse_recipe(keys: dict[str, Any], *, where: str, told: Told = NOTHING_TOLD) -> Recipe:
+    """Make a recipe of keys and values, `told` among them; `where` begins the sentence of a UsageError."""
+    fields = Recipe.model_fields
+    for table in ("tau_of", "density_of", "pretrain", "run"):
+        below = keys.get(table)
+        own = PretrainTable.model_fields if table == "pretrain" else ()
+        lost = [key for key in below if key in fields and key not in own] if isinstance(below, dict) else []
+        if lost:
+            _refuse(
+                f"{where}: {lost[0]} stands below [{table}] and so belongs to it: move it above the tables"
+            )
+    for key in keys:
+        if key not in fields:
+            near = difflib.get_close_matches(key, fields, n=1)
+            guess = f"do you mean {near[0]!r}? " if near else ""
+            _refuse(f"{where}: unknown key {key!r}: {guess}the known ones are {', '.join(fields)}")
+    try:
+        recipe = Recipe.model_validate(keys)
+    except ValidationError as error:
+        key = str(error.errors()[0]["loc"][0])
+        wanted = fields[key].description
+        if key not in keys:
+            _refuse(f"{where}: the key {key!r} is missing; it is {wanted}")
+        _refuse(f"{where}: {key} = {_written(keys[key])} is refused: it must be {wanted}")
+    recipe._mode_told = bool(told.given)
+    _check_ring(recipe.run, where, told.given)
+    _check_step(recipe, where)
+    return recipe
+
+
+def _tell_run(keys: dict[str, Any], told: dict[str, str]) -> None:
+    """Let what the command line told count, in `keys` as they were read from the file."""
+    run = keys.get("run", {})
+    if not told or not isinstance(run, dict):
+        return
+    if told.get("mode", "ring") != "ring":
+        run = {key: value for key, value in run.items() if key not in RING_KEYS}
+    keys["run"] = run | told
+
+
+def _check_ring(run: RunTable, where: str, told: Mapping[str, str]) -> None:
+    """Refuse what only a ring has in a run that is none."""
+    for key in RING_KEYS:
+        value = getattr(run, key)
+        if value is not None and run.mode != "ring":
+            if key in told:
+                _refuse(
+                    f'--{key} {value} is for a ring, and the mode is "{run.mode}": '
+                    f"give --mode ring too, or leave --{key} out"
+                )
+            _refuse(
+                f'{where}: {key} = "{value}" is for a ring, and the mode is "{run.mode}": '
+                f'give mode = "ring" too (--mode ring), or leave {key} out'
+            )
+
+
+def _check_step(recipe: Recipe, where: str) -> None:
+    """Refuse a recipe that does not say how large its updates are, or says it out of range.
+
+    A dense ring has no use for tau and density and so needs neither; a recipe that has them may be trained in
+    any mode.
+    """
+    if recipe.run.trains.dense and recipe.tau is None and recipe.density is None:
+        _check_no_tables(recipe, where)
+        return
+    if (recipe.tau is None) == (recipe.density is None):
+        _refuse(f"{where}: give one of tau and density, {'not both' if recipe.tau else 'such as tau = 0.05'}")
+    try:
+        _ = recipe.step_rules
+    except ValueError as error:
+        _refuse(f"{where}: {error}")
+    if recipe.tau is not None:
+        _check_tau(recipe, recipe.tau, f"{where}: tau")
+    for pattern, tau in recipe.tau_of:
+        _check_tau(recipe, tau, f'{where}: tau_of "{pattern}"')
+
+
+def _check_no_tables(recipe: Recipe, where: str) -> None:
+    for key in ("tau_of", "density_of"):
+        if getattr(recipe, key):
+            _refuse(f"{where}: [{key}] is beside neither tau nor density: give one of them, or leave it out")
+
+
+def _check_tau(recipe: Recipe, tau: float, which: str) -> None:
+    step = round(recipe.learning_rate * tau / recipe.quantum)
+    if not 1 <= step <= STEP_MAX:
+        change = "lower" if step < 1 else "raise"
+        _refuse(
+            f"{which} = {tau:g} at learning_rate = {recipe.learning_rate:g} moves a weight by "
+            f"{step} quanta of 2^{recipe.quantum_log2}, which must be 1 to {STEP_MAX}: "
+            f"{change} quantum_log2, or change tau"
+        )
+
+
+def _written(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _refuse(words: str, code: ExitCode = ExitCode.CONFIGURATION) -> NoReturn:
+    raise UsageError(words, code)

@@ -1,0 +1,311 @@
+"""Which samples a mini-batch or a round uses, and how long a run is."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.errors import UsageError
+from p2psgd.recipes.recipe import Recipe
+
+# ----------------------------------------------------------------------------
+# Which samples a mini-batch uses, and how far along the run it is.
+#
+# One endless walk over the data is shared by all nodes: position p is sample number p % samples of the
+# permutation of epoch p // samples. Share 0 alone walks the first positions, the gentle start; the positions
+# after them are dealt out one by one, share i of n taking those with p % n = i. So over all shares every
+# sample is used exactly once per epoch, the total does not depend on the number of shares, and mini-batch m
+# of a share follows from m by arithmetic: a trainer that was killed continues from its count of mini-batches
+# and from nothing else.
+#
+# Permutations come from the seed and the epoch alone, by sorting PCG64's raw output, which numpy promises
+# never to change. A mini-batch may cross from one epoch into the next. The permutation of the epoch in work
+# is held in memory (8 bytes a sample).
+
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The part of one share in the walk over `samples` training samples.
+
+    `gentle_batches` mini-batches are walked by share 0 alone. `positions` is where the walk of all shares
+    ends, None for a walk without an end.
+    """
+
+    samples: int
+    batch: int
+    share: int
+    shares: int
+    gentle_batches: int
+    positions: int | None
+
+    @property
+    def own_gentle_batches(self) -> int:
+        """How many of this share's first mini-batches belong to the gentle start."""
+        return self.gentle_batches if self.share == 0 else 0
+
+    @property
+    def mini_batches(self) -> int | None:
+        """How many mini-batches this share has in all, the last one possibly short; None without an end."""
+        if self.positions is None:
+            return None
+        return self.own_gentle_batches + -(-self._dealt // self.batch)
+
+    @property
+    def _dealt(self) -> int:
+        """How many positions after the gentle start fall to this share."""
+        assert self.positions is not None
+        return max(0, -(-(self.positions - self._first_dealt) // self.shares))
+
+    @property
+    def _first_dealt(self) -> int:
+        """This share's first position after the gentle start: every position p falls to share p % shares."""
+        gentle = self.gentle_batches * self.batch
+        return gentle + (self.share - gentle) % self.shares
+
+    def at(self, mini_batch: int) -> Indices:
+        """Positions of mini-batch number `mini_batch` (from 0) of this share, ascending; empty past the
+        end."""
+        own_gentle = self.own_gentle_batches
+        if mini_batch < own_gentle:
+            start = mini_batch * self.batch
+            positions = np.arange(start, start + self.batch, dtype=np.int64)
+        else:
+            first = (mini_batch - own_gentle) * self.batch
+            turns = np.arange(first, first + self.batch, dtype=np.int64)
+            positions = self._first_dealt + self.shares * turns
+        return positions if self.positions is None else positions[positions < self.positions]
+
+    def samples_before(self, mini_batch: int) -> int:
+        """How many samples this share has used in its first `mini_batch` mini-batches."""
+        used = mini_batch * self.batch
+        if self.positions is None:
+            return used
+        return min(used, self.own_gentle_batches * self.batch + self._dealt)
+
+
+class Order:
+    """Turns positions of the walk into indices of samples; remembers the permutations last used."""
+
+    REMEMBERED = 2  # a mini-batch touches at most two epochs, unless the data are smaller than it
+
+    def __init__(self, samples: int, seed: int) -> None:
+        self._samples = samples
+        self._seed = seed
+        self._permutations: OrderedDict[int, Indices] = OrderedDict()
+
+    def rows(self, positions: Indices) -> Indices:
+        """Indices of the samples at these positions; both (n,)."""
+        epochs, places = np.divmod(positions, self._samples)
+        rows = np.empty_like(positions)
+        for epoch in np.unique(epochs):
+            here = epochs == epoch
+            rows[here] = self._permutation(int(epoch))[places[here]]
+        return rows
+
+    def _permutation(self, epoch: int) -> Indices:
+        known = self._permutations.get(epoch)
+        if known is None:
+            keys = np.random.PCG64(np.random.SeedSequence([self._seed, epoch])).random_raw(self._samples)
+            known = np.argsort(keys, kind="stable")
+            self._permutations[epoch] = known
+            if len(self._permutations) > self.REMEMBERED:
+                self._permutations.popitem(last=False)
+        return known
+
+
+def learning_rate(start: float, epoch: float, *, hold_epochs: float, halve_every_epochs: float) -> float:
+    """Strom's schedule: constant for `hold_epochs`, halved there and again after every `halve_every_epochs`.
+
+    `epoch` is the progress of the run in epochs, with fraction [Strom 2015, section 4].
+    """
+    if epoch < hold_epochs:
+        return start
+    return start * 0.5 ** (1 + int((epoch - hold_epochs) / halve_every_epochs))
+
+
+# ----------------------------------------------------------------------------
+# How long one trainer's part of a run is, and how far it has come.
+#
+# A run is as long as its recipe's epochs, unless it is given a number of mini-batches per node or a time.
+# Then the learning rate's schedule and the gentle start are stretched or squeezed with it, so that a short
+# run is the whole recipe in small.
+#
+# By epochs and by mini-batches everything follows from the count of mini-batches alone. A run by time cannot
+# know how many samples it will use: its gentle start ends after a part of the time, what was walked until
+# then is known only then, and from there on the walk goes by the same rule; a sample near that seam may be
+# used twice or left out once.
+
+
+NEARLY_DONE = 1 - 1e-9  # the end itself would begin another halving
+UNENDING = 2**40  # mini-batches; the gentle start of a run by time, until the time has come
+
+
+class Plan:
+    """The walk of one share, its end, and its progress."""
+
+    def __init__(
+        self, recipe: Recipe, samples: int, share: tuple[int, int], steps: int | None, seconds: float | None
+    ) -> None:
+        """Plan for `samples` training samples; give `steps` (mini-batches of this node), `seconds`, or
+        neither.
+
+        Raises UsageError when a number is out of range.
+        """
+        index, shares = share
+        check_length(steps, seconds)
+        check_share(index, shares)
+        self._recipe = recipe
+        self.seconds = seconds
+        positions: int | None = None
+        if steps is not None:
+            gentle = round(recipe.gentle_start * steps)
+            self._positions = (gentle + shares * steps) * recipe.batch
+        elif seconds is not None:
+            gentle = UNENDING if recipe.gentle_start else 0
+        else:
+            positions = self._positions = recipe.epochs * samples
+            gentle = int(recipe.gentle_start * positions) // recipe.batch
+        self.walk = Walk(samples, recipe.batch, index, shares, gentle, positions)
+        self.mini_batches = self.walk.mini_batches if steps is None else steps
+
+    def gentle_start_over(self, mini_batches: int, *, elapsed_s: float) -> bool:
+        """Say whether all shares may train, now that share 0 has taken this many mini-batches."""
+        if self.seconds is not None:
+            return elapsed_s >= self._recipe.gentle_start * self.seconds
+        return mini_batches >= self.walk.gentle_batches
+
+    def settle_gentle_start(self, mini_batches: int) -> None:
+        """In a run by time, begin the dealing out after this many mini-batches of share 0; elsewhere it is
+        settled."""
+        if self.walk.gentle_batches == UNENDING:
+            self.walk = dataclasses.replace(self.walk, gentle_batches=mini_batches)
+
+    def over(self, *, mini_batches: int, elapsed_s: float) -> bool:
+        """Say whether this share has done its part."""
+        if self.seconds is not None:
+            return elapsed_s >= self.seconds
+        assert self.mini_batches is not None
+        return mini_batches >= self.mini_batches
+
+    def epoch(self, position: int, *, elapsed_s: float) -> float:
+        """How far the recipe's schedule is at this position of the walk, 0 to the recipe's epochs."""
+        done = elapsed_s / self.seconds if self.seconds is not None else position / self._positions
+        return self._recipe.epochs * min(NEARLY_DONE, done)
+
+
+def check_share(index: int, shares: int) -> None:
+    """Refuse a share that does not exist."""
+    if not 0 <= index < shares:
+        raise UsageError(f"share {index}/{shares} does not exist: give i/n with i from 0 to n - 1")
+
+
+def check_length(steps: int | None, seconds: float | None) -> None:
+    """Refuse a length that is none."""
+    if steps is not None and seconds is not None:
+        raise UsageError("give steps or seconds, not both")
+    if steps is not None and steps < 1:
+        raise UsageError(f"steps = {steps} is refused: a node trains at least one mini-batch")
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise UsageError(f"seconds = {seconds:g} is refused: it must be above 0")
+
+
+# ----------------------------------------------------------------------------
+# What one trainer does in each round of a ring, and how many rounds there are.
+#
+# Everything follows from the number of the round, which is the same at all nodes: the samples, the learning
+# rate, the end. So all train at one rate whatever has happened to one of them, two runs of the same recipe
+# do the same, and all end after the same round; a node that was away for some rounds has left their samples
+# out.
+#
+# The walk is that of Walk: in the gentle start share 0 has a mini-batch in each round and the others
+# have none, then all have one. A dense ring needs no gentle start, since the mean of N mini-batches is one
+# large mini-batch: there is none, and round m uses what mini-batch m of a single node with N times the batch
+# would.
+#
+# A run by time cannot know its rounds: each node goes by its own clock, which may differ from the others' by
+# a round at the end of the gentle start, at a halving of the rate and at the end. Whoever is at the end
+# leaves, and the others go on without it for the rest of their time. Such a run is never the same twice.
+
+
+class RoundPlan:
+    """The rounds of one share, counted from 1."""
+
+    def __init__(
+        self, recipe: Recipe, samples: int, share: tuple[int, int], steps: int | None, seconds: float | None
+    ) -> None:
+        """Plan for `samples` training samples; give `steps` (rounds, the gentle start's among them),
+        `seconds`, or neither.
+
+        Raises UsageError when a number is out of range.
+        """
+        index, shares = share
+        check_length(steps, seconds)
+        check_share(index, shares)
+        self._recipe = recipe
+        self._seconds = seconds
+        self._gentle_part = 0.0 if recipe.run.trains.dense else recipe.gentle_start
+        positions: int | None = None
+        self.rounds: int | None = None
+        if steps is not None:
+            gentle = round(self._gentle_part * steps)
+            self.rounds = steps
+            positions = (gentle + shares * (steps - gentle)) * recipe.batch
+        elif seconds is not None:
+            gentle = UNENDING if self._gentle_part else 0
+        else:
+            positions = recipe.epochs * samples
+            gentle = int(self._gentle_part * positions) // recipe.batch
+            whole, rest = divmod(positions - gentle * recipe.batch, shares * recipe.batch)
+            self.rounds = gentle + whole + (rest >= shares)  # a last one only with a sample for each
+        self.walk = Walk(samples, recipe.batch, index, shares, gentle, positions)
+
+    def settle_gentle_start(self, rounds: int) -> None:
+        """In a run by time: the gentle start was so many rounds; elsewhere it is settled."""
+        if self.walk.gentle_batches == UNENDING:
+            self.walk = dataclasses.replace(self.walk, gentle_batches=rounds)
+
+    def look_at_time(self, number: int, *, elapsed_s: float) -> None:
+        """Before the round of this number: end the gentle start of a run by time if its time has come."""
+        if self._seconds is not None and elapsed_s >= self._gentle_part * self._seconds:
+            self.settle_gentle_start(number - 1)
+
+    def gentle(self, number: int) -> bool:
+        """Whether share 0 alone trains in this round."""
+        return number <= self.walk.gentle_batches
+
+    def positions(self, number: int) -> Indices:
+        """Positions in the walk of this share's samples of a round, none if it only follows."""
+        walk = self.walk
+        if walk.share == 0:
+            return walk.at(number - 1)
+        return walk.at(number - 1 - walk.gentle_batches) if not self.gentle(number) else walk.at(0)[:0]
+
+    def over(self, number: int, *, elapsed_s: float) -> bool:
+        """Whether this round is no longer part of the run."""
+        if self._seconds is not None:
+            return elapsed_s >= self._seconds
+        assert self.rounds is not None
+        return number > self.rounds
+
+    def epoch(self, number: int, *, elapsed_s: float) -> float:
+        """How far the recipe's schedule is in this round, the same for all shares: 0 to its epochs."""
+        if self._seconds is not None:
+            done = elapsed_s / self._seconds
+        else:
+            assert self.walk.positions is not None
+            done = self.first_position(number) / self.walk.positions
+        return self._recipe.epochs * min(NEARLY_DONE, done)
+
+    def first_position(self, number: int) -> int:
+        """The least position of all shares' samples in this round."""
+        gentle, batch = self.walk.gentle_batches, self.walk.batch
+        alone = min(number - 1, gentle)
+        return (alone + (number - 1 - alone) * self.walk.shares) * batch

@@ -1,0 +1,381 @@
+"""Telemetry of a trainer: the parts of a step, a trace file, and its progress reports."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol
+
+from p2psgd.errors import ExitCode, UsageError, words_of
+
+# ----------------------------------------------------------------------------
+# What one trainer did when, as a file for chrome://tracing and Perfetto (ui.perfetto.dev).
+#
+# Spans that lie within each other in time lie within each other in the picture, so nothing here knows which
+# belongs to which. The format is the "Trace Event Format" of Chrome: complete events (X), counters (C) and
+# metadata (M), times in microseconds. Events are kept in memory and written at the end; from EVENTS_MAX on
+# they are counted and not kept, so the file shows the begin of a long run and says what it lacks. What is
+# measured, and when, is up to StepTimes.
+
+
+EVENTS_MAX: Final = 200_000  # some 10,000 steps; 60 MB of memory and a file of about as much
+LIVES_MAX: Final = 9  # of one trainer whose traces are kept; who restarts more often needs no more of them
+TRAINER, DAEMON = 1, 2  # rows of the picture
+_ROWS: Final = {TRAINER: "trainer", DAEMON: "its daemon"}
+
+
+@dataclass
+class Trace:
+    """The events of one trainer so far."""
+
+    events_max: int = EVENTS_MAX
+    left_out: int = 0
+    about: Callable[[], Mapping[str, float]] = dict  # figures that go with it, as of the end
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def span(self, name: str, kind: str, begin_ns: int, end_ns: int) -> None:
+        """The trainer was at something all this time; `kind` is one word, for filters and colours."""
+        times = {"ts": begin_ns / 1000, "dur": (end_ns - begin_ns) / 1000}
+        self._add({"ph": "X", "tid": TRAINER, "name": name, "cat": kind, **times})
+
+    def count(self, name: str, at_ns: int, value: float) -> None:
+        """A figure of the daemon, from here until the next of this name."""
+        self._add({"ph": "C", "tid": DAEMON, "name": name, "ts": at_ns / 1000, "args": {"value": value}})
+
+    def _add(self, event: dict[str, Any]) -> None:
+        if len(self.events) < self.events_max:
+            self.events.append(event)
+        else:
+            self.left_out += 1
+
+    def write(self, path: Path, *, node: str) -> None:
+        """Write all, whole or not at all, replacing the file; UsageError if that cannot be done."""
+        pid = os.getpid()
+        names = [_name("process_name", TRAINER, node)]
+        names += [_name("thread_name", row, word) for row, word in _ROWS.items()]
+        events = [{**event, "pid": pid} for event in names + self.events]
+        text = json.dumps(
+            {
+                "traceEvents": events,
+                "displayTimeUnit": "ms",
+                "otherData": {**self.about(), "events_left_out": self.left_out},
+            },
+            separators=(",", ":"),
+            allow_nan=False,
+        )
+        try:
+            _replace(path, text)
+        except OSError as error:
+            raise _refusal(path, error) from None
+
+
+def choose_place(path: Path, *, later_life: bool) -> Path:
+    """Where a trainer's trace goes: `path`, unless it is one that was started again and an earlier life has
+    written that: then "trace.2.json" and so on, the first that is not there, or else the last.
+    """
+    if not later_life or not path.exists():
+        return path
+    places = [path.with_name(f"{path.stem}.{life}{path.suffix}") for life in range(2, LIVES_MAX + 1)]
+    return next((place for place in places if not place.exists()), places[-1])
+
+
+def check_place(path: Path) -> None:
+    """Refuse, before anything is measured, a place where no trace can be written."""
+    if path.is_dir():
+        raise UsageError(f"the trace cannot be written to {path}: it is a directory; give a file name")
+    try:
+        with tempfile.TemporaryFile(dir=path.absolute().parent):
+            pass
+    except OSError as error:
+        raise _refusal(path, error) from None
+
+
+def _name(what: str, row: int, word: str) -> dict[str, Any]:
+    return {"ph": "M", "tid": row, "name": what, "args": {"name": word}}
+
+
+def _replace(path: Path, text: str) -> None:
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(text)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _refusal(path: Path, error: OSError) -> UsageError:
+    words = words_of(error)
+    return UsageError(f"the trace cannot be written to {path}: {words}", ExitCode.USAGE)
+
+
+# ----------------------------------------------------------------------------
+# Where the time of a trainer's steps goes: computing, waiting, adding and sending.
+#
+# The four are of the trainer's own thread and make up the whole step. What its daemon does meanwhile, adding
+# up shares and handing frames to the network, is counted beside them: where it overlaps with computing it
+# costs the step nothing, and waiting is what is left of it. With a trace every piece is kept too.
+
+
+NS = 1e-9
+WAIT_MIN_NS = 50_000  # less is the looking itself
+
+
+class Part(enum.StrEnum):
+    """What a piece of a step counts as."""
+
+    COMPUTING = "computing"
+    WAITING = "waiting"  # for others
+    ADDING = "adding"  # what the others sent to the weights
+    SENDING = "sending"  # finding what to send, coding it, giving it to the daemon
+
+
+class Timed(Protocol):
+    """What is asked of a link; all since it was attached."""
+
+    @property
+    def waited_s(self) -> float:
+        """How long its calls have waited."""
+
+    @property
+    def adding_s(self) -> float:
+        """How long its daemon has added up shares."""
+
+    @property
+    def sending_s(self) -> float:
+        """How long its daemon has handed frames of rounds to the network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """So many steps, and what they took together. The daemon's are beside the others, within the same
+    time.
+    """
+
+    steps: int = 0
+    computing_s: float = 0.0
+    waiting_s: float = 0.0
+    adding_s: float = 0.0
+    sending_s: float = 0.0
+    daemon_adding_s: float = 0.0
+    daemon_sending_s: float = 0.0
+
+
+class Laps:
+    """Pieces of a computation; they count for nothing but the trace."""
+
+    def __init__(self, trace: Trace | None, clock_ns: Callable[[], int]) -> None:
+        self._trace, self._clock_ns = trace, clock_ns
+        self._since = clock_ns()
+
+    def end(self, name: str) -> None:
+        """A piece ends now."""
+        if self._trace is not None:
+            self._trace.span(name, Part.COMPUTING, self._since, self._clock_ns())
+
+    def begin(self) -> None:
+        """The next one begins now."""
+        self._since = self._clock_ns()
+
+
+class Piece:
+    """A with block that is timed. A class, since it takes half the time of a generator's context."""
+
+    __slots__ = ("_times", "_waited_s", "begin", "name", "part")
+
+    def __init__(self, times: StepTimes, name: str, part: Part) -> None:
+        self._times, self.name, self.part = times, name, part
+        self._waited_s = 0.0
+        self.begin = 0
+
+    def __enter__(self) -> None:
+        self._waited_s = self._times.waited_s()
+        self.begin = self._times.clock_ns()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        end = self._times.clock_ns()
+        self._times.count(self, end, self._times.waited_s() - self._waited_s)
+
+
+class StepTimes:
+    """Times the steps of one trainer on its link."""
+
+    def __init__(
+        self, link: Timed, trace: Trace | None = None, clock_ns: Callable[[], int] = time.perf_counter_ns
+    ) -> None:
+        self._link, self._trace, self.clock_ns = link, trace, clock_ns
+        self._steps = self._total_ns = 0
+        self._parts_ns = dict.fromkeys(Part, 0)
+        self._daemon = [0.0, 0.0]
+        if trace is not None:
+            trace.about = self.figures
+
+    @property
+    def split(self) -> Split:
+        """Of all steps so far."""
+        others = [self._parts_ns[part] for part in (Part.WAITING, Part.ADDING, Part.SENDING)]
+        own = [self._total_ns - sum(others), *others]
+        return Split(self._steps, *(spent * NS for spent in own), *self._daemon)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """One whole step; what is in no `part` of it counts as computing."""
+        daemon = self._daemon_s()
+        begin = self.clock_ns()
+        yield
+        end = self.clock_ns()
+        self._steps += 1
+        self._total_ns += end - begin
+        worked = [now - before for now, before in zip(self._daemon_s(), daemon, strict=True)]
+        self._daemon = [total + more for total, more in zip(self._daemon, worked, strict=True)]
+        if self._trace is None:
+            return
+        self._trace.span(name, "step", begin, end)
+        for word, spent_s in zip(("adding", "sending"), worked, strict=True):
+            share = 100 * spent_s / max(NS, (end - begin) * NS)
+            self._trace.count(f"daemon {word}, % of the step", begin, round(share, 2))
+
+    @contextmanager
+    def outside_steps(self, name: str) -> Iterator[None]:
+        """Something that is no part of any step, for the trace alone."""
+        begin = self.clock_ns()
+        yield
+        if self._trace is not None:
+            self._trace.span(name, "outside-steps", begin, self.clock_ns())
+
+    def part(self, name: str, part: Part = Part.COMPUTING) -> Piece:
+        """A piece of a step, for a with block. What the link waits in one of adding or sending counts as
+        waiting, and is shown at its end. Only pieces of computing may have others in them.
+        """
+        return Piece(self, name, part)
+
+    def waited_s(self) -> float:
+        """By the link, so far."""
+        return self._link.waited_s
+
+    def count(self, piece: Piece, end: int, waited_s: float) -> None:
+        """A piece has come to its end, in which the link has waited so long."""
+        part, begin, waited = piece.part, piece.begin, 0
+        if part is Part.ADDING or part is Part.SENDING:
+            waited = min(end - begin, round(waited_s / NS))
+            waited = waited if waited >= WAIT_MIN_NS else 0
+        self._parts_ns[part] += end - begin - waited
+        if waited:
+            self._parts_ns[Part.WAITING] += waited
+        if self._trace is not None:
+            self._trace.span(piece.name, part, begin, end)
+            if waited:
+                self._trace.span("waiting", Part.WAITING, end - waited, end)
+
+    def laps(self) -> Laps:
+        """Shows pieces of what is being computed that follow each other, from now on."""
+        return Laps(self._trace, self.clock_ns)
+
+    def figures(self) -> dict[str, float]:
+        """The split as figures of a report."""
+        return asdict(self.split)
+
+    def _daemon_s(self) -> tuple[float, float]:
+        return self._link.adding_s, self._link.sending_s
+
+
+# ----------------------------------------------------------------------------
+# What a trainer tells its daemon about itself, at most twice a second.
+
+
+REPORT_EVERY_S = 0.5
+RATE_REPORTS = 10  # the rate looks back over so many reports, some 5 s
+LOSS_MEMORY = 50  # mini-batches that the running mean of the loss looks back over
+
+
+class Reports(Protocol):
+    """Where the words go: a link."""
+
+    def report(self, **fields: object) -> None:
+        """Send one report; never waits."""
+
+
+class Progress:
+    """Counts samples, averages the loss, and reports."""
+
+    def __init__(
+        self,
+        link: Reports,
+        samples: int,
+        clock: Callable[[], float] = time.monotonic,
+        loss: float | None = None,
+        *,
+        more: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
+        """`samples` were used by earlier lives of this trainer, whose mean `loss` the mean goes on from.
+
+        `more()` makes further figures of a report.
+        """
+        self._link = link
+        self._more = more
+        self._clock = clock
+        self._samples = samples
+        self.loss = loss  # the running mean
+        self._epoch = 0.0
+        self._test_accuracy: float | None = None
+        self._training_s = 0.0  # time from mini-batch to mini-batch, waits left out
+        self._trained = 0  # samples of this life
+        self._marks = collections.deque([(0.0, 0)], maxlen=RATE_REPORTS)  # both, at the last reports
+        self._mark: float | None = None
+        self._due = -math.inf
+
+    def trained(self, samples: int, loss: float, epoch: float) -> None:
+        """Count one mini-batch and report if it is time."""
+        now = self._clock()
+        if self._mark is not None:
+            self._training_s += now - self._mark
+            self._trained += samples
+        self._mark = now
+        self._samples += samples
+        self._epoch = epoch
+        self.loss = loss if self.loss is None else self.loss + (loss - self.loss) / LOSS_MEMORY
+        if now >= self._due:
+            self._report("")
+
+    def waits(self, words: str) -> None:
+        """Say why nothing is trained; the time is not counted as training."""
+        self._mark = None
+        if self._clock() >= self._due:
+            self._report(words)
+
+    def ends(self, test_accuracy: float | None) -> None:
+        """Report the last time, at once."""
+        self._test_accuracy = test_accuracy
+        self._report("")
+
+    def _samples_per_s(self) -> float:
+        """Over the time in training between the last few reports."""
+        self._marks.append((self._training_s, self._trained))
+        (begin_s, before), (end_s, after) = self._marks[0], self._marks[-1]
+        return (after - before) / (end_s - begin_s) if end_s > begin_s else 0.0
+
+    def _report(self, waits: str) -> None:
+        self._due = self._clock() + REPORT_EVERY_S
+        self._link.report(
+            samples=self._samples,
+            samples_per_s=self._samples_per_s(),
+            loss=self.loss,
+            test_accuracy=self._test_accuracy,
+            waits=waits,
+            epoch=self._epoch,
+            **self._more(),
+        )

@@ -1,0 +1,573 @@
+"""Training by a recipe: without rounds, in rounds, on streamed shards, and what a restart goes on from."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from p2psgd.data.assignment import ShardLink, Use
+from p2psgd.data.shards import shuffled
+from p2psgd.recipes.datasets import Dataset, samples_of
+from p2psgd.recipes.gradients import (
+    HOST,
+    Backend,
+    Gradients,
+    SparseLink,
+    SparseSending,
+    check_loss,
+    loss_and_accuracy,
+)
+from p2psgd.recipes.model import Vector, layer_tensors
+from p2psgd.recipes.recipe import Recipe
+from p2psgd.recipes.schedule import NEARLY_DONE, UNENDING, Indices, Plan, RoundPlan, learning_rate
+from p2psgd.recipes.telemetry import Part, Progress, Reports, StepTimes, Timed, Trace
+
+# ----------------------------------------------------------------------------
+# What the built-in trainer has its daemon keep, so that a later life goes on as if nothing had happened.
+
+
+KEPT_BY = "p2psgd train, 1"  # which script's state it is, and its version
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptState:
+    """As of the last mini-batch; None: not known."""
+
+    mini_batches: int
+    elapsed_s: float = 0.0  # of a run by time
+    gentle_batches: int = UNENDING  # mini-batches of the gentle start
+    taus: tuple[float, ...] = ()
+    rate: float | None = None  # the learning rate
+    loss: float | None = None  # the running mean
+    kept_at: float | None = None  # Unix time
+
+    def as_dict(self) -> dict[str, Any]:
+        """For Link.keep()."""
+        known = {"rate": self.rate, "loss": self.loss, "kept_at": self.kept_at}
+        return {
+            "by": KEPT_BY,
+            "mini_batches": self.mini_batches,
+            "elapsed_s": self.elapsed_s,
+            "gentle_batches": self.gentle_batches,
+            "taus": np.array(self.taus),
+            **{name: value for name, value in known.items() if value is not None},
+        }
+
+
+def read_kept(restored: Mapping[str, Any] | None) -> KeptState | None:
+    """What an earlier life kept; None if nobody did, or another script."""
+    if restored is None or restored.get("by") != KEPT_BY:
+        return None
+    fields = {name: value for name, value in restored.items() if name not in ("by", "taus")}
+    return KeptState(**fields, taus=tuple(restored["taus"].tolist()))
+
+
+# ----------------------------------------------------------------------------
+# A recipe at work on one share of the data: what training in rounds (RingTraining) and without them
+# (Training) have in common.
+#
+# Where it goes on after a crash or a restart follows from the link's count of mini-batches, and from what it
+# has kept: taus, rate, time, and the mean loss. These files know no signals, files or command lines.
+
+
+LOOK_EVERY_S = 0.25  # how soon a wait notices a signal
+
+
+class TrainingLink(Reports, Timed, SparseLink, Protocol):
+    """What every training needs of a link, in rounds or not; p2psgd.attach() gives one."""
+
+    @property
+    def weights(self) -> Vector:
+        """(P,) as of the last receive() and send()."""
+
+    @property
+    def mini_batches(self) -> int:
+        """How often this node's trainers have sent, over all their lives."""
+
+    @property
+    def stopping(self) -> bool:
+        """The daemon asks for an end."""
+
+    def receive(self) -> int:
+        """Apply what has arrived; returns how many updates."""
+
+    @property
+    def restored(self) -> Mapping[str, Any] | None:
+        """What an earlier trainer of this node kept last, if one did."""
+
+    def keep(self, make_state: Callable[[], Mapping[str, Any]]) -> None:
+        """Have what this returns kept for a later one."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until something arrives."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Circumstances:
+    """Of a training, besides what it trains.
+
+    `backend` computes gradients; the link's arrays are of its kind. `interrupted` is asked between
+    mini-batches. `elapsed_s` of a run by time have passed before. `overlap` false: a dense share is begun
+    only when all of it is whole, to measure what overlapping gains.
+    """
+
+    backend: Backend = HOST
+    interrupted: Callable[[], bool] = lambda: False
+    elapsed_s: float = 0.0
+    clock: Callable[[], float] = time.monotonic
+    trace: Trace | None = None
+    overlap: bool = True
+
+
+PlanType = TypeVar("PlanType", bound=Plan | RoundPlan)
+LinkType = TypeVar("LinkType", bound=TrainingLink)
+
+
+class RecipeTraining(abc.ABC, Generic[PlanType, LinkType]):
+    """Of one life of a trainer, which goes on where an earlier one ended."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        dataset: Dataset,
+        plan: PlanType,
+        link: LinkType,
+        met: Circumstances,
+    ) -> None:
+        self._backend = met.backend
+        self._recipe, self._dataset, self._plan, self._link = recipe, dataset, plan, link
+        self._interrupted, self._clock, self._overlap = met.interrupted, met.clock, met.overlap
+        kept = read_kept(link.restored)
+        self._begin: float = met.clock() - self._passed_s(met, kept)
+        self._times = StepTimes(link, met.trace)
+        self._gradients = Gradients(recipe, dataset, self._times, met.backend)
+        self._sending: SparseSending | None = None  # none in a dense ring
+        if not recipe.run.trains.dense:
+            self._sending = SparseSending(recipe, self._gradients.shape, link)
+            self._gradient = met.backend.xp.empty(self._gradients.shape.weights, "float32")
+        if kept:
+            plan.settle_gentle_start(kept.gentle_batches)
+        if kept and self._sending is not None:
+            self._sending.restore(kept.taus)
+            if kept.mini_batches == link.mini_batches:
+                self._sending.rate = kept.rate
+        samples = plan.walk.samples_before(link.mini_batches)
+        self._progress = Progress(
+            link, samples, met.clock, loss=kept.loss if kept else None, more=self._times.figures
+        )
+        link.keep(self._keep)
+
+    @abc.abstractmethod
+    def run(self) -> None:
+        """Train until the end of the plan, or until the daemon or a signal asks for the end.
+
+        Raises UsageError when the training diverges; the link's own errors pass through.
+        """
+
+    @abc.abstractmethod
+    def _epoch(self, number: int, elapsed_s: float) -> float:
+        """How far the recipe's schedule is at a mini-batch or round, from 1: 0 to its epochs."""
+
+    def _passed_s(self, met: Circumstances, kept: KeptState | None) -> float:
+        """How much of a run by time was over before this life."""
+        return max(met.elapsed_s, kept.elapsed_s if kept else 0.0)
+
+    def _keep(self) -> dict[str, Any]:
+        """What a later life goes on from, as of the last mini-batch."""
+        sending = self._sending
+        return KeptState(
+            mini_batches=self._link.mini_batches,
+            elapsed_s=self._elapsed_s(),
+            gentle_batches=self._plan.walk.gentle_batches,
+            taus=tuple(sending.taus) if sending else (),
+            rate=sending.rate if sending else None,
+            loss=self._progress.loss,
+            kept_at=time.time(),
+        ).as_dict()
+
+    def _elapsed_s(self) -> float:
+        return self._clock() - self._begin
+
+    def _stopped(self) -> bool:
+        return self._interrupted() or self._link.stopping
+
+    def _learning_rate(self, number: int, elapsed_s: float) -> float:
+        return learning_rate(
+            self._recipe.learning_rate,
+            self._epoch(number, elapsed_s),
+            hold_epochs=self._recipe.hold_epochs,
+            halve_every_epochs=self._recipe.halve_every_epochs,
+        )
+
+    def _send_sparsely(self, number: int, positions: Indices, elapsed_s: float) -> float:
+        """Take and send the gradient of mini-batch or round `number`, of the samples at these positions of
+        the walk; return their mean loss. In a short mini-batch a sample weighs as much as in any other.
+        """
+        sending = self._sending
+        assert sending is not None, "shares of a dense ring are given otherwise"
+        loss = self._gradients.take(self._link.weights, positions, gradient=self._gradient)
+        self._check_loss(loss)
+        if len(positions) < self._recipe.batch:
+            self._gradient *= len(positions) / self._recipe.batch
+        if sending.rate is None and number > 1:
+            sending.rate = self._learning_rate(number - 1, elapsed_s)
+        rate = self._learning_rate(number, elapsed_s)
+        with self._times.part("send update", Part.SENDING):
+            sending.send(self._gradient, rate)
+        return loss
+
+    def _check_loss(self, loss: float) -> None:
+        taus = self._sending.taus if self._sending else []
+        check_loss(loss, self._recipe, mini_batches=self._link.mini_batches, taus=taus)
+
+    def _test_accuracy(self) -> float:
+        shape, test = self._gradients.shape, self._dataset.test
+        return loss_and_accuracy(shape, self._link.weights, test, self._backend)[1]
+
+
+# ----------------------------------------------------------------------------
+# One trainer's work in a ring: a share of each round, from the first to the last.
+#
+# In a sparse ring the round's share is what send() makes of a gradient; in a dense one it is minus the
+# learning rate times the gradient, layer by layer as back-propagation has it ready, so that the ring adds up
+# the later layers while the earlier ones are computed. At the end of a round all nodes have the same
+# weights. What is done in which round is schedule.py's.
+
+
+EMPTY_ROUND_S = 0.02  # after a round that brought nothing: share 0 may be starting again, and without this
+# the gentle start would be over when it is back
+
+
+class RingLink(TrainingLink, Protocol):
+    """And what training in rounds needs besides."""
+
+    @property
+    def round(self) -> int:
+        """The number of the round that this node gives to next."""
+
+    def skip(self) -> int:
+        """Give an empty share to the round of a sparse ring."""
+
+    @property
+    def proposed(self) -> Mapping[str, Vector]:
+        """In a dense ring: this node's share of the round, by tensor, to be written."""
+
+    def allreduce_begin(self, name: str) -> None:
+        """In a dense ring: this tensor of the share is whole."""
+
+    def allreduce_wait(self) -> int:
+        """In a dense ring: change the weights by the mean of all shares."""
+
+
+class RingTraining(RecipeTraining[RoundPlan, RingLink]):
+    """Round after round. Time counts from the first: how long the nodes took to be all there is no part of
+    it.
+    """
+
+    def run(self) -> None:
+        """Train until the last round, or the daemon or a signal asks for the end."""
+        with self._times.outside_steps("wait for the ring"):
+            self._wait()
+            if self._link.round == 1:
+                self._begin = self._clock()
+            self._receive()
+        while not self._ended():
+            positions = self._plan.positions(self._link.round)
+            if len(positions):
+                self._take_part(self._link.round, positions)
+            else:
+                self._follow(self._link.round)
+        self._progress.ends(None if self._interrupted() else self._test_accuracy())
+
+    def _passed_s(self, met: Circumstances, kept: KeptState | None) -> float:
+        """By the clock of the life before: the wait for the first round is no part of that."""
+        if kept is None or kept.kept_at is None:
+            return super()._passed_s(met, kept)
+        return kept.elapsed_s + max(0.0, time.time() - kept.kept_at)
+
+    def _ended(self) -> bool:
+        elapsed_s = self._elapsed_s()
+        self._plan.look_at_time(self._link.round, elapsed_s=elapsed_s)
+        return self._stopped() or self._plan.over(self._link.round, elapsed_s=elapsed_s)
+
+    def _wait(self) -> None:
+        """Until the next round is open, or the end is asked for."""
+        while not self._link.wait(LOOK_EVERY_S) and not self._stopped():
+            pass
+
+    def _receive(self) -> int:
+        """What the round has brought; nothing, at once, if the end was asked for before it was complete."""
+        return 0 if self._stopped() else self._link.receive()
+
+    def _follow(self, number: int) -> None:
+        """Give nothing to this round."""
+        self._progress.waits(
+            f"share 0 trains alone for the gentle start, round {number} of {self._plan.walk.gentle_batches}"
+            if self._plan.gentle(number)
+            else f"no samples are left for this share in round {number}"
+        )
+        with self._times.outside_steps(f"round {number}, without this share"):
+            self._link.skip()
+            self._wait()
+            brought = self._receive()
+        if not brought:
+            time.sleep(EMPTY_ROUND_S)
+
+    def _take_part(self, number: int, positions: Indices) -> None:
+        """One mini-batch, and its round."""
+        link = self._link
+        elapsed_s = self._elapsed_s()
+        with self._times.step(f"round {number}"):
+            if self._sending is None:
+                loss = self._give_dense(positions, self._learning_rate(number, elapsed_s))
+            else:
+                loss = self._send_sparsely(number, positions, elapsed_s)
+            with self._times.part("wait for the round", Part.WAITING):
+                self._wait()
+            with self._times.part("apply the round", Part.ADDING):
+                if self._sending is None and not self._stopped():
+                    link.allreduce_wait()
+                else:
+                    self._receive()
+        epoch = self._plan.first_position(number) / self._plan.walk.samples
+        self._progress.trained(len(positions), loss, epoch)
+
+    def _give_dense(self, positions: Indices, rate: float) -> float:
+        link = self._link
+        proposed = link.proposed
+
+        def begin(layer: int) -> None:
+            for name in reversed(layer_tensors(layer)):  # all nodes in one order
+                proposed[name][...] *= np.float32(-rate)
+                with self._times.part(f"begin {name}", Part.SENDING):
+                    link.allreduce_begin(name)
+
+        def later(layer: int) -> None:
+            left.append(layer)
+
+        left: list[int] = []
+        ready = begin if self._overlap else later
+        loss = self._gradients.take(link.weights, positions, gradient=proposed, ready=ready)
+        self._check_loss(loss)
+        for layer in left:
+            begin(layer)
+        return loss
+
+    def _epoch(self, number: int, elapsed_s: float) -> float:
+        return self._plan.epoch(number, elapsed_s=elapsed_s)
+
+
+# ----------------------------------------------------------------------------
+# One trainer's work on its link: wait for the gentle start, then mini-batch after mini-batch [Strom 2015,
+# section 3].
+#
+# receive() brings the peers' updates, the gradient is taken at the weights as they then are, send() adds
+# minus the learning rate times the gradient to the residual and sends what has grown beyond the step. When
+# the rate changes the residual changes with it: what waits is a sum of gradients, as in [Strom 2015], and
+# none of it is sent for the sole reason that the step is smaller now.
+
+
+QUIET_S = 30.0  # so long a trainer waits without a mini-batch of share 0 before it starts all the same
+
+
+class AsyncLink(TrainingLink, Protocol):
+    """And what training without rounds needs besides."""
+
+    @property
+    def peer_mini_batches(self) -> dict[int, int]:
+        """`mini_batches` of every peer, as far as known here."""
+
+
+class Training(RecipeTraining[Plan, AsyncLink]):
+    """Mini-batch after mini-batch, without rounds."""
+
+    def run(self) -> None:
+        """Train until this share is done, or the daemon or a signal asks for the end."""
+        self._wait_for_gentle_start()
+        while not self._ended():
+            self._mini_batch()
+        self._end()
+
+    def _end(self) -> None:
+        accuracy = None
+        if not self._interrupted():
+            self._link.receive()
+            accuracy = self._test_accuracy()
+        self._progress.ends(accuracy)
+
+    def _ended(self) -> bool:
+        return self._stopped() or self._plan.over(
+            mini_batches=self._link.mini_batches, elapsed_s=self._elapsed_s()
+        )
+
+    def _wait_for_gentle_start(self) -> None:
+        """Follow share 0 through the gentle start; a trainer that was at work before goes on at once."""
+        plan, link = self._plan, self._link
+        if plan.walk.share == 0:
+            return
+        begun = heard = self._clock()
+        batches = 0
+        while not link.mini_batches and not self._stopped():
+            link.receive()
+            if self._gentle_batches_heard() > batches:
+                batches, heard = self._gentle_batches_heard(), self._clock()
+            if plan.gentle_start_over(self._gentle_batches_heard(), elapsed_s=self._elapsed_s()):
+                break
+            now = self._clock()
+            if now - heard >= QUIET_S:
+                words = f"{QUIET_S:g} s without a mini-batch of share 0: the gentle start is cut short"
+                print(f"p2psgd train: {words}", file=sys.stderr)
+                break
+            self._progress.waits(
+                f"share 0 trains alone for the gentle start, {self._gentle_batches_heard()} mini-batches "
+                f"so far; waiting for {now - begun:.0f} s"
+            )
+            link.wait(LOOK_EVERY_S)
+        plan.settle_gentle_start(self._gentle_batches_heard())
+
+    def _gentle_batches_heard(self) -> int:
+        """Mini-batches that share 0 is known to have taken: during the gentle start no other node has any."""
+        return max(self._link.peer_mini_batches.values(), default=0)
+
+    def _mini_batch(self) -> None:
+        self._settle_gentle_start()
+        walk = self._plan.walk
+        positions = walk.at(self._link.mini_batches)
+        self._train_on(positions, float(positions[0] / walk.samples))
+
+    def _settle_gentle_start(self) -> None:
+        """Of share 0, before it takes the samples of a mini-batch: they may be dealt out from here on."""
+        plan, done = self._plan, self._link.mini_batches
+        if plan.walk.share or plan.walk.gentle_batches != UNENDING:
+            return
+        if plan.gentle_start_over(done, elapsed_s=self._elapsed_s()):
+            plan.settle_gentle_start(done)
+
+    def _train_on(self, positions: Indices, through: float) -> None:
+        """One mini-batch of these samples, which lies so far in the data."""
+        link = self._link
+        number = link.mini_batches + 1
+        with self._times.step(f"mini-batch {number}"):
+            with self._times.part("apply updates received", Part.ADDING):
+                link.receive()
+            loss = self._send_sparsely(number, positions, self._elapsed_s())
+        self._progress.trained(len(positions), loss, through)
+
+    def _epoch(self, number: int, elapsed_s: float) -> float:
+        return self._plan.epoch(int(self._plan.walk.at(number - 1)[0]), elapsed_s=elapsed_s)
+
+
+# ----------------------------------------------------------------------------
+# Mini-batch after mini-batch on shards that the nodes share out among them as they go (data/shards.py).
+#
+# There are no shares: a node trains on whichever shard it takes next, and the run is over when every shard
+# was used in every epoch. How far that is, which the learning rate follows, all nodes read from the same
+# counts. Share 0, which trains alone in the gentle start, is the only share with a meaning.
+
+
+NO_SHARE: Final = (1, 2)  # of a node that was told none: it is not the first one
+UNLIMITED: Final = 2**20 - 1  # epochs of a run by mini-batches or by time
+
+
+class StreamedLink(AsyncLink, ShardLink, Protocol):
+    """And what dealing out shards needs besides."""
+
+
+class StreamedPlan(Plan):
+    """How long a run on shards is: `samples` in all of them."""
+
+    def __init__(
+        self, recipe: Recipe, samples: int, share: tuple[int, int], steps: int | None, seconds: float | None
+    ) -> None:
+        super().__init__(recipe, samples, share, steps, seconds)
+        self.walk = dataclasses.replace(self.walk, positions=None)  # of which only the gentle start is walked
+        self._steps = steps
+
+    @property
+    def epochs(self) -> int:
+        """At most so many."""
+        return self._recipe.epochs if self._steps is None and self.seconds is None else UNLIMITED
+
+    def over(self, *, mini_batches: int, elapsed_s: float) -> bool:
+        """Say whether this node has done its part, whatever is left of the data."""
+        if self._steps is None and self.seconds is None:
+            return False
+        return super().over(mini_batches=mini_batches, elapsed_s=elapsed_s)
+
+    def progress(self, through: float, *, mini_batches: int, elapsed_s: float) -> float:
+        """How far the recipe's schedule is, 0 to its epochs; `through` the data the nodes are, in epochs."""
+        if self.seconds is not None:
+            done = elapsed_s / self.seconds
+        elif self._steps is not None:
+            done = mini_batches / self._steps
+        else:
+            done = through / self._recipe.epochs
+        return self._recipe.epochs * min(NEARLY_DONE, done)
+
+
+class StreamedTraining(Training):
+    """Of one life of a trainer."""
+
+    _plan: StreamedPlan
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        dataset: Dataset,
+        plan: StreamedPlan,
+        link: StreamedLink,
+        met: Circumstances,
+    ) -> None:
+        """`dataset` has shards."""
+        super().__init__(recipe, dataset, plan, link, met)
+        shards = dataset.shards
+        assert shards is not None
+        self._shards, self._shard_link = shards, link
+        self._samples = np.array([shard.samples for shard in shards.list.shards])
+        self._through = 0.0  # the data, in epochs
+
+    def run(self) -> None:
+        """Train until all shards were used, or the daemon or a signal asks for the end."""
+        self._wait_for_gentle_start()
+        uses = self._shards.each(
+            self._shard_link, epochs=self._plan.epochs, says=self._say, ended=self._ended
+        )
+        with contextlib.closing(uses):
+            for use in uses:
+                if not self._train_on_shard(use):
+                    break
+        self._end()
+
+    def _train_on_shard(self, use: Use) -> bool:
+        """All of it; False if the end has come before."""
+        samples = samples_of(use.shard, use.arrays, "train")
+        self._gradients.turn_to(samples)
+        order = shuffled(use, self._recipe.seed)
+        used = np.minimum(self._shard_link.shard_counts[1], self._plan.epochs)
+        total = int(self._samples.sum())
+        before = float(used @ self._samples)
+        for begin in range(0, len(order), self._recipe.batch):
+            if self._ended():
+                return False
+            rows = order[begin : begin + self._recipe.batch]
+            self._through = (before + begin) / total
+            if begin + len(rows) == len(order):
+                use.count_as_used()
+            self._settle_gentle_start()
+            self._train_on(rows, self._through)
+        return True
+
+    def _epoch(self, number: int, elapsed_s: float) -> float:
+        return self._plan.progress(self._through, mini_batches=number - 1, elapsed_s=elapsed_s)
+
+    def _say(self, words: str) -> None:
+        if words:
+            self._progress.waits(words)

@@ -1,0 +1,518 @@
+"""A checkpoint: all that a node needs to go on after a restart, as one safetensors file."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from io import BufferedReader
+from itertools import chain, islice
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from p2psgd.core.frontier import Origin
+from p2psgd.core.run_spec import RunSpec, check_limits
+from p2psgd.core.update_log import Tail, UnreadableTailError
+from p2psgd.errors import CheckpointError, CheckpointUnreadable, PeerError, words_of
+from p2psgd.storage.files import replacing
+from p2psgd.wire import codec
+from p2psgd.wire.frames import PREFIX, FrameType, link_limits
+from p2psgd.wire.messages import ORIGINS_MAX, U64, FrontierRow
+from p2psgd.wire.messages import Sequence as SequenceNumber
+from p2psgd.wire.recording import TENSORS_MAX, Name, Shape
+from p2psgd.wire.ring_messages import ROUND_MAX
+from p2psgd.wire.update import UpdateHeader, parse_update
+
+# ----------------------------------------------------------------------------
+# What a checkpoint says about itself, and where in the file its arrays lie.
+#
+# Both follow from the description alone, so a reader builds the header that belongs to it and compares:
+# there is one layout for each description, and no offset is ever believed.
+
+
+FORMAT: Final = 1
+TEXT_BYTES_MAX: Final = 1024 * 1024  # of the trainer's own words
+TRAINER_ARRAYS_MAX: Final = 4096
+HASH_PLACE: Final = 8 + len(b'{"__metadata__":{"sha256":"')  # of its 64 hex digits in the file
+NO_HASH: Final = "0" * 64  # what stands there while the file is hashed
+
+DTYPES: Final = {  # safetensors' names
+    "F64": "<f8",
+    "I64": "<i8",
+    "U64": "<u8",
+    "C64": "<c8",
+    "F32": "<f4",
+    "I32": "<i4",
+    "U32": "<u4",
+    "F16": "<f2",
+    "I16": "<i2",
+    "U16": "<u2",
+    "I8": "|i1",
+    "U8": "|u1",
+    "BOOL": "|b1",
+}
+
+Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Size = Annotated[int, Field(ge=0, le=2**40)]
+ArrayName = Annotated[str, Field(min_length=1, max_length=200)]
+ArrayShape = Annotated[tuple[Size, ...], Field(max_length=32)]
+
+
+class Row(NamedTuple):
+    """One origin's line of the frontier."""
+
+    node: U64
+    incarnation: U64
+    sequence: SequenceNumber
+    digest: U64
+    mini_batch: U64
+
+
+class Part(NamedTuple):
+    """One tensor of the file."""
+
+    name: str
+    dtype: str  # safetensors' name of it
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Its size in the file."""
+        return math.prod(self.shape) * np.dtype(DTYPES[self.dtype]).itemsize
+
+
+class TrainerMeta(BaseModel):
+    """The trainer's state after own update `sequence`: beside the residual, its own arrays and words."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    sequence: U64
+    arrays: Annotated[tuple[tuple[ArrayName, str, ArrayShape], ...], Field(max_length=TRAINER_ARRAYS_MAX)]
+    text: Annotated[str, Field(max_length=TEXT_BYTES_MAX)]
+
+
+class CheckpointMeta(BaseModel):
+    """Everything in a checkpoint but its arrays. `origin` is the life that wrote it; `rows` are the frontier
+    of its coordinates and `digest` their digest; `written_at` is Unix time; `rounds` how many of a sparse
+    ring were complete, which stands there only if some were.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    format: Literal[1]
+    fingerprint: Hex
+    mode: Annotated[str, Field(min_length=1, max_length=64)]
+    quantum_log2: Annotated[int, Field(ge=-30, le=0)]
+    label: Annotated[str, Field(max_length=200)]
+    initial: Hex
+    two_nodes: Annotated[str, Field(pattern="^(stall|lower-id)$")]
+    tensors: Annotated[tuple[tuple[Name, Shape], ...], Field(min_length=1, max_length=TENSORS_MAX)]
+    node: U64
+    incarnation: U64
+    rows: Annotated[tuple[Row, ...], Field(max_length=ORIGINS_MAX)]
+    digest: U64
+    trainer: TrainerMeta | None
+    tail_bytes: Size
+    written_at: Annotated[float, Field(ge=0, lt=2**37)]  # until the year 6325
+    rounds: Annotated[int, Field(ge=0, le=ROUND_MAX)] = 0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CheckpointMeta:
+        check_limits(self.spec)
+        if self.spec.fingerprint.hex() != self.fingerprint:
+            raise ValueError("the run described does not have the fingerprint given")
+        if any(before[:2] >= after[:2] for before, after in itertools.pairwise(self.rows)):
+            raise ValueError("the frontier's rows are not in ascending order")
+        if self.trainer is not None:
+            if self.trainer.sequence > self.applied(self.origin):
+                raise ValueError("the trainer's state is ahead of the frontier")
+            if any(dtype not in DTYPES for _, dtype, _ in self.trainer.arrays):
+                raise ValueError("an array of the trainer has a type that is not known")
+        names = [part.name for part in self.parts]
+        if len(set(names)) != len(names):
+            raise ValueError("two tensors have the same name")
+        return self
+
+    @cached_property
+    def spec(self) -> RunSpec:
+        """The run."""
+        fields = (self.tensors, self.quantum_log2, self.mode, self.label)
+        return RunSpec(*fields, bytes.fromhex(self.initial), self.two_nodes)
+
+    @property
+    def origin(self) -> Origin:
+        """The life that wrote it."""
+        return Origin(self.node, self.incarnation)
+
+    @property
+    def frontier(self) -> list[FrontierRow]:
+        """The rows as the core takes them: all durable here, nothing known of anybody's log."""
+        return [FrontierRow(*row[:4], durable=row.sequence, mini_batch=row.mini_batch) for row in self.rows]
+
+    @cached_property
+    def _sequences(self) -> dict[tuple[int, int], int]:
+        return {(row.node, row.incarnation): row.sequence for row in self.rows}
+
+    def applied(self, origin: Origin) -> int:
+        """The last update of `origin` in the coordinates, 0 if none."""
+        return self._sequences.get(origin, 0)
+
+    def covers(self, origin: Origin, sequence: int) -> bool:
+        """Whether an own update, of this life or a former one, is in the coordinates and in the residual."""
+        if origin == self.origin and self.trainer is not None:
+            return sequence <= self.trainer.sequence
+        return sequence <= self.applied(origin)
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """The file's tensors in their order: larger elements first, so that each lies aligned."""
+        parts = [Part(f"coordinates/{name}", "I32", shape) for name, shape in self.tensors]
+        if self.trainer is not None:
+            parts.append(Part("residual", "F32", (self.spec.weights,)))
+            parts += [Part(f"trainer/{name}", dtype, shape) for name, dtype, shape in self.trainer.arrays]
+        parts.append(Part("tail", "U8", (self.tail_bytes,)))
+        return sorted(parts, key=lambda part: -np.dtype(DTYPES[part.dtype]).itemsize)
+
+    def pack(self, sha256: str) -> bytes:
+        """The file up to its first tensor: a safetensors header, its length a multiple of 8."""
+        header: dict[str, object] = {
+            "__metadata__": {"sha256": sha256, "p2psgd": self.model_dump_json(exclude_defaults=True)},
+        }
+        start = 0
+        for part in self.parts:
+            end = start + part.bytes
+            header[part.name] = {"dtype": part.dtype, "shape": part.shape, "data_offsets": [start, end]}
+            start = end
+        packed = json.dumps(header, separators=(",", ":")).encode()
+        packed += b" " * (-len(packed) % 8)
+        return len(packed).to_bytes(8, "little") + packed
+
+
+# ----------------------------------------------------------------------------
+# The UPDATE frames of a checkpoint's tail: each is looked at as it is written, and again as it is read.
+#
+# A frame lies in RAM for long, where a bit of it may change. The weights of a checkpoint do not need its
+# tail, so damage costs that part of the tail and no more.
+
+
+Read = list[tuple[UpdateHeader, bytes]]
+
+
+def is_whole(frame: bytes, weights: int) -> bool:
+    """It is one UPDATE frame, and its header and checksum are right."""
+    return _header_of(frame, weights) is not None
+
+
+def split_frames(tail: bytes, weights: int) -> tuple[Read, str]:
+    """The whole UPDATE frames, cut apart, and what is wrong with the first of the others, if there are any.
+
+    None is found behind a length that cannot be.
+    """
+    found: Read = []
+    fault, start, limit = "", 0, link_limits(weights)[FrameType.UPDATE]
+    while start < len(tail):
+        if len(tail) - start < PREFIX.size:
+            return found, fault or "it ends inside a frame"
+        length, frame_type = PREFIX.unpack_from(tail, start)
+        end = start + PREFIX.size + length
+        if frame_type != FrameType.UPDATE or not 0 < length <= limit or end > len(tail):
+            return found, fault or "it is not made of whole updates"
+        frame = tail[start:end]
+        header = _header_of(frame, weights)
+        if header is None:
+            fault = fault or "an update of it has changed"
+        else:
+            found.append((header, frame))
+        start = end
+    return found, fault
+
+
+def ending_at(rows: list[FrontierRow], read: Read) -> list[bytes]:
+    """Of each origin only what leads without a hole to its row: of no use is what comes before one."""
+    first = {Origin(row.node, row.incarnation): row.sequence + 1 for row in rows}
+    kept = []
+    for header, frame in reversed(read):
+        origin = Origin(header.node, header.incarnation)
+        if header.sequence == first.get(origin, 0) - 1:
+            first[origin] = header.sequence
+            kept.append(frame)
+    return kept[::-1]
+
+
+def _header_of(frame: bytes, weights: int) -> UpdateHeader | None:
+    """None if it is no whole UPDATE frame."""
+    if len(frame) <= PREFIX.size or PREFIX.unpack_from(frame) != (len(frame) - PREFIX.size, FrameType.UPDATE):
+        return None
+    try:
+        return parse_update(memoryview(frame)[PREFIX.size :], weights)[0]
+    except PeerError:
+        return None
+
+
+# ----------------------------------------------------------------------------
+# A checkpoint: all that a node needs to go on after a restart, as one safetensors file.
+#
+# Tensors: `coordinates/NAME` int32 for each tensor of the run, `tail` uint8 (UPDATE frames as on the wire),
+# and if a trainer was attached `residual` float32 (P,) and `trainer/NAME` for what its script keeps. The
+# metadata has two keys: `p2psgd`, the description (CheckpointMeta) as JSON, and `sha256`, the hash of the
+# whole file with zeros in the place of its own digits. Read with any safetensors reader; written here, so
+# that nothing is copied to be written and an error of the disk keeps its number.
+
+
+HEADER_BYTES_MAX: Final = 16 * 1024**2  # well above 4,096 tensors, 1,024 origins and the trainer's words
+FRAMES_AT_A_TIME: Final = 256  # of the tail are read, and joined: hashing and writing each would cost more
+SLICE_BYTES: Final = 1024 * 1024  # hashed and written at a time, while it is in the processor's cache
+_TYPE_NAMES: Final = {np.dtype(numpy_name): name for name, numpy_name in DTYPES.items()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainerState:
+    """Where the trainer was after own update `sequence` of the life that wrote it.
+
+    `residual` float32 (P,); `arrays` and `text` are the script's own. A life whose trainer has not attached
+    yet hands on what it restored, with sequence 0.
+    """
+
+    sequence: int
+    residual: NDArray[np.float32]
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """A node's state: `coordinates` int32 (P,) at the frontier `rows`, with `digest`; `tail` are UPDATE
+    frames. `origin` is the life that wrote it, `written_at` Unix time; `rounds` of a sparse ring were
+    complete. `warning` says what of it could not be read, empty if all was.
+    """
+
+    spec: RunSpec
+    origin: Origin
+    coordinates: NDArray[np.int32]
+    rows: list[FrontierRow]
+    digest: int
+    tail: Tail | list[bytes]
+    trainer: TrainerState | None
+    written_at: float
+    rounds: int = 0
+    warning: str = ""
+
+    @property
+    def tail_bytes(self) -> int:
+        """Of all frames in the tail."""
+        return self.tail.frame_bytes if isinstance(self.tail, Tail) else sum(map(len, self.tail))
+
+    def describe(self) -> CheckpointMeta:
+        """Its description; CheckpointError if the trainer's state is not one that can be kept."""
+        trainer = self.trainer
+        if trainer is not None and not is_finite(trainer.residual):
+            raise CheckpointError("this cannot be kept in a checkpoint: the residual is not finite")
+        try:
+            return CheckpointMeta(
+                format=FORMAT,
+                fingerprint=self.spec.fingerprint.hex(),
+                mode=self.spec.mode,
+                quantum_log2=self.spec.quantum_log2,
+                label=self.spec.label,
+                initial=self.spec.initial.hex(),
+                two_nodes=self.spec.two_nodes,
+                tensors=self.spec.tensors,
+                node=self.origin.node,
+                incarnation=self.origin.incarnation,
+                rows=tuple(Row(*row[:4], row.mini_batch) for row in sorted(self.rows)),
+                digest=self.digest,
+                trainer=None if trainer is None else _describe_trainer(trainer),
+                tail_bytes=self.tail_bytes,
+                written_at=self.written_at,
+                rounds=self.rounds,
+            )
+        except ValidationError as error:
+            raise CheckpointError(f"this cannot be kept in a checkpoint: {_fault(error)}") from None
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> CheckpointMeta:
+    """Write it to `path`, which it replaces once it is whole and on disk; returns its description.
+
+    OSError if it cannot be written, UnreadableTailError if a frame of the tail cannot be read or has changed,
+    CheckpointError if the trainer's state cannot be kept.
+    """
+    meta = checkpoint.describe()
+    digest = hashlib.sha256()
+    with replacing(path) as file:
+        for piece in chain([memoryview(meta.pack(NO_HASH))], _pieces(meta, checkpoint)):
+            for start in range(0, len(piece), SLICE_BYTES):
+                part = piece[start : start + SLICE_BYTES]
+                digest.update(part)
+                file.write(part)
+        file.seek(HASH_PLACE)
+        file.write(digest.hexdigest().encode())
+    return meta
+
+
+def read_meta(path: Path) -> CheckpointMeta:
+    """The description alone, without checking the hash; CheckpointError, also if there is no such file."""
+    with _reading(path) as file:
+        return _read_head(file)[0]
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """The whole of it, verified: hash, shapes, limits, and that the coordinates have the digest.
+
+    CheckpointError with a sentence otherwise, also if there is no such file. Only a tail that was already
+    damaged when it was written costs no more than what of it is.
+    """
+    with _reading(path) as file:
+        meta, sha256 = _read_head(file)
+        digest = hashlib.sha256(meta.pack(NO_HASH))
+        coordinates = np.empty(meta.spec.weights, np.int32)
+        arrays = _places(meta, coordinates)
+        for part in meta.parts:
+            _fill(file, arrays[part.name], digest)
+    if digest.hexdigest() != sha256:
+        raise CheckpointError("it does not have its hash: a part of it has changed")
+    trainer = None
+    if meta.trainer is not None:
+        own = {name: arrays[f"trainer/{name}"] for name, _, _ in meta.trainer.arrays}
+        trainer = TrainerState(meta.trainer.sequence, arrays["residual"], own, meta.trainer.text)
+    spec = meta.spec
+    read, fault = split_frames(arrays["tail"].tobytes(), spec.weights)
+    tail = ending_at(meta.frontier, read) if fault else [frame for _, frame in read]
+    found = Checkpoint(
+        spec=spec,
+        origin=meta.origin,
+        coordinates=coordinates,
+        rows=meta.frontier,
+        digest=meta.digest,
+        tail=tail,
+        trainer=trainer,
+        written_at=meta.written_at,
+        rounds=meta.rounds,
+        warning=f"its tail is damaged, {len(tail)} updates of it can be used: {fault}" if fault else "",
+    )
+    _check(found)
+    return found
+
+
+def is_finite(residual: NDArray[np.float32]) -> bool:
+    """None of it is NaN or infinite; takes no memory."""
+    return math.isfinite(residual.min()) and math.isfinite(residual.max())
+
+
+def _describe_trainer(trainer: TrainerState) -> TrainerMeta:
+    arrays = tuple(
+        (name, _TYPE_NAMES.get(array.dtype.newbyteorder("<"), str(array.dtype)), array.shape)
+        for name, array in trainer.arrays.items()
+    )
+    return TrainerMeta(sequence=trainer.sequence, arrays=arrays, text=trainer.text)
+
+
+def _pieces(meta: CheckpointMeta, checkpoint: Checkpoint) -> Iterator[memoryview]:
+    """The bytes of all tensors in the order of the file; only what is not contiguous is copied."""
+    place = 0
+    for name, _, shape in meta.parts:
+        kind, _, rest = name.partition("/")
+        if kind == "tail":
+            frames = _whole(checkpoint.tail, meta.spec.weights)
+            while piece := b"".join(islice(frames, FRAMES_AT_A_TIME)):
+                yield memoryview(piece)
+        elif kind == "coordinates":
+            yield _bytes_of(checkpoint.coordinates[place : place + math.prod(shape)])
+            place += math.prod(shape)
+        else:
+            assert checkpoint.trainer is not None
+            yield _bytes_of(checkpoint.trainer.arrays[rest] if rest else checkpoint.trainer.residual)
+
+
+def _whole(tail: Iterable[bytes], weights: int) -> Iterator[bytes]:
+    """Its frames; UnreadableTailError at one that has changed in memory."""
+    for frame in tail:
+        if not is_whole(frame, weights):
+            raise UnreadableTailError("an update in memory has changed")
+        yield frame
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    """An array's elements, little-endian; the array's own memory where that is possible."""
+    flat = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1)
+    return flat.view(np.uint8).data
+
+
+def _places(meta: CheckpointMeta, coordinates: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
+    """Memory for each tensor; those of the run are parts of `coordinates`."""
+    arrays: dict[str, NDArray[Any]] = {}
+    place = 0
+    for part in meta.parts:
+        if part.name.startswith("coordinates/"):
+            size = math.prod(part.shape)
+            arrays[part.name] = coordinates[place : place + size]
+            place += size
+        else:
+            arrays[part.name] = np.empty(part.shape, DTYPES[part.dtype])
+    return arrays
+
+
+def _fill(file: BufferedReader, array: NDArray[Any], digest: hashlib._Hash) -> None:
+    """Read an array's bytes and add them to the hash."""
+    view = array.reshape(-1).view(np.uint8).data
+    for start in range(0, len(view), SLICE_BYTES):
+        part = view[start : start + SLICE_BYTES]
+        if file.readinto(part) != len(part):
+            raise CheckpointError("it ends too early")
+        digest.update(part)
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[BufferedReader]:
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise CheckpointUnreadable(f"it cannot be read: {words_of(error)}") from None
+
+
+def _read_head(file: BufferedReader) -> tuple[CheckpointMeta, str]:
+    """Description and hash from the start of the file, which is left at its first tensor."""
+    length = int.from_bytes(file.read(8), "little")
+    if not 0 < length <= HEADER_BYTES_MAX:
+        raise CheckpointError("it does not begin like a checkpoint")
+    packed = file.read(length)
+    try:
+        metadata = json.loads(packed)["__metadata__"]
+        sha256, meta = str(metadata["sha256"]), CheckpointMeta.model_validate_json(metadata["p2psgd"])
+    except ValidationError as error:
+        raise CheckpointError(f"its description is not valid: {_fault(error)}") from None
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise CheckpointError("it does not begin like a checkpoint") from None
+    if meta.pack(sha256)[8:] != packed:
+        raise CheckpointError("its header is not the one that belongs to its description")
+    expected = 8 + length + sum(part.bytes for part in meta.parts)
+    if (size := os.fstat(file.fileno()).st_size) != expected:
+        raise CheckpointError(f"it has {size} bytes where {expected} belong")
+    return meta, sha256
+
+
+def _check(found: Checkpoint) -> None:
+    """What the hash does not prove: that it holds what a replica can go on from."""
+    if codec.digest_coordinates(found.coordinates, found.spec.key) != found.digest:
+        raise CheckpointError("its coordinates do not have its digest")
+    largest = 0 if found.spec.dense else max(int(found.coordinates.max()), -int(found.coordinates.min()))
+    if largest > codec.COORDINATE_MAX:
+        raise CheckpointError(f"a coordinate of it is beyond {codec.COORDINATE_MAX}")
+    if found.trainer is not None and not is_finite(found.trainer.residual):
+        raise CheckpointError("its residual is not finite")
+
+
+def _fault(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']}"[:300] if where else f"{first['msg']}"[:300]

@@ -1,0 +1,361 @@
+"""The write-ahead log of a node's own updates since its last checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from p2psgd.core.frontier import Origin
+from p2psgd.core.run_spec import RunSpec, name_run
+from p2psgd.errors import ExitCode, PeerError, RecordingError, UsageError, words_of
+from p2psgd.storage.checkpoint import CheckpointMeta, is_whole
+from p2psgd.storage.files import giving_up, make_directory, numbered, replacing
+from p2psgd.wire import codec
+from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES, FrameType, pack_frame
+from p2psgd.wire.recording import RecordingHeader, pack_start, read_bodies, read_start
+from p2psgd.wire.update import ENCODING_RICE, UpdateHeader, parse_update
+
+# ----------------------------------------------------------------------------
+# The own updates of a node as `OwnFile` has left them on its disk: which files there are, and what of them
+# can be read.
+
+
+OWN_PREFIX: Final = "own-"
+OWN_SUFFIX: Final = ".rec"
+SEARCH_BYTES_MAX: Final = 64 * 1024**2  # behind a damaged place, for a whole update: many of the largest
+_MARK: Final = bytes([ENCODING_RICE]) + bytes(7)  # in each update's header, before its checksum
+_MARK_PLACE: Final = PREFIX.size + UPDATE_HEADER_BYTES - 4 - len(_MARK)
+
+
+def own_path(folder: Path, number: int) -> Path:
+    """The file of that number."""
+    return folder / f"{OWN_PREFIX}{number:08d}{OWN_SUFFIX}"
+
+
+def own_paths(folder: Path) -> list[Path]:
+    """The files of own updates in a folder, oldest first; OSError if it cannot be looked into."""
+    return [own_path(folder, number) for number in numbered(folder, OWN_PREFIX, OWN_SUFFIX)]
+
+
+def read_own(path: Path, spec: RunSpec) -> Iterator[tuple[UpdateHeader, bytes]]:
+    """The whole updates of one such file, header and frame each; it ends where the file is torn, as a crash
+    leaves it.
+
+    RecordingError, after the last of them, if the file is damaged there and others follow, or if it lacks its
+    start, which was on disk before the file had its name: the file system has lost it. UsageError if it is
+    another run's or cannot be read.
+    """
+    read, place = 0, 0
+    try:
+        with path.open("rb") as file:
+            try:
+                run = read_start(file)
+                if run.fingerprint != spec.fingerprint:
+                    raise another_run(path, run, spec)
+                place = file.tell()
+                for body in read_bodies(file, spec.weights):
+                    header, payload = parse_update(body, spec.weights)
+                    codec.decode(payload, header.count, spec.weights)
+                    yield header, pack_frame(FrameType.UPDATE, bytes(body))
+                    read, place = read + 1, place + PREFIX.size + len(body)
+            except (RecordingError, PeerError):
+                file.seek(place)
+                found = file.read(SEARCH_BYTES_MAX)
+                if not (place or found):
+                    raise RecordingError(
+                        f"{path} is empty, and was not when it was written: the file system has lost this "
+                        "node's own updates in it, and those that no checkpoint and no peer has are gone; "
+                        "check the disk"
+                    ) from None
+                if not place or _holds_update(found, spec.weights):
+                    words = f"of this node's own updates in it, only the first {read} can be read"
+                    raise RecordingError(f"{path} is damaged: {words}") from None
+    except OSError as error:
+        words = f"cannot read this node's own updates in {path}: {words_of(error)}"
+        raise UsageError(words, ExitCode.CONFIGURATION) from None
+
+
+def another_run(path: Path, other: RunSpec | RecordingHeader, spec: RunSpec) -> UsageError:
+    """What to say of a file in the folder of a run that is another run's."""
+    return UsageError(
+        f"{path} is of run {name_run(other.fingerprint, other.label, other.mode)}, this node is to train run "
+        f"{name_run(spec.fingerprint, spec.label, spec.mode)}: give this run another directory with --state, "
+        f"or give up what the other run has there: {giving_up(path.parent.parent)}",
+        ExitCode.CONFIGURATION,
+    )
+
+
+def _holds_update(data: bytes, weights: int) -> bool:
+    """A whole update begins somewhere behind the first byte."""
+    at = data.find(_MARK, _MARK_PLACE + 1)
+    while at >= 0:
+        start = at - _MARK_PLACE
+        length, kind = PREFIX.unpack_from(data, start)
+        if kind == FrameType.UPDATE and is_whole(data[start : start + PREFIX.size + length], weights):
+            return True
+        at = data.find(_MARK, at + 1)
+    return False
+
+
+# ----------------------------------------------------------------------------
+# A file of UPDATE frames that ends, whatever happens to the disk, after a whole one.
+
+
+BUFFERS_MAX: Final = 1024  # Linux's UIO_MAXIOV: what one writev takes
+
+
+def start_of(spec: RunSpec) -> bytes:
+    """The start of a recording of this run."""
+    return pack_start(
+        RecordingHeader(
+            tensors=spec.tensors,
+            quantum_log2=spec.quantum_log2,
+            mode=spec.mode,
+            label=spec.label,
+            two_nodes=spec.two_nodes,
+            initial=spec.initial,
+            fingerprint=spec.fingerprint,
+            weights=spec.weights,
+        )
+    )
+
+
+class FrameFile:
+    """Appends to a file of which this process alone has the `descriptor`, and closes it; `bytes` are in it,
+    `bytes_held` from the start, and `whole` pieces since then.
+    """
+
+    def __init__(self, descriptor: int, *, bytes_held: int = 0) -> None:
+        self.whole = 0
+        self.bytes = bytes_held
+        self._descriptor = descriptor
+
+    def append(self, batch: Sequence[bytes]) -> None:
+        """Write all of it; OSError if the device takes no more, the file then cut to what is whole."""
+        place, offset = 0, 0  # of the next byte to write
+        try:
+            while place < len(batch):
+                rest = memoryview(batch[place])[offset:]
+                offset += os.writev(self._descriptor, [rest, *batch[place + 1 : place + BUFFERS_MAX]])
+                while place < len(batch) and offset >= len(batch[place]):
+                    offset -= len(batch[place])
+                    self.bytes += len(batch[place])
+                    self.whole += 1
+                    place += 1
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self.bytes)
+            raise
+
+    def sync(self) -> None:
+        """Wait until all of it is on disk; OSError if that fails."""
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._descriptor)
+
+
+# ----------------------------------------------------------------------------
+# A node's own updates since its last checkpoints, so that no crash takes what it alone had.
+#
+# Files `own-N.rec` beside the checkpoints, each with the start of a recording, which it has before it has
+# its name, and UPDATE frames; unlike a recording they may begin in the middle of an origin's updates.
+# `rotate` begins a new file and removes those of which every update is in all checkpoints that are kept: an
+# update is never in no file, and the older of the two checkpoints is as good to go on from as the newer one.
+# A file that was found damaged before its end is not removed but put aside.
+#
+# A thread writes and synchronises, about once a second: that much of one's own a power cut can take, and
+# only if no peer has it.
+
+
+SYNC_S: Final = 1.0
+QUEUE_BYTES_MAX: Final = 64 * 1024**2  # half a second of updates at 1 Gbit/s
+FILE_BYTES_MAX: Final = 4 * 1024**3  # a checkpoint is due long before
+ASIDE_MAX: Final = 3  # damaged files that are kept when no checkpoint needs them
+CLOSE_LIMIT_S: Final = 5.0  # for what is still in the queue when the node stops
+_ASIDE: Final = ".damaged"
+
+Kept = Sequence[CheckpointMeta]
+
+
+class OwnFile:
+    """Takes own updates and writes them in a thread of its own, into a new file of `folder`.
+
+    If writing fails, `on_error` gets one sentence, in whichever thread it happens, and what could not be
+    written is kept and tried again, into a new file: a hole would make all that comes after it useless. Only
+    if too much is waiting are updates left out until `rotate`.
+    """
+
+    def __init__(
+        self, folder: Path, spec: RunSpec, *, on_error: Callable[[str], None], sync_s: float = SYNC_S
+    ) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._on_error = on_error
+        self._sync_s = sync_s
+        self._lock = threading.Lock()  # guards the next three
+        self._queue: list[bytes | Kept] = []
+        self._queue_bytes = 0  # in the queue, and waiting to be written
+        self._stopped = False
+        self._closing = threading.Event()
+        self._file: FrameFile | None = None  # this and what follows is the thread's own
+        self._waiting: list[bytes] = []  # to be written next
+        self._in_trouble = False
+        self._ends: dict[Path, tuple[Origin, int] | None] = {}  # of each file its last update
+        self._damaged: set[Path] = set()
+        self._path = folder
+        self.busy_since: float | None = None  # monotonic: the disk has had work since then; set by the thread
+        self._thread = threading.Thread(target=self._write_on, name="own updates", daemon=True)
+        self._thread.start()
+
+    def add(self, frame: bytes) -> None:
+        """Take one more UPDATE frame of this life; never waits."""
+        with self._lock:
+            if self._stopped:
+                return
+            behind = self._queue_bytes
+            if behind + len(frame) <= QUEUE_BYTES_MAX:
+                self._queue.append(frame)
+                self._queue_bytes += len(frame)
+                return
+            self._stopped = True
+        self._report(f"until its next checkpoint: the disk is {behind // 10**6} MB behind the run")
+
+    def rotate(self, kept: Kept) -> None:
+        """A checkpoint is on disk, and `kept` are now all there are: begin a new file, then remove those that
+        none of them needs. Never waits.
+        """
+        with self._lock:
+            self._queue.append(tuple(kept))
+            self._stopped = False
+
+    def close(self) -> None:
+        """Write and synchronise what is left; waits some seconds at most."""
+        self._closing.set()
+        self._thread.join(CLOSE_LIMIT_S)
+        if self._thread.is_alive():
+            self._report(f"at its stop: the disk took longer than {CLOSE_LIMIT_S:.0f} s")
+
+    def _report(self, why: str) -> None:
+        self._on_error(f"this node's own updates are not written to {self._folder} {why}")
+
+    def _write_on(self) -> None:
+        """The thread: until the node closes and the queue is empty."""
+        self.busy_since = time.monotonic()
+        self._carry_out(self._start)
+        last = False
+        while not last:
+            self.busy_since = None
+            last = self._closing.wait(self._sync_s)
+            self.busy_since = time.monotonic()
+            with self._lock:
+                batch, self._queue = self._queue, []
+            for item in batch:
+                if isinstance(item, bytes):
+                    self._waiting.append(item)
+                else:
+                    self._carry_out(self._write_waiting)
+                    self._carry_out(partial(self._begin, item))
+            self._carry_out(self._write_waiting)
+        self._close_file()
+        self.busy_since = None
+
+    def _carry_out(self, work: Callable[[], None]) -> None:
+        """After an error there is no file until one can be begun."""
+        try:
+            work()
+        except OSError as error:
+            if self._file is not None and self._ends.get(self._path) is None:  # nothing whole is in it
+                with contextlib.suppress(OSError):
+                    self._path.unlink(missing_ok=True)
+                self._ends.pop(self._path, None)
+            self._close_file()
+            if not self._in_trouble:
+                self._report(f"for now, and this is tried again: {words_of(error)}")
+            self._in_trouble = True
+
+    def _start(self) -> None:
+        for path in own_paths(self._folder):
+            last = None
+            try:
+                for header, _ in read_own(path, self._spec):
+                    last = Origin(header.node, header.incarnation), header.sequence
+            except RecordingError:
+                self._damaged.add(path)
+            except UsageError:  # a file that cannot be read now is never removed
+                continue
+            self._ends[path] = last
+        self._begin(())
+
+    def _write_waiting(self) -> None:
+        if not self._waiting:
+            return
+        size = sum(map(len, self._waiting))
+        if self._file is None:
+            self._begin(())
+            assert self._file is not None
+        fits = self._file.bytes + size <= FILE_BYTES_MAX
+        if fits:
+            self._file.append(self._waiting)
+            self._file.sync()
+            header, _ = parse_update(memoryview(self._waiting[-1])[PREFIX.size :], self._spec.weights)
+            self._ends[self._path] = Origin(header.node, header.incarnation), header.sequence
+        self._waiting = []
+        self._in_trouble = False
+        with self._lock:
+            self._queue_bytes -= size
+            told, self._stopped = self._stopped, self._stopped or not fits
+        if not fits and not told:
+            self._report("until its next checkpoint: the file would become too large")
+
+    def _begin(self, kept: Kept) -> None:
+        """Start a new file, then remove what no checkpoint needs any more."""
+        self._close_file()
+        make_directory(self._folder)
+        numbers = numbered(self._folder, OWN_PREFIX, OWN_SUFFIX)
+        paths = [own_path(self._folder, each) for each in numbers]
+        number = numbers[-1] + 1 if numbers else 1
+        self._path = own_path(self._folder, number)
+        start = start_of(self._spec)
+        try:
+            with replacing(self._path) as file:
+                file.write(start)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+            self._file = FrameFile(os.open(self._path, flags), bytes_held=len(start))
+        except OSError:  # what is tried again and again must not leave a file each time
+            self._path.unlink(missing_ok=True)
+            raise
+        self._ends[self._path] = None
+        for path in paths:
+            if kept and path in self._ends and self._is_covered(path, kept):
+                with contextlib.suppress(OSError):  # tried again after the next checkpoint
+                    if path in self._damaged:
+                        self._put_aside(path)
+                    else:
+                        path.unlink()
+                    del self._ends[path]
+
+    def _put_aside(self, path: Path) -> None:
+        """A person may find more in it than `read_own` does."""
+        aside = path.with_suffix(_ASIDE)
+        path.replace(aside)
+        self._on_error(f"{path}, which is damaged, is kept as {aside}; only the newest {ASIDE_MAX} such are")
+        for number in numbered(self._folder, OWN_PREFIX, _ASIDE)[:-ASIDE_MAX]:
+            own_path(self._folder, number).with_suffix(_ASIDE).unlink()
+
+    def _is_covered(self, path: Path, kept: Kept) -> bool:
+        end = self._ends[path]
+        return end is None or all(meta.covers(*end) for meta in kept)
+
+    def _close_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()

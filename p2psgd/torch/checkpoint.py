@@ -1,0 +1,134 @@
+"""What is kept of a PyTorch script with the checkpoints of its node, for its next life: the optimiser's
+state, the model's buffers, and what else it names. The weights are the replica's.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from p2psgd.client.link import Link
+from p2psgd.errors import TrainerError
+from p2psgd.ipc.script_state import STATE_BYTES_MAX
+from p2psgd.torch.step_size import Steps
+
+KEPT_BY = "p2psgd.torch, 1"  # whose state it is, and its version
+HEADERS_BYTES = 1 << 24  # so much less than a link keeps, for names and the like
+
+
+class Kept:
+    """Of one trainer; `others` have state_dict() and load_state_dict(), as schedulers and scalers have."""
+
+    def __init__(self, link: Link, model: Any, optimizer: Any, steps: Steps, others: Sequence[Any]) -> None:
+        self._link, self._model, self._optimizer, self._steps = link, model, optimizer, steps
+        self._others = others
+        self._kinds = ", ".join(type(each).__name__ for each in (optimizer, *others))
+        self._said = False
+
+    def make(self) -> dict[str, Any]:
+        """For Link.keep(), as of the last step."""
+        state = {
+            "by": KEPT_BY,
+            "kinds": self._kinds,
+            "mini_batches": self._link.mini_batches,
+            "rates": np.array(self._steps.rates, np.float64),
+            "buffers": _saved(_buffers(self._model)),
+            "others": _saved([each.state_dict() for each in self._others]),
+        }
+        if self._steps.tau is not None:
+            state["tau"] = self._steps.tau
+        optimizer = self._optimizer.state_dict()
+        size = _size(optimizer) + sum(part.nbytes for part in state.values() if isinstance(part, memoryview))
+        if size <= STATE_BYTES_MAX - HEADERS_BYTES:
+            return state | {"optimizer": _saved(optimizer)}
+        if not self._said:
+            self._said = True
+            print(
+                f"p2psgd: the optimizer's state and the model's buffers take {size} bytes, more than can be"
+                " kept with a checkpoint: after a restart the optimizer begins anew",
+                file=sys.stderr,
+            )
+        return state
+
+    def restore(self) -> None:
+        """Go on from what an earlier life kept, if one did; TrainerError if it does not fit."""
+        kept: Mapping[str, Any] | None = self._link.restored
+        if kept is None or kept.get("by") != KEPT_BY:
+            return
+        same = kept["mini_batches"] == self._link.mini_batches
+        self._steps.restore(kept.get("tau"), kept["rates"].tolist() if same else ())
+        try:
+            if kept["kinds"] != self._kinds:  # many would take what is another's, and fail later
+                raise ValueError(f"it is of {kept['kinds']}, and here are {self._kinds}")
+            if "optimizer" in kept:
+                self._optimizer.load_state_dict(_loaded(kept["optimizer"]))
+            _copy_buffers(self._model, _loaded(kept["buffers"]))
+            for each, state in zip(self._others, _loaded(kept["others"]), strict=True):
+                each.load_state_dict(state)
+        except (ValueError, RuntimeError, KeyError, pickle.UnpicklingError) as error:
+            first = str(error).partition("\n")[0]
+            raise TrainerError(
+                f"what this node has kept of its script does not fit the script ({first:.200}): give it the"
+                " optimizer, buffers and keep of before, or start its node with another --state"
+            ) from None
+
+
+def _saved(value: Any) -> memoryview:
+    stream = io.BytesIO()
+    torch.save(_plain(value), stream)
+    return stream.getbuffer()
+
+
+def _plain(value: Any) -> Any:
+    """The same without numpy's numbers, which `_loaded` refuses: a schedule that is computed by numpy makes a
+    learning rate one.
+    """
+    match value:
+        case np.generic():
+            return value.item()
+        case dict() if type(value) is dict:
+            return {name: _plain(each) for name, each in value.items()}
+        case list() | tuple() if type(value) in (list, tuple):
+            return type(value)(map(_plain, value))
+    return value
+
+
+def _loaded(saved: Any) -> Any:
+    return torch.load(io.BytesIO(saved), map_location="cpu", weights_only=True)
+
+
+def _copy_buffers(model: Any, kept: Mapping[str, Any]) -> None:
+    buffers = _buffers(model)
+    if buffers.keys() != kept.keys():
+        raise ValueError(f"its buffers are {', '.join(buffers)} and were {', '.join(kept)}")
+    for name, buffer in buffers.items():
+        if buffer.shape != kept[name].shape:
+            raise ValueError(f"buffer {name} was {tuple(kept[name].shape)}, and is {tuple(buffer.shape)}")
+        buffer.copy_(kept[name])
+
+
+def _buffers(model: Any) -> dict[str, Any]:
+    """Those that model.state_dict() would have too: the others are caches, and may have any shape by now."""
+    passing = {
+        f"{path}.{name}".lstrip(".")
+        for path, module in model.named_modules()
+        for name in module._non_persistent_buffers_set
+    }
+    return {name: buffer for name, buffer in model.named_buffers() if name not in passing}
+
+
+def _size(optimizer: Mapping[str, Any]) -> int:
+    """Bytes of the tensors in an optimiser's state."""
+    return sum(
+        value.nbytes
+        for state in optimizer["state"].values()
+        if isinstance(state, Mapping)
+        for value in state.values()
+        if isinstance(value, torch.Tensor)
+    )

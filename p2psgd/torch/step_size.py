@@ -1,0 +1,88 @@
+"""By how much a weight moves when it is sent: the step of each parameter for each mini-batch.
+
+What is large enough to send follows the learning rate of the parameter's group, as in the built-in trainer:
+step = rate * tau. Optimisers differ a thousandfold in what they make of a rate, so tau is steered to the
+wanted density, and begins where the first change suggests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from p2psgd.client.step_size import StepRule, StepSize
+
+Range = tuple[int, int]  # of weights: begin, end
+
+
+class Steps:
+    """Of one trainer whose parameters lie in these `ranges`; exactly one of density and tau is given."""
+
+    def __init__(
+        self, ranges: Mapping[str, Range], *, density: float | None, tau: float | None, quantum: float
+    ) -> None:
+        self._ranges = ranges
+        self._weights = max(end for _, end in ranges.values())
+        rule = StepRule(tuple(ranges), tau=tau, density=density)
+        self._size = StepSize(rule, self._weights, quantum, of=self._weights)
+        self._begun = density is None  # tau is that of a change that was seen
+        self._rates: list[float] | None = None  # at which all that waits was made
+        self._taken: list[float] | None = None  # and what is being sent
+
+    @property
+    def tau(self) -> float | None:
+        """The threshold in units of the learning rate; None as long as no change was seen."""
+        return self._size.tau if self._begun else None
+
+    @property
+    def rates(self) -> Sequence[float]:
+        """Of each parameter in the last mini-batch, those of 0 left out: the last one before."""
+        return self._rates or []
+
+    def restore(self, tau: float | None, rates: Sequence[float]) -> None:
+        """Go on from an earlier life; `rates` empty: what waits is of an unknown rate."""
+        if tau is not None:
+            self._size.restore(tau)
+            self._begun = True
+        if len(rates) == len(self._ranges):
+            self._rates = list(rates)
+
+    def take(self, delta: Any, residual: Any, rates: Sequence[float]) -> int | dict[str, int]:
+        """The step in quanta, for all or by name, for a change (P,) made at these rates.
+
+        `delta` is changed: what waits in `residual` shrinks with a rate that falls, for none of it is to be
+        sent for the sole reason that the step is smaller now.
+        """
+        before = self._rates or [rate or 1.0 for rate in rates]
+        now = [rate or last for rate, last in zip(rates, before, strict=True)]
+        for (begin, end), rate, last in zip(self._ranges.values(), now, before, strict=True):
+            if rate < last:
+                delta[begin:end] += residual[begin:end] * np.float32(rate / last - 1)
+        self._taken = now
+        if not self._begun:
+            self._begin(delta, now)
+        steps = {name: self._size.step(rate) for name, rate in zip(self._ranges, now, strict=True)}
+        return steps if len(set(steps.values())) > 1 else next(iter(steps.values()))
+
+    def sent(self, counts: Mapping[str, int]) -> None:
+        """Learn how many indices of each parameter the last mini-batch sent; it is in the residual."""
+        self._rates = self._taken
+        if self._begun:
+            self._size.sent(sum(counts.values()))
+
+    def _begin(self, delta: Any, rates: Sequence[float]) -> None:
+        """Find a tau to begin with.
+
+        The residual of a weight that drifts reaches a step of mean / density in 1 / density mini-batches, one
+        that wanders a step of mean / sqrt(density); real ones are in between, and the latter sends too much
+        rather than too little, which the first mini-batches bear better.
+        """
+        assert self._size.density is not None
+        parts = zip(self._ranges.values(), rates, strict=True)
+        total = sum(float(abs(delta[begin:end]).sum()) / rate for (begin, end), rate in parts)
+        if total > 0 and math.isfinite(total):
+            self._size.restore(total / self._weights / math.sqrt(self._size.density))
+            self._begun = True

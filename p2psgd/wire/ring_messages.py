@@ -1,0 +1,195 @@
+"""Frames of a ring and PROBE frames: the chunks of a round, and the questions that measure a link."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import astuple, dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from p2psgd.errors import PeerError
+from p2psgd.wire import codec
+from p2psgd.wire.frames import PROBE_PADDING_MAX, Body, FrameType, pack_frame
+
+# ----------------------------------------------------------------------------
+# What travels in the ring mode, beside RING_BEGIN and RING_BUCKET (messages.py): fixed headers before raw
+# bytes, and the ring's part of a STATUS.
+#
+# A ring frame says in which attempt it belongs: (view, attempt). Whoever is in another attempt drops it
+# before looking further.
+
+
+_STATE: Final = struct.Struct("<QQBBB")
+_LINK: Final = struct.Struct("<QII")
+_UPDATE: Final = struct.Struct("<QQQQII")
+_CHUNK: Final = struct.Struct("<QQQIIQI")
+_CHECKSUM: Final = struct.Struct("<I")
+
+LINKS_MAX: Final = 1023  # of a node
+LINK_BYTES: Final = _LINK.size
+STATE_BYTES: Final = _STATE.size
+STATE_BYTES_MAX: Final = STATE_BYTES + LINKS_MAX * LINK_BYTES
+RING_UPDATE_BYTES: Final = _UPDATE.size
+RING_CHUNK_BYTES: Final = _CHUNK.size + _CHECKSUM.size
+RESULT_HOP: Final = 2**32 - 1  # a chunk of the result of a round that the receiver did not complete
+BUCKETS_MAX: Final = 4096  # of one round: a bucket is a tensor or some of them
+ROUND_MAX: Final = 2**32 - 1  # a thousand rounds a second for 49 days
+ATTEMPT_MAX: Final = 2**62  # nobody gets there by beginning
+
+
+class LinkRow(NamedTuple):
+    """What the sender measured of its link to a node; 0: not yet."""
+
+    node: int
+    round_trip_us: int
+    kib_per_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class RingState:
+    """The sender's standing in its view's ring: `attempt` is the last one that it took part in (0: none in
+    this view), `round` the last round that it completed, `running`: it is in that attempt still, `active`:
+    it has a trainer that takes part, `contributed`: it has given its share of round + 1; `links`: what it
+    has measured, in ascending order of node, where the order of the ring goes by that.
+    """
+
+    attempt: int
+    round: int
+    running: bool
+    active: bool
+    contributed: bool
+    links: tuple[LinkRow, ...] = ()
+
+
+def pack_ring_state(state: RingState) -> bytes:
+    """As it stands in a STATUS."""
+    fixed = _STATE.pack(state.attempt, state.round, state.running, state.active, state.contributed)
+    return fixed + b"".join(_LINK.pack(*row) for row in state.links)
+
+
+def parse_ring_state(data: bytes) -> RingState:
+    """PeerError if it is none."""
+    if len(data) < STATE_BYTES or (len(data) - STATE_BYTES) % LINK_BYTES:
+        words = f"it has {STATE_BYTES} and {LINK_BYTES} for each link"
+        raise PeerError("message", f"a ring state of {len(data)} bytes, {words}")
+    attempt, done, *flags = _STATE.unpack_from(data)
+    links = tuple(map(LinkRow._make, _LINK.iter_unpack(data[STATE_BYTES:])))
+    if any(one.node >= other.node for one, other in pairwise(links)):
+        raise PeerError("message", "the links of a ring state are not in ascending order")
+    if any(flag > 1 for flag in flags):
+        raise PeerError("message", "a flag of a ring state is neither 0 nor 1")
+    if attempt > ATTEMPT_MAX or done > ROUND_MAX:
+        raise PeerError(
+            "message", f"a ring state tells of attempt {attempt} and round {done}, which cannot be"
+        )
+    running, active, contributed = map(bool, flags)
+    return RingState(attempt, done, running, active, contributed, links)
+
+
+@dataclass(frozen=True, slots=True)
+class RingUpdateHeader:
+    """Before the body of an UPDATE that is part `part` of `parts` of what `node` gives to a round; with no
+    parts nothing follows.
+    """
+
+    view: int
+    attempt: int
+    round: int
+    node: int
+    part: int
+    parts: int
+
+
+def pack_ring_update(header: RingUpdateHeader, body: bytes | bytearray) -> bytes:
+    """The body of a RING_UPDATE frame."""
+    return _UPDATE.pack(*astuple(header)) + body
+
+
+def parse_ring_update(body: bytes | bytearray) -> tuple[RingUpdateHeader, memoryview]:
+    """Header and the body of the UPDATE; PeerError if the header cannot be."""
+    if len(body) < _UPDATE.size:
+        raise PeerError("ring", f"a part of a round of {len(body)} bytes is shorter than its header")
+    header, rest = RingUpdateHeader(*_UPDATE.unpack_from(body)), memoryview(body)[_UPDATE.size :]
+    whole = header.part < header.parts and len(rest) > 0
+    empty = header.part == header.parts == 0 and len(rest) == 0
+    if not (whole or empty):
+        words = f"part {header.part} of {header.parts} with {len(rest)} bytes"
+        raise PeerError("ring", f"a part of a round that cannot be: {words}")
+    return header, rest
+
+
+@dataclass(frozen=True, slots=True)
+class RingChunkHeader:
+    """Before numbers of bucket `bucket`, from its number `offset` on. `hop`: how many links the chunk that
+    they are of has gone through, this one included, from 0; below N - 1 they are sums of the shares of
+    `contributors` nodes, from there on the sums of all. RESULT_HOP: a result given later.
+    """
+
+    view: int
+    attempt: int
+    round: int
+    bucket: int
+    hop: int
+    offset: int
+    contributors: int
+
+
+def pack_ring_chunk(
+    header: RingChunkHeader, numbers: bytes | bytearray | memoryview, check: int | None = None
+) -> bytes:
+    """What stands before `numbers` in a RING_CHUNK frame. Its checksum is the CRC-32C of the numbers and then
+    of the header, so that whoever knows `check`, that of the numbers, need not read them again.
+    """
+    start = _CHUNK.pack(
+        header.view,
+        header.attempt,
+        header.round,
+        header.bucket,
+        header.hop,
+        header.offset,
+        header.contributors,
+    )
+    return start + _CHECKSUM.pack(codec.crc32c(start, codec.crc32c(numbers) if check is None else check))
+
+
+def parse_ring_chunk(body: bytes | bytearray | memoryview) -> tuple[RingChunkHeader, memoryview]:
+    """Header and numbers, whose checksum is not looked at yet; PeerError if it is too short."""
+    if len(body) <= RING_CHUNK_BYTES:
+        raise PeerError("ring", f"a chunk of a round of {len(body)} bytes holds no numbers")
+    return RingChunkHeader(*_CHUNK.unpack_from(body)), memoryview(body)[RING_CHUNK_BYTES:]
+
+
+def check_ring_chunk(body: bytes | bytearray | memoryview, check: int | None = None) -> int:
+    """The CRC-32C of its numbers, which is `check` if that is known; PeerError if a chunk's checksum does not
+    match its bytes.
+    """
+    view = memoryview(body)
+    if check is None:
+        check = codec.crc32c(view[RING_CHUNK_BYTES:])
+    (checksum,) = _CHECKSUM.unpack_from(view, _CHUNK.size)
+    if codec.crc32c(view[: _CHUNK.size], check) != checksum:
+        raise PeerError("checksum", "the checksum of a chunk of a round does not match its bytes")
+    return check
+
+
+# ----------------------------------------------------------------------------
+# PROBE: a frame that is sent to learn how long a link takes to carry it.
+#
+# A number, and padding. One with padding is a question, and is answered by its number alone.
+
+
+_NUMBER: Final = struct.Struct("<Q")
+
+
+def pack_probe(number: int, padding: int = 0) -> bytes:
+    """The whole frame, with so many bytes of padding: zeros, for no link that we know compresses."""
+    assert 0 <= padding <= PROBE_PADDING_MAX, padding
+    return pack_frame(FrameType.PROBE, _NUMBER.pack(number) + bytes(padding))
+
+
+def parse_probe(body: Body) -> tuple[int, bool]:
+    """Its number, and whether it is a question; PeerError if it is too short."""
+    if len(body) < _NUMBER.size:
+        raise PeerError("ring", f"a probe of {len(body)} bytes is shorter than its number")
+    (number,) = _NUMBER.unpack_from(body)
+    return number, len(body) > _NUMBER.size

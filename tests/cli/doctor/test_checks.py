@@ -1,0 +1,252 @@
+"""The checks as functions of what was found."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from p2psgd.cli.doctor.findings import Grade, exit_code, note, ok, problem, render, summarise
+from p2psgd.cli.doctor.local_checks import (
+    Available,
+    bytes_needed,
+    check_descriptors,
+    check_hosts,
+    check_memory,
+    check_shared_memory,
+    check_state_directory,
+    describe_taken,
+    descriptors_needed,
+    find_available,
+    load_credentials,
+    owner_of,
+)
+from p2psgd.cli.doctor.local_checks import disk_bytes_needed as disk_needed
+from p2psgd.cli.doctor.messages import Outcome
+from p2psgd.cli.doctor.peer_checks import bits, check_peer, check_twins, compare_clocks, find_route, seconds
+from p2psgd.cli.doctor.session import Clock, Peer
+from p2psgd.errors import ExitCode
+from p2psgd.net.address import Address
+from p2psgd.net.hosts import Hosts
+from p2psgd.storage.identity import claim_identity
+from p2psgd.wire.mode import ASYNC, Mode
+
+LISTEN = Address("0.0.0.0", 7315)
+DENSE = Mode("dense")
+
+
+def test_the_exit_code_says_whether_a_person_must_act() -> None:
+    away = problem("reach", "away", "start it", passing=True)
+    assert exit_code([ok("a", ""), note("b", "")]) is ExitCode.OK
+    assert exit_code([away, ok("a", "")]) is ExitCode.TEMPORARY
+    assert exit_code([away, problem("c", "wrong", "mend it")]) is ExitCode.CONFIGURATION
+    assert summarise([away]) == "1 problem, 0 notes; exit code 75"
+
+
+def test_what_others_have_written_is_escaped() -> None:
+    assert render(ok("reach", "evil\x1b[2J\nok")) == r"ok       reach          evil\x1b[2J\nok"
+
+
+def test_memory_grows_with_the_weights_and_is_compared_with_what_is_there() -> None:
+    million = bytes_needed(2_000_000, ASYNC) - bytes_needed(1_000_000, ASYNC)
+    assert 36e6 <= million < 45e6
+    assert bytes_needed(10**8, DENSE) > bytes_needed(10**8, ASYNC)
+    needed = bytes_needed(10**6, ASYNC)
+    assert check_memory(10**6, ASYNC, Available(needed, "of a test")).grade is Grade.OK
+    assert check_memory(10**6, ASYNC, Available(needed - 1, "of a test")).grade is Grade.PROBLEM
+    assert check_memory(None, ASYNC, None).grade is Grade.NOTE
+
+
+def test_the_memory_that_is_there_is_that_of_the_machine_or_of_the_narrowest_group(tmp_path: Path) -> None:
+    proc, groups = tmp_path / "proc", tmp_path / "groups"
+    group = groups / "jobs" / "one"
+    group.mkdir(parents=True)
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    4000 kB\n")
+    (proc / "self" / "cgroup").write_text("0::/jobs/one\n")
+    assert find_available(proc, groups) == Available(4000 * 1024, "of the machine")
+    (group / "memory.max").write_text("max\n")
+    (group / "memory.current").write_text("5\n")
+    (group.parent / "memory.max").write_text("1000\n")
+    (group.parent / "memory.current").write_text("400\n")
+    assert find_available(proc, groups) == Available(600, "of the control group's limit")
+
+
+def test_descriptors_for_every_peer() -> None:
+    assert check_descriptors(3, 1024).grade is Grade.OK
+    assert check_descriptors(1000, 4096).grade is Grade.OK
+    short = check_descriptors(1000, 2048)
+    assert short.grade is Grade.PROBLEM
+    assert short.words == "only 2,048 files may be open (hard limit), 1,000 peers may take 2,192"
+    assert f"limits.conf, or LimitNOFILE={descriptors_needed(1000)} in the unit" in short.mend
+    assert check_descriptors(1023, -1).grade is Grade.OK
+
+
+def test_descriptors_are_counted_by_the_limit_to_which_a_daemon_raises_its_own() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
+    try:
+        assert f"{hard:,} files may be open" in check_descriptors(3).words
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_clock_is_wrong_only_as_far_as_the_round_trip_can_tell() -> None:
+    assert compare_clocks("b", Clock(round_trip_s=0.2, ahead_s=1.05)) is None
+    late = compare_clocks("b", Clock(round_trip_s=0.001, ahead_s=-2.0))
+    assert late is not None
+    assert (late.grade, late.words) == (Grade.NOTE, "the clock of b is 2.0 s behind this one")
+    wrong = compare_clocks("b", Clock(round_trip_s=0.001, ahead_s=3600.0))
+    assert wrong is not None
+    assert wrong.grade is Grade.PROBLEM
+    assert "1 h 0 min ahead of this one" in wrong.words
+    assert "timedatectl" in wrong.mend
+
+
+def test_the_list_of_hosts_names_this_machine_or_says_what_follows(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.txt"
+    one, two = Address("10.0.0.1", 7315), Address("10.0.0.2", 7315)
+    assert (
+        "10.0.0.2:7315 is this machine: share 1/2"
+        in check_hosts(path, [one, two], Hosts((one,), (1, 2)), LISTEN).words
+    )
+    assert check_hosts(path, [one], Hosts((one,), None), LISTEN).grade is Grade.NOTE
+    near = Address("10.0.0.2", 7000)
+    missed = check_hosts(path, [one, near], Hosts((one, near), None, (near,)), LISTEN)
+    assert missed.grade is Grade.PROBLEM
+    assert "--listen 0.0.0.0:7000" in missed.mend
+    assert check_hosts(path, [], Hosts((), None), LISTEN).grade is Grade.PROBLEM
+
+
+def test_a_state_directory_is_tried_and_nothing_stays(tmp_path: Path) -> None:
+    state = tmp_path / "deep" / "state"
+    (found,) = check_state_directory(state, 1000)
+    assert found.grade is Grade.OK
+    assert list(tmp_path.iterdir()) == []
+    file = tmp_path / "file"
+    file.write_text("")
+    (found,) = check_state_directory(file / "state", 1000)
+    assert found.grade is Grade.PROBLEM
+    assert "--state DIR" in found.mend
+
+
+def test_a_disk_must_hold_the_checkpoints_and_should_hold_the_log(tmp_path: Path) -> None:
+    grades = [
+        check_state_directory(tmp_path, 10**6, free_bytes=free)[0].grade
+        for free in (disk_needed(10**6), disk_needed(10**6) - 1, 24 * 10**6 - 1)
+    ]
+    assert grades == [Grade.OK, Grade.NOTE, Grade.PROBLEM]
+
+
+def test_a_full_disk_is_a_problem(small_disk: Path) -> None:
+    filler = small_disk / "filler"
+    with pytest.raises(OSError, match="No space left"):
+        filler.write_bytes(bytes(10**6))
+    (found,) = check_state_directory(small_disk, None)
+    assert found.grade is Grade.PROBLEM
+    assert "no space left" in found.words
+
+
+def test_a_state_directory_in_use_is_noted(tmp_path: Path) -> None:
+    identity = claim_identity(tmp_path, name="anna")
+    try:
+        assert "a daemon is using" in check_state_directory(tmp_path, None)[1].words
+    finally:
+        identity.release()
+    assert len(check_state_directory(tmp_path, None)) == 1
+
+
+def test_shared_memory_works_here() -> None:
+    assert check_shared_memory().grade is Grade.OK
+
+
+def test_who_listens_on_a_port_is_found() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        found = owner_of(port)
+        assert found is not None
+        assert f"(pid {os.getpid()})" in found
+        taken = describe_taken(Address("127.0.0.1", port), "in use", {"listen": "127.0.0.1:1", "node": "x"})
+        assert taken.grade is Grade.PROBLEM
+    assert owner_of(port) is None
+
+
+def test_the_route_to_this_machine_is_told() -> None:
+    route = find_route("127.0.0.1")
+    assert (route.interface, route.local, route.why("127.0.0.1")) == (
+        "lo",
+        True,
+        "an address of this machine",
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "passing"),
+    [
+        (Outcome.REFUSED, True),
+        (Outcome.SILENT, True),
+        (Outcome.AWAY, True),
+        (Outcome.LEFT, True),
+        (Outcome.MUTE, True),
+        (Outcome.UNTRIED, True),
+        (Outcome.UNREACHABLE, False),
+        (Outcome.UNRESOLVED, False),
+        (Outcome.TLS, False),
+        (Outcome.STRANGE, False),
+    ],
+)
+def test_every_way_not_to_be_reached_has_something_that_mends_it(outcome: Outcome, passing: bool) -> None:
+    peer = Peer(Address("10.0.0.2", 7315))
+    peer.failed(outcome, "some words")
+    (found,) = check_peer(peer, LISTEN, daemon_here=False)
+    assert found.grade is Grade.PROBLEM
+    assert found.mend
+    assert found.passing is passing
+
+
+def test_a_node_whose_dials_were_not_seen_leaves_open_whether_it_reaches_this_machine() -> None:
+    peer = Peer(Address("10.0.0.2", 7315), outcome=Outcome.NODE, words="berta runs there")
+    (found,) = check_peer(peer, LISTEN, daemon_here=False)
+    assert found.grade is Grade.NOTE
+    assert "whether it reaches this machine was not shown" in found.words
+    assert "7315/tcp" in found.mend
+    (with_daemon,) = check_peer(peer, LISTEN, daemon_here=True)
+    peer.heard_node = True
+    (heard,) = check_peer(peer, LISTEN, daemon_here=False)
+    assert with_daemon.grade is heard.grade is Grade.OK
+
+
+def test_two_lines_of_one_node_are_told() -> None:
+    peers = [Peer(Address("10.0.0.2", 7315), node=7), Peer(Address("b.example", 7315), node=7)]
+    (found,) = check_twins(peers)
+    assert found.words == "10.0.0.2:7315 and b.example:7315 are one node"
+
+
+def test_a_later_silence_does_not_hide_why_it_was_refused_before() -> None:
+    peer = Peer(Address("10.0.0.2", 7315))
+    peer.failed(Outcome.TLS, "wrong CA")
+    peer.failed(Outcome.REFUSED, "connection refused")
+    assert (peer.outcome, peer.words) == (Outcome.TLS, "wrong CA")
+
+
+def test_a_tls_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
+    credentials, found = load_credentials(tmp_path, datetime.now(UTC))
+    assert credentials is None
+    assert found.grade is Grade.PROBLEM
+    assert f"p2psgd ca check {tmp_path}" in found.mend
+
+
+def test_rates_and_times_are_short() -> None:
+    assert [bits(rate) for rate in (125e6, 12.5e6, 1e9, 10, 124.99e6)] == [
+        *("1 Gbit/s", "100 Mbit/s", "8 Gbit/s", "80 bit/s", "1,000 Mbit/s"),
+    ]
+    assert [seconds(value) for value in (0.0001, 0.25, 3.14, 75)] == [
+        "0.10 ms",
+        "250 ms",
+        "3.1 s",
+        "1 min 15 s",
+    ]

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from p2psgd.cli.local.report import Display
+from tests.observe.statuses import status
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_log_gets_a_line_every_few_seconds() -> None:
+    clock, output = Clock(), io.StringIO()
+    with Display(Console(file=output, width=80), "p2psgd local, 1 node", clock) as display:
+        for clock.now in (0.5, 4.9, 5.0, 5.5, 9.9, 10.0):
+            display.show("training", [status()])
+    lines = output.getvalue().splitlines()
+    assert lines[0] == "p2psgd local, 1 node"
+    assert [line.split(":")[0] for line in lines[1:]] == ["5 s, training", "10 s, training"]
+    assert "1 training, mini-batch 1,000, 6,543 samples/s" in lines[1]
+
+
+def test_news_are_shown_at_once() -> None:
+    clock, output = Clock(), io.StringIO()
+    with Display(Console(file=output, width=80), "p2psgd local, 1 node", clock) as display:
+        clock.now = 1.0
+        display.show("training", [status(state="lost (killed by signal 9)")], at_once=True)
+    assert output.getvalue().splitlines()[1:] == [
+        "1 s, training: 1 lost, 12.0 bits per index, compression 2133x; node-0: lost (killed by signal 9)"
+    ]
+
+
+def test_a_terminal_gets_a_table_that_stays() -> None:
+    output = io.StringIO()
+    console = Console(file=output, width=80, height=24, force_terminal=True, color_system=None)
+    with Display(console, "p2psgd local, 1 node", Clock()) as display:
+        display.show("training", [status()])
+    shown = output.getvalue()
+    assert "p2psgd local, 1 node, 0 s: training" in shown
+    assert "node-0 training  1000" in shown

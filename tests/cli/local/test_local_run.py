@@ -1,0 +1,319 @@
+"""Whole runs with real processes: what `p2psgd local` promises, also when something is killed in mid-run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from p2psgd.cli.local import make_plan, run_local
+from p2psgd.cli.weights_file import write_tensors
+from p2psgd.core.run_spec import hash_coordinates
+from p2psgd.errors import ExitCode
+from p2psgd.ipc.run_proposal import propose
+from p2psgd.observe.records import describe_recording
+from p2psgd.recipes.datasets import load_dataset
+from p2psgd.recipes.gradients import net_shape
+from p2psgd.recipes.model import Activation, Shape, initial_weights
+from p2psgd.recipes.recipe import RECIPES, load_recipe
+from p2psgd.wire import codec
+from p2psgd.wire.recording import read_start, read_updates
+from tests.cli.local.conditions import wait_until
+from tests.cli.local.run import Run
+from tests.daemons import P2PSGD
+
+Start = Callable[..., Run]
+LONG = 1_000_000  # mini-batches: more than any test waits for
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start runs of the digits recipe; at the end none may have left a process behind."""
+    runs: list[Run] = []
+
+    def start(*options: str) -> Run:
+        directory = tmp_path / f"run-{len(runs)}"
+        directory.mkdir()
+        runs.append(Run(directory, "--recipe", "digits", *options))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.close()
+
+
+@pytest.fixture
+def all_at_once(tmp_path: Path) -> str:
+    """The digits recipe without a gentle start: in a long run, all nodes train from its first moment on."""
+    recipe = tmp_path / "all at once.toml"
+    digits = (RECIPES / "digits.toml").read_text()
+    recipe.write_text(digits.replace("gentle_start = 0.1", "gentle_start = 0.0"))
+    return str(recipe)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+def test_replicas_end_identical_and_the_net_has_learned(start: Start, nodes: int) -> None:
+    run = start("-n", str(nodes), "--steps", "400")
+    assert run.ends() == ExitCode.OK, run.output
+    report = run.report()
+    assert (report["nodes"], report["replicas_identical"], report["lost"]) == (nodes, True, [])
+    assert {node["digest"] for node in report["per_node"]} == {report["digest"]}
+    assert [node["steps"] for node in report["per_node"]] == [400] * nodes
+    assert report["test_accuracy"] > 0.85
+    assert report["bits_per_index"] < 20
+    assert report["compression_ratio"] > 10
+    sent = [node["updates_sent"] for node in report["per_node"]]
+    applied = [node["updates_applied"] for node in report["per_node"]]
+    assert applied == [sum(sent) - own for own in sent]
+    assert f"digest {report['digest']}" in run.output
+
+
+def test_a_recipe_that_wants_it_is_pre_trained_before_its_nodes_start(start: Start, tmp_path: Path) -> None:
+    recipe = tmp_path / "deep.toml"
+    text = (RECIPES / "digits.toml").read_text().replace("hidden = [64]", "hidden = [24, 24, 24, 24, 24]")
+    text = text.replace('"relu"', '"sigmoid"').replace("learning_rate = 0.1", "learning_rate = 0.001")
+    table = "[pretrain]\npart = 0.5\nepochs = 80\nlearning_rate = 0.3\n"
+    recipe.write_text(text.replace("tau = 0.03", "tau = 1.0") + table)
+    run = start("-n", "1", "--recipe", str(recipe), "--steps", "1")
+    assert run.ends() == 0, run.output
+    assert "pre-training layer 1 of 5\npre-training layer 2 of 5\n" in run.output
+    assert run.report()["test_accuracy"] > 0.8  # after a single mini-batch
+
+
+def test_a_state_with_a_start_of_another_net_is_refused_before_its_nodes_start(
+    start: Start, tmp_path: Path
+) -> None:
+    recipe, state = tmp_path / "own.toml", tmp_path / "state"
+    recipe.write_text((RECIPES / "digits.toml").read_text() + "[pretrain]\nlearning_rate = 0.3\n")
+    state.mkdir()
+    write_tensors(state / "initial.npz", initial_weights(Shape(64, (8,), 10, Activation.RELU), 1))
+    run = start("-n", "1", "--recipe", str(recipe), "--state", str(state))
+    assert run.ends() == ExitCode.CONFIGURATION
+    assert "initial.npz does not hold the weights to start from: its layer1.weight is" in run.output
+    assert not (state / "node-0").exists()
+
+
+def test_a_recorded_run_replayed_gives_the_same_replica(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "run.rec"
+    run = start("-n", "2", "--steps", "300", "--record", str(path))
+    assert run.ends() == ExitCode.OK, run.output
+    report = run.report()
+    recipe = load_recipe("digits")
+    shape = net_shape(recipe, load_dataset(recipe.data))
+    _, coordinates = propose(initial_weights(shape, recipe.seed), quantum=recipe.quantum, label=recipe.label)
+    frontier: dict[tuple[int, int], int] = {}
+    with path.open("rb") as file:
+        header = read_start(file)
+        assert header.initial == hash_coordinates(coordinates)
+        for update in read_updates(file, header.weights):
+            origin = (update.header.node, update.header.incarnation)
+            assert update.header.sequence == frontier.get(origin, 0) + 1
+            frontier[origin] = update.header.sequence
+            codec.apply_coordinates(coordinates, update.words, update.header.step)
+    key = int.from_bytes(header.fingerprint[:8], "little")
+    assert f"{codec.digest_coordinates(coordinates, key):016x}" == report["digest"]
+    sent = [node["updates_sent"] for node in report["per_node"]]
+    assert sorted(frontier.values()) == sorted(sent)
+    assert report["compression"]["total"]["updates"] == report["recording"]["updates"] == sum(sent)
+    assert report["recording"]["bytes"] == path.stat().st_size
+    assert f"{sum(sent)} updates in " in run.output
+
+    shown = subprocess.run([*P2PSGD, "recording", str(path)], capture_output=True, text=True, check=True)
+    assert f"{sum(sent)} updates of 2 nodes" in shown.stdout
+    again = start("-n", "2", "--steps", "300", "--record", str(path))
+    assert again.ends() == ExitCode.USAGE, again.output
+    assert "exists already" in again.output
+
+
+def test_a_temporary_state_directory_is_gone_after_a_good_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    plan = make_plan(1, recipe="digits", steps=20, seconds=None, report=None, state=None, trainer=None)
+    assert run_local(plan, Console()) is ExitCode.OK
+    assert list(tmp_path.iterdir()) == []
+    assert "logs and state" not in capsys.readouterr().out
+
+
+def test_a_killed_daemon_is_lost_and_the_others_end_identical(start: Start) -> None:
+    run = start("-n", "4", "--steps", "5000")
+    victim = run.wait_for_training(2, 200)
+    os.kill(victim["pid"], signal.SIGKILL)
+    assert run.ends() == ExitCode.FAILED, run.output
+    report = run.report()
+    assert report["lost"] == [{"node": "node-2", "why": "killed by signal 9"}]
+    assert report["replicas_identical"]
+    digests = [node["digest"] for node in report["per_node"]]
+    assert digests == [report["digest"], report["digest"], None, report["digest"]]
+    assert [node["steps"] for i, node in enumerate(report["per_node"]) if i != 2] == [5000] * 3
+    assert "failed: node-2 was lost (killed by signal 9); the other 3 replicas are identical" in run.output
+
+
+def test_a_recording_whose_daemon_is_killed_is_counted_by_its_file(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "run.rec"
+    run = start("-n", "2", "--steps", "2000", "--record", str(path))
+    victim = run.wait_for_training(0, 200)
+    wait_until(lambda: path.stat().st_size > 10_000, "some of it to be written")
+    os.kill(victim["pid"], signal.SIGKILL)
+    assert run.ends() == ExitCode.FAILED, run.output
+    found = describe_recording(path)
+    recording = run.report()["recording"]
+    assert (recording["updates"], recording["bytes"]) == (found["total"]["updates"], path.stat().st_size)
+    assert f"node-0 was lost; the recording {path} holds {recording['updates']:,} updates in " in run.output
+    assert "is not whole" not in run.output
+
+
+def test_a_killed_trainer_comes_back_and_all_end_identical(start: Start) -> None:
+    run = start("-n", "4", "--steps", "5000")
+    victim = run.wait_for_training(1, 200)
+    os.kill(victim["trainer"]["pid"], signal.SIGKILL)
+    assert run.ends() == ExitCode.OK, run.output
+    report = run.report()
+    assert report["replicas_identical"]
+    assert [node["restarts"] for node in report["per_node"]] == [0, 1, 0, 0]
+    assert [node["steps"] for node in report["per_node"]] == [5000] * 4
+    assert "1 trainer restart" in run.output
+
+
+def test_ctrl_c_ends_the_training_early_and_the_proof_still_happens(start: Start, all_at_once: str) -> None:
+    run = start("-n", "2", "--steps", str(LONG), "--recipe", all_at_once)
+    run.wait_for_training(1)
+    run.process.send_signal(signal.SIGINT)
+    assert run.ends() == ExitCode.OK, run.output
+    report = run.report()
+    assert report["replicas_identical"]
+    assert all(0 < node["steps"] < LONG for node in report["per_node"])
+
+
+def test_a_second_ctrl_c_ends_everything_at_once(start: Start, all_at_once: str) -> None:
+    run = start("-n", "2", "--steps", str(LONG), "--recipe", all_at_once)
+    stopped = run.wait_for_training(1)["trainer"]["pid"]
+    os.kill(stopped, signal.SIGSTOP)  # so that the first Ctrl+C cannot come to its end
+    run.process.send_signal(signal.SIGINT)
+    wait_until(lambda: "stopping" in run.output, "the first Ctrl+C to be seen")
+    run.process.send_signal(signal.SIGINT)
+    assert run.ends() == ExitCode.FAILED, run.output
+    assert "killed: all daemons and trainers were ended at once" in run.output
+    assert not run.report_path.exists()
+
+
+def test_the_daemons_do_not_outlive_a_harness_that_is_killed(start: Start, all_at_once: str) -> None:
+    run = start("-n", "2", "--steps", str(LONG), "--recipe", all_at_once)
+    run.wait_for_training(1)
+    run.process.kill()
+    wait_until(lambda: not run.processes(), "daemons and trainers to end")
+
+
+def test_a_silent_daemon_does_not_hold_up_the_others(start: Start) -> None:
+    run = start("-n", "2", "--steps", "3000")
+    silent = run.wait_for_training(1, 100)["pid"]
+    os.kill(silent, signal.SIGSTOP)
+    wait_until(lambda: run.mini_batches(0) == 3000, "the other node to finish")
+    wait_until(lambda: "its daemon has not answered for" in run.output, "the silence to be said")
+    os.kill(silent, signal.SIGCONT)
+    assert run.ends() == ExitCode.OK, run.output
+    assert run.report()["replicas_identical"]
+
+
+def test_a_trainer_of_ones_own_needs_no_recipe(start: Start, tmp_path: Path) -> None:
+    script = tmp_path / "own trainer.py"
+    script.write_text(
+        "import numpy, p2psgd\n"
+        "with p2psgd.attach(numpy.zeros(1000, numpy.float32), label='own') as link:\n"
+        "    random = numpy.random.default_rng(link.share[0])\n"
+        "    for _ in range(50):\n"
+        "        link.receive()\n"
+        "        link.send(random.normal(0, 1e-3, 1000).astype(numpy.float32), step=1000)\n"
+    )
+    run = start("-n", "3", "--trainer", f"{sys.executable} '{script}'")
+    assert run.ends() == ExitCode.OK, run.output
+    report = run.report()
+    assert (report["replicas_identical"], report["weights"]) == (True, 1000)
+    assert (report["recipe"], report["test_accuracy"]) == (None, None)
+    assert [node["steps"] for node in report["per_node"]] == [50] * 3
+
+
+def test_ctrl_c_ends_a_script_that_does_not_look_at_stopping(start: Start, tmp_path: Path) -> None:
+    script = tmp_path / "endless.py"
+    script.write_text(
+        "import time, numpy, p2psgd\n"
+        "with p2psgd.attach(numpy.zeros(1000, numpy.float32)) as link:\n"
+        "    while True:\n"
+        "        link.receive()\n"
+        "        link.send(numpy.full(1000, 1e-3, numpy.float32), step=1000)\n"
+        "        time.sleep(0.1)\n"
+    )
+    run = start("-n", "2", "--trainer", f"{sys.executable} '{script}'")
+    run.wait_for_training(1)
+    run.process.send_signal(signal.SIGINT)
+    assert run.ends() == ExitCode.OK, run.output
+    assert "the script may not look at link.stopping; ended by SIGTERM" in run.output
+    assert run.report()["replicas_identical"]
+
+
+def test_a_trainer_that_cannot_start_stops_the_run_with_its_sentence(start: Start) -> None:
+    run = start("-n", "2", "--trainer", "/nonexistent/trainer")
+    assert run.ends() == ExitCode.CONFIGURATION, run.output
+    last = run.output.splitlines()[-1]
+    assert last.startswith("p2psgd: node-")
+    assert "cannot start the trainer '/nonexistent/trainer': no such file or directory" in last
+    assert not run.report_path.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "sentence"),
+    [
+        (["--steps", "5", "--seconds", "5"], ExitCode.USAGE, "give one of them"),
+        (["-n", "65"], ExitCode.USAGE, "64"),
+        (["--recipe", "absent"], ExitCode.CONFIGURATION, "there is no recipe 'absent'"),
+        (["--report", "absent/report.json"], ExitCode.USAGE, "make the directory first"),
+        (["--no-such-option"], ExitCode.USAGE, "--no-such-option"),
+        (["--record-bytes", "1000000"], ExitCode.USAGE, "--record-bytes limits the file of --record"),
+        (["--record", "report.json"], ExitCode.USAGE, "--record and --report both name"),
+    ],
+)
+def test_mistakes_are_one_sentence_before_anything_starts(
+    start: Start, options: list[str], code: ExitCode, sentence: str
+) -> None:
+    run = start(*options)
+    assert run.ends() == code, run.output
+    assert sentence in run.output
+    assert run.output.count("\n") == 1
+    assert not run.state.exists()
+
+
+def test_a_run_whose_time_is_over_before_its_first_mini_batch_fails_with_a_sentence(start: Start) -> None:
+    run = start("-n", "1", "--recipe", "digits", "--seconds", "1")  # a lone node waits for a patience, 5 s
+    assert run.ends() == ExitCode.USAGE, run.output
+    assert "the 1 s of --seconds were over before the first mini-batch: give more" in run.output
+
+
+def test_a_state_directory_in_use_is_refused(start: Start) -> None:
+    first = start("-n", "1", "--steps", str(LONG))
+    first.wait_for_training(0)
+    second = start("-n", "1", "--steps", "5", "--state", str(first.state))
+    assert second.ends() == ExitCode.CONFIGURATION, second.output
+    assert "another `p2psgd local` runs in it" in second.output
+    assert first.process.poll() is None
+    first.process.send_signal(signal.SIGINT)
+    assert first.ends() == ExitCode.OK, first.output
+
+
+def test_a_trainer_that_has_not_attached_when_the_user_stops_the_run_is_not_blamed(
+    start: Start, tmp_path: Path
+) -> None:
+    script = tmp_path / "late.py"
+    begins = f"import pathlib, time; pathlib.Path({str(tmp_path / 'runs')!r}).touch()"
+    script.write_text(f"{begins}; time.sleep(5); 1 / 0\n")
+    run = start("-n", "1", "--trainer", f"{sys.executable} '{script}'")
+    wait_until((tmp_path / "runs").exists, "the trainer runs")
+    run.process.send_signal(signal.SIGINT)
+    assert run.ends() == ExitCode.FAILED, run.output
+    assert "at the start" not in run.output
+    assert "no node knew a run: nothing was trained" in run.output

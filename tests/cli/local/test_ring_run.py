@@ -1,0 +1,165 @@
+"""Whole runs in rounds, with real processes: the same bits every time, and the others go on when one dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from p2psgd.errors import ExitCode
+from p2psgd.recipes.datasets import load_dataset
+from p2psgd.recipes.gradients import Gradients, net_shape
+from p2psgd.recipes.model import Vector, initial_weights
+from p2psgd.recipes.recipe import Told, load_recipe
+from p2psgd.recipes.schedule import RoundPlan, learning_rate
+from p2psgd.recipes.telemetry import StepTimes
+from tests.cli.local.conditions import wait_until
+from tests.cli.local.run import Run
+from tests.recipes.fake_link import FakeNet
+
+Start = Callable[..., Run]
+PAYLOADS = ["sparse", "dense"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start rings that train the digits; at the end none may have left a process behind."""
+    runs: list[Run] = []
+
+    def start(payload: str, nodes: int, *options: str) -> Run:
+        directory = tmp_path / f"run-{len(runs)}"
+        directory.mkdir()
+        ring = ("--mode", "ring", "--payload", payload, "-n", str(nodes))
+        runs.append(Run(directory, "--recipe", "digits", *ring, *options))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.close()
+
+
+def round_of(run: Run, index: int) -> int:
+    """The last round that a node has completed."""
+    return int((run.status(index).get("ring") or {}).get("round", 0))
+
+
+def wait_for_round(run: Run, index: int, number: int) -> dict[str, Any]:
+    wait_until(
+        lambda: round_of(run, index) >= number or run.process.poll() is not None, f"round {number} to end"
+    )
+    assert run.process.poll() is None, run.output
+    return run.status(index)
+
+
+def stop_for(status: dict[str, Any], stopped_s: float) -> None:
+    """Hold up a daemon and its trainer, as a laptop does that is closed."""
+    processes = [status["pid"], status["trainer"]["pid"]]
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    begun = time.monotonic()
+    wait_until(lambda: time.monotonic() >= begun + stopped_s, "the time to pass")
+    for process in processes:
+        os.kill(process, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_two_runs_end_with_the_same_bits_also_if_a_node_stops_for_half_of_patience(
+    start: Start, payload: str
+) -> None:
+    first = start(payload, 3, "--steps", "250")
+    assert first.ends() == ExitCode.OK, first.output
+    second = start(payload, 3, "--steps", "250", "--patience", "4")
+    stop_for(wait_for_round(second, 1, 20), 2.0)
+    assert second.ends() == ExitCode.OK, second.output
+    reports = first.report(), second.report()
+    assert reports[0]["digest"] == reports[1]["digest"] is not None
+    assert [report["rounds"] for report in reports] == [250, 250]
+    gentle = 25 if payload == "sparse" else 0
+    for report in reports:
+        assert [node["steps"] for node in report["per_node"]] == [250, 250 - gentle, 250 - gentle]
+        assert report["mode"] == f"ring-{payload}"
+        assert report["rounds_per_s"] > 0
+        assert report["per_node"][1]["bytes_sent_per_round"] > 0
+
+
+def test_time_counts_from_the_first_round(start: Start) -> None:
+    run = start("sparse", 2, "--seconds", "1")  # less than the nodes take to start
+    assert run.ends() == ExitCode.OK, run.output
+    assert run.report()["rounds"] > 0
+
+
+def one_node(batch: int, rounds: int) -> Vector:
+    """What plain numpy makes of the digits in so many steps of so many samples."""
+    recipe = load_recipe("digits", Told("ring", "dense")).model_copy(update={"batch": batch})
+    dataset = load_dataset(recipe.data)
+    shape = net_shape(recipe, dataset)
+    initial = initial_weights(shape, recipe.seed)
+    weights = np.concatenate([tensor.ravel() for tensor in initial.values()])
+    plan = RoundPlan(recipe, len(dataset.train.labels), (0, 1), rounds, None)
+    gradients = Gradients(recipe, dataset, StepTimes(FakeNet(initial, 1.0, 1).links[0]))
+    gradient = np.empty(shape.weights, np.float32)
+    for number in range(1, rounds + 1):
+        gradients.take(weights, plan.positions(number), gradient=gradient)
+        epoch = plan.epoch(number, elapsed_s=0.0)
+        halving = {
+            "hold_epochs": recipe.hold_epochs,
+            "halve_every_epochs": recipe.halve_every_epochs,
+        }
+        weights -= np.float32(learning_rate(recipe.learning_rate, epoch, **halving)) * gradient
+    return weights
+
+
+def test_a_dense_ring_equals_one_node_with_the_batches_of_all(start: Start, tmp_path: Path) -> None:
+    nodes, rounds = 3, 200
+    weights = tmp_path / "weights.npz"
+    run = start("dense", nodes, "--steps", str(rounds), "--weights", str(weights))
+    assert run.ends() == ExitCode.OK, run.output
+    with np.load(weights) as tensors:
+        ours = np.concatenate([tensors[name].ravel() for name in tensors.files])
+    theirs = one_node(nodes * load_recipe("digits").batch, rounds)
+    difference = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+    moved = float(np.abs(theirs - one_node(64, 1)).max() / np.abs(theirs).max())
+    print(f"difference at most {difference:.1e} of the largest weight; training has moved one by {moved:.2f}")
+    assert moved > 0.1
+    assert difference < 1e-5
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_the_others_go_on_without_a_node_that_is_killed_in_a_round(start: Start, payload: str) -> None:
+    run = start(payload, 5, "--steps", "400", "--patience", "1")
+    victim = wait_for_round(run, 3, 50)
+    os.kill(victim["pid"], signal.SIGKILL)
+    killed_at = time.monotonic()
+    before = round_of(run, 0)
+    wait_for_round(run, 0, before + 20)
+    print(
+        f"20 rounds without the killed node were complete {time.monotonic() - killed_at:.1f} s after its end"
+    )
+    assert run.ends() == ExitCode.FAILED, run.output
+    assert "node-3 was lost (killed by signal 9); the other 4 replicas are identical" in run.output
+    report = run.report()
+    assert (report["rounds"], report["replicas_identical"]) == (400, True)
+
+
+def test_a_trace_and_the_table_show_what_rounds_cost(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    run = start("dense", 2, "--steps", "30", "--trace", str(path))
+    assert run.ends() == ExitCode.OK, run.output
+    trace = json.loads(path.read_text())
+    names = {event["name"] for event in trace["traceEvents"]}
+    assert {"round 30", "begin layer1.weight", "wait for the round", "daemon adding, % of the step"} <= names
+    assert trace["otherData"]["steps"] == 30
+    split = run.report()["per_node"][0]["step"]
+    assert split["steps"] == 30
+    assert split["computing"] + split["waiting"] + split["adding"] + split["sending"] == pytest.approx(
+        1, abs=1e-3
+    )
+    assert "ring node-0 > node-1" in run.output
+    assert "meanwhile in the daemon: adding" in run.output

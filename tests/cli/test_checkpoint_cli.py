@@ -1,0 +1,149 @@
+"""`p2psgd checkpoint` as a command, on a state directory with real files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import p2psgd.cli.app
+from p2psgd.errors import ExitCode
+from p2psgd.storage.checkpoint_store import CheckpointStore
+from p2psgd.storage.event_log import EVENTS_NAME
+from p2psgd.storage.files import FOLDER
+from tests.storage.states import ME, PEER, SPEC, checkpoint
+
+Run = Callable[..., tuple[int, str, str]]
+STATE = checkpoint(updates=5)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Exit code, standard output and standard error of a command."""
+
+    def one(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["p2psgd", "checkpoint", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            p2psgd.cli.app.main()
+        assert isinstance(end.value.code, int)
+        return end.value.code, *capsys.readouterr()
+
+    return one
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state directory with checkpoints 1 and 2, of which the second is damaged; it is the default one."""
+    monkeypatch.setenv("P2PSGD_STATE", str(tmp_path))
+    store = CheckpointStore(tmp_path / FOLDER)
+    store.write(STATE)
+    store.write(checkpoint(updates=7, trainer=False))
+    path = store.path(2)
+    path.write_bytes(path.read_bytes()[:-1])
+    return tmp_path
+
+
+def test_the_list_says_which_are_whole(run: Run, state: Path) -> None:
+    code, out, _ = run("list", "--state", state)
+    assert code == ExitCode.OK
+    title, first, second = out.splitlines()
+    assert title.split() == ["number", "written", "updates", "size"]
+    assert first.split()[0] == "1"
+    assert first.split()[3] == "10"
+    assert first.endswith(" kB  whole")
+    assert second.split()[0] == "2"
+    assert "  damaged: it has " in second
+    assert run("list")[1] == out
+
+
+def test_show_prints_all_of_the_newest(run: Run, state: Path) -> None:
+    (state / FOLDER / "checkpoint-00000002.safetensors").unlink()
+    code, out, _ = run("show", "--state", state)
+    assert code == ExitCode.OK
+    lines = out.splitlines()
+    assert lines[0].endswith(" kB, whole")
+    assert lines[1].endswith(f"by node {ME.node:016x}, incarnation {ME.incarnation}")
+    assert lines[2] == (
+        "run digits: 1,021 weights in 3 tensors, quantum 2^-20, mode async, "
+        f"fingerprint {SPEC.fingerprint.hex()}"
+    )
+    assert lines[3] == f"replica digest {STATE.digest:016x} after 10 updates:"
+    digest = STATE.rows[0].digest
+    assert lines[4] == (
+        f"  {PEER.node:016x} incarnation {PEER.incarnation}: 5 updates, 5 mini-batches, digest {digest:016x}"
+    )
+    assert lines[6] == f"updates kept for peers: {sum(map(len, STATE.tail))} B"
+    assert lines[7].startswith(
+        "trainer: residual after own update 5; keeps velocity F64 [3, 5], half F16 [4],"
+    )
+    assert lines[7].endswith('says {"epoch": 3, "name": "größer"}')
+    assert lines[-2:] == ["  hidden.bias [20]", "  scale []"]
+
+
+def test_show_as_json_has_everything(run: Run, state: Path) -> None:
+    code, out, _ = run("show", "--state", state, "--number", 1, "--json")
+    assert code == ExitCode.OK
+    shown = json.loads(out)
+    assert shown["run"]["tensors"][0] == {"name": "hidden.weight", "shape": [50, 20]}
+    assert shown["run"]["initial"] == SPEC.initial.hex()
+    assert shown["digest"] == f"{STATE.digest:016x}"
+    assert [row["sequence"] for row in shown["frontier"]] == [5, 5]
+    assert shown["frontier"][1]["node"] == shown["node"] == f"{ME.node:016x}"
+    assert shown["trainer"]["arrays"][0] == {"name": "velocity", "dtype": "F64", "shape": [3, 5]}
+    assert (shown["updates"], shown["fault"], shown["number"]) == (10, "", 1)
+
+
+def test_show_of_a_damaged_one_shows_what_it_can_and_fails(run: Run, state: Path) -> None:
+    code, out, err = run("show", "--state", state)
+    assert code == ExitCode.DATA
+    assert "checkpoint-00000002.safetensors" in out
+    assert err.startswith("p2psgd: checkpoint 2 cannot be used: it has ")
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "npz"])
+def test_the_weights_are_exported_for_anybody(run: Run, state: Path, suffix: str) -> None:
+    file = state / f"weights.{suffix}"
+    code, out, _ = run("export", file, "--state", state)
+    assert (code, out) == (ExitCode.OK, f"1,021 weights with digest {STATE.digest:016x} written to {file}\n")
+    weights = load_file(file) if suffix == "safetensors" else dict(np.load(file))
+    assert {name: array.shape for name, array in weights.items()} == dict(SPEC.tensors)
+    assert {array.dtype for array in weights.values()} == {np.dtype(np.float32)}
+    assert np.array_equal(weights["hidden.weight"].reshape(-1), STATE.coordinates[:1000] * 2.0**-20)
+    assert weights["scale"] == STATE.coordinates[1020] * 2.0**-20
+
+
+def test_what_cannot_be_exported_is_a_sentence(run: Run, state: Path, tmp_path: Path) -> None:
+    assert run("export", tmp_path / "a.pt")[2].endswith(
+        "a.pt ends in neither .safetensors nor .npz: its name says what to write\n"
+    )
+    assert run("export", tmp_path / "a.npz", "--number", 7)[2] == (
+        f"p2psgd: there is no checkpoint 7 in {state / FOLDER}; there are: 1 and 2\n"
+    )
+    code, _, err = run("export", tmp_path / "a.npz", "--number", 2)
+    assert (code, err.startswith("p2psgd: checkpoint 2 cannot be used: it has ")) == (ExitCode.DATA, True)
+    absent = tmp_path / "absent" / "a.npz"
+    assert run("export", absent)[2] == (
+        f"p2psgd: the weights cannot be written to {absent}: no such file or directory;"
+        " make the directory first\n"
+    )
+    assert not list(tmp_path.glob("*a.npz*"))
+
+
+@pytest.mark.parametrize("command", [("list",), ("show",), ("export", "a.npz")])
+def test_without_a_checkpoint_there_is_a_sentence(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+    code, _, err = run(*command, "--state", tmp_path)
+    assert code == ExitCode.USAGE
+    assert err == (
+        f"p2psgd: there is no checkpoint in {tmp_path / FOLDER}: name a node's state directory with --state\n"
+    )
+
+
+def test_of_a_node_that_has_not_written_one_yet_that_is_said(run: Run, tmp_path: Path) -> None:
+    (tmp_path / EVENTS_NAME).touch()
+    code, _, err = run("list", "--state", tmp_path)
+    assert code == ExitCode.USAGE
+    assert f"there is no checkpoint in {tmp_path / FOLDER}: that node has not written one yet" in err

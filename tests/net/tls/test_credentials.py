@@ -1,0 +1,140 @@
+"""A TLS directory as a daemon loads it: each thing that can be wrong with it is named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from p2psgd.cli.ca_authority import CA_DAYS, create_authority, inspect_directory
+from p2psgd.errors import ExitCode, UsageError
+from p2psgd.net.tls import CertifiedPeer, Credentials
+from p2psgd.net.tls_session import Session
+from tests.certificates import LONG_AGO, NOW, Certificates
+
+
+@pytest.fixture
+def directory(certificates: Certificates, tmp_path: Path) -> Path:
+    """A copy of a good one."""
+    place = tmp_path / "tls"
+    shutil.copytree(certificates.directory("node-1", node=0xABC), place)
+    return place
+
+
+def fault(directory: Path) -> str:
+    with pytest.raises(UsageError) as caught:
+        Credentials.load(directory)
+    assert caught.value.exit_code in (ExitCode.CONFIGURATION, ExitCode.PERMISSION)
+    return str(caught.value)
+
+
+def test_a_good_directory_says_who_the_node_is_and_until_when(directory: Path) -> None:
+    held = Credentials.load(directory)
+    assert (held.node, held.name, held.run) == (0xABC, "node-1", "tested")
+    assert held.expires == NOW.replace(microsecond=0) + timedelta(days=365)
+    for context in (held.context(dialled=False), held.context(dialled=True)):
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_3
+        assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize("name", ["ca.pem", "node.pem", "node.key"])
+def test_a_file_that_is_missing_or_no_pem_is_named(directory: Path, name: str) -> None:
+    (directory / name).write_text("no certificate")
+    assert str(directory / name) in fault(directory)
+    (directory / name).unlink()
+    assert f"there is no {directory / name}: `p2psgd ca issue` makes" in fault(directory)
+
+
+def test_a_key_that_others_can_read_is_refused_with_the_command_that_mends_it(directory: Path) -> None:
+    key = directory / "node.key"
+    key.chmod(0o604)
+    assert f"`chmod 600 {key}`" in fault(directory)
+    if os.geteuid() == 0:
+        key.chmod(0o640)  # as systemd's credentials look, which root owns
+        Credentials.load(directory)
+        key.chmod(0o620)
+        assert "others can read or change" in fault(directory)
+        os.chown(key, 12345, -1)
+        key.chmod(0o600)
+        assert f"belongs to user 12345, who can read it: `chown 0 {key}`" in fault(directory)
+
+
+def test_what_does_not_belong_together_is_told_apart(
+    directory: Path, certificates: Certificates, tmp_path: Path
+) -> None:
+    good = (directory / "node.pem").read_bytes()
+    (directory / "node.pem").write_bytes((certificates.directory("node-2") / "node.pem").read_bytes())
+    assert "does not belong to" in fault(directory)
+    (directory / "node.pem").write_bytes(good)
+    other = Certificates(tmp_path, run="other").directory("node-1")
+    (directory / "ca.pem").write_bytes((other / "ca.pem").read_bytes())
+    assert "was not issued by the CA in" in fault(directory)
+
+
+def test_dates_that_are_wrong_are_told(certificates: Certificates) -> None:
+    assert "has expired" in fault(certificates.directory("old", now=LONG_AGO, days=3))
+    early = certificates.directory("early", now=NOW + timedelta(days=100))
+    assert "is not valid yet: set this machine's clock" in fault(early)
+
+
+def test_a_certificate_that_names_no_node_is_refused(directory: Path) -> None:
+    """The CA's own, say: its key would open every door."""
+    ca = directory.parent / "other"
+    made = Certificates(ca, run="other").authority.directory
+    shutil.copy(made / "ca.pem", directory / "ca.pem")
+    shutil.copy(made / "ca.pem", directory / "node.pem")
+    shutil.copy(made / "ca.key", directory / "node.key")
+    assert fault(directory)
+
+
+def test_reloading_takes_what_is_there_now_or_keeps_what_was(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    own = Certificates(tmp_path, run="reloaded")
+    held = own.credentials("node-1", node=1)
+    first = held.context(dialled=False), held.expires
+    own.authority.issue("node-1", now=NOW, days=100, renew=True)
+    held.reload()
+    assert held.expires == NOW.replace(microsecond=0) + timedelta(days=100)
+    assert held.context(dialled=False) is not first[0]
+    kept = held.context(dialled=False), held.expires
+    (held.directory / "node.pem").write_text("nothing")
+    with pytest.raises(UsageError):
+        held.reload()
+    own.authority.issue("node-2", now=NOW, node=2)
+    for path in own.authority.directory_of("node-2").iterdir():
+        shutil.copy(path, held.directory)
+    with pytest.raises(
+        UsageError, match=r"holds the certificate of another node \(node-2, id 0000000000000002"
+    ):
+        held.reload()
+    assert (held.context(dialled=False), held.expires, held.node) == (*kept, 1)
+
+
+def test_it_ends_when_the_ca_does_if_that_is_sooner(tmp_path: Path) -> None:
+    begun = NOW.replace(microsecond=0) - timedelta(days=CA_DAYS - 5)
+    authority = create_authority(tmp_path / "ca", "old", now=begun)
+    held = Credentials.load(authority.issue("node-1", now=NOW).directory)
+    assert held.expires == begun + timedelta(days=CA_DAYS)
+
+
+def test_while_a_run_goes_over_to_another_ca_both_are_in_force(tmp_path: Path) -> None:
+    old, new = (Certificates(tmp_path, run=run) for run in ("old", "new"))
+    places = [old.directory("node-1", node=1), new.directory("node-2", node=2)]
+    both = b"".join((place / "ca.pem").read_bytes() for place in places)
+    for place in places:
+        (place / "ca.pem").write_bytes(both)
+        assert not any(finding.fault for finding in inspect_directory(place))
+    one, other = map(Credentials.load, places)
+    client = Session(one.context(dialled=True), dialled=True)
+    server = Session(other.context(dialled=False), dialled=False)
+    client.shake_hands()
+    for _ in range(2):
+        server.receive(client.take())
+        client.receive(server.take())
+    assert (client.peer, server.peer) == (CertifiedPeer(2, "node-2"), CertifiedPeer(1, "node-1"))
+    assert (one.run, other.run) == ("old", "new")

@@ -1,0 +1,52 @@
+"""What a node says to a trainer of another run."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from p2psgd.core.run_spec import RunSpec, hash_coordinates
+from p2psgd.errors import TrainerError
+from p2psgd.ipc.run_proposal import propose
+from p2psgd.node.control import NodeControl
+
+
+@pytest.mark.parametrize(
+    ("mode", "label", "known", "offered", "advice"),
+    [
+        ("ring-dense", "", "no label, async mode", "no label, ring-dense mode", " and --mode async"),
+        ("async", "mine", "no label", "mine", ""),
+    ],
+)
+def test_a_trainer_of_another_run_is_told_both_and_their_modes_if_they_differ(
+    mode: str, label: str, known: str, offered: str, advice: str
+) -> None:
+    proposal, coordinates = propose(np.zeros(3, np.float32), quantum=2.0**-20, label="")
+    spec = RunSpec(
+        proposal.tensors,
+        proposal.quantum_log2,
+        "async",
+        "",
+        hash_coordinates(coordinates),
+        proposal.two_nodes,
+    )
+    replica = SimpleNamespace(spec=spec)
+    options = SimpleNamespace(state=Path("/srv/my node"))
+    node = SimpleNamespace(_node=SimpleNamespace(run=SimpleNamespace(replica=replica), options=options))
+    words = [
+        f"this node takes part in run {spec.fingerprint.hex()[:16]} ({known}), this trainer is for run ",
+        f" ({offered}): start it with the recipe of that run{advice}, or give its own run another node, with "
+        "another --state, or stop this node and give up what it has of its run: rm -rf '/srv/my node/run' "
+        "'/srv/my node/votes.json'",
+    ]
+    with pytest.raises(TrainerError, match="[0-9a-f]{16}".join(map(re.escape, words))):
+        NodeControl.define_run(
+            node,  # type: ignore[arg-type]
+            dataclasses.replace(proposal, mode=mode, label=label),
+            coordinates,
+        )

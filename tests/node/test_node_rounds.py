@@ -1,0 +1,107 @@
+"""What a node's shell does around rounds, on an adjustable clock and without a daemon."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+
+import pytest
+
+from p2psgd.core.effects import OpenRound
+from p2psgd.core.events import BucketShared, Event, RingChunkReceived, TimePassed
+from p2psgd.core.frontier import Origin
+from p2psgd.core.ring.reduce import NUMBERS_MIN
+from p2psgd.core.run_spec import RunSpec
+from p2psgd.errors import UsageError
+from p2psgd.ipc.layout import DENSE_NUMBERS_MIN
+from p2psgd.ipc.segments import DenseSegments
+from p2psgd.node.run import NodeRounds
+
+CHUNK = RingChunkReceived(Origin(1, 1), b"")
+
+
+class Control:
+    """As much of a control server as rounds need."""
+
+    def __init__(self) -> None:
+        self.opened: list[dict[str, int]] = []
+        self.replaced = 0
+        self.segments: DenseSegments | None = None
+
+    def open_round(self, _: int, **fields: int) -> None:
+        self.opened.append(fields)
+
+    def replica_replaced(self) -> None:
+        self.replaced += 1
+
+    def share_numbers(self, segments: DenseSegments) -> None:
+        self.segments = segments
+
+
+def spec(mode: str) -> RunSpec:
+    return RunSpec((("w", (10,)),), -20, mode, "", hashlib.sha256().digest(), "stall")
+
+
+def rounds_of(mode: str) -> tuple[NodeRounds, Control]:
+    control = Control()
+    return NodeRounds(spec(mode), control), control  # type: ignore[arg-type]
+
+
+def test_adding_and_sending_are_counted_from_each_trainer_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = itertools.count()
+    monkeypatch.setattr("p2psgd.node.run.time.perf_counter", lambda: float(next(seconds)))
+    rounds, control = rounds_of("ring-sparse")
+    rounds.begin()
+
+    def take(event: Event, now: float) -> str:
+        return type(event).__name__
+
+    assert rounds.time_taking(CHUNK, 1.0, take) == "RingChunkReceived"
+    assert rounds.time_taking(BucketShared(0, 0, 1, "", ""), 1.0, take) == "BucketShared"
+    rounds.time_taking(TimePassed(), 1.0, take)
+    assert rounds.time_sending(max, 3, 4) == 4
+    rounds.open(OpenRound(3, 0), done=1)
+    assert control.opened == [{"contributors": 3, "sums": 0, "adding_us": 2_000_000, "sending_us": 1_000_000}]
+    rounds.begin()
+    rounds.open(OpenRound(0, 0), done=1)
+    assert control.opened[-1] == {"contributors": 0, "sums": 0, "adding_us": 0, "sending_us": 0}
+
+
+def test_a_dense_round_that_was_missed_has_the_trainer_take_the_weights_as_a_whole() -> None:
+    rounds, control = rounds_of("ring-dense")
+    rounds.begin()
+    for done in (5, 6, 7):
+        rounds.open(OpenRound(2, done % 2), done=done)
+    assert control.replaced == 0
+    rounds.open(OpenRound(2, 1), done=9)
+    assert control.replaced == 1
+    rounds.begin()  # another trainer, which got the replica as it is
+    rounds.open(OpenRound(0, 0), done=11)
+    assert control.replaced == 1
+
+
+def test_a_sparse_round_that_was_missed_came_through_the_inbox() -> None:
+    rounds, control = rounds_of("ring-sparse")
+    rounds.begin()
+    rounds.open(OpenRound(2, 0), done=5)
+    rounds.open(OpenRound(2, 0), done=9)
+    assert control.replaced == 0
+
+
+def test_a_dense_ring_has_memory_that_daemon_and_trainers_share() -> None:
+    rounds, control = rounds_of("ring-dense")
+    assert rounds.memory is not None
+    assert control.segments is not None
+    assert rounds.memory.shares is control.segments.shares
+    assert not rounds.memory.shares.flags.writeable
+    assert (rounds.memory.shares.shape, rounds.memory.sums.shape) == ((NUMBERS_MIN,), (2, NUMBERS_MIN))
+    assert NUMBERS_MIN == DENSE_NUMBERS_MIN  # the two sides of the memory
+    control.segments.close()
+    assert rounds_of("async")[0].memory is None
+
+
+def test_a_mode_of_another_version_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"mode .ring-ternary. is not known; the modes are async"):
+        rounds_of("ring-ternary")

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+
+from p2psgd.core.frontier import Origin
+from p2psgd.core.run_spec import RunSpec
+from p2psgd.ipc.host import OwnUpdate
+from p2psgd.observe.compression import Accounts
+from p2psgd.wire import codec
+
+SPEC = RunSpec((("a", (50, 20)),), -20, "async", "label", b"i" * 32, "stall")
+
+
+def own_update(mini_batch: int) -> OwnUpdate:
+    words = np.arange(0, 20, 2, dtype=np.uint32)
+    return OwnUpdate(mini_batch, 7, len(words), codec.encode(words, SPEC.weights), words)
+
+
+def test_before_the_run_is_known_there_is_nothing_to_tell() -> None:
+    accounts = Accounts(None, record_bytes_max=1000)
+    assert accounts.status() == {"compression": None, "recording": None}
+    assert accounts.compression() == {}
+    assert not accounts.recording
+    asyncio.run(accounts.close())
+
+
+def test_the_status_is_short_and_the_compression_whole(tmp_path: Path) -> None:
+    accounts = Accounts(tmp_path / "run.rec", record_bytes_max=10**6)
+    accounts.begin(SPEC, Origin(1, 1), mini_batches=0)
+    for mini_batch in (1, 2, 3):
+        accounts.count(own_update(mini_batch))
+    status, whole = accounts.status(), accounts.compression()
+    assert accounts.recording
+    assert status["recording"]["file"] == str(tmp_path / "run.rec")
+    assert status["compression"] == {name: whole[name] for name in ("total", "recent")}
+    assert whole["total"]["updates"] == 3
+    assert [row["indices"] for row in whole["tensors"]] == [30]
+    asyncio.run(accounts.close())

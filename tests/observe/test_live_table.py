@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from p2psgd.observe.text import live_table
+from tests.observe.statuses import peer, ring, status, trainer
+
+NAMES = ["node-0", "node-1", "node-2", "node-3"]
+
+
+def draw(statuses: Sequence[dict[str, Any]], width: int) -> list[str]:
+    console = Console(width=width, file=io.StringIO(), record=True)
+    console.print(live_table(statuses, title="four nodes", width=width))
+    return console.export_text().splitlines()
+
+
+def nodes(names: list[str] = NAMES) -> list[dict[str, Any]]:
+    return [
+        status(name, peers=[peer(other, lag=lag) for lag, other in enumerate(names) if other != name])
+        for name in names
+    ]
+
+
+def row(lines: list[str], node: str) -> list[str]:
+    return next(line for line in lines if line.startswith(node + " ")).split()
+
+
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("count", [1, 2, 4, 8, 64])
+def test_no_figure_is_cut_off(width: int, count: int) -> None:
+    large = status(
+        updates={"sent": 99_999_999, "applied": 999_999_999, "indices_sent": 10**12, "bytes": 10**12}
+    )
+    others = [f"node-{i}" for i in range(1, count)]
+    large["peers"] = [peer(other, lag=999) for other in others]
+    lines = draw([large, *nodes(["node-0", *others])[1:]], width)
+    assert all(len(line.rstrip()) <= width for line in lines)
+    assert "…" not in "".join(lines)
+
+
+def test_eighty_columns_show_every_figure_in_brief() -> None:
+    lines = draw(nodes(), 80)
+    assert " ".join(lines[1].split()) == "node state batch epoch smp/s loss in out bits compr lag"
+    cells = " ".join(row(lines, "node-2"))
+    assert cells == "node-2 training 1000 1.23 6543 2.346 990 1000 12.0 2133x 0 1 . 3"
+
+
+def test_wide_terminals_get_whole_words() -> None:
+    lines = draw(nodes(), 140)
+    assert "mini-batch  epoch  samples/s" in lines[1]
+    assert "updates in  updates out  bits/index  compression" in lines[1]
+    assert row(lines, "node-0")[2] == "1,000"
+
+
+def test_above_four_nodes_eighty_columns_show_the_largest_lag() -> None:
+    lines = draw(nodes([f"node-{i}" for i in range(8)]), 80)
+    assert row(lines, "node-0")[-1] == "7"
+    assert "the slowest peer" in " ".join(lines).replace("  ", " ")
+
+
+def test_nobody_lags_behind_on_a_lost_node() -> None:
+    statuses = nodes()
+    statuses[3] = status("node-3", state="lost (killed by signal 9)")
+    lines = draw(statuses, 80)
+    assert row(lines, "node-0")[-4:] == [".", "1", "2", "-"]
+    assert row(lines, "node-3")[-4:] == ["-", "-", "-", "."]
+    assert "node-3: lost (killed by signal 9)" in lines
+
+
+def test_waits_are_said_below_in_plain_words() -> None:
+    statuses = nodes(["node-0", "node-1"])
+    statuses[1]["trainer"] = trainer(waits="its outbox is full: the daemon is behind")
+    assert "node-1: its outbox is full: the daemon is behind" in draw(statuses, 80)
+
+
+def test_a_node_that_has_not_answered_yet_has_a_row() -> None:
+    lines = draw([status("node-0"), {"node": "node-1"}], 80)
+    assert " ".join(row(lines, "node-1")) == "node-1 starting 0 - - - 0 0 - - - ."
+
+
+def test_square_brackets_are_no_markup() -> None:
+    lines = draw([status("node-0", waits="for [bold]node-1[/bold]")], 80)
+    assert "node-0: for [bold]node-1[/bold]" in lines
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_in_a_ring_the_round_stands_in_the_place_of_the_lag(width: int) -> None:
+    statuses = [status(name, ring=ring(round=1_230 + place)) for place, name in enumerate(NAMES)]
+    statuses[2]["ring"] |= {"waiting_for": "round 1233 has waited for 2.5 s for node-1", "since_s": 2.5}
+    lines = draw(statuses, width)
+    assert lines[1].split()[-1] == "round"
+    assert [row(lines, name)[-1].replace(",", "") for name in NAMES] == ["1230", "1231", "1232", "1233"]
+    text = " ".join(" ".join(lines).split())
+    assert (
+        "round 1,233; ring node-0 > node-1 > node-2; node-2: round 1233 has waited for 2.5 s for node-1"
+        in text
+    )
+    assert "lag" not in text
+    assert "round: the last that is complete" in text
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_dense_ring_shows_no_figures_of_updates(width: int) -> None:
+    statuses = [status(name, ring=ring(payload="dense-float16")) for name in NAMES[:3]]
+    lines = draw([*statuses, {"node": "node-3"}], width)
+    headings = lines[1].replace("mini-batch", "batch").replace("samples/s", "smp/s").split()
+    assert headings == ["node", "state", "batch", "epoch", "smp/s", "loss", "round"]
+    assert [cell.replace(",", "") for cell in row(lines, "node-0")] == (
+        ["node-0", "training", "1000", "1.23", "6543", "2.346", "1234"]
+    )
+    assert row(lines, "node-3") == ["node-3", "starting", "0", "-", "-", "-", "-"]
+    assert "update" not in " ".join(lines)

@@ -1,0 +1,159 @@
+"""The page in a real browser: a run of four nodes shown live, while nodes die and come back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser import Browser, installed
+from tests.cli.local.run import Run
+from tests.daemons import all_stopped, until
+from tests.node.test_node import Place, calm, endless, mini_batches
+from tests.ports import free_ports
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(
+        not (installed() or os.environ.get("P2PSGD_REQUIRE_CHROMIUM")),
+        reason="needs chromium and chromedriver (Debian: chromium, chromium-driver)",
+    ),
+]
+
+SPOTS = "return [...document.querySelectorAll('#map circle.body')].map((spot) => spot.classList[1]).sort()"
+WIDTH = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(window: Browser) -> Browser:
+    """An empty window, whose console is empty."""
+    window.open("about:blank")
+    window.console()
+    return window
+
+
+def spots(browser: Browser) -> list[str]:
+    """How the nodes in the map are drawn."""
+    found: list[str] = browser.run(SPOTS)
+    return found
+
+
+def loss_points(browser: Browser) -> int:
+    return int(browser.run("return lossSeries.all.length"))
+
+
+@pytest.mark.parametrize("mode", ["async", "ring"])
+def test_a_run_of_four_is_shown_live_and_goes_on_when_one_is_killed(
+    tmp_path: Path, browser: Browser, mode: str
+) -> None:
+    (port,) = free_ports(1)
+    options = ("--mode", mode, "--http", f"127.0.0.1:{port}", "--patience", "1")
+    run = Run(tmp_path, "-n", "4", "--recipe", "digits", "--seconds", "600", *options)
+    try:
+        until(lambda: run.status(0).get("ready"), "node-0 is ready")
+        browser.open(f"http://127.0.0.1:{port}/")
+        until(lambda: spots(browser) == ["ready"] * 4, "four nodes that are ready")
+        until(lambda: loss_points(browser) >= 3, "a curve of the loss")
+        assert browser.text("h1") == "node-0"
+        assert browser.text("#contact").startswith("live")
+        assert "layer1.weight" in browser.text("#tensors")
+        assert "float32" in browser.text("#dense")
+        assert "linked with node-3" in browser.text("#events")
+        assert ("under way" in browser.text("#ring")) == (mode == "ring")
+
+        os.kill(run.status(3)["pid"], signal.SIGKILL)
+        until(lambda: "gone" in spots(browser) or "stopped" in spots(browser), "node-3 is shown as gone")
+        count = loss_points(browser)
+        until(lambda: loss_points(browser) >= count + 3, "the page goes on")
+        assert "node-3" in browser.text("#waits") or "node-3" in browser.text("#events")
+        assert browser.errors() == []
+    finally:
+        run.close()
+
+
+def test_the_page_says_that_its_daemon_is_gone_and_that_it_is_back(tmp_path: Path, browser: Browser) -> None:
+    place, (port,) = Place(tmp_path, 1), free_ports(1)
+    options = (*endless(calm(tmp_path)), "--http", f"127.0.0.1:{port}")
+    with all_stopped([place.start(0, *options)]) as daemons:
+        until(lambda: mini_batches(daemons[0]) > 5, "training")
+        browser.open(f"http://127.0.0.1:{port}/")
+        until(lambda: loss_points(browser) >= 2, "a curve")
+        daemons[0].kill()
+        until(lambda: "No answer from the daemon" in browser.text("#banner"), "it says so")
+        daemons.append(place.start(0, *options))
+        until(lambda: "was started again at" in browser.text("#banner"), "it says that it is back")
+        assert browser.text("#contact").startswith("live")
+        assert "the daemon has been started again" in browser.text("#events")
+        assert browser.errors(of_network=False) == []
+        assert daemons[1].stop() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_need_not_scroll_sideways(tmp_path: Path, scheme: str) -> None:
+    place, (port,) = Place(tmp_path, 1), free_ports(1)
+    daemons = [place.start(0, *endless(calm(tmp_path)), "--http", f"127.0.0.1:{port}")]
+    with all_stopped(daemons), Browser(tmp_path / "browser", width=360, height=740, phone=True) as browser:
+        until(lambda: mini_batches(daemons[0]) > 5, "training")
+        browser.use_scheme(scheme)
+        browser.open(f"http://127.0.0.1:{port}/")
+        until(lambda: loss_points(browser) >= 2, "a curve")
+        shown, width = browser.run(WIDTH)
+        assert shown <= width == 360
+        assert browser.errors() == []
+
+
+HOSTILE = '<img src=x onerror="throw 1"><script>throw 2</script>"\'&\u202e' + "x" * 200
+
+
+def hostile(value: Any) -> Any:
+    """The same status with hostile text wherever text stands that a peer or a trainer may have written."""
+    if isinstance(value, dict):
+        kept = ("id", "state", "mode", "payload", "time", "kind")
+        return {key: each if key in kept else hostile(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [hostile(each) for each in value]
+    return HOSTILE if isinstance(value, str) and value else value
+
+
+def test_text_of_peers_stays_text_and_many_peers_are_capped(tmp_path: Path, browser: Browser) -> None:
+    place, (port,) = Place(tmp_path, 1), free_ports(1)
+    with all_stopped([place.start(0, *endless(calm(tmp_path)), "--http", f"127.0.0.1:{port}")]) as daemons:
+        until(lambda: mini_batches(daemons[0]) > 5, "training")
+        browser.open(f"http://127.0.0.1:{port}/")
+        until(lambda: loss_points(browser) >= 2, "a curve")
+        status = browser.run("return page.status")
+        names = [f"peer {number}" for number in range(128)]
+        peer = {"address": "a", "state": "lost", "lag": None, "since_s": 1.0, "error": "gone"}
+        counts = {"bytes_sent": 1, "bytes_received": 1}
+        status["peers"] = [{"node": name, "id": f"{name:>16}", **peer, **counts} for name in names]
+        status["alarms"] = ["an alarm"] * 20
+        browser.run(f"take({json.dumps(hostile(status))})")
+        assert "onerror" in browser.text("#waits")
+        assert browser.run("return document.querySelectorAll('main img, main script').length") == 0
+        assert len(spots(browser)) <= 48
+        assert browser.run("return document.querySelectorAll('#peers tr').length") <= 65
+        assert browser.errors() == []
+
+
+def test_the_history_is_bounded(tmp_path: Path, browser: Browser) -> None:
+    place, (port,) = Place(tmp_path, 1), free_ports(1)
+    with all_stopped([place.start(0, "--http", f"127.0.0.1:{port}")]) as daemons:
+        until(daemons[0].status, "it answers")
+        browser.open(f"http://127.0.0.1:{port}/")
+        grown = "const s = new Series(); for (let i = 0; i < 100000; i += 1) s.add(i, i, 0);"
+        count, first, last = browser.run(f"{grown} return [s.all.length, s.all[0].value, s.all.at(-1).value]")
+        assert 300 <= count <= 601
+        assert (first, last) == (0, 99_999)
+        until(lambda: "no trainer is attached" in browser.text("#waits"), "it shows who is waited for")
+        assert browser.errors() == []

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import json
+
+import msgpack
+
+from p2psgd.core.context import Counters
+from p2psgd.core.frontier import Origin
+from p2psgd.core.view import View
+from p2psgd.ipc.protocol import ANSWER_BYTES_MAX
+from p2psgd.net.handshake import STRANGERS_MAX
+from p2psgd.observe.model import (
+    CheckpointFigures,
+    LogFigures,
+    MemberFigures,
+    SlowLink,
+    SnapshotFigures,
+    StallFigures,
+    describe_replication,
+)
+from p2psgd.observe.replication_text import log_words, replication_lines
+from p2psgd.observe.status import ERROR_MAX, PLACE_MAX, ROWS_MAX
+from p2psgd.observe.text import render_status
+from p2psgd.observe.top_frame import own_waits
+from tests.observe.replications import ME, OTHER, THIRD, replication
+from tests.observe.statuses import peer, status
+
+
+def test_every_member_of_the_view_is_listed_this_node_too() -> None:
+    view = describe_replication(replication())["view"]
+    assert [
+        (row["node"], row["own"], row["ready"], row["heard_s"], row["lag"]) for row in view["members"]
+    ] == [
+        ("0000000000000001", True, True, 0.0, 0),
+        ("node-2", False, True, 0.4, 3),
+        ("node-3", False, False, None, None),
+    ]
+    assert (view["number"], view["member"], view["members_total"]) == (6, True, 3)
+
+
+def test_another_life_of_a_member_is_not_that_member() -> None:
+    told = MemberFigures(Origin(2, 21), "node-2", linked=True, ready=True, heard_s=0.1, lag=0)
+    view = describe_replication(replication(members=[told]))["view"]
+    assert [row["heard_s"] for row in view["members"] if row["id"].endswith("2")] == [None]
+
+
+def test_a_node_where_all_is_well_says_little() -> None:
+    assert replication_lines(describe_replication(replication())) == [
+        ("view", "6, 3 members"),
+        ("member", "node-2 (0000000000000002): ready, heard of 0 s ago, lacks 3 updates of ours"),
+        ("member", "node-3 (0000000000000003): not linked, never heard"),
+        ("checkpoint", "4, 9.3 MB, 31 s ago"),
+        ("scrub", "clean 12 s ago, 9 in all"),
+    ]
+
+
+def test_a_node_in_trouble_says_all_of_it() -> None:
+    state = replication(
+        ready=False,
+        waits="it takes a snapshot from node-2",
+        view=View(7, (OTHER, THIRD), frozenset({9}), founding=1),
+        view_waits="2 of 5 members are reachable, 3 are needed",
+        log=LogFigures(5, 90, 100, 45, 50, 0.9, holders=[(3, "node-3", 90_000)]),
+        checkpoint=CheckpointFigures(0, None, 0, 2, "no space left on device"),
+        snapshots=[SnapshotFigures(2, "node-2", False, 1_000_000, 4_000_000, 500_000.0)],
+        stall=StallFigures("the log is full", 65.0),
+        slow_links=[SlowLink(3, "node-3", needed=2e6, available=5e5)],
+        counters=Counters(snapshots_taken=1, evictions_seen=1, lost_updates=2, reapplied=7),
+    )
+    told = describe_replication(state) | {"events": {"failures": 1, "trouble": "disk full"}}
+    assert json.loads(json.dumps(told)) == told
+    assert replication_lines(told) == [
+        ("not ready", "it takes a snapshot from node-2"),
+        ("view", "7, 2 members, this node is not one of them, 1 forbidden"),
+        ("view", "2 of 5 members are reachable, 3 are needed"),
+        ("member", "node-2 (0000000000000002): ready, heard of 0 s ago, lacks 3 updates of ours"),
+        ("member", "node-3 (0000000000000003): not linked, never heard"),
+        ("stalled", "for 1 min 5 s: the log is full"),
+        ("holds log", "node-3: 90.0 kB"),
+        ("checkpoint", "none yet in this life; 2 failures; no space left on device"),
+        ("scrub", "clean 12 s ago, 9 in all"),
+        ("snapshot", "taking from node-2: 1.0 MB of 4.0 MB, 500.0 kB/s"),
+        ("snapshots", "0 given, 1 taken"),
+        (
+            "slow link",
+            "node-3 takes 500.0 kB/s of updates, all nodes make 2.0 MB/s: it falls behind, and has to leave "
+            "the run when the log is full",
+        ),
+        (
+            "since start",
+            "1 eviction, 7 own updates applied again after a snapshot, 2 UPDATES LOST",
+        ),
+        ("events", "1 event could not be written: disk full"),
+    ]
+    assert log_words(told["log"]) == (
+        "5 updates kept, 90 B of at most 100 B in memory, 45 B of at most 50 B on disk; 90.00 % full"
+    )
+
+
+def test_before_the_founding_there_is_no_view() -> None:
+    lines = dict(replication_lines(describe_replication(replication(view=View(), members=[]))))
+    assert lines["view"] == "none yet: the run is not founded, and nothing leaves any log"
+
+
+def test_what_peers_said_is_escaped() -> None:
+    evil = "\x1b[2J"
+    state = replication(
+        waits=evil,
+        ready=False,
+        view_waits=evil,
+        members=[MemberFigures(OTHER, evil, linked=True, ready=True, heard_s=1.0, lag=0)],
+        log=LogFigures(1, 1, 1, pressure=1.0, holders=[(2, evil, 1)]),
+        snapshots=[SnapshotFigures(2, evil, True, 1, 2, 3.0)],
+        stall=StallFigures(evil, 1.0),
+        slow_links=[SlowLink(2, evil, 2.0, 1.0)],
+    )
+    assert "\x1b" not in render_status(status(**describe_replication(state)))
+
+
+def test_the_largest_status_fits_into_one_datagram() -> None:
+    origins = [Origin(2**64 - 1 - number, 2**64 - 1) for number in range(1024)]
+    name, most = "n" * 64, 2**63 - 1
+    state = replication(
+        me=ME,
+        view=View(most, tuple(sorted(origins)), frozenset(range(1024)), founding=most),
+        members=[
+            MemberFigures(origin, name, linked=True, ready=True, heard_s=1e6, lag=most) for origin in origins
+        ],
+        log=LogFigures(most, most, most, most, most, 0.9, [(2, name, most)] * 1024),
+    )
+    rows = [
+        {"node": name, "id": "f" * 16, "incarnation": most, "sequence": most, "digest": "f" * 16}
+    ] * ROWS_MAX
+    peers = [
+        peer("n" * PLACE_MAX, address="f" * PLACE_MAX, error="e" * ERROR_MAX, lag=most, through=name)
+        for _ in range(ROWS_MAX)
+    ]
+    stranger = {"node": name, "id": "f" * 16, "since_s": 1e6, "words": "w" * ERROR_MAX}
+    whole = status(**describe_replication(state)) | {
+        "frontier": rows,
+        "peers": peers,
+        "alarms": ["a" * 500] * 20,
+        "strangers": [stranger] * STRANGERS_MAX,
+    }
+    assert len(msgpack.packb(whole)) < ANSWER_BYTES_MAX - 10_000
+
+
+def test_a_node_that_is_ready_before_the_run_is_founded_says_that_it_trains_alone() -> None:
+    waits = "the run is not founded: 1 of 3 nodes are here, it takes 2"
+    told = describe_replication(replication(view=View(), view_waits=waits, members=[]))
+    alone = f"but {waits}; until then it trains alone, and what it makes counts when the others come"
+    lines = replication_lines(told)
+    assert lines[:2] == [
+        ("ready", alone),
+        ("view", "none yet: the run is not founded, and nothing leaves any log"),
+    ]
+    assert ("view", waits) not in lines
+    assert own_waits(told) == f"ready, {alone}"
+    in_a_ring = replication_lines(told | {"ring": {"round": 0}})
+    assert in_a_ring[0] == ("ready", f"but {waits}; until then it waits")
+    assert ("view", waits) in replication_lines(told | {"ready": False})

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from p2psgd.observe.text import render_status
+from tests.observe.statuses import peer, ring, split, status, trainer
+
+
+def line(text: str, label: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith(label + " "))
+
+
+def test_a_training_node_in_full() -> None:
+    assert render_status(status()).splitlines() == [
+        "node-0: id 00112233aabbccdd, pid 4711, p2psgd 0.1.0, up 1 h 2 min",
+        "state       training",
+        "run         speech: async, 80,000 weights in 8 tensors, quantum 2^-20, fingerprint " + "ab" * 16,
+        "listens     127.0.0.1:7000; plaintext: whoever reaches this port can read and join",
+        "trainer     attached (pid 4712), mini-batch 1,000, epoch 1.23, 6,543 samples/s, loss 2.346",
+        "updates     1,000 sent, 990 applied, 2 duplicates dropped, 12.00 bits per index, compression 2133x",
+        "traffic     9.0 MB sent, 8.0 MB received; loop lag 0.3 ms",
+        "log         30 updates kept, 88.0 kB of at most 256.0 MB",
+        "replica     digest 0123456789abcdef; largest coordinate 123,456 of at most 16,777,216",
+        "peer        node-1 at 127.0.0.1:7001: connected for 1 min 40 s, lacks 0 updates of ours, "
+        "30.0 kB sent, 3.0 MB received",
+    ]
+
+
+def test_data_in_shards_are_told_beside_the_weights() -> None:
+    run = {**status()["run"], "shards": 1}
+    told = line(render_status(status(run=run)), "run")
+    assert "80,000 weights in 8 tensors, data in 1 shard, quantum 2^-20" in told
+
+
+def test_plaintext_on_purpose_is_told_as_such_and_tls_with_its_run_and_end() -> None:
+    text = render_status(status(insecure_plaintext=True))
+    assert "7000; plaintext (--insecure-plaintext): whoever reaches this port" in line(text, "listens")
+    tls = {"run": "speech-7", "expires": "2027-11-22T12:00:00+00:00", "expires_s": 1, "trouble": ""}
+    text = render_status(status(plaintext=False, tls=tls))
+    assert line(text, "listens") == "listens     127.0.0.1:7000"
+    assert line(text, "tls") == "tls         run speech-7, until 2027-11-22"
+    text = render_status(status(plaintext=False, tls={**tls, "trouble": "it expires soon"}))
+    assert line(text, "tls").endswith("2027-11-22; it expires soon")
+
+
+def test_waits_and_alarms_are_notes_in_plain_words() -> None:
+    text = render_status(status(waits="for node-1 to come back", alarms=["coordinate 7 passed 2^23"]))
+    assert "note        for node-1 to come back\nnote        coordinate 7 passed 2^23" in text
+
+
+def test_dropped_frames_are_counted_by_reason() -> None:
+    text = render_status(status(dropped={"payload": 1, "crc": 1_200, "digest": 0}))
+    assert line(text, "dropped") == "dropped     crc 1,200, payload 1"
+
+
+def test_visits_of_doctors_are_no_drops() -> None:
+    assert line(render_status(status(doctors=3)), "looked at") == "looked at   by p2psgd doctor, 3 times"
+
+
+def test_a_restarted_trainer_shows_what_happened() -> None:
+    text = render_status(status(trainer=trainer(restarts=1, reloads=3, refused_requests=1)))
+    assert line(text, "trainer").endswith("1 restart, 3 reloads, 1 refused request")
+
+
+def test_a_script_that_reports_no_samples_shows_its_mini_batches_per_second() -> None:
+    figures = {"samples": 0, "samples_per_s": 0.0, "epoch": 0.0, "loss": None}
+    text = render_status(status(trainer=trainer(mini_batches=801, mini_batches_per_s=81.25, **figures)))
+    assert line(text, "trainer") == "trainer     attached (pid 4712), mini-batch 801, 81.2 mini-batches/s"
+
+
+def test_a_finished_trainer_is_not_missed() -> None:
+    text = render_status(
+        status(state="serving", trainer=trainer(attached=False, finished=True, test_accuracy=0.5234))
+    )
+    assert line(text, "trainer").startswith("trainer     finished, mini-batch 1,000")
+    assert "test accuracy 52.34 %" in text
+
+
+def test_a_peer_that_is_away_says_why() -> None:
+    away = peer("node-1", state="lost", lag=None, error="connection refused", bytes_sent=0, bytes_received=0)
+    assert line(render_status(status(peers=[away])), "peer") == (
+        "peer        node-1 at 127.0.0.1:7001: lost for 1 min 40 s, connection refused"
+    )
+
+
+def test_a_recording_says_how_far_it_is_and_why_it_ended() -> None:
+    recording = {"file": "/tmp/run.rec", "updates": 12, "bytes": 34_000, "note": "the recording cannot go on"}
+    assert line(render_status(status(recording=recording)), "recording") == (
+        "recording   12 updates in 34.0 kB in /tmp/run.rec; the recording cannot go on"
+    )
+
+
+def test_a_fresh_daemon_says_what_it_lacks() -> None:
+    text = render_status({"node": "node-0", "state": "waiting for a trainer", "run": None, "peers": []})
+    assert text.splitlines() == [
+        "node-0",
+        "state       waiting for a trainer",
+        "note        waiting for a trainer",
+        "run         none yet: the first trainer brings it, and this node neither dials nor answers before",
+        "trainer     none attached",
+        "updates     0 sent, 0 applied",
+        "peers       none",
+    ]
+
+
+def test_control_characters_are_escaped() -> None:
+    text = render_status(status(peers=[peer("\x1b[31mnode", error="a\nb")], alarms=["\x07"]))
+    assert "\x1b" not in text
+    assert "a\\nb" in text
+
+
+def test_a_ring_and_the_parts_of_a_step_have_lines_of_their_own() -> None:
+    text = render_status(status(ring=ring(), trainer=trainer(**split())))
+    assert line(text, "steps") == (
+        "steps       1,000, each 10 ms: computing 60 %, waiting 30 %, adding 3 %, sending 7 %"
+    )
+    assert (
+        line(text, "ring")
+        == "ring        sparse, round 1,234 is complete, attempt 2 of this view is under way"
+    )
+
+
+def test_a_dense_ring_has_no_updates_to_tell_of() -> None:
+    text = render_status(status(ring=ring(payload="dense")))
+    assert not [label for label in ("updates ", "log ") if f"\n{label}" in text]
+    assert "of ours" not in text
+    assert "of ours" in render_status(status(ring=ring(payload="sparse")))
+
+
+def test_nodes_of_other_runs_are_named_with_what_differs() -> None:
+    strangers = [{"node": "bert", "id": "ff", "since_s": 65.0, "words": "bert in mode async, anna in a ring"}]
+    text = render_status(status(strangers=strangers))
+    assert line(text, "refused") == "refused     1 min 5 s ago: bert in mode async, anna in a ring"
+
+
+def test_where_a_node_shows_itself_is_told() -> None:
+    text = render_status(status(http={"address": "127.0.0.1:9400", "answered": {}, "cut": {}}))
+    assert line(text, "shown at") == "shown at    http://127.0.0.1:9400"

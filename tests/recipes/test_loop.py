@@ -1,0 +1,193 @@
+"""train(): what it attaches with, and how it ends."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from p2psgd.client.host_compute import HostCompute, MakeCompute
+from p2psgd.errors import UsageError
+from p2psgd.recipes import main
+from p2psgd.recipes.main import train
+from p2psgd.recipes.model import Vector
+from p2psgd.recipes.recipe import Recipe, Told, load_recipe
+from p2psgd.recipes.schedule import Plan
+from tests.recipes.fake_link import FakeLink, FakeNet
+from tests.recipes.fake_ring import FakeRing
+
+RECIPE = load_recipe("digits")
+
+
+class Attaching:
+    """Stands in for attach(): every link is on a net of its own."""
+
+    def __init__(self) -> None:
+        self.links: list[FakeLink] = []
+        self.modes: list[tuple[str, str | None, str]] = []
+        self.share: tuple[int, int] | None = (0, 1)
+        self.mini_batches = 0  # of earlier lives
+
+    def __call__(
+        self,
+        initial: dict[str, Vector],
+        *,
+        quantum: float,
+        label: str,
+        two_nodes: str,
+        mode: str,
+        payload: str | None,
+        order: str,
+        shards: None,
+        make_compute: MakeCompute,
+    ) -> FakeLink:
+        assert make_compute is HostCompute
+        assert shards is None
+        assert (label, two_nodes) == (RECIPE.label, RECIPE.run.two_nodes)
+        self.modes.append((mode, payload, order))
+        link: FakeLink
+        if mode == "ring":
+            (link,) = FakeRing(initial, quantum, 1, dense=payload != "sparse").links
+        else:
+            (link,) = FakeNet(initial, quantum, 1).links
+        link.share_told = self.share
+        link.mini_batches = self.mini_batches
+        self.links.append(link)
+        return link
+
+
+@pytest.fixture
+def attaching(monkeypatch: pytest.MonkeyPatch) -> Attaching:
+    attaching = Attaching()
+    monkeypatch.setattr(main, "attach", attaching)
+    return attaching
+
+
+def test_a_trainer_attaches_with_the_recipes_start_and_finishes(attaching: Attaching) -> None:
+    train(RECIPE, steps=5)
+    (link,) = attaching.links
+    assert link.mini_batches == 5
+    assert link.finished is True
+    assert link.net.quantum == RECIPE.quantum
+    assert len(link.weights) == 64 * 64 + 64 + 64 * 10 + 10
+
+
+def test_the_share_is_the_daemons_unless_it_is_given(
+    attaching: Attaching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def noting(recipe: Recipe, samples: int, share: tuple[int, int], *length: Any) -> Plan:
+        seen.append(share)
+        return Plan(recipe, samples, share, *length)
+
+    monkeypatch.setattr(main, "Plan", noting)
+    train(RECIPE, steps=1)
+    attaching.share = (0, 2)
+    train(RECIPE, steps=1)
+    train(RECIPE, (0, 3), steps=1)
+    assert seen == [(0, 1), (0, 2), (0, 3)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_the_mini_batch_end_and_leaves_unfinished(
+    attaching: Attaching, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    send: Callable[[FakeLink, Vector, int], int] = FakeLink.send
+
+    def signalled(link: FakeLink, delta: Vector, step: int) -> int:
+        if link.mini_batches == 3:
+            os.kill(os.getpid(), number)
+        return send(link, delta, step)
+
+    monkeypatch.setattr(FakeLink, "send", signalled)
+    train(RECIPE)
+    (link,) = attaching.links
+    assert link.mini_batches == 4
+    assert link.finished is False
+    assert link.reports[-1]["test_accuracy"] is None
+
+
+def test_what_is_refused_is_refused_before_attaching(attaching: Attaching) -> None:
+    with pytest.raises(UsageError, match="share 3/3 does not exist"):
+        train(RECIPE, (3, 3))
+    with pytest.raises(UsageError, match="give steps or seconds, not both"):
+        train(RECIPE, steps=1, seconds=1)
+    with pytest.raises(UsageError, match="no such file or folder"):
+        train(RECIPE.model_copy(update={"data": "/nowhere/none.npz"}))
+    with pytest.raises(UsageError, match="makes a net of 4299948042 weights; at most 2147483648 will do"):
+        train(RECIPE.model_copy(update={"hidden": (65_536, 65_536)}))
+    assert attaching.links == []
+
+
+def test_a_node_that_nobody_told_its_share_is_refused(attaching: Attaching) -> None:
+    attaching.share = None
+    with pytest.raises(UsageError, match="does not know its share of the data"):
+        train(load_recipe("digits"), steps=1)
+
+
+def test_a_run_by_time_that_began_long_ago_is_over(attaching: Attaching) -> None:
+    attaching.mini_batches = 1
+    train(RECIPE, seconds=60, started=1.0)
+    (link,) = attaching.links
+    assert (link.mini_batches, link.finished) == (1, True)
+    assert np.array_equal(link.weights, link.net.initial)
+
+
+def test_a_run_whose_time_is_over_before_its_first_mini_batch_has_not_finished(attaching: Attaching) -> None:
+    with pytest.raises(UsageError, match="the 60 s of --seconds were over before the first mini-batch"):
+        train(RECIPE, seconds=60, started=1.0)
+    (link,) = attaching.links
+    assert (link.mini_batches, link.finished) == (0, False)
+
+
+def test_a_recipe_in_rounds_is_trained_in_rounds(
+    attaching: Attaching, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(RECIPE, steps=1)
+    train(load_recipe("digits", Told("ring", order="measured")), steps=5)
+    assert capsys.readouterr().err == ""
+    train(load_recipe("digits", Told("ring", "dense-float16")), steps=5)
+    assert capsys.readouterr().err == ""  # the recipe is for another mode, and that was asked for
+    assert attaching.modes == [
+        ("async", None, "id"),
+        ("ring", "sparse", "measured"),
+        ("ring", "dense-float16", "id"),
+    ]
+    assert [link.mini_batches for link in attaching.links] == [1, 5, 5]
+
+
+def test_a_trace_is_written_however_training_ends(
+    attaching: Attaching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "trace.json"
+    train(RECIPE, steps=3, trace=path)
+    assert json.loads(path.read_text())["otherData"]["steps"] == 3
+
+    def failing(link: FakeLink, delta: Vector, step: int) -> int:
+        raise ConnectionError
+
+    monkeypatch.setattr(FakeLink, "send", failing)
+    with pytest.raises(ConnectionError):
+        train(RECIPE, steps=3, trace=path)
+    assert json.loads(path.read_text())["otherData"]["steps"] == 0
+    with pytest.raises(UsageError, match="the trace cannot be written"):
+        train(RECIPE, steps=3, trace=tmp_path)
+
+
+def test_the_trace_of_an_earlier_life_is_kept(
+    attaching: Attaching, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, second = tmp_path / "trace.json", tmp_path / "trace.2.json"
+    train(RECIPE, steps=3, trace=path)
+    assert capsys.readouterr().err == ""
+    attaching.mini_batches = 3  # a trainer before this one
+    train(RECIPE, steps=5, trace=path)
+    assert (
+        f"{path} is of an earlier life of this trainer: its trace goes to {second}" in capsys.readouterr().err
+    )
+    assert [json.loads(file.read_text())["otherData"]["steps"] for file in (path, second)] == [3, 2]

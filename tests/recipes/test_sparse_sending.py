@@ -1,0 +1,39 @@
+"""A gradient becomes an update at the learning rate, and what waits stays a sum of gradients."""
+
+import numpy as np
+import pytest
+
+from p2psgd.recipes.gradients import SparseSending
+from p2psgd.recipes.model import Activation, Shape
+from p2psgd.recipes.recipe import parse_recipe
+from tests.recipes.fake_link import FakeLink, FakeNet
+
+SHAPE = Shape(inputs=2, hidden=(), classes=2, activation=Activation.RELU)
+RECIPE = parse_recipe(
+    {"name": "x", "data": "digits", "hidden": [], "batch": 1, "epochs": 1, "learning_rate": 1, "tau": 0.5},
+    where="recipe",
+)
+
+
+@pytest.fixture
+def link() -> FakeLink:
+    initial = {name: np.zeros(shape, np.float32) for name, shape in SHAPE.tensors}
+    return FakeNet(initial, RECIPE.quantum, 1).links[0]
+
+
+def test_what_exceeds_the_step_is_sent_against_the_gradient(link: FakeLink) -> None:
+    sending = SparseSending(RECIPE, SHAPE, link)
+    sending.send(np.array([1, -1, 0.25, 0, 0, 0], np.float32), rate=1.0)
+    assert link.weights.tolist() == [-0.5, 0.5, 0, 0, 0, 0]
+    assert link.steps == [0.5 / RECIPE.quantum]
+    assert (sending.rate, sending.taus) == (1.0, [0.5])
+
+
+def test_the_residual_changes_with_the_rate(link: FakeLink) -> None:
+    sending = SparseSending(RECIPE, SHAPE, link)
+    gradient = np.array([0.25, 0, 0, 0, 0, 0], np.float32)
+    sending.send(gradient.copy(), rate=1.0)
+    assert link.residual[0] == -0.25
+    sending.send(gradient.copy(), rate=0.5)
+    assert link.residual[0] == -0.25  # two such gradients at the new rate
+    assert link.steps[1] == 0.25 / RECIPE.quantum
