@@ -26,9 +26,8 @@ def there(gpu: Backend, monkeypatch: pytest.MonkeyPatch) -> str:
     if gpu.name == "device":
         return "cuda"
     arrays = importlib.import_module("p2psgd.torch.arrays")
-    monkeypatch.setattr(
-        "p2psgd.torch.attach.arrays_of", lambda _: arrays.DeviceArrays(torch.device("cuda:0"))
-    )
+    attaching = importlib.import_module("p2psgd.torch.attach")  # the package's `attach` is the function
+    monkeypatch.setattr(attaching, "arrays_of", lambda _: arrays.DeviceArrays(torch.device("cuda:0")))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=0))
     return "cpu"
 
@@ -53,9 +52,8 @@ def test_a_model_on_a_device_sends_the_same_bytes_as_on_the_host_and_has_the_sam
 ) -> None:
     daemons = [start_daemon(1), start_daemon(2)]
     model, optimizer, link = attach(there, daemons[0])
-    monkeypatch.setattr(
-        "p2psgd.torch.attach.arrays_of", importlib.import_module("p2psgd.torch.arrays").arrays_of
-    )
+    attaching, arrays = map(importlib.import_module, ("p2psgd.torch.attach", "p2psgd.torch.arrays"))
+    monkeypatch.setattr(attaching, "arrays_of", arrays.arrays_of)
     other, its_optimizer, its_link = attach("cpu", daemons[1])
     with link, its_link:
         assert isinstance(link.link.weights, gpu.cupy.ndarray)
