@@ -31,7 +31,9 @@ def main() -> None:
         action="store_true",
         help="the sizes that the targets are stated for; small ones only show that all run",
     )
-    codec = parser.add_argument_group("codec", "Only for the bench codec, and what it makes of docs/codec.md")
+    codec = parser.add_argument_group(
+        "codec", "Only for the bench codec, and what it makes of docs/explanation/codec.md"
+    )
     codec.add_argument(
         "--recording",
         action="append",

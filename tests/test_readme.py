@@ -14,13 +14,13 @@ import pytest
 from tests.daemons import P2PSGD
 
 README = Path(__file__).parent.parent / "README.md"
-RING = README.parent / "docs" / "ring.md"
-GPU = README.parent / "docs" / "gpu.md"
-DATA = README.parent / "docs" / "data.md"
-TORCH = README.parent / "docs" / "torch.md"
+RING = README.parent / "docs" / "how-to" / "ring.md"
+GPU = README.parent / "docs" / "how-to" / "gpu.md"
+DATA = README.parent / "docs" / "how-to" / "data.md"
+TORCH = README.parent / "docs" / "how-to" / "torch.md"
 UNITS = README.parent / "systemd" / "README.md"
-WATCHING = README.parent / "docs" / "watching.md"
-OPERATIONS = README.parent / "docs" / "operations.md"
+WATCHING = README.parent / "docs" / "how-to" / "watching.md"
+OPERATIONS = README.parent / "docs" / "how-to" / "operations.md"
 SECURITY = README.parent / "SECURITY.md"
 
 

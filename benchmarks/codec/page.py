@@ -1,4 +1,4 @@
-"""The tables of docs/codec.md: what stands between two marks is replaced, the rest of the page is prose."""
+"""Write the tables of docs/explanation/codec.md: the text between two marks is replaced, the rest stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of docs/codec.md: bits per index against speed, a column for each set."""
+"""The picture of docs/explanation/codec.md: bits per index against speed, a column for each set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the cases that have no figures yet, and writes docs/results.*."""
+"""Runs the cases that have no figures yet, and writes docs/explanation/results.*."""
 
 from __future__ import annotations
 

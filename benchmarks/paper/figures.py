@@ -1,4 +1,4 @@
-"""What is kept of each case, in docs/results.json."""
+"""What is kept of each case, in docs/explanation/results.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.paper.cases import CASES, Case
 from benchmarks.paper.plain import Curve
 from p2psgd.cli.local.report import write_report
 
-DATA: Final = Path("docs/results.json")
+DATA: Final = Path("docs/explanation/results.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

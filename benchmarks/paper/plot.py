@@ -1,4 +1,4 @@
-"""The pictures of the paper's section in docs/results.md."""
+"""The pictures of the paper's section in docs/explanation/results.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.paper.cases import BUILT_IN, NODE_COUNTS, SIZES, SUM_TAUS, Case
 from benchmarks.paper.tables import PAPER_SIZES, PAPER_TAUS, Measured, runs
 from benchmarks.pictures import COLOURS, can_draw, picture, plain_ticks
 
-EPOCHS, TAUS, MODELS = (Path(f"docs/results_{name}.png") for name in ("epochs", "tau", "size"))
+EPOCHS, TAUS, MODELS = (Path(f"docs/explanation/results_{name}.png") for name in ("epochs", "tau", "size"))
 SIZE_IN: Final = (6.4, 4.0)
 
 

@@ -1,4 +1,4 @@
-"""The paper's section of docs/results.md."""
+"""The paper's section of docs/explanation/results.md."""
 
 from __future__ import annotations
 

@@ -95,13 +95,13 @@ def test_only_what_no_bench_writes_makes_a_checkout_dirty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "docs").mkdir()
-    for name in ("docs/results.json", "code.py"):
+    (tmp_path / "docs/explanation").mkdir(parents=True)
+    for name in ("docs/explanation/results.json", "code.py"):
         (tmp_path / name).write_text("first")
     identity = ("-c", "user.name=a", "-c", "user.email=a@b.example")
     for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "First")):
         subprocess.run(["git", *words], check=True)
-    (tmp_path / "docs/results.json").write_text("second")
+    (tmp_path / "docs/explanation/results.json").write_text("second")
     assert re.search(r"commit [0-9a-f]+$", figures.surroundings())
     (tmp_path / "code.py").write_text("second")
     assert re.search(r"commit [0-9a-f]+-dirty$", figures.surroundings())

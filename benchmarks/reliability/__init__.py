@@ -1,8 +1,9 @@
 """What faults cost: real daemons and trainers on a LAN of network namespaces, one experiment a module.
 
 `python -m benchmarks.reliability [--only NAME]` prints measured beside wanted and writes
-docs/reliability_figures.*; it needs root and some fifteen minutes of a quiet machine. An experiment is a
-module here with `run(directory: Path) -> Report`, named in `EXPERIMENTS`. A target that is missed is said.
+docs/explanation/reliability_figures.*; it needs root and about fifteen minutes of a quiet machine. An
+experiment is a module here with `run(directory: Path) -> Report`, named in `EXPERIMENTS`. Missed targets are
+marked.
 """
 
 from __future__ import annotations

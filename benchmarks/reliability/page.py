@@ -1,4 +1,4 @@
-"""The tables of docs/reliability_figures.md: each experiment's is replaced, the rest of the page is prose."""
+"""Write the tables of docs/explanation/reliability_figures.md: one for each experiment; the prose stays."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from benchmarks.reliability import Report
 
-PAGE: Final = Path("docs/reliability_figures.md")
-DATA: Final = Path("docs/reliability_figures.json")
+PAGE: Final = Path("docs/explanation/reliability_figures.md")
+DATA: Final = Path("docs/explanation/reliability_figures.json")
 VERDICTS: Final = {True: "met", False: "**missed**", None: ""}
 
 

@@ -27,7 +27,7 @@ PATIENCE_S: Final = 1.0
 SINCE_CHECKPOINT_S: Final = 5.0  # the cut comes so long after one, so that there is something to lose
 LOOK_EVERY_S: Final = 0.25
 LIMIT_S: Final = 900.0
-PLOT: Final = Path("docs/power_cut.png")
+PLOT: Final = Path("docs/explanation/power_cut.png")
 
 Segment = list[tuple[float, float]]  # of one life: mini-batches, running mean of the loss
 

@@ -1,1 +1,1 @@
-"""docs/results.md, put together from what several benches have measured."""
+"""docs/explanation/results.md, put together from what several benches have measured."""

@@ -1,11 +1,11 @@
-"""Writes docs/results.md: each bench that has figures for it gives a section. Nobody edits the page by hand.
+"""Write docs/explanation/results.md from the sections of all benches that have figures. Not edited by hand.
 
     python -m benchmarks.results.page
 
 A bench takes part by its module in SECTIONS, which has `section() -> str`: Markdown that begins with a
 heading of level 2, names the command that measured it, machine, versions and seeds, and ends without a
-newline; an empty string while nothing has been measured. It reads its own figures, docs/NAME.json, and draws
-its pictures itself. When it has new figures it calls `write()`.
+newline; an empty string while nothing has been measured. It reads its own figures, NAME.json beside the page,
+and draws its pictures itself. When it has new figures it calls `write()`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import importlib
 from pathlib import Path
 from typing import Final
 
-PAGE: Final = Path("docs/results.md")
+PAGE: Final = Path("docs/explanation/results.md")
 SECTIONS: Final = ("benchmarks.paper.section", "benchmarks.rivals.section")  # in the order of the page
 INTRODUCTION: Final = """\
 # Results

@@ -3,8 +3,8 @@ gradients, and hivemind. All train the same net on the same frames of speech, on
 
     python -m benchmarks.rivals [--only PATTERN] [--short]
 
-needs root and a quiet machine; it writes docs/rivals.*, and goes on where it was interrupted. `make rivals`
-sets up what it needs.
+needs root and a quiet machine; it writes docs/explanation/rivals.*, and goes on where it was interrupted.
+`make rivals` sets up its environment.
 """
 
 from __future__ import annotations

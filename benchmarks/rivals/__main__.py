@@ -1,4 +1,4 @@
-"""Searches for the best setting of each way, runs the cases, and writes docs/rivals.*; needs root."""
+"""Search for the best setting of each way, run the cases and write docs/explanation/rivals.*; needs root."""
 
 from __future__ import annotations
 

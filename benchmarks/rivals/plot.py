@@ -10,8 +10,8 @@ from benchmarks.rivals import CASES, LAN_MBIT, TARGET, WAYS
 from benchmarks.rivals.results import Results
 from benchmarks.rivals.verdicts import seconds
 
-TIMES: Final = Path("docs/rivals_times.png")
-CURVES: Final = Path("docs/rivals_curves.png")
+TIMES: Final = Path("docs/explanation/rivals_times.png")
+CURVES: Final = Path("docs/explanation/rivals_curves.png")
 PICTURES: Final = {
     TIMES: "seconds to the target loss by way and bandwidth",
     CURVES: f"loss against time at {LAN_MBIT} Mbit/s",

@@ -1,4 +1,4 @@
-"""docs/rivals.json: what was searched for and measured so far, so that an interrupted table goes on."""
+"""Keep all searches and measurements in docs/explanation/rivals.json, so that a cut-off table goes on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.rivals import TARGET, WAYS, Case, Setting, Way
 from benchmarks.rivals.measure import Outcome
 from benchmarks.rivals.starting import RIVALS_PYTHON
 
-DATA: Final = Path("docs/rivals.json")
+DATA: Final = Path("docs/explanation/rivals.json")
 NOT_INSTALLED: Final = "not installed"
 AS_GOOD: Final = 1.05  # of the shortest time
 

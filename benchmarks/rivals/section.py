@@ -1,4 +1,4 @@
-"""The section of docs/results.md on what others would take, from docs/rivals.json."""
+"""The section of docs/explanation/results.md on what others would take, from docs/explanation/rivals.json."""
 
 from __future__ import annotations
 

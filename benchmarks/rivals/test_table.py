@@ -26,7 +26,7 @@ def test_a_way_that_fails_is_given_up_and_the_others_go_on(
         return outcome(9.0, setting=dict(setting))
 
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/explanation").mkdir(parents=True)
     monkeypatch.setattr(section, "draw", lambda results: None)
     monkeypatch.setattr(__main__, "surroundings", lambda: {"processors": "2 x some"})
     monkeypatch.setattr(__main__, "why_not", lambda module: "")
@@ -39,7 +39,9 @@ def test_a_way_that_fails_is_given_up_and_the_others_go_on(
     kept = Results.read()
     assert set(kept.runs) == {case.name for case in cases if case.way.name == "p2psgd"}
     assert list(kept.failed.values())[:2] == ["AssertionError: not ready in 90 s"] * 2
-    assert "Failed when last tried: ddp, {'rate': 0.3}" in (tmp_path / "docs" / "results.md").read_text()
+    assert (
+        "Failed when last tried: ddp, {'rate': 0.3}" in (tmp_path / "docs/explanation/results.md").read_text()
+    )
 
     monkeypatch.setattr(__main__, "run", lambda case, setting: outcome(9.0, setting=dict(setting)))
     Table(kept, again=False).fill(cases, ways_of(cases))

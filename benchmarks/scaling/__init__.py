@@ -3,8 +3,8 @@ trainers wait for a fixed time where others compute.
 
     python -m benchmarks.scaling [--only NAME] [--dry] [--seconds S]
 
-needs root and a quiet machine; it prints measured beside predicted and writes docs/scaling.*. All nodes share
-the processors of this machine: a prediction is told how many there are for each of them.
+needs root and a quiet machine; it prints measured beside predicted and writes docs/explanation/scaling.*. All
+nodes share the processors of this machine: a prediction is told how many there are for each of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/scaling.md: the table is replaced, the rest is prose; docs/scaling.json holds all figures."""
+"""Write the table of docs/explanation/scaling.md. The prose around it stays; scaling.json has the figures."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from benchmarks.scaling import CASES, WANTED_RATIO, Case, plot
 from benchmarks.scaling.measure import Measured
 from p2psgd.cli.plan_model import Prediction
 
-PAGE: Final = Path("docs/scaling.md")
-DATA: Final = Path("docs/scaling.json")
-PICTURE: Final = Path("docs/scaling.png")
+PAGE: Final = Path("docs/explanation/scaling.md")
+DATA: Final = Path("docs/explanation/scaling.json")
+PICTURE: Final = Path("docs/explanation/scaling.png")
 BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"
 NAMES: Final = tuple(case.name for case in CASES if case.name != "small")
 

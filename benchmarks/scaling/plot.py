@@ -1,4 +1,4 @@
-"""The picture of docs/scaling.md: how far N nodes are from N times one, predicted and measured."""
+"""Draw the picture of docs/explanation/scaling.md: N nodes beside N times one, predicted and measured."""
 
 from __future__ import annotations
 

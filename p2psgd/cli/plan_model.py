@@ -28,7 +28,7 @@ from p2psgd.wire.ring_messages import RING_CHUNK_BYTES, RING_UPDATE_BYTES
 # communication time, of latency and size / bandwidth. This begins there and adds what that leaves out: how
 # well gradients are coded, what the processors of a node have to do, and what overlaps. Pure arithmetic:
 # nothing here reads, asks or measures. How far it is off is measured by benchmarks/scaling and told in
-# docs/scaling.md.
+# docs/explanation/scaling.md.
 
 
 # ----------------------------------------------------------------------------
@@ -244,8 +244,8 @@ def _scaled(text: str, units: Mapping[str, float], wanted: str) -> float:
 # then it has the time. Where nothing can pile up the cold figure stands: `send_s` of a trainer after
 # computing, from a paced node without peers; `pass_on_s` in a ring and `chunk_s`, from the CPU seconds, not
 # the rates, of paced rings of 4 to 16 nodes (`python -m benchmarks.scaling`); `move_weight_s` is what a
-# dense round of docs/ring.md takes beyond its bytes. Other processors are off by a factor of their own:
-# where a prediction says that a processor binds, measure there.
+# dense round of docs/how-to/ring.md takes beyond its bytes. Other processors are off by a factor of their
+# own: where a prediction says that a processor binds, measure there.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -574,7 +574,7 @@ _WAYS: Final[dict[Way, tuple[Callable[[Setting, Costs], Load], Callable[[Setting
 NOTES: Final = (
     "Communication binds from: so many nodes make it the bottleneck, not computing.",
     "async: all overlaps, and the step is its busiest part; in a ring they add up.",
-    "How far such predictions were off: docs/scaling.md.",
+    "How far such predictions were off: docs/explanation/scaling.md.",
 )
 
 

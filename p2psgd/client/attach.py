@@ -57,7 +57,8 @@ def attach(
     train in step, round after round, and `payload` says what goes around: "sparse" (so if it is not
     given), coded updates as in async, "dense", the float32 changes of all weights, whose mean is applied, or
     "dense-float16", the same rounded to float16 on its way; `order` of the ring is by node "id", or
-    "measured". `shards`: the list of the data that the nodes of the run share out among them (docs/data.md).
+    "measured". `shards`: the list of the data that the nodes of the run share out among them; see
+    docs/how-to/data.md.
     `control` is the daemon's state directory or its socket, by default $P2PSGD_CONTROL, else the default
     state directory. `make_compute` says where weights and residual lie: p2psgd.gpu has another.
 

@@ -1,4 +1,4 @@
-"""Data in shards: a folder or any place that fsspec reads, shared out among the nodes of a run; docs/data.md.
+"""Share out shards of data, in a folder or any place that fsspec reads, among the nodes: docs/how-to/data.md.
 
 For training scripts: `Shards`, and `StoreError`, which it raises when a store fails for good.
 """

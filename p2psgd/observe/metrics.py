@@ -195,7 +195,9 @@ def _replication(status: Status) -> Iterator[Metric]:
     if scrub:
         yield _one("replica_clean", "0 if the last scrub found damage.", _flag(scrub.get("clean")))
     for name, value in section(status, "counters").items():
-        yield _count(name, f"{name.replace('_', ' ').capitalize()}, see docs/reliability.md.", float(value))
+        yield _count(
+            name, f"{name.replace('_', ' ').capitalize()}, see docs/explanation/reliability.md.", float(value)
+        )
 
 
 def _ring(status: Status) -> Iterator[Metric]:

@@ -13,7 +13,7 @@ from p2psgd.torch.model_link import ModelLink
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.step_size import Steps
 
-DENSITY = 0.01  # of the weights, sent in a mini-batch: see docs/torch.md
+DENSITY = 0.01  # of the weights, sent in a mini-batch: see docs/how-to/torch.md
 DENSITY_MAX = 0.25  # as of a recipe: more is sent better as it is, by a dense ring
 
 

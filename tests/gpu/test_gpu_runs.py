@@ -21,7 +21,7 @@ from tests.cli.local.run import Run
 from tests.gpu.backends import STAND_IN
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "gpu.md"
+PAGE = ROOT / "docs" / "how-to" / "gpu.md"
 Start = Callable[..., Run]
 
 

@@ -11,7 +11,7 @@ from p2psgd.observe.metrics import Metrics
 from tests.observe.compressions import description
 from tests.observe.statuses import ring, split, status, trainer
 
-DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"
+DASHBOARD = Path(__file__).parents[2] / "docs" / "how-to" / "grafana.json"
 REPLICATION: dict[str, Any] = {
     "ready": True,
     "view": {"number": 1, "members_total": 4, "waits": ""},

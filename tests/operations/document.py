@@ -1,4 +1,4 @@
-"""What docs/operations.md has a person type: its blocks marked `sh WHERE`, in order."""
+"""What docs/how-to/operations.md has a person type: its blocks marked `sh WHERE`, in order."""
 
 from __future__ import annotations
 

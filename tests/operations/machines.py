@@ -1,5 +1,5 @@
-"""Machines to follow docs/operations.md on: hosts of a `Lan`, each with a systemd, processes, a disk and a
-name of its own, that can be installed on, switched off and be lost.
+"""Machines to follow docs/how-to/operations.md on: hosts of a `Lan`, each with a systemd, processes, disk
+and a name of its own, that can be installed on, switched off and be lost.
 
 Their disk begins as this machine's, without what is installed of p2psgd. A few programs that would need the
 Internet, or a password, have stand-ins: see `STAND_INS`.

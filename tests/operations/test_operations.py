@@ -1,4 +1,4 @@
-"""docs/operations.md, followed to the letter on machines with a systemd of their own."""
+"""docs/how-to/operations.md, followed to the letter on machines with a systemd of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.daemons import until
 from tests.operations.document import Block, read_blocks
 from tests.operations.machines import CHECKOUT, Machines, is_possible
 
-PAGE: Final = CHECKOUT / "docs" / "operations.md"
+PAGE: Final = CHECKOUT / "docs" / "how-to" / "operations.md"
 DESK: Final = "desk"
 VMS: Final = ["node-1", "node-2", "node-3"]
 INSTALLING: Final = ("2. ", "3. ", "4. ")

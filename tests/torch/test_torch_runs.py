@@ -23,7 +23,7 @@ from tests.torch.needed import torch
 
 EPOCHS = 25
 SHARDS = 6
-PAGE = EXAMPLES.parents[1] / "docs" / "torch.md"
+PAGE = EXAMPLES.parents[1] / "docs" / "how-to" / "torch.md"
 
 
 def mini_batches(run: Run) -> int:
