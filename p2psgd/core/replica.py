@@ -69,7 +69,7 @@ from p2psgd.core.state import State
 from p2psgd.core.status import Statuses
 from p2psgd.core.timing import Timing
 from p2psgd.core.update_log import FrameStore, UpdateLog
-from p2psgd.core.view import NO_VOTES, Votes
+from p2psgd.core.view import NO_VOTES, View, Votes
 from p2psgd.core.view_change import Following, explain
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import FrameType, link_limits
@@ -172,6 +172,73 @@ class Replica:
         view = self.membership.view
         others = [peer for peer in self.peers.values() if peer.origin in view and not peer.leaving]
         return self.me not in view or not others
+
+    @property
+    def view(self) -> View:
+        """The latest view that was decided."""
+        return self.membership.view
+
+    @property
+    def admitted(self) -> bool:
+        """This incarnation has been a member."""
+        return self.membership.admitted_in is not None
+
+    @property
+    def view_waits(self) -> str:
+        """One sentence: what the next view waits for; empty if there is nothing to decide."""
+        return self.membership.explain()
+
+    @property
+    def damaged(self) -> bool:
+        """The weights are wrong, and cannot be made anew from checkpoint and log."""
+        return self.parts.quarantined and not self.parts.mending
+
+    @property
+    def round_runs(self) -> bool:
+        """In ring mode: an attempt is under way here."""
+        return self.ring is not None and self.ring.running
+
+    @property
+    def log_capacity(self) -> int:
+        """Bytes that the log may hold, in memory and on disk."""
+        return self.log.capacity
+
+    @property
+    def updates_applied(self) -> int:
+        """Updates of all origins that the replica holds."""
+        return sum(sequence for _, (sequence, _, _) in self.frontier.items())
+
+    @property
+    def bytes_applied(self) -> int:
+        """Bytes of the frames applied since this incarnation began, own and peers'."""
+        return self.parts.tally.bytes_applied
+
+    @property
+    def unacknowledged(self) -> int:
+        """Own updates that no peer has acknowledged."""
+        return self.sequence - self.parts.tally.acknowledged
+
+    @property
+    def linked_nodes(self) -> set[int]:
+        """The linked peers' node ids."""
+        return {peer.node for peer in self.peers}
+
+    def lags(self) -> dict[Origin, int]:
+        """Return for each linked peer that may follow how many of our own updates it has not acknowledged."""
+        return {peer.origin: self.lag(peer) for peer in self.peers.values() if peer.barred_at is None}
+
+    def applied_by_peers(self) -> dict[int, int]:
+        """Return for each linked peer that is ready how many updates of all origins it has applied."""
+        return {
+            peer.origin.node: sum(row.sequence for row in peer.status.values())
+            for peer in self.peers.values()
+            if peer.ready and peer.status
+        }
+
+    def has_told_view(self, peer: Origin) -> bool:
+        """Whether this linked peer has told which view it knows."""
+        known = self.peers.get(peer)
+        return known is not None and known.view > 0
 
     def lag(self, peer: Peer) -> int:
         """How many of our own updates a peer has not acknowledged."""

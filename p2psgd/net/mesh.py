@@ -500,10 +500,10 @@ async def deliver_rest(replica: Replica, mesh: Mesh, stopped_nodes: Set[int]) ->
         if time.monotonic() > deadline:
             break
         await asyncio.sleep(DRAIN_POLL_S)
-    for peer in replica.peers.values():
-        if lag := 0 if peer.barred_at is not None else replica.lag(peer):
-            log.warning("%s has not acknowledged %d updates", peer.name, lag)
-    return replica.sequence - replica.parts.tally.acknowledged
+    for peer, lag in replica.lags().items():
+        if lag:
+            log.warning("%s has not acknowledged %d updates", replica.name_of(peer), lag)
+    return replica.unacknowledged
 
 
 async def leave(replica: Replica) -> None:
@@ -519,14 +519,14 @@ async def leave(replica: Replica) -> None:
 
 def _is_undelivered(replica: Replica, mesh: Mesh, stopped_nodes: Set[int]) -> bool:
     """A linked peer lacks updates of ours; or all do, and one that has not stopped may come back."""
-    if any(replica.lag(peer) for peer in replica.peers.values() if peer.barred_at is None):
+    if any(replica.lags().values()):
         return True
-    members = replica.membership.view.lives
+    members = replica.view.lives
     expected = any(
         each.node not in stopped_nodes and (each.hinted is None or each.node in members)
         for each in mesh.diallers
     )
-    return expected and replica.parts.tally.acknowledged < replica.sequence
+    return expected and replica.unacknowledged > 0
 
 
 async def end_round(replica: Replica) -> None:

@@ -147,14 +147,11 @@ class Regulation:
 
     def look_at_links(self) -> None:
         """Measure what each peer takes, against what all origins make."""
-        peers = [peer for peer in self._replica.peers.values() if peer.ready and peer.status]
         self._speeds.look(
             self._now(),
-            applied=sum(row.sequence for row in self._replica.frontier.rows()),
-            applied_bytes=self._replica.parts.tally.bytes_applied,
-            acknowledged={
-                peer.origin.node: sum(row.sequence for row in (peer.status or {}).values()) for peer in peers
-            },
+            applied=self._replica.updates_applied,
+            applied_bytes=self._replica.bytes_applied,
+            acknowledged=self._replica.applied_by_peers(),
         )
 
     def replica_replaced(self) -> None:

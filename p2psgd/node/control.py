@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.events import BucketShared, OwnUpdateMade, RemovalAsked, RoundShared, ScrubRequested
+from p2psgd.core.read_model import view_of
 from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates, name_run
 from p2psgd.errors import ExitCode, P2psgdError, TrainerError
 from p2psgd.ipc.host import Bucket, OwnUpdate, Share, TrainerState
@@ -184,7 +185,7 @@ class NodeControl:
         replica = self._known_run().replica
         if scrub:
             self._known_run().handle(ScrubRequested())
-        return observe_digest(replica, self._node.now())
+        return observe_digest(view_of(replica, self._node.now()))
 
     def remove(self, node: str, *, forbid: bool) -> int:
         run = self._known_run()
@@ -194,8 +195,8 @@ class NodeControl:
             forbid=forbid,
             me=replica.me.node,
             names=replica.names,
-            view=replica.membership.view,
-            linked={peer.node for peer in replica.peers},
+            view=replica.view,
+            linked=replica.linked_nodes,
             two_nodes=replica.spec.two_nodes,
         )
         if not is_removed(self.member(chosen), forbid=forbid):
@@ -204,7 +205,7 @@ class NodeControl:
 
     def member(self, node: int) -> dict[str, Any]:
         replica = self._known_run().replica
-        return describe_standing(node, replica.membership.view, replica.names)
+        return describe_standing(node, replica.view, replica.names)
 
     def compression(self) -> dict[str, Any]:
         return self._node.accounts.compression()
@@ -229,8 +230,7 @@ class NodeControl:
             tls=node.tls.status(),
             insecure_plaintext=node.options.insecure_plaintext,
         )
-        replica, mesh = (None, None) if run is None else (run.replica, run.mesh)
-        return describe_node(node.identity, vitals, replica, mesh)
+        return describe_node(node.identity, vitals, None if run is None else run.mesh)
 
 
 def _event_of(update: OwnUpdate) -> OwnUpdateMade:

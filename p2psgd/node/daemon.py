@@ -330,7 +330,7 @@ class Node:
         run.handle(NodeStopping(why))
         without = await run.keeper.finish(DRAIN_TIMEOUT_S)
         troubles = []
-        if lost and (self.hosts.peers or len(run.replica.membership.view.members) > 1):
+        if lost and (self.hosts.peers or len(run.replica.view.members) > 1):
             troubles.append(
                 f"no peer has acknowledged this node's last {lost} updates: they are in "
                 f"{self.options.state} alone, and come back with this node"

@@ -97,12 +97,12 @@ class NodePeers:
 
     def hear(self, peer: Origin, body: Body) -> None:
         """A PEERS came; PeerError if it is not one."""
-        self._telling.hear(peer, body, self._replica.membership.view.lives)
+        self._telling.hear(peer, body, self._replica.view.lives)
 
     def pass_time(self) -> None:
         """Tell, dial and keep what has become known."""
-        replica, view = self._replica, self._replica.membership.view
-        self._telling.pass_time(view.lives, self._is_informed)
+        replica, view = self._replica, self._replica.view
+        self._telling.pass_time(view.lives, replica.has_told_view)
         if view.number:
             self._hints.keep(view.lives.keys() | self._mesh.links.keys())
         known = self._hints.version, view.number
@@ -116,10 +116,6 @@ class NodePeers:
             self._written, self._write_due = self._hints.changed, now + replica.timing.patience_s
             content = pack_known_peers(self._hints.told())
             self._writing = asyncio.get_running_loop().create_task(self._write(content))
-
-    def _is_informed(self, peer: Origin) -> bool:
-        known = self._replica.peers.get(peer)
-        return known is not None and known.view > 0
 
     async def _write(self, content: bytes) -> None:
         try:

@@ -44,6 +44,7 @@ from p2psgd.core.events import (
     event_of,
 )
 from p2psgd.core.frontier import Origin
+from p2psgd.core.read_model import view_of
 from p2psgd.core.replica import Replica
 from p2psgd.core.ring.reduce import DenseMemory
 from p2psgd.core.run_spec import RunSpec
@@ -231,7 +232,7 @@ class NodeRun:
             fail=fail,
             begin_again=begin_again,
         )
-        self._lives = self.replica.membership.view  # of which no former life is linked
+        self._lives = self.replica.view  # of which no former life is linked
         accounts.begin(spec, me, mini_batches=0 if opened.trainer is None else opened.trainer.mini_batches)
         weights = counted(count_weights(own_tensors(spec.tensors)), "weight")
         log.info("run %s: %s, quantum 2^%d", spec.fingerprint.hex()[:16], weights, spec.quantum_log2)
@@ -243,13 +244,13 @@ class NodeRun:
         self.handle(TimePassed(int(loop_lag_s * 1000)))
         self.keeper.pass_time(
             time.monotonic(),
-            bytes_applied=self.replica.parts.tally.bytes_applied,
-            log_capacity=self.replica.log.capacity,
+            bytes_applied=self.replica.bytes_applied,
+            log_capacity=self.replica.log_capacity,
         )
         self.regulation.look_at_links()
         self._look_at_lives()
         self.peers.pass_time()
-        self.probing.pass_time(idle=self.replica.ring is not None and not self.replica.ring.running)
+        self.probing.pass_time(idle=self.rounds.mode.ring and not self.replica.round_runs)
         if (nodes := self._options.founders_of(self.mesh.dialling.others)) != self._founders:
             self._founders = nodes
             self.handle(BootstrapExpectChanged(nodes))
@@ -257,11 +258,10 @@ class NodeRun:
 
     def _look_at_lives(self) -> None:
         """Whether this life is a member, and that nobody is linked in a life before that of the view."""
-        membership = self.replica.membership
-        if membership.admitted_in is not None:
+        if self.replica.admitted:
             self.refusals.admitted()
-        if membership.view is not self._lives:
-            self._lives = membership.view
+        if self.replica.view is not self._lives:
+            self._lives = self.replica.view
             self.mesh.drop_former_lives(self._lives.lives)
 
     # -- the replica's orders
@@ -335,10 +335,9 @@ class NodeRun:
 
     def _words_of(self, note: Note) -> str:
         """Of a node that is ready before the run is founded, more than the replica says."""
-        membership = self.replica.membership
-        if note.kind != "ready" or membership.view.number:
+        if note.kind != "ready" or self.replica.view.number:
             return note.words
-        return f"{note.words}, {unfounded_words(membership.explain(), ring=self.rounds.mode.ring)}"
+        return f"{note.words}, {unfounded_words(self.replica.view_waits, ring=self.rounds.mode.ring)}"
 
     def _record(self, effect: Record) -> None:
         if effect.own:
@@ -369,7 +368,7 @@ class NodeRun:
 
     def damaged(self) -> bool:
         """The weights are wrong, and cannot be made anew from checkpoint and log."""
-        return self.replica.parts.quarantined and not self.replica.parts.mending
+        return self.replica.damaged
 
     def names(self) -> Mapping[int, str]:
         return self.replica.names
@@ -425,7 +424,7 @@ class NodeRun:
         self.refusals.refused(code, words, newest, listed=listed)
 
     def member_incarnation(self, node: int) -> int | None:
-        return self.replica.membership.view.lives.get(node)
+        return self.replica.view.lives.get(node)
 
     def stranger_met(self, node: int, words: str) -> None:
         self._journal.events.write("refused", words, node)
@@ -436,8 +435,7 @@ class NodeRun:
         """Its part of the node's status."""
         now = self._now()
         return observe_replication(
-            self.replica,
-            now,
+            view_of(self.replica, now),
             checkpoint=self.keeper.figures(time.monotonic()),
             stall=self.regulation.stall(now),
             slow_links=self.regulation.slow_links(),

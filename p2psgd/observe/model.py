@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
 from p2psgd import formatting
-from p2psgd.core.context import Counters
 from p2psgd.core.frontier import RING, Origin
-from p2psgd.core.view import View
+from p2psgd.core.read_model import LogView, MemberView, ReplicaView, ScrubView
 from p2psgd.ipc.client import ControlClient
 from p2psgd.observe.figures import Status, number, printable, section, whole
 from p2psgd.wire.messages import FrontierRow
@@ -67,21 +66,6 @@ UNKNOWN: Final = "unknown"  # what it has is not known: it has not said so yet, 
 
 
 @dataclass(frozen=True, slots=True)
-class ScrubFigures:
-    """Of the digest recomputed from the weights as they lie in memory.
-
-    `count`: scrubs finished in this life, `quarantines`: those that found a difference where the one before
-    had not. `clean`: what the last one found, None before the first; `age_s`: how long ago that was.
-    """
-
-    count: int
-    quarantines: int
-    running: bool
-    clean: bool | None
-    age_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class PeerReplica:
     """What one peer said last, linked or not; `rows` None: nothing yet."""
 
@@ -104,7 +88,7 @@ def describe_digest(
     ready: bool,
     waits: str,
     rows: Sequence[FrontierRow],
-    scrub: ScrubFigures,
+    scrub: ScrubView,
     peers: Iterable[PeerReplica],
 ) -> dict[str, Any]:
     """The answer to a `digest` request, JSON-ready: this is where its keys are defined.
@@ -292,39 +276,6 @@ def _verdict(peer: Status, unit: str) -> str:
 
 
 MEMBERS_MAX: Final = 128  # listed one by one: a status must fit into one datagram
-HOLDERS_MAX: Final = 8  # those who hold back most of the log
-
-
-@dataclass(frozen=True, slots=True)
-class MemberFigures:
-    """One other member of the view: `heard_s` since there was any news of it, from itself or, while it is
-    not linked, through others; None: never. `lag`: own updates that it is not known to have applied.
-    `through`: who passes on its updates, or at least news of it, while it is not linked; empty: nobody.
-    """
-
-    origin: Origin
-    name: str
-    linked: bool
-    ready: bool
-    heard_s: float | None
-    lag: int | None
-    through: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LogFigures:
-    """The log in RAM and, beyond it, on disk. `pressure`: share of what it may hold, counting own updates
-    that are not acknowledged by their smaller share. `holders`: (node, name, bytes it has not acknowledged),
-    the most first.
-    """
-
-    updates: int
-    bytes: int
-    budget_bytes: int
-    stored_bytes: int = 0
-    stored_budget_bytes: int = 0
-    pressure: float = 0.0
-    holders: Sequence[tuple[int, str, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,18 +289,6 @@ class CheckpointFigures:
     bytes: int
     failures: int
     trouble: str
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotFigures:
-    """A snapshot on its way, to or from a peer."""
-
-    node: int
-    name: str
-    giving: bool
-    done_bytes: int
-    total_bytes: int
-    bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,77 +311,66 @@ class SlowLink:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """What a status tells of it. `waits`: why it is not ready; `view_waits`: who waits for what before the
-    next view is decided; both empty if there is nothing to say.
-    """
+    """What a status tells of it: the replica, and what the node around it keeps and measures."""
 
-    patience_s: float
-    ready: bool
-    waits: str
-    me: Origin
-    view: View
-    view_waits: str
-    members: Sequence[MemberFigures]
-    log: LogFigures
+    replica: ReplicaView
     checkpoint: CheckpointFigures | None
-    scrub: ScrubFigures
-    snapshots: Sequence[SnapshotFigures]
     stall: StallFigures | None
     slow_links: Sequence[SlowLink]
-    counters: Counters
 
 
 def describe_replication(state: Replication) -> dict[str, Any]:
     """The keys of the status that this makes up."""
+    replica = state.replica
     return {
-        "patience_s": state.patience_s,
-        "ready": state.ready,
-        "not_ready": state.waits,
-        "view": _describe_view(state),
-        "log": _describe_log(state.log),
+        "patience_s": replica.patience_s,
+        "ready": replica.ready,
+        "not_ready": "" if replica.ready else replica.waits,
+        "view": _describe_view(replica),
+        "log": _describe_log(replica.log),
         "checkpoint": None if state.checkpoint is None else _rounded(asdict(state.checkpoint)),
-        "scrub": _rounded(asdict(state.scrub)),
-        "snapshots": [_rounded(_with_id(asdict(snapshot))) for snapshot in state.snapshots],
+        "scrub": _rounded(asdict(replica.scrub)),
+        "snapshots": [_rounded(_with_id(asdict(snapshot))) for snapshot in replica.snapshots],
         "stall": None if state.stall is None else _rounded(asdict(state.stall)),
         "slow_links": [_rounded(_with_id(asdict(link))) for link in state.slow_links],
-        "counters": asdict(state.counters),
+        "counters": asdict(replica.counters),
     }
 
 
-def _describe_view(state: Replication) -> dict[str, Any]:
-    view = state.view
-    told = {member.origin: member for member in state.members}
+def _describe_view(replica: ReplicaView) -> dict[str, Any]:
+    view = replica.view
+    told = {member.origin: member for member in replica.members}
     return {
         "number": view.number,
         "founding": f"{view.founding:016x}",
-        "member": state.me in view,
+        "member": replica.me in view,
         "members": [
-            _describe_member(origin, state, told.get(origin)) for origin in view.members[:MEMBERS_MAX]
+            _describe_member(origin, replica, told.get(origin)) for origin in view.members[:MEMBERS_MAX]
         ],
         "members_total": len(view.members),
         "forbidden": [f"{node:016x}" for node in sorted(view.forbidden)[:MEMBERS_MAX]],
-        "waits": state.view_waits,
+        "waits": replica.view_waits,
     }
 
 
-def _describe_member(origin: Origin, state: Replication, told: MemberFigures | None) -> dict[str, Any]:
+def _describe_member(origin: Origin, replica: ReplicaView, told: MemberView | None) -> dict[str, Any]:
     """One row; of this node itself, everything is known, of one that never spoke, nothing but its id."""
-    own = origin == state.me
+    own = origin == replica.me
     heard_s = 0.0 if own else None if told is None else told.heard_s
     return {
-        "node": f"{origin.node:016x}" if told is None else told.name,
+        "node": replica.name_of(origin.node) if told is None else told.name,
         "id": f"{origin.node:016x}",
         "incarnation": origin.incarnation,
         "own": own,
         "linked": own or (told is not None and told.linked),
-        "ready": state.ready if own else told is not None and told.ready,
+        "ready": replica.ready if own else told is not None and told.ready,
         "heard_s": None if heard_s is None else round(heard_s, 1),
-        "since": state.view.member_since(origin),  # the view that took this life in
+        "since": replica.view.member_since(origin),  # the view that took this life in
         "lag": 0 if own else None if told is None else told.lag,
     }
 
 
-def _describe_log(log: LogFigures) -> dict[str, Any]:
+def _describe_log(log: LogView) -> dict[str, Any]:
     return {
         "updates": log.updates,
         "bytes": log.bytes,
@@ -450,10 +378,7 @@ def _describe_log(log: LogFigures) -> dict[str, Any]:
         "stored_bytes": log.stored_bytes,
         "stored_budget_bytes": log.stored_budget_bytes,
         "pressure": round(log.pressure, 4),
-        "holders": [
-            {"node": name, "id": f"{node:016x}", "bytes": held}
-            for node, name, held in log.holders[:HOLDERS_MAX]
-        ],
+        "holders": [{"node": name, "id": f"{node:016x}", "bytes": held} for node, name, held in log.holders],
     }
 
 

@@ -6,14 +6,12 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from p2psgd import __version__, formatting
-from p2psgd.core.acks import NEVER
 from p2psgd.core.frontier import Origin, name_node, parse_node_id
-from p2psgd.core.replica import Replica
+from p2psgd.core.read_model import MemberView, ReplicaView
 from p2psgd.core.view import View
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.ipc.client import ControlClient
@@ -21,15 +19,10 @@ from p2psgd.ipc.run_proposal import count_weights, own_tensors
 from p2psgd.net.mesh import Mesh
 from p2psgd.observe.figures import Status, number, printable, section, whole
 from p2psgd.observe.model import (
-    HOLDERS_MAX,
     CheckpointFigures,
-    LogFigures,
-    MemberFigures,
     PeerReplica,
     Replication,
-    ScrubFigures,
     SlowLink,
-    SnapshotFigures,
     StallFigures,
     describe_digest,
     describe_replication,
@@ -42,49 +35,30 @@ from p2psgd.wire.mode import parse_mode
 # What a replica knows, as the figures of a node's status and of `p2psgd digest`.
 
 
-LOOKED_AT_MAX: Final = 64
-
-
 def observe_replication(
-    replica: Replica,
-    now: float,
+    replica: ReplicaView,
     *,
     checkpoint: CheckpointFigures | None,
     stall: StallFigures | None,
     slow_links: Sequence[SlowLink],
 ) -> Replication:
     """All of it."""
-    return Replication(
-        patience_s=replica.timing.patience_s,
-        ready=replica.ready,
-        waits="" if replica.ready else replica.waiting_for(),
-        me=replica.me,
-        view=replica.membership.view,
-        view_waits=replica.membership.explain(),
-        members=[_member(replica, member, now) for member in _others(replica)],
-        log=_log(replica),
-        checkpoint=checkpoint,
-        scrub=_scrub(replica, now),
-        snapshots=_snapshots(replica, now),
-        stall=stall,
-        slow_links=slow_links,
-        counters=replace(replica.parts.counters, lost_durability=replica.log.lost_durability),
-    )
+    return Replication(replica, checkpoint=checkpoint, stall=stall, slow_links=slow_links)
 
 
-def observe_digest(replica: Replica, now: float) -> dict[str, Any]:
+def observe_digest(replica: ReplicaView) -> dict[str, Any]:
     """What `p2psgd digest` shows."""
     return describe_digest(
         node=replica.me.node,
-        name=replica.name_of(replica.me),
-        digest=replica.lattice.digest,
-        patience_s=replica.timing.patience_s,
-        view=replica.membership.view.number,
-        founders=replica.membership.founders,
+        name=replica.name_of(replica.me.node),
+        digest=replica.digest,
+        patience_s=replica.patience_s,
+        view=replica.view.number,
+        founders=replica.founders,
         ready=replica.ready,
-        waits=replica.waiting_for(),
-        rows=replica.frontier.rows(),
-        scrub=_scrub(replica, now),
+        waits=replica.waits,
+        rows=replica.frontier,
+        scrub=replica.scrub,
         peers=[
             PeerReplica(
                 peer.origin.node,
@@ -92,94 +66,16 @@ def observe_digest(replica: Replica, now: float) -> dict[str, Any]:
                 linked=True,
                 ready=peer.ready,
                 view=peer.view,
-                rows=None if peer.status is None else list(peer.status.values()),
+                rows=None if peer.frontier is None else list(peer.frontier.values()),
             )
             for peer in replica.peers.values()
         ]
         + [
-            PeerReplica(each.node, replica.name_of(each), linked=False, ready=False, view=0, rows=None)
-            for each in _others(replica)
-            if each not in replica.peers
+            PeerReplica(each.origin.node, each.name, linked=False, ready=False, view=0, rows=None)
+            for each in replica.members
+            if not each.linked
         ],
     )
-
-
-def _others(replica: Replica) -> list[Origin]:
-    return [member for member in replica.membership.view.members if member != replica.me]
-
-
-def _member(replica: Replica, member: Origin, now: float) -> MemberFigures:
-    """What is known of it, from itself or, while it is not linked, through others."""
-    peer, heard = replica.peers.get(member), replica.parts.acks.heard(member)
-    if peer is not None:
-        heard = peer.heard
-    return MemberFigures(
-        member,
-        replica.name_of(member),
-        linked=peer is not None,
-        ready=peer is not None and peer.ready,
-        heard_s=None if heard == NEVER else now - heard,
-        lag=None if heard == NEVER else replica.sequence - replica.parts.acks.applied(member, replica.me),
-        through="" if peer is not None else _through(replica, member, now - heard),
-    )
-
-
-def _through(replica: Replica, member: Origin, silent_s: float) -> str:
-    """Which linked peer passes on what comes from a member that is not linked, if it is heard of at all."""
-    carriers = (replica.parts.carriers.get(member.node), replica.parts.acks.teller(member))
-    linked = [each for each in carriers if each is not None and each != member and each in replica.peers]
-    return replica.name_of(linked[0]) if linked and silent_s <= replica.timing.patience_s else ""
-
-
-def _log(replica: Replica) -> LogFigures:
-    """`holders` of all members, but of no more than 64 as long as the log has room and nobody is named."""
-    log = replica.log
-    held_by = {
-        member: log.pinned_bytes(partial(replica.parts.acks.applied, member))
-        for member in replica.parts.budget.holders[:HOLDERS_MAX] or _others(replica)[:LOOKED_AT_MAX]
-    }
-    return LogFigures(
-        updates=len(log),
-        bytes=log.bytes_held,
-        budget_bytes=log.budget_bytes,
-        stored_bytes=log.bytes_stored,
-        stored_budget_bytes=log.store_budget_bytes,
-        pressure=max(log.pressure, replica.parts.budget.fullness),
-        holders=[
-            (member.node, replica.name_of(member), held)
-            for member, held in sorted(held_by.items(), key=lambda row: -row[1])
-            if held
-        ],
-    )
-
-
-def _scrub(replica: Replica, now: float) -> ScrubFigures:
-    sweeping = replica.parts.sweeping
-    return ScrubFigures(
-        count=replica.parts.counters.scrubs,
-        quarantines=replica.parts.counters.quarantines,
-        running=sweeping.scrubbing,
-        clean=sweeping.clean,
-        age_s=None if sweeping.scrubbed is None else now - sweeping.scrubbed,
-    )
-
-
-def _snapshots(replica: Replica, now: float) -> list[SnapshotFigures]:
-    figures = []
-    for peer in replica.peers.values():
-        feed = peer.feed
-        if feed is not None:
-            rate = feed.bytes_sent / max(now - feed.began, 1e-3)
-            figures.append(
-                SnapshotFigures(peer.origin.node, peer.name, True, feed.bytes_sent, feed.bytes_total, rate)
-            )
-    taking = replica.snapshots.taking
-    if taking.donor is not None:
-        rate = taking.bytes_taken / max(now - taking.began, 1e-3)
-        total = 4 * replica.spec.weights
-        name = replica.name_of(taking.donor)
-        figures.append(SnapshotFigures(taking.donor.node, name, False, taking.bytes_taken, total, rate))
-    return figures
 
 
 # ----------------------------------------------------------------------------
@@ -336,7 +232,7 @@ NO_ADDRESS: Final = "nobody has told an address of it"
 
 
 def describe_unmet(
-    mesh: Mesh, members: Mapping[int, MemberFigures], now: float, started: float
+    mesh: Mesh, members: Mapping[int, MemberView], now: float, started: float
 ) -> list[dict[str, Any]]:
     """Their rows: first the listed ones, in the list's order. `now` and `started`: seconds, monotonic."""
     hints = {dialler.hinted: dialler for dialler in mesh.diallers if dialler.hinted is not None}
@@ -358,7 +254,7 @@ def describe_unmet(
 
 
 def _row(
-    called: str, node: int | None, members: Mapping[int, MemberFigures], since_s: float, words: str
+    called: str, node: int | None, members: Mapping[int, MemberView], since_s: float, words: str
 ) -> dict[str, Any]:
     member, called = None if node is None else members.get(node), called[:PLACE_MAX]
     return {
@@ -383,7 +279,7 @@ def _row(
 NAMED_MAX: Final = 128  # members listed one by one: a status must fit into one datagram
 
 
-def describe_ring(replica: Replica | None, now: float) -> dict[str, Any] | None:
+def describe_ring(replica: ReplicaView | None) -> dict[str, Any] | None:
     """None in asynchronous mode, and before the run is known. `round` is the last complete one; `order` the
     members of the last attempt, around the ring, and `order_by` what that order goes by, "id" also if it
     should have been measured and nothing was; `since_s` tells how long ago that round was completed, or the
@@ -397,17 +293,17 @@ def describe_ring(replica: Replica | None, now: float) -> dict[str, Any] | None:
         "round": state.round,
         "payload": mode.payload,
         "order_by": ring.order_by,
-        "order": [name_node(node, replica.names) for node in ring.order[:NAMED_MAX]],
+        "order": [replica.name_of(node) for node in ring.order[:NAMED_MAX]],
         "nodes": len(ring.order),
         "attempt": state.attempt,
         "running": state.running,
         "active": state.active,
         "contributed": state.contributed,
-        "waiting_for": ring.waiting_for(now),
-        "since_s": round(now - ring.since, 1),
+        "waiting_for": ring.waiting_for,
+        "since_s": round(ring.since_s, 1),
         "links": [
             {
-                "node": name_node(row.node, replica.names),
+                "node": replica.name_of(row.node),
                 "round_trip_ms": row.round_trip_us / 1000,
                 "bytes_per_s": 1024 * row.kib_per_s,
             }
@@ -458,12 +354,11 @@ class Vitals:
     insecure_plaintext: bool = False  # --insecure-plaintext was given
 
 
-def describe_node(
-    identity: Identity, vitals: Vitals, replica: Replica | None, mesh: Mesh | None
-) -> dict[str, Any]:
+def describe_node(identity: Identity, vitals: Vitals, mesh: Mesh | None) -> dict[str, Any]:
     """The status of one node; JSON-ready."""
+    replica = None if vitals.replication is None else vitals.replication.replica
     peers = [] if mesh is None else _describe_peers(replica, mesh, vitals)
-    ring = describe_ring(replica, vitals.now)
+    ring = describe_ring(replica)
     waits = vitals.state == TRAINING and stands_still(ring)
     return {
         "node": identity.name,
@@ -499,7 +394,7 @@ def describe_node(
     }
 
 
-def _describe_replica(replica: Replica | None) -> dict[str, Any]:
+def _describe_replica(replica: ReplicaView | None) -> dict[str, Any]:
     if replica is None:
         return {
             "run": None,
@@ -522,44 +417,37 @@ def _describe_replica(replica: Replica | None) -> dict[str, Any]:
             "label": spec.label,
             "two_nodes": spec.two_nodes,
         },
-        "digest": f"{replica.lattice.digest:016x}",
-        "coordinate_max": None if spec.dense else replica.lattice.magnitude_max,
+        "digest": f"{replica.digest:016x}",
+        "coordinate_max": replica.magnitude_max,
         "origins_total": len(replica.frontier),
         "frontier": [
             {
-                "node": name_node(row.node, replica.names),
+                "node": replica.name_of(row.node),
                 "id": f"{row.node:016x}",
                 "incarnation": row.incarnation,
                 "sequence": row.sequence,
                 "digest": f"{row.digest:016x}",
             }
-            for row in replica.frontier.rows()[:ROWS_MAX]
+            for row in replica.frontier[:ROWS_MAX]
         ],
         "updates": {
             "sent": replica.sequence,
-            "applied": replica.parts.tally.applied,
-            "duplicates": replica.parts.tally.duplicates,
-            "indices_sent": replica.parts.tally.indices_sent,
-            "bytes": replica.parts.tally.own_bytes,
-        },
-        "log": {
-            "updates": len(replica.log),
-            "bytes": replica.log.bytes_held,
-            "budget_bytes": replica.log.budget_bytes,
+            "applied": replica.tally.applied,
+            "duplicates": replica.tally.duplicates,
+            "indices_sent": replica.tally.indices_sent,
+            "bytes": replica.tally.own_bytes,
         },
     }
 
 
-def _describe_peers(replica: Replica | None, mesh: Mesh, vitals: Vitals) -> list[dict[str, Any]]:
-    members = (
-        {} if vitals.replication is None else {each.origin.node: each for each in vitals.replication.members}
-    )
+def _describe_peers(replica: ReplicaView | None, mesh: Mesh, vitals: Vitals) -> list[dict[str, Any]]:
+    members = {} if replica is None else {each.origin.node: each for each in replica.members}
     rows = []
     for node, news in mesh.news.items():
         link = mesh.links.get(node)
         peer = None if replica is None or link is None else replica.peers.get(link.peer)
-        barred = peer is not None and peer.barred_at is not None
-        quiet_s = 0.0 if peer is None else vitals.now - peer.heard
+        barred = peer is not None and peer.barred
+        quiet_s = 0.0 if peer is None else peer.silent_s
         connection = None if link is None else link.connection
         if link is None:
             state = "stopped" if node in vitals.stopped_nodes else "lost"
@@ -571,7 +459,7 @@ def _describe_peers(replica: Replica | None, mesh: Mesh, vitals: Vitals) -> list
                 "id": f"{node:016x}",
                 "address": news.address[:PLACE_MAX],
                 "state": state,
-                "lag": None if replica is None or peer is None or barred else replica.lag(peer),
+                "lag": None if peer is None or barred else peer.lag,
                 "since_s": round(quiet_s if state == "suspect" else vitals.now - news.since, 1),
                 "bytes_sent": news.bytes_sent + (0 if connection is None else connection.bytes_sent),
                 "bytes_received": news.bytes_received

@@ -15,10 +15,11 @@ import uvloop
 
 import p2psgd.cli.app
 from p2psgd.core.frontier import Origin
+from p2psgd.core.read_model import ScrubView
 from p2psgd.core.view import View
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.ipc.run_proposal import RunProposal
-from p2psgd.observe.model import PeerReplica, ScrubFigures, describe_digest, describe_replication
+from p2psgd.observe.model import PeerReplica, describe_digest, describe_replication
 from p2psgd.storage.event_log import EventLog
 from p2psgd.wire.messages import FrontierRow
 from tests.daemons import P2PSGD
@@ -112,7 +113,7 @@ def digest_report(*, digest: int | None, quarantines: int = 0) -> dict[str, Any]
         ready=True,
         waits="",
         rows=[FrontierRow(1, 1, 5, 7)],
-        scrub=ScrubFigures(count=0, quarantines=quarantines, running=False, clean=True, age_s=0.0),
+        scrub=ScrubView(count=0, quarantines=quarantines, running=False, clean=True, age_s=0.0),
         peers=[peer],
     )
 

@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from p2psgd.core.context import Counters
+import numpy as np
+
+from p2psgd.core.context import Counters, Tally
 from p2psgd.core.frontier import Origin
+from p2psgd.core.read_model import LogView, MemberView, ReplicaView, ScrubView
+from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.core.view import View
-from p2psgd.observe.model import CheckpointFigures, LogFigures, MemberFigures, Replication, ScrubFigures
+from p2psgd.observe.model import CheckpointFigures, Replication
 
 ME, OTHER, THIRD = Origin(1, 10), Origin(2, 20), Origin(3, 30)
+OF_NODE: Final = ("checkpoint", "stall", "slow_links")
+WEIGHTS: Final = 1000
 
 
-def replication(**changes: Any) -> Replication:
-    """Return those of a node in a view of three, where all is well and one member is not linked."""
+def replica_view(**changes: Any) -> ReplicaView:
+    """Return that of a node in a view of three, where all is well and one member is not linked."""
+    spec = RunSpec(
+        (("w", (WEIGHTS,)),), -20, "async", "", hash_coordinates(np.zeros(WEIGHTS, np.int32)), "stall"
+    )
     values: dict[str, Any] = {
+        "spec": spec,
+        "me": ME,
+        "names": {ME.node: "node-1", OTHER.node: "node-2", THIRD.node: "node-3"},
         "patience_s": 5.0,
         "ready": True,
         "waits": "",
-        "me": ME,
+        "sequence": 0,
+        "digest": 0,
+        "magnitude_max": 0,
+        "frontier": (),
+        "founders": 3,
         "view": View(6, (ME, OTHER, THIRD), founding=0xF0),
         "view_waits": "",
-        "members": [
-            MemberFigures(OTHER, "node-2", linked=True, ready=True, heard_s=0.4, lag=3),
-            MemberFigures(THIRD, "node-3", linked=False, ready=False, heard_s=None, lag=None),
-        ],
-        "log": LogFigures(updates=30, bytes=75_000_000, budget_bytes=100_000_000, pressure=0.75),
+        "members": (
+            MemberView(OTHER, "node-2", linked=True, ready=True, heard_s=0.4, lag=3),
+            MemberView(THIRD, "node-3", linked=False, ready=False, heard_s=None, lag=None),
+        ),
+        "peers": {},
+        "log": LogView(updates=30, bytes=75_000_000, budget_bytes=100_000_000, pressure=0.75),
+        "scrub": ScrubView(count=9, quarantines=0, running=False, clean=True, age_s=12.0),
+        "snapshots": (),
+        "ring": None,
+        "counters": Counters(),
+        "tally": Tally(),
+    }
+    return ReplicaView(**values | changes)
+
+
+def replication(**changes: Any) -> Replication:
+    """Return what the status of that node tells of it."""
+    values: dict[str, Any] = {
         "checkpoint": CheckpointFigures(number=4, age_s=31.0, bytes=9_300_000, failures=0, trouble=""),
-        "scrub": ScrubFigures(count=9, quarantines=0, running=False, clean=True, age_s=12.0),
-        "snapshots": [],
         "stall": None,
         "slow_links": [],
-        "counters": Counters(),
     }
-    return Replication(**values | changes)
+    values |= {key: changes.pop(key) for key in OF_NODE if key in changes}
+    return Replication(replica_view(**changes), **values)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from p2psgd.core.read_model import ScrubView
 from p2psgd.observe.model import (
     PeerReplica,
-    ScrubFigures,
     describe_digest,
     find_fault,
     render_digest,
@@ -14,7 +14,7 @@ from p2psgd.observe.model import (
 )
 from p2psgd.wire.messages import FrontierRow
 
-CLEAN = ScrubFigures(count=3, quarantines=0, running=False, clean=True, age_s=2.0)
+CLEAN = ScrubView(count=3, quarantines=0, running=False, clean=True, age_s=2.0)
 
 
 def row(node: int, sequence: int, digest: int | None = None) -> FrontierRow:
@@ -26,9 +26,7 @@ def peer(rows: list[FrontierRow] | None, **changes: Any) -> PeerReplica:
     return PeerReplica(**values | changes, rows=rows)
 
 
-def report(
-    *peers: PeerReplica, scrub: ScrubFigures = CLEAN, view: int = 4, founders: int = 3
-) -> dict[str, Any]:
+def report(*peers: PeerReplica, scrub: ScrubView = CLEAN, view: int = 4, founders: int = 3) -> dict[str, Any]:
     return describe_digest(
         node=1,
         name="node-1",
@@ -101,7 +99,7 @@ def test_a_difference_is_named_and_fails_also_when_its_peer_is_not_listed() -> N
     ],
 )
 def test_only_a_clean_scrub_is_sound(clean: bool | None, fault: str) -> None:
-    scrub = ScrubFigures(count=1, quarantines=0, running=False, clean=clean, age_s=1.0)
+    scrub = ScrubView(count=1, quarantines=0, running=False, clean=clean, age_s=1.0)
     assert find_fault(report(scrub=scrub)) == fault
 
 
@@ -138,7 +136,7 @@ class SlowScrub:
         assert op == "digest"
         self.asked.append(scrub)
         count = 5 + (len(self.asked) > self.requests)
-        return {"digest": report(scrub=ScrubFigures(count, 0, running=True, clean=True, age_s=9.0))}
+        return {"digest": report(scrub=ScrubView(count, 0, running=True, clean=True, age_s=9.0))}
 
 
 def test_a_scrub_is_asked_for_once_and_waited_for() -> None:

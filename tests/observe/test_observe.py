@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from p2psgd.core.events import RemovalAsked, TimePassed
+from p2psgd.core.read_model import view_of
 from p2psgd.observe.model import describe_replication, find_fault
 from p2psgd.observe.replication_text import replication_lines
 from p2psgd.observe.status import observe_digest, observe_replication
@@ -28,12 +29,12 @@ def cluster() -> Cluster:
 
 def status(cluster: Cluster, number: int = 0) -> dict[str, Any]:
     replica = cluster.replica(number)
-    figures = observe_replication(replica, cluster.now, checkpoint=None, stall=None, slow_links=[])
+    figures = observe_replication(view_of(replica, cluster.now), checkpoint=None, stall=None, slow_links=[])
     return describe_replication(figures)
 
 
 def digest(cluster: Cluster) -> dict[str, Any]:
-    return observe_digest(cluster.replica(0), cluster.now)
+    return observe_digest(view_of(cluster.replica(0), cluster.now))
 
 
 def test_a_run_where_all_is_well(cluster: Cluster) -> None:

@@ -6,15 +6,13 @@ import msgpack
 
 from p2psgd.core.context import Counters
 from p2psgd.core.frontier import Origin
+from p2psgd.core.read_model import HOLDERS_MAX, LogView, MemberView, SnapshotView
 from p2psgd.core.view import View
 from p2psgd.ipc.protocol import ANSWER_BYTES_MAX
 from p2psgd.net.handshake import STRANGERS_MAX
 from p2psgd.observe.model import (
     CheckpointFigures,
-    LogFigures,
-    MemberFigures,
     SlowLink,
-    SnapshotFigures,
     StallFigures,
     describe_replication,
 )
@@ -31,7 +29,7 @@ def test_every_member_of_the_view_is_listed_this_node_too() -> None:
     assert [
         (row["node"], row["own"], row["ready"], row["heard_s"], row["lag"]) for row in view["members"]
     ] == [
-        ("0000000000000001", True, True, 0.0, 0),
+        ("node-1", True, True, 0.0, 0),
         ("node-2", False, True, 0.4, 3),
         ("node-3", False, False, None, None),
     ]
@@ -39,7 +37,7 @@ def test_every_member_of_the_view_is_listed_this_node_too() -> None:
 
 
 def test_another_life_of_a_member_is_not_that_member() -> None:
-    told = MemberFigures(Origin(2, 21), "node-2", linked=True, ready=True, heard_s=0.1, lag=0)
+    told = MemberView(Origin(2, 21), "node-2", linked=True, ready=True, heard_s=0.1, lag=0)
     view = describe_replication(replication(members=[told]))["view"]
     assert [row["heard_s"] for row in view["members"] if row["id"].endswith("2")] == [None]
 
@@ -60,9 +58,9 @@ def test_a_node_in_trouble_says_all_of_it() -> None:
         waits="it takes a snapshot from node-2",
         view=View(7, (OTHER, THIRD), frozenset({9}), founding=1),
         view_waits="2 of 5 members are reachable, 3 are needed",
-        log=LogFigures(5, 90, 100, 45, 50, 0.9, holders=[(3, "node-3", 90_000)]),
+        log=LogView(5, 90, 100, 45, 50, 0.9, holders=[(3, "node-3", 90_000)]),
         checkpoint=CheckpointFigures(0, None, 0, 2, "no space left on device"),
-        snapshots=[SnapshotFigures(2, "node-2", False, 1_000_000, 4_000_000, 500_000.0)],
+        snapshots=[SnapshotView(2, "node-2", False, 1_000_000, 4_000_000, 500_000.0)],
         stall=StallFigures("the log is full", 65.0),
         slow_links=[SlowLink(3, "node-3", needed=2e6, available=5e5)],
         counters=Counters(snapshots_taken=1, evictions_seen=1, lost_updates=2, reapplied=7),
@@ -108,9 +106,9 @@ def test_what_peers_said_is_escaped() -> None:
         waits=evil,
         ready=False,
         view_waits=evil,
-        members=[MemberFigures(OTHER, evil, linked=True, ready=True, heard_s=1.0, lag=0)],
-        log=LogFigures(1, 1, 1, pressure=1.0, holders=[(2, evil, 1)]),
-        snapshots=[SnapshotFigures(2, evil, True, 1, 2, 3.0)],
+        members=[MemberView(OTHER, evil, linked=True, ready=True, heard_s=1.0, lag=0)],
+        log=LogView(1, 1, 1, pressure=1.0, holders=[(2, evil, 1)]),
+        snapshots=[SnapshotView(2, evil, True, 1, 2, 3.0)],
         stall=StallFigures(evil, 1.0),
         slow_links=[SlowLink(2, evil, 2.0, 1.0)],
     )
@@ -124,9 +122,9 @@ def test_the_largest_status_fits_into_one_datagram() -> None:
         me=ME,
         view=View(most, tuple(sorted(origins)), frozenset(range(1024)), founding=most),
         members=[
-            MemberFigures(origin, name, linked=True, ready=True, heard_s=1e6, lag=most) for origin in origins
+            MemberView(origin, name, linked=True, ready=True, heard_s=1e6, lag=most) for origin in origins
         ],
-        log=LogFigures(most, most, most, most, most, 0.9, [(2, name, most)] * 1024),
+        log=LogView(most, most, most, most, most, 0.9, [(2, name, most)] * HOLDERS_MAX),
     )
     rows = [
         {"node": name, "id": "f" * 16, "incarnation": most, "sequence": most, "digest": "f" * 16}
