@@ -21,10 +21,10 @@ from p2psgd.client.host_compute import Compute, cut
 from p2psgd.client.wait import GRACE_S, Waiting
 from p2psgd.errors import TrainerError
 from p2psgd.ipc import layout
-from p2psgd.ipc.attachment import ARRAY, CHANGES
 from p2psgd.ipc.ring_buffer import entry_bytes
 from p2psgd.ipc.run_proposal import Tensors
 from p2psgd.ipc.trainer_memory import TrainerMemory
+from p2psgd.wire.ring_messages import ARRAY, CHANGES
 
 PIECE_NUMBERS: Final = 1 << 16  # looked at together: 256 KiB stay in the cache
 FLOAT16_MAX: Final = 65504.0

@@ -34,7 +34,8 @@ from p2psgd.wire.messages import (
     parse_nodes,
     parse_order,
 )
-from p2psgd.wire.ring_messages import RingState, parse_ring_state
+from p2psgd.wire.ring_messages import BucketShared, RingState, RoundShared, parse_ring_state
+from p2psgd.wire.update import OwnUpdateMade
 
 # ----------------------------------------------------------------------------
 # What a node brings back from its disk when it starts again.
@@ -60,16 +61,6 @@ class Restored:
 
 
 Vote = Prepare | Promise | Accept | Accepted | ViewNews
-
-
-@dataclass(frozen=True, slots=True)
-class OwnUpdateMade:
-    """The node's trainer made an update: `words` is what `payload` decodes to, already checked."""
-
-    mini_batch: int
-    step: int
-    payload: bytes
-    words: NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,31 +235,6 @@ class TrainerChanged:
     """
 
     active: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RoundShared:
-    """In a sparse ring: the whole of what this node's trainer gives to a round, one update for each step
-    size; none if nothing exceeded its threshold, or if it only follows.
-    """
-
-    mini_batch: int
-    updates: tuple[OwnUpdateMade, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BucketShared:
-    """In a dense ring: this node's share of a bucket is whole in `DenseMemory`.
-
-    `kind` CHANGES: of the weights from `offset` on, whose round is whole when its buckets hold each weight
-    once. ARRAY: of a script's own, a round by itself, which changes no weight.
-    """
-
-    kind: int
-    offset: int
-    count: int
-    name: str
-    shape: str
 
 
 @dataclass(frozen=True, slots=True)

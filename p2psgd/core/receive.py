@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from p2psgd.core.context import Parts
 from p2psgd.core.effects import Alarm, Deliver, Halt, Record
-from p2psgd.core.events import OwnUpdateMade, StatusReceived
+from p2psgd.core.events import StatusReceived
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.retention import TRIM_TO
@@ -20,7 +20,7 @@ from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow
-from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
+from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update, parse_update
 
 # ----------------------------------------------------------------------------
 # The one way by which an update that has passed every check is applied, own or a peer's.

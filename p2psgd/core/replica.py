@@ -22,7 +22,6 @@ from p2psgd.core.context import assemble
 from p2psgd.core.effects import Drop, Effect
 from p2psgd.core.events import (
     BootstrapExpectChanged,
-    BucketShared,
     CheckpointDue,
     CheckpointRead,
     CheckpointWritten,
@@ -36,11 +35,9 @@ from p2psgd.core.events import (
     LinkOpened,
     NeedReceived,
     NodeStopping,
-    OwnUpdateMade,
     RemovalAsked,
     Restored,
     RingEvent,
-    RoundShared,
     ScrubRequested,
     SnapshotAsked,
     SnapshotBegun,
@@ -75,6 +72,8 @@ from p2psgd.errors import PeerError
 from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import Goodbye
 from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.ring_messages import BucketShared, RoundShared
+from p2psgd.wire.update import OwnUpdateMade
 
 NO_NAMES: Final[Mapping[int, str]] = MappingProxyType({})
 NAMES_MAX: Final = 4096  # more than links, members and origins there can be together

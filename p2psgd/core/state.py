@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.events import OwnUpdateMade, Restored
+from p2psgd.core.events import Restored
 from p2psgd.core.frontier import RING, Frontier, Origin
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.snapshot_install import SnapshotIntake
@@ -18,7 +18,7 @@ from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.messages import FrontierRow
-from p2psgd.wire.update import UpdateHeader, parse_update
+from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, parse_update
 
 # ----------------------------------------------------------------------------
 # The weights and all that must change with them in one go: frontier, log, running digest.

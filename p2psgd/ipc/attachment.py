@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from p2psgd.errors import PeerError, TrainerError
 from p2psgd.ipc import layout
-from p2psgd.ipc.host import Bucket, Given, OwnUpdate, Share
+from p2psgd.ipc.host import Given
 from p2psgd.ipc.protocol import TENSORS_MAX, close_descriptors
 from p2psgd.ipc.ring_buffer import (
     COUNTERS_BYTES,
@@ -31,7 +31,8 @@ from p2psgd.ipc.ring_buffer import (
 from p2psgd.ipc.segments import Access, create_segment, map_segment
 from p2psgd.wire import codec
 from p2psgd.wire.mode import Mode
-from p2psgd.wire.ring_messages import BUCKETS_MAX
+from p2psgd.wire.ring_messages import ARRAY, BUCKETS_MAX, CHANGES, BucketShared, RoundShared
+from p2psgd.wire.update import OwnUpdateMade
 
 # ----------------------------------------------------------------------------
 # What a trainer may write into its outbox, by the run's mode, and the checks that it must pass.
@@ -42,8 +43,6 @@ from p2psgd.wire.ring_messages import BUCKETS_MAX
 
 
 MINI_BATCH_LEAP_MAX: Final = 2**32  # between two entries; keeps a liar from using up 64 bits
-CHANGES: Final = 0  # kinds of bucket, as they travel: changes of the weights,
-ARRAY: Final = 1  # a script's own array
 
 
 class Entries(Protocol):
@@ -84,7 +83,7 @@ class Updates:
         self._first = mini_batches + 1  # that the next entry may be of
         self._weights = weights
 
-    def check(self, entry: bytes) -> OwnUpdate:
+    def check(self, entry: bytes) -> OwnUpdateMade:
         mini_batch = layout.OUTBOX_ENTRY.unpack_from(entry)[0]
         check_mini_batch(mini_batch, self._first, self.mini_batches)
         update = check_update(entry, self._weights)
@@ -92,7 +91,7 @@ class Updates:
         return update
 
 
-def check_update(entry: bytes, weights: int) -> OwnUpdate:
+def check_update(entry: bytes, weights: int) -> OwnUpdateMade:
     """One entry of indices; its mini-batch is not looked at."""
     mini_batch, step, count = layout.OUTBOX_ENTRY.unpack_from(entry)
     payload = entry[layout.OUTBOX_ENTRY.size :]
@@ -104,7 +103,7 @@ def check_update(entry: bytes, weights: int) -> OwnUpdate:
         words: NDArray[np.uint32] = codec.decode(payload, count, weights)
     except PeerError as error:
         raise TrainerError(f"its payload does not decode: {error}") from None
-    return OwnUpdate(mini_batch, step, count, payload, words)
+    return OwnUpdateMade(mini_batch, step, payload, words)
 
 
 class Shares:
@@ -114,7 +113,7 @@ class Shares:
         self.mini_batches = mini_batches
         self.opened = 0
         self._given = 0
-        self._updates: list[OwnUpdate] = []
+        self._updates: list[OwnUpdateMade] = []
         self._indices = 0
         self._weights = weights
         self._indices_max = codec.indices_max(weights) + TENSORS_MAX  # of one send (client/residual.py)
@@ -123,7 +122,7 @@ class Shares:
     def half(self) -> bool:
         return bool(self._updates)
 
-    def check(self, entry: bytes) -> Share | None:
+    def check(self, entry: bytes) -> RoundShared | None:
         if self._given >= self.opened:
             raise TrainerError(f"a share of a round that is not open: {self.opened} were opened")
         mini_batch, step, count = layout.OUTBOX_ENTRY.unpack_from(entry)
@@ -134,7 +133,7 @@ class Shares:
         else:
             check_mini_batch(mini_batch, self.mini_batches + bool(count), self.mini_batches)
         if step == count == 0 and len(entry) == layout.OUTBOX_ENTRY.size:
-            share = Share(mini_batch, tuple(self._updates))
+            share = RoundShared(mini_batch, tuple(self._updates))
             self._updates, self._indices = [], 0
             self._given += 1
             self.mini_batches = mini_batch
@@ -160,7 +159,7 @@ class Buckets:
         self._numbers = layout.dense_numbers(weights)
         self._covered: list[tuple[int, int]] = []  # by this round's buckets so far
 
-    def check(self, entry: bytes) -> Bucket:
+    def check(self, entry: bytes) -> BucketShared:
         if self._given >= self.opened:
             raise TrainerError(f"a share of a round that is not open: {self.opened} were opened")
         mini_batch, kind, offset, count, name_bytes = layout.BUCKET_ENTRY.unpack_from(entry)
@@ -170,18 +169,18 @@ class Buckets:
         if name_bytes > len(words) or max(len(name), len(shape)) > layout.NAME_BYTES_MAX:
             raise TrainerError(f"a name of {name_bytes} and a shape in {len(words)} bytes")
         try:
-            bucket = Bucket(mini_batch, kind, offset, count, name.decode(), shape.decode())
+            bucket = BucketShared(kind, offset, count, name.decode(), shape.decode())
         except UnicodeDecodeError:
             raise TrainerError("a name or a shape that is not UTF-8") from None
         if kind == CHANGES:
-            self._cover(bucket)
+            self._cover(bucket, mini_batch)
         elif kind != ARRAY or offset or not 1 <= count <= self._numbers or self._covered:
             raise TrainerError(f"a bucket of kind {kind}, of {count} numbers from {offset}, cannot be here")
         else:
             self._given += 1
         return bucket
 
-    def _cover(self, bucket: Bucket) -> None:
+    def _cover(self, bucket: BucketShared, mini_batch: int) -> None:
         begin, end = bucket.offset, bucket.offset + bucket.count
         if begin == end or end > self._weights:
             raise TrainerError(f"a bucket of weights {begin} to {end} of {self._weights}")
@@ -193,7 +192,7 @@ class Buckets:
         if sum(end - begin for begin, end in self._covered) == self._weights:
             self._covered = []
             self._given += 1
-            self.mini_batches = bucket.mini_batch
+            self.mini_batches = mini_batch
 
 
 # ----------------------------------------------------------------------------
@@ -413,12 +412,12 @@ class Attachment:
 def _count_indices(given: Given) -> int:
     """What it costs to decode and apply it."""
     match given:
-        case Bucket():
+        case BucketShared():
             return 0
-        case OwnUpdate(count=count):
-            return count
-        case _:
-            return sum(update.count for update in given.updates)
+        case OwnUpdateMade(words=words):
+            return len(words)
+        case RoundShared(updates=updates):
+            return sum(len(update.words) for update in updates)
 
 
 # ----------------------------------------------------------------------------

@@ -14,45 +14,11 @@ from numpy.typing import NDArray
 
 from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.script_state import ScriptState
+from p2psgd.wire.ring_messages import BucketShared, RoundShared
+from p2psgd.wire.update import OwnUpdateMade
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OwnUpdate:
-    """An update of the node's own trainer, copied out of shared memory and checked.
-
-    `words` is what `payload` decodes to.
-    """
-
-    mini_batch: int
-    step: int
-    count: int
-    payload: bytes
-    words: NDArray[np.uint32]
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The whole of what the node's trainer gives to a round of a sparse ring, checked: one update for each
-    step size, all of `mini_batch`, the last one that it has taken part in; none: it only follows.
-    """
-
-    mini_batch: int
-    updates: tuple[OwnUpdate, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """In a dense ring: this part of the shares is whole, checked; see core's BucketShared."""
-
-    mini_batch: int
-    kind: int
-    offset: int
-    count: int
-    name: str
-    shape: str
-
-
-Given = OwnUpdate | Share | Bucket
+# What a trainer gives, copied out of shared memory and checked.
+Given = OwnUpdateMade | RoundShared | BucketShared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,10 +88,10 @@ class ControlHost(Protocol):
     def digest_key(self) -> int:
         """Of the run's digests."""
 
-    def own_updates(self, updates: list[OwnUpdate]) -> None:
+    def own_updates(self, updates: list[OwnUpdateMade]) -> None:
         """Apply and send updates of the own trainer."""
 
-    def shared(self, share: Share | Bucket) -> None:
+    def shared(self, share: RoundShared | BucketShared) -> None:
         """In ring mode: take what the own trainer gives to the round that was opened for it."""
 
     def trainer_state(self, state: TrainerState) -> None:

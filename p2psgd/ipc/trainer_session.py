@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from p2psgd.errors import TrainerError
 from p2psgd.ipc import layout
 from p2psgd.ipc.attachment import CHECKED_WEIGHTS, Attachment, describe_unfinite, make_finite
-from p2psgd.ipc.host import ControlHost, Given, OwnUpdate, TrainerState
+from p2psgd.ipc.host import ControlHost, Given, TrainerState
 from p2psgd.ipc.listener import Connection, Listener
 from p2psgd.ipc.protocol import ReportRequest, StateRequest, pack_refusal
 from p2psgd.ipc.ring_buffer import entry_bytes, half_after
@@ -22,6 +22,7 @@ from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.script_state import KeptScript
 from p2psgd.ipc.segments import Access, DenseSegments, create_segment, map_segment
 from p2psgd.wire.mode import ASYNC, Mode, parse_mode
+from p2psgd.wire.update import OwnUpdateMade
 
 # ----------------------------------------------------------------------------
 # The daemon's side of one run's trainers: what is kept while they come and go.
@@ -653,11 +654,11 @@ class TrainerSeat:
             self._pass_on(given)
 
     def _pass_on(self, given: list[Given]) -> None:
-        updates = [update for update in given if isinstance(update, OwnUpdate)]
+        updates = [update for update in given if isinstance(update, OwnUpdateMade)]
         if updates:
             self._host.own_updates(updates)
         for share in given:
-            if not isinstance(share, OwnUpdate) and not self._refusing:
+            if not isinstance(share, OwnUpdateMade) and not self._refusing:
                 self._host.shared(share)
 
     def _refuse(self, connection: Connection | None, words: str) -> None:

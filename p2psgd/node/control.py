@@ -8,11 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.events import BucketShared, OwnUpdateMade, RemovalAsked, RoundShared, ScrubRequested
+from p2psgd.core.events import RemovalAsked, ScrubRequested
 from p2psgd.core.read_model import view_of
 from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates, name_run
 from p2psgd.errors import ExitCode, P2psgdError, TrainerError
-from p2psgd.ipc.host import Bucket, OwnUpdate, Share, TrainerState
+from p2psgd.ipc.host import TrainerState
 from p2psgd.ipc.listener import SOCKET_NAME
 from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.server import ControlServer
@@ -36,6 +36,8 @@ from p2psgd.storage.event_log import Journal
 from p2psgd.storage.files import giving_up
 from p2psgd.storage.identity import Identity
 from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.ring_messages import BucketShared, RoundShared
+from p2psgd.wire.update import OwnUpdateMade
 
 
 class ControlledNode(Protocol):
@@ -144,23 +146,19 @@ class NodeControl:
         alone = not hosts.peers and self._node.options.founders_of(0) == 1
         return (0, 1) if alone else hosts.share if hosts.peers else None
 
-    def own_updates(self, updates: list[OwnUpdate]) -> None:
+    def own_updates(self, updates: list[OwnUpdateMade]) -> None:
         run = self._known_run()
         for update in updates:
             self._node.accounts.count(update)
-            run.handle(_event_of(update))
+            run.handle(update)
         run.regulation.regulate()
 
-    def shared(self, share: Share | Bucket) -> None:
+    def shared(self, share: RoundShared | BucketShared) -> None:
         run = self._known_run()
-        match share:
-            case Bucket():
-                fields = (share.kind, share.offset, share.count, share.name, share.shape)
-                run.handle(BucketShared(*fields))
-            case Share():
-                for update in share.updates:
-                    self._node.accounts.count(update)
-                run.handle(RoundShared(share.mini_batch, tuple(map(_event_of, share.updates))))
+        if isinstance(share, RoundShared):
+            for update in share.updates:
+                self._node.accounts.count(update)
+        run.handle(share)
 
     def trainer_state(self, state: TrainerState) -> None:
         self._known_run().keeper.trainer_state(state)
@@ -231,10 +229,6 @@ class NodeControl:
             insecure_plaintext=node.options.insecure_plaintext,
         )
         return describe_node(node.identity, vitals, None if run is None else run.mesh)
-
-
-def _event_of(update: OwnUpdate) -> OwnUpdateMade:
-    return OwnUpdateMade(update.mini_batch, update.step, update.payload, update.words)
 
 
 def _another_run(known: RunSpec, spec: RunSpec, state: Path) -> str:

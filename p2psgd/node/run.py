@@ -29,7 +29,6 @@ from p2psgd.core.effects import (
 )
 from p2psgd.core.events import (
     BootstrapExpectChanged,
-    BucketShared,
     Event,
     GoodbyeReceived,
     LinkClosed,
@@ -37,7 +36,6 @@ from p2psgd.core.events import (
     LinkOpened,
     RingChunkReceived,
     RingUpdateReceived,
-    RoundShared,
     TimePassed,
     TrainerChanged,
     TurnPassed,
@@ -74,6 +72,7 @@ from p2psgd.storage.identity import Identity
 from p2psgd.storage.spill_file import FrameFile
 from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.ring_messages import BucketShared, RoundShared
 
 # ----------------------------------------------------------------------------
 # What a node does around the rounds of a ring: it opens them for its trainer, and measures what they cost.

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from p2psgd import formatting
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.ipc.host import OwnUpdate
 from p2psgd.observe.figures import number, printable, section, whole
 from p2psgd.storage.recorder import Recorder
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES
+from p2psgd.wire.update import OwnUpdateMade
 
 # ----------------------------------------------------------------------------
 # Where the bits of updates go and which tensors they change: what one looks at to choose tau.
@@ -326,7 +326,7 @@ class Accounts:
         if self._recorder is not None:
             self._recorder.begin(spec)
 
-    def count(self, update: OwnUpdate) -> None:
+    def count(self, update: OwnUpdateMade) -> None:
         """The trainer made an update."""
         assert self._compression is not None
         self._compression.count(

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PROBE_PADDING_MAX, Body, FrameType, pack_frame
+from p2psgd.wire.update import OwnUpdateMade
 
 # ----------------------------------------------------------------------------
 # What travels in the ring mode, beside RING_BEGIN and RING_BUCKET (messages.py): fixed headers before raw
@@ -193,3 +194,38 @@ def parse_probe(body: Body) -> tuple[int, bool]:
         raise PeerError("ring", f"a probe of {len(body)} bytes is shorter than its number")
     (number,) = _NUMBER.unpack_from(body)
     return number, len(body) > _NUMBER.size
+
+
+# ----------------------------------------------------------------------------
+# What the own trainer gives to a round, once its daemon has checked it: one type from shared memory to the
+# ring.
+
+
+CHANGES: Final = 0  # kinds of bucket, as they travel: changes of the run's weights,
+ARRAY: Final = 1  # a script's own array
+
+
+@dataclass(frozen=True, slots=True)
+class RoundShared:
+    """In a sparse ring: the whole of what this node's trainer gives to a round, one update for each step
+    size, all of `mini_batch`, the last one that it has taken part in; none if nothing exceeded its threshold,
+    or if it only follows.
+    """
+
+    mini_batch: int
+    updates: tuple[OwnUpdateMade, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BucketShared:
+    """In a dense ring: this node's share of a bucket is whole in `DenseMemory`.
+
+    `kind` CHANGES: of the weights from `offset` on, whose round is whole when its buckets hold each weight
+    once. ARRAY: of a script's own, a round by itself, which changes no weight.
+    """
+
+    kind: int
+    offset: int
+    count: int
+    name: str
+    shape: str

@@ -100,6 +100,21 @@ def parse_update(body: bytes | bytearray | memoryview, weights: int) -> tuple[Up
 
 
 # ----------------------------------------------------------------------------
+# An update of the own trainer, before it has a place in this node's sequence: one type from shared memory to
+# the log.
+
+
+@dataclass(frozen=True, slots=True)
+class OwnUpdateMade:
+    """The node's trainer made an update: `words` is what `payload` decodes to, already checked."""
+
+    mini_batch: int
+    step: int
+    payload: bytes
+    words: NDArray[np.uint32]
+
+
+# ----------------------------------------------------------------------------
 # What a replica's coordinates are worth as weights: the one place that knows how a mode writes them.
 #
 # Of a dense ring they are the bit patterns of float32 numbers; else multiples of the quantum, which float32

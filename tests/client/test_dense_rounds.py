@@ -10,7 +10,7 @@ import pytest
 from p2psgd.client.attach import attach
 from p2psgd.client.buckets import BUCKET_NUMBERS
 from p2psgd.client.link import Link
-from p2psgd.ipc.attachment import CHANGES
+from p2psgd.wire.ring_messages import CHANGES
 from tests.client.dense_links import INITIAL, WEIGHTS, both, follow, random_delta
 from tests.ipc.daemons import Daemon, StartDaemon
 from tests.ipc.rings import DenseRing

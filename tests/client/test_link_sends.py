@@ -92,7 +92,7 @@ def test_every_tensor_may_have_a_step_of_its_own(daemon: Daemon) -> None:
         assert link.send(np.zeros(640, np.float32), {"in": 6, "bias": 9, "out": 8}) == 399
         assert link.sent == {"in": 399, "bias": 0, "out": 0}
         daemon.take_all()
-        assert [(update.mini_batch, update.step, update.count) for update in daemon.host.updates] == [
+        assert [(update.mini_batch, update.step, len(update.words)) for update in daemon.host.updates] == [
             (1, 3, 599),
             (1, 7, 38),
             (2, 6, 399),

@@ -40,7 +40,6 @@ from p2psgd.core.events import (
     LinkClosed,
     LinkDrained,
     LinkOpened,
-    OwnUpdateMade,
     Restored,
     StatusReceived,
     TimePassed,
@@ -57,7 +56,7 @@ from p2psgd.core.view import NO_VOTES, Votes
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import ConfirmedRow, FrontierRow
-from p2psgd.wire.update import UpdateHeader
+from p2psgd.wire.update import OwnUpdateMade, UpdateHeader
 
 WEIGHTS = 5000
 

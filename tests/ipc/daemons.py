@@ -20,14 +20,15 @@ from numpy.typing import NDArray
 from p2psgd.core.view import View
 from p2psgd.errors import PeerError, UsageError
 from p2psgd.ipc import layout
-from p2psgd.ipc.host import Bucket, OwnUpdate, Share, TrainerState
+from p2psgd.ipc.host import TrainerState
 from p2psgd.ipc.ring_buffer import entry_bytes
 from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.server import ControlServer
 from p2psgd.observe.status import describe_standing
 from p2psgd.wire import codec
 from p2psgd.wire.mode import ASYNC
-from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
+from p2psgd.wire.ring_messages import BucketShared, RoundShared
+from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update, parse_update
 
 DEADLINE_S = 30.0
 WEIGHTS = 3000
@@ -80,7 +81,7 @@ def make_update(words: NDArray[np.uint32], weights: int, **header: int) -> bytes
     return pack_update(UpdateHeader(**{**fields, **header}, count=len(words)), codec.encode(words, weights))
 
 
-def changes_of(updates: list[OwnUpdate], weights: int) -> NDArray[np.float64]:
+def changes_of(updates: list[OwnUpdateMade], weights: int) -> NDArray[np.float64]:
     """What these updates change in all weights."""
     changes = np.zeros(weights)
     for update in updates:
@@ -96,7 +97,7 @@ class NumpyHost:
         self.peers: list[Callable[[bytes], None]] = []
         self.proposal: RunProposal | None = None
         self.coordinates: NDArray[np.int32] = np.empty(0, dtype=np.int32)
-        self.updates: list[OwnUpdate] = []
+        self.updates: list[OwnUpdateMade] = []
         self.attached: list[int] = []
         self.left: list[tuple[bool, str]] = []
         self.alarms: list[str] = []
@@ -109,7 +110,7 @@ class NumpyHost:
         self.removed: list[tuple[str, bool]] = []
         self.view = View()
         self.unready = ""
-        self.shares: list[Share | Bucket] = []  # of the round under way
+        self.shares: list[RoundShared | BucketShared] = []  # of the round under way
         self.states: list[TrainerState] = []
         self.updates_at_states: list[int] = []
         self._initial = b""
@@ -162,17 +163,17 @@ class NumpyHost:
     def digest_key(self) -> int:
         return DIGEST_KEY
 
-    def own_updates(self, updates: list[OwnUpdate]) -> None:
+    def own_updates(self, updates: list[OwnUpdateMade]) -> None:
         for update in updates:
             self.updates.append(update)
             self.apply(update.words, update.step)
             header = UpdateHeader(
-                self.node, 1, len(self.updates), 0, update.mini_batch, update.step, update.count
+                self.node, 1, len(self.updates), 0, update.mini_batch, update.step, len(update.words)
             )
             for send in self.peers:
                 send(pack_update(header, update.payload))
 
-    def shared(self, share: Share | Bucket) -> None:
+    def shared(self, share: RoundShared | BucketShared) -> None:
         """Kept until a round completes with it: tests.ipc.rings."""
         self.shares.append(share)
         self.on_shared()

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from p2psgd.errors import TrainerError
 from p2psgd.ipc import layout
 from p2psgd.ipc.attachment import MINI_BATCH_LEAP_MAX, Attachment
-from p2psgd.ipc.host import OwnUpdate
 from p2psgd.ipc.ring_buffer import (
     COUNTERS_WORDS,
     Counter,
@@ -29,6 +28,7 @@ from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.ipc.trainer_session import TAKE_ENTRIES, TAKE_INDICES
 from p2psgd.wire import codec
 from p2psgd.wire.mode import ASYNC
+from p2psgd.wire.update import OwnUpdateMade
 from tests.ipc.daemons import PATIENT, make_words, smallest_rings
 
 WEIGHTS = 3000
@@ -76,9 +76,9 @@ class Trainer:
     def take(self, entries: int = TAKE_ENTRIES, indices: int = TAKE_INDICES) -> list[list[int]]:
         return [list(update.words >> 1) for update in self.take_updates(entries, indices)]
 
-    def take_updates(self, entries: int = TAKE_ENTRIES, indices: int = TAKE_INDICES) -> list[OwnUpdate]:
+    def take_updates(self, entries: int = TAKE_ENTRIES, indices: int = TAKE_INDICES) -> list[OwnUpdateMade]:
         given = self.daemon.take(entries, indices)
-        updates = [update for update in given if isinstance(update, OwnUpdate)]
+        updates = [update for update in given if isinstance(update, OwnUpdateMade)]
         assert len(updates) == len(given)
         return updates
 
@@ -301,7 +301,9 @@ def test_whatever_lies_in_shared_memory_the_daemon_takes_good_updates_or_refuses
         for update in updates:
             assert update.mini_batch >= max(last, 11)
             assert 1 <= update.step <= codec.STEP_MAX
-            np.testing.assert_array_equal(update.words, codec.decode(update.payload, update.count, WEIGHTS))
+            np.testing.assert_array_equal(
+                update.words, codec.decode(update.payload, len(update.words), WEIGHTS)
+            )
             last = update.mini_batch
         trainer.counters.load(Counter.OUTBOX_TAIL)
     assert last <= trainer.daemon.progress() <= last + MINI_BATCH_LEAP_MAX

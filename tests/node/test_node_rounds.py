@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from p2psgd.core.effects import OpenRound
-from p2psgd.core.events import BucketShared, Event, RingChunkReceived, TimePassed
+from p2psgd.core.events import Event, RingChunkReceived, TimePassed
 from p2psgd.core.frontier import Origin
 from p2psgd.core.ring.reduce import NUMBERS_MIN
 from p2psgd.core.run_spec import RunSpec
@@ -16,6 +16,7 @@ from p2psgd.errors import UsageError
 from p2psgd.ipc.layout import DENSE_NUMBERS_MIN
 from p2psgd.ipc.segments import DenseSegments
 from p2psgd.node.run import NodeRounds
+from p2psgd.wire.ring_messages import BucketShared
 
 CHUNK = RingChunkReceived(Origin(1, 1), b"")
 

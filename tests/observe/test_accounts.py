@@ -7,16 +7,16 @@ import numpy as np
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.ipc.host import OwnUpdate
 from p2psgd.observe.compression import Accounts
 from p2psgd.wire import codec
+from p2psgd.wire.update import OwnUpdateMade
 
 SPEC = RunSpec((("a", (50, 20)),), -20, "async", "label", b"i" * 32, "stall")
 
 
-def own_update(mini_batch: int) -> OwnUpdate:
+def own_update(mini_batch: int) -> OwnUpdateMade:
     words = np.arange(0, 20, 2, dtype=np.uint32)
-    return OwnUpdate(mini_batch, 7, len(words), codec.encode(words, SPEC.weights), words)
+    return OwnUpdateMade(mini_batch, 7, codec.encode(words, SPEC.weights), words)
 
 
 def test_before_the_run_is_known_there_is_nothing_to_tell() -> None:

@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.effects import Alarm, Deliver, Effect, Halt, Reload, Send
-from p2psgd.core.events import CheckpointRead, Event, OwnUpdateMade, RoundShared, UpdateReceived
+from p2psgd.core.events import CheckpointRead, Event, UpdateReceived
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.view_change import VOTES_OVERDRAFT_BYTES
 from p2psgd.wire.frames import FrameType
+from p2psgd.wire.ring_messages import RoundShared
+from p2psgd.wire.update import OwnUpdateMade
 from tests.sim.agreement import Agreement
 from tests.sim.faults import Duplicated, Lie
 from tests.sim.judging import Judge

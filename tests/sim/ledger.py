@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.events import Event, OwnUpdateMade, UpdateReceived
+from p2psgd.core.events import Event, UpdateReceived
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
-from p2psgd.wire.update import UpdateHeader, pack_update
+from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update
 from tests.sim.outcome import Violation
 
 

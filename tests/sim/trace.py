@@ -16,17 +16,14 @@ from p2psgd.core.effects import (
     WriteCheckpoint,
 )
 from p2psgd.core.events import (
-    BucketShared,
     GapReceived,
     LinkClosed,
     LinkDrained,
     LinkOpened,
     NeedReceived,
-    OwnUpdateMade,
     RingBucketReceived,
     RingChunkReceived,
     RingUpdateReceived,
-    RoundShared,
     SnapshotBegun,
     SnapshotChunkReceived,
     SnapshotTailReceived,
@@ -46,6 +43,8 @@ from p2psgd.wire.messages import (
     parse_frontier,
     parse_message,
 )
+from p2psgd.wire.ring_messages import BucketShared, RoundShared
+from p2psgd.wire.update import OwnUpdateMade
 from tests.sim.ring.trace import (
     describe_begin,
     describe_bucket,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from p2psgd.core.events import OwnUpdateMade
 from p2psgd.wire import codec
+from p2psgd.wire.update import OwnUpdateMade
 from tests.sim.clock import Clock
 from tests.sim.scenario import Scenario
 

@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.events import RoundShared
 from p2psgd.core.frontier import Origin
 from p2psgd.core.state import U64_MODULUS, State, next_header
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.messages import ORIGINS_MAX
+from p2psgd.wire.ring_messages import RoundShared
 from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
 
 PARTS_MAX: Final = 4096  # of one share: one for each step size, so no more than a model has tensors

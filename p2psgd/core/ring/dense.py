@@ -6,32 +6,26 @@ from functools import partial
 
 from p2psgd.core.context import Parts
 from p2psgd.core.effects import Alarm, RefuseShare
-from p2psgd.core.events import (
-    BucketShared,
-    RingBucketReceived,
-    RingChunkReceived,
-    RingUpdateReceived,
-    RoundShared,
-)
+from p2psgd.core.events import RingBucketReceived, RingChunkReceived, RingUpdateReceived
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.ring.chunks import CHANGED, NextWeights, Outgoing, count_numbers
-from p2psgd.core.ring.reduce import (
-    CHANGES,
-    Bucket,
-    Buckets,
-    DenseMemory,
-    Reduction,
-    bucket_of,
-    name_difference,
-)
+from p2psgd.core.ring.reduce import Bucket, Buckets, DenseMemory, Reduction, bucket_of, name_difference
 from p2psgd.core.ring.results import Result, Results
 from p2psgd.core.ring.rounds import Attempt, Completed, OnComplete
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import Body
 from p2psgd.wire.messages import RingBucket
 from p2psgd.wire.mode import parse_mode
-from p2psgd.wire.ring_messages import RESULT_HOP, RingChunkHeader, check_ring_chunk, parse_ring_chunk
+from p2psgd.wire.ring_messages import (
+    CHANGES,
+    RESULT_HOP,
+    BucketShared,
+    RingChunkHeader,
+    RoundShared,
+    check_ring_chunk,
+    parse_ring_chunk,
+)
 
 # ----------------------------------------------------------------------------
 # One dense round at one node, within one attempt: its buckets as they are declared and given.

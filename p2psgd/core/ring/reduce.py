@@ -10,11 +10,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.events import BucketShared
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.messages import RingBucket
-from p2psgd.wire.ring_messages import BUCKETS_MAX
+from p2psgd.wire.ring_messages import ARRAY, BUCKETS_MAX, CHANGES, BucketShared
 
 # ----------------------------------------------------------------------------
 # How a bucket is cut, and the order in which its numbers go through one link of the ring.
@@ -309,8 +308,6 @@ def travelling(numbers: NDArray[np.float32], *, half: bool) -> NDArray[np.float3
 
 
 NUMBERS_MIN: Final = 1 << 18  # also in a run of few weights: scripts sum arrays of their own through it
-CHANGES: Final = 0  # kinds of bucket: changes of the run's weights,
-ARRAY: Final = 1  # a script's own array
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,12 +21,12 @@ from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.ring import chunks
 from p2psgd.core.ring.chunks import U64_MODULUS, NextWeights, count_numbers, declaration, send_chunk
-from p2psgd.core.ring.reduce import CHANGES, Bucket, Buckets, DenseMemory, bucket_of, travelling
+from p2psgd.core.ring.reduce import Bucket, Buckets, DenseMemory, bucket_of, travelling
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import Body
 from p2psgd.wire.messages import RingBucket
 from p2psgd.wire.mode import parse_mode
-from p2psgd.wire.ring_messages import RESULT_HOP, RingChunkHeader, check_ring_chunk
+from p2psgd.wire.ring_messages import CHANGES, RESULT_HOP, RingChunkHeader, check_ring_chunk
 
 
 @dataclass(frozen=True, slots=True)

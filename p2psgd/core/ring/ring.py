@@ -7,7 +7,7 @@ from typing import Final
 
 from p2psgd.core.context import Parts
 from p2psgd.core.effects import OpenRound, RefuseShare
-from p2psgd.core.events import BucketShared, RingBegun, RingEvent, RoundShared, StatusReceived
+from p2psgd.core.events import RingBegun, RingEvent, StatusReceived
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.retention import STALL
@@ -22,7 +22,15 @@ from p2psgd.core.status import Statuses
 from p2psgd.errors import PeerError
 from p2psgd.wire.messages import RingBegin, pack_order
 from p2psgd.wire.mode import Mode
-from p2psgd.wire.ring_messages import ATTEMPT_MAX, ROUND_MAX, LinkRow, RingState, pack_ring_state
+from p2psgd.wire.ring_messages import (
+    ATTEMPT_MAX,
+    ROUND_MAX,
+    BucketShared,
+    LinkRow,
+    RingState,
+    RoundShared,
+    pack_ring_state,
+)
 
 # ----------------------------------------------------------------------------
 # Whom the ring waits for, in one sentence for people.

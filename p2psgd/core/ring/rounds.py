@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from p2psgd.core.events import BucketShared, RoundEvent, RoundShared
+from p2psgd.core.events import RoundEvent
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
+from p2psgd.wire.ring_messages import BucketShared, RoundShared
 
 # ----------------------------------------------------------------------------
 # How often the ring of a replica did what; for people, and for tests that must have seen it.

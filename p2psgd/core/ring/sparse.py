@@ -16,12 +16,7 @@ from typing import Final
 
 from p2psgd.core.context import Parts
 from p2psgd.core.effects import Alarm, Deliver
-from p2psgd.core.events import (
-    BucketShared,
-    RingUpdateReceived,
-    RoundEvent,
-    RoundShared,
-)
+from p2psgd.core.events import RingUpdateReceived, RoundEvent
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.receive import apply_update
@@ -30,7 +25,14 @@ from p2psgd.core.ring.rounds import Attempt, Completed, OnComplete
 from p2psgd.core.state import State
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import FrameType, pack_frame
-from p2psgd.wire.ring_messages import ROUND_MAX, RingUpdateHeader, pack_ring_update, parse_ring_update
+from p2psgd.wire.ring_messages import (
+    ROUND_MAX,
+    BucketShared,
+    RingUpdateHeader,
+    RoundShared,
+    pack_ring_update,
+    parse_ring_update,
+)
 
 EMPTY_ROUNDS_MAX: Final = 1 << 16  # of those restored: built-in trainers take 20 minutes for so many
 

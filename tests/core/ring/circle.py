@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.effects import Alarm, Note, RefuseShare, ReportDrained, Send, SendNumbers
-from p2psgd.core.events import BucketShared, LinkOpened, RingBucketReceived, RingChunkReceived, event_of
+from p2psgd.core.events import LinkOpened, RingBucketReceived, RingChunkReceived, event_of
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.ring.dense import DenseRounds
-from p2psgd.core.ring.reduce import ARRAY, CHANGES, DenseMemory, make_dense_memory
+from p2psgd.core.ring.reduce import DenseMemory, make_dense_memory
 from p2psgd.core.ring.rounds import Attempt, Completed
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.wire.frames import PREFIX, FrameType
+from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketShared
 from p2psgd.wire.update import weights_of
 
 Numbers = NDArray[np.float32]

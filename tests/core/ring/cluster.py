@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.effects import Effect, OpenRound, RefuseShare
-from p2psgd.core.events import BucketShared, Event, OwnUpdateMade, RoundShared, TrainerChanged
+from p2psgd.core.events import Event, TrainerChanged
 from p2psgd.core.replica import Replica
-from p2psgd.core.ring.reduce import CHANGES, DenseMemory, make_dense_memory
+from p2psgd.core.ring.reduce import DenseMemory, make_dense_memory
 from p2psgd.core.ring.ring import Ring
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.ring_messages import CHANGES, BucketShared, RoundShared
+from p2psgd.wire.update import OwnUpdateMade
 from tests.core.cluster import WEIGHTS, Cluster, own_update
 
 

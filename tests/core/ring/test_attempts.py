@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from p2psgd.core.events import CheckpointDue, RingBegun, RoundShared, StatusReceived, UpdateReceived
+from p2psgd.core.events import CheckpointDue, RingBegun, StatusReceived, UpdateReceived
 from p2psgd.core.frontier import Origin
 from p2psgd.core.ring.contribution import Part
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import FrontierRow
-from p2psgd.wire.ring_messages import RingState
+from p2psgd.wire.ring_messages import RingState, RoundShared
 from p2psgd.wire.update import pack_update, parse_update
 from tests.core.cluster import Cluster, by_origin, sample_update, status_of
 from tests.core.ring.cluster import RingCluster

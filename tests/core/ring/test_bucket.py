@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from p2psgd.core.ring.reduce import ARRAY, CHANGES, Bucket, Buckets, name_difference
-from p2psgd.wire.ring_messages import BUCKETS_MAX
+from p2psgd.core.ring.reduce import Bucket, Buckets, name_difference
+from p2psgd.wire.ring_messages import ARRAY, BUCKETS_MAX, CHANGES
 
 
 def changes(offset: int, count: int, name: str = "w", shape: str = "") -> Bucket:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p2psgd.core.events import BucketShared, CheckpointDue
+from p2psgd.core.events import CheckpointDue
 from p2psgd.core.replica import Replica
 from p2psgd.core.ring.dense import DenseRounds
-from p2psgd.core.ring.reduce import CHANGES, DenseMemory
+from p2psgd.core.ring.reduce import DenseMemory
+from p2psgd.wire.ring_messages import CHANGES, BucketShared
 from tests.core.cluster import WEIGHTS
 from tests.core.ring.cluster import RingCluster
 

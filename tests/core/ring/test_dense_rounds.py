@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from p2psgd.core.ring.reduce import ARRAY
+from p2psgd.wire.ring_messages import ARRAY
 from tests.core.ring.circle import Circle, Cut, Numbers, cut_evenly, initial_weights, make_shares, ring_sum
 
 ROUNDS = 3

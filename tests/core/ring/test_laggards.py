@@ -11,11 +11,11 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.ring.chunks import declaration
 from p2psgd.core.ring.formation import Standings
-from p2psgd.core.ring.reduce import ARRAY, Bucket
+from p2psgd.core.ring.reduce import Bucket
 from p2psgd.core.ring.rounds import Rounds
 from p2psgd.core.ring.stragglers import Laggards
 from p2psgd.wire.messages import FrontierRow
-from p2psgd.wire.ring_messages import RESULT_HOP, RingChunkHeader, RingState, pack_ring_chunk
+from p2psgd.wire.ring_messages import ARRAY, RESULT_HOP, RingChunkHeader, RingState, pack_ring_chunk
 from tests.core.cluster import by_origin
 from tests.core.ring.cluster import RingCluster
 

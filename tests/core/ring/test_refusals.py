@@ -7,13 +7,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from p2psgd.core.events import BucketShared
 from p2psgd.core.ring.chunks import declaration
-from p2psgd.core.ring.reduce import ARRAY, CHANGES, Bucket
+from p2psgd.core.ring.reduce import Bucket
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import RingBucket, pack_message
-from p2psgd.wire.ring_messages import RingChunkHeader, pack_ring_chunk
+from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketShared, RingChunkHeader, pack_ring_chunk
 from tests.core.ring.circle import Circle, ring_sum
 
 ONES = np.ones(50, np.float32)

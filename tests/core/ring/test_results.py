@@ -9,8 +9,8 @@ import pytest
 
 from p2psgd.core.effects import Send, SendNumbers
 from p2psgd.core.frontier import RING, Origin
-from p2psgd.core.ring.reduce import ARRAY
 from p2psgd.errors import PeerError
+from p2psgd.wire.ring_messages import ARRAY
 from tests.core.ring.circle import Circle, cut_evenly, make_shares, ring_sum
 
 WEIGHTS = 400

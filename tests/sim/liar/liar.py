@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from p2psgd.core.effects import Effect, SaveVotes, Send
-from p2psgd.core.events import OwnUpdateMade, SnapshotAsked, StatusReceived, VoteReceived, event_of
+from p2psgd.core.events import SnapshotAsked, StatusReceived, VoteReceived, event_of
 from p2psgd.core.frontier import Origin
 from p2psgd.core.paxos import Attempt, Consensus
 from p2psgd.core.run_spec import RunSpec
@@ -32,7 +32,7 @@ from p2psgd.wire.messages import (
     ViewNews,
     pack_message,
 )
-from p2psgd.wire.update import UpdateHeader, pack_update
+from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update
 from tests.sim.faults import Liar as Scheme
 from tests.sim.faults import Lie
 from tests.sim.invariants import Inspector

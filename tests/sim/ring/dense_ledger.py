@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.events import BucketShared, Event
+from p2psgd.core.events import Event
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
-from p2psgd.core.ring.reduce import ARRAY
+from p2psgd.wire.ring_messages import ARRAY, BucketShared
 from tests.sim.ledger import Entry, label
 from tests.sim.outcome import Violation
 from tests.sim.ring.sums import Numbers, ring_sum, step_weights

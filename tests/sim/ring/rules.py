@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from p2psgd.core.effects import Effect, OpenRound, RefuseShare
-from p2psgd.core.events import BucketShared, Event, RoundShared, TimePassed, TrainerChanged
+from p2psgd.core.events import Event, TimePassed, TrainerChanged
 from p2psgd.core.frontier import Origin
+from p2psgd.wire.ring_messages import BucketShared, RoundShared
 from tests.sim.agreement import Agreement
 from tests.sim.ledger import Ledger, label
 from tests.sim.outcome import Violation

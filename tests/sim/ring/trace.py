@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from p2psgd.core.events import (
-    BucketShared,
-    RingBucketReceived,
-    RingChunkReceived,
-    RingUpdateReceived,
-    RoundShared,
-)
+from p2psgd.core.events import RingBucketReceived, RingChunkReceived, RingUpdateReceived
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import RingBegin, RingBucket, parse_order
 from p2psgd.wire.ring_messages import (
     RESULT_HOP,
+    BucketShared,
     RingState,
+    RoundShared,
     parse_ring_chunk,
     parse_ring_state,
     parse_ring_update,

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from p2psgd.core.effects import OpenRound, RefuseShare
-from p2psgd.core.events import BucketShared, OwnUpdateMade, RoundShared, TrainerChanged
-from p2psgd.core.ring.reduce import ARRAY, CHANGES, DenseMemory
+from p2psgd.core.events import TrainerChanged
+from p2psgd.core.ring.reduce import DenseMemory
 from p2psgd.wire import codec
+from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketShared, RoundShared
+from p2psgd.wire.update import OwnUpdateMade
 from tests.sim.faults import Mismatched, OfTrainer, TrainerAway, TrainerSlow
 from tests.sim.outcome import Violation
 from tests.sim.ring.work import RingWork
