@@ -75,7 +75,7 @@ class Probing:
     def __init__(
         self,
         links: ProbedLinks,
-        tell: Callable[[LinkMeasured], None],
+        tell: Callable[[LinkMeasured], object],
         *,
         timing: Timing,
         now: Callable[[], float],

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from p2psgd import formatting
 from p2psgd.aio import raise_failure
-from p2psgd.core.effects import SaveVotes, WriteCheckpoint
+from p2psgd.core.effects import Record, SaveVotes, WriteCheckpoint
 from p2psgd.core.events import CheckpointDue, CheckpointRead, CheckpointWritten, Event, Restored, VotesSaved
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
@@ -23,6 +23,7 @@ from p2psgd.errors import P2psgdError
 from p2psgd.ipc.attachment import describe_unfinite, make_finite
 from p2psgd.ipc.host import TrainerState
 from p2psgd.node.recovery import Opened, pack_trainer
+from p2psgd.observe.compression import Accounts
 from p2psgd.observe.model import CheckpointFigures
 from p2psgd.storage.checkpoint import Checkpoint
 from p2psgd.storage.checkpoint_store import Written
@@ -49,13 +50,23 @@ class KeeperHost(Protocol):
 class Keeper:
     """One node's durable state in the directory `state`, of the run that was `opened` there."""
 
-    def __init__(self, host: KeeperHost, state: Path, origin: Origin, timing: Timing, opened: Opened) -> None:
+    def __init__(
+        self,
+        host: KeeperHost,
+        state: Path,
+        origin: Origin,
+        timing: Timing,
+        opened: Opened,
+        *,
+        accounts: Accounts,
+    ) -> None:
         self.abandoning = False  # what is on disk must not be used again
         self.failures = 0
         self.last: Written | None = None
         self.last_at = 0.0
         self._trouble = ""
         self._host = host
+        self._accounts = accounts
         self._state = state
         self._origin = origin
         self._timing = timing
@@ -109,9 +120,12 @@ class Keeper:
 
     # -- own updates
 
-    def add_own(self, frame: bytes) -> None:
-        """Keep an own update that was just made."""
-        self._own.add(frame)
+    def record(self, effect: Record) -> None:
+        """Keep an update that was just applied: if it is an own one, and in the recording if there is one."""
+        if effect.own:
+            self._own.add(effect.frame)
+        if self._accounts.recording:
+            self._accounts.record(effect.frame)
 
     def _own_failed(self, words: str) -> None:
         self._loop.call_soon_threadsafe(self._host.alarm, words)

@@ -357,7 +357,7 @@ class Node:
         if self._listening is not None:
             self._listening.close()
         if self.run is not None:
-            self.run.closed = True
+            self.run.executor.closed = True
             await self.run.keeper.close(DRAIN_TIMEOUT_S)
         await self.accounts.close()
         self.journal.events.write("stop", words)

@@ -6,27 +6,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
-from p2psgd.core.effects import (
-    Alarm,
-    Deliver,
-    Drop,
-    Halt,
-    NextTurn,
-    Note,
-    OpenRound,
-    RareEffect,
-    ReadCheckpoint,
-    Record,
-    RefuseShare,
-    Reload,
-    ReportDrained,
-    SaveVotes,
-    Send,
-    SendNumbers,
-    WriteCheckpoint,
-)
+from p2psgd.core.effects import Effect, Halt, Note, OpenRound
 from p2psgd.core.events import (
     BootstrapExpectChanged,
     Event,
@@ -38,7 +20,6 @@ from p2psgd.core.events import (
     RingUpdateReceived,
     TimePassed,
     TrainerChanged,
-    TurnPassed,
     event_of,
 )
 from p2psgd.core.frontier import Origin
@@ -60,6 +41,7 @@ from p2psgd.net.rejections import Refusals
 from p2psgd.net.tls import Credentials
 from p2psgd.node.backpressure import Regulation
 from p2psgd.node.checkpointer import Keeper
+from p2psgd.node.executor import Decider, Executor, Network
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.peers import NodePeers, Shares
 from p2psgd.node.recovery import Opened
@@ -81,8 +63,44 @@ from p2psgd.wire.ring_messages import BucketShared, RoundShared
 
 
 ADDING: Final = (RingChunkReceived, RingUpdateReceived, BucketShared, RoundShared)
-Result = TypeVar("Result")
-Arguments = ParamSpec("Arguments")
+
+
+class Stopwatch:
+    """Stands between the executor and the replica and mesh of a ring, and measures what rounds cost them, in
+    seconds since the trainer attached.
+    """
+
+    def __init__(self, replica: Decider, network: Network) -> None:
+        self.adding_s = self.sending_s = 0.0
+        self.report_drained, self.drop = network.report_drained, network.drop
+        self._replica = replica
+        self._network = network
+
+    def reset(self) -> None:
+        """A trainer has attached."""
+        self.adding_s = self.sending_s = 0.0
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Count how long the replica takes if the event is about a round."""
+        if not isinstance(event, ADDING):
+            return self._replica.handle(event, now)
+        begun = time.perf_counter()
+        try:
+            return self._replica.handle(event, now)
+        finally:
+            self.adding_s += time.perf_counter() - begun
+
+    def send(self, peer: Origin, frame: bytes) -> None:
+        """Count how long the network takes a frame."""
+        begun = time.perf_counter()
+        self._network.send(peer, frame)
+        self.sending_s += time.perf_counter() - begun
+
+    def send_numbers(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
+        """Count how long the network takes a frame of numbers."""
+        begun = time.perf_counter()
+        self._network.send_numbers(peer, head, numbers)
+        self.sending_s += time.perf_counter() - begun
 
 
 class NodeRounds:
@@ -97,7 +115,6 @@ class NodeRounds:
         self.active = False
         self.memory: DenseMemory | None = None
         self._control = control
-        self._adding_s = self._sending_s = 0.0  # since the trainer attached
         self._opened_at: int | None = None  # the last completed round, when one was opened for it last
         if self.mode.dense:
             segments = DenseSegments(spec.weights)
@@ -106,31 +123,10 @@ class NodeRounds:
 
     def begin(self) -> None:
         """A trainer has attached."""
-        self._adding_s = self._sending_s = 0.0
         self._opened_at = None
 
-    def time_taking(self, event: Event, now: float, take: Callable[[Event, float], Result]) -> Result:
-        """`take(event, now)`; count how long that takes if it is about a round."""
-        if not isinstance(event, ADDING):
-            return take(event, now)
-        begun = time.perf_counter()
-        try:
-            return take(event, now)
-        finally:
-            self._adding_s += time.perf_counter() - begun
-
-    def time_sending(
-        self, send: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
-    ) -> Result:
-        """Hand something to the network, and count how long that takes."""
-        begun = time.perf_counter()
-        try:
-            return send(*args, **kwargs)
-        finally:
-            self._sending_s += time.perf_counter() - begun
-
-    def open(self, effect: OpenRound, *, done: int) -> None:
-        """Let the trainer give its next share, after round `done`.
+    def open(self, effect: OpenRound, *, done: int, watch: Stopwatch) -> None:
+        """Let the trainer give its next share, after round `done`; tell it what `watch` has measured.
 
         In a dense ring it knows of the round that its last share went into. If there was another besides,
         which this node missed and was given later, it takes the weights as a whole.
@@ -142,16 +138,16 @@ class NodeRounds:
             done + 1,
             contributors=effect.contributors,
             sums=effect.sums,
-            adding_us=round(1e6 * self._adding_s),
-            sending_us=round(1e6 * self._sending_s),
+            adding_us=round(1e6 * watch.adding_s),
+            sending_us=round(1e6 * watch.sending_s),
         )
 
 
 # ----------------------------------------------------------------------------
-# A node's part in its run, from the moment when the run is known: carries out what the replica orders.
+# A node's part in its run, from the moment when the run is known.
 #
-# Holds the pure replica, the mesh of links and what is kept on disk together. Decides nothing about
-# replication itself.
+# Holds the pure replica, the mesh of links and what is kept on disk together; an executor carries out what
+# the replica orders. Decides nothing about replication itself.
 
 
 log = logging.getLogger("p2psgd.node")
@@ -159,7 +155,7 @@ log = logging.getLogger("p2psgd.node")
 
 class NodeRun:
     """One node's replica and all that it needs to be one of the run's. Implements what the mesh and the
-    keeper ask of their host.
+    keeper ask of their host, and the executor's ports to the trainer and to people.
     """
 
     def __init__(
@@ -185,7 +181,6 @@ class NodeRun:
         UsageError if the state directory cannot be written to.
         """
         self.stopped_nodes: set[int] = set()
-        self.closed = False
         self._sender: int | None = None  # of the frame that is being handled
         self._options = options
         self._journal = journal
@@ -199,7 +194,7 @@ class NodeRun:
         store = _make_store(options)
         if opened.trainer is not None:
             control.restore(opened.trainer)
-        self.keeper = Keeper(self, options.state, me, timing, opened)
+        self.keeper = Keeper(self, options.state, me, timing, opened, accounts=accounts)
         self.replica = Replica(
             spec,
             me=me,
@@ -219,6 +214,19 @@ class NodeRun:
         self.regulation = Regulation(self.replica, control, journal.events, now=now)
         greeting = make_greeting(spec, me, identity.name, share)
         self.mesh = Mesh(self, greeting, options.patience_s, now, credentials)
+        self._watch = Stopwatch(self.replica, self.mesh)
+        ring = self.rounds.mode.ring
+        self.executor = Executor(
+            self._watch if ring else self.replica,
+            network=self._watch if ring else self.mesh,
+            disk=self.keeper,
+            trainer=self,
+            log=self,
+            now=now,
+            call_soon=asyncio.get_running_loop().call_soon,
+        )
+        self.handle = self.executor.handle
+        self.deliver, self.refuse_share = control.deliver, control.refuse_share
         measured = self.rounds.mode.order == "measured"
         self.probing = Probing(self.mesh, self.handle, timing=timing, now=now, wanted=measured)
         self.peers = NodePeers(self.replica, self.mesh, options=options, listen=listen, journal=journal)
@@ -263,37 +271,7 @@ class NodeRun:
             self._lives = self.replica.view
             self.mesh.drop_former_lives(self._lives.lives)
 
-    # -- the replica's orders
-
-    def handle(self, event: Event) -> None:
-        """Tell the replica what has happened, and do what it orders."""
-        if self.closed:
-            return  # a turn that was ordered before
-        ring = self.rounds.mode.ring  # there with a watch in hand
-        effects = (
-            self.rounds.time_taking(event, self._now(), self.replica.handle)
-            if ring
-            else self.replica.handle(event, self._now())
-        )
-        for effect in effects:
-            match effect:
-                case Send():
-                    if ring:
-                        self.rounds.time_sending(self.mesh.send, effect.peer, effect.frame)
-                    else:
-                        self.mesh.send(effect.peer, effect.frame)
-                case SendNumbers():
-                    self.rounds.time_sending(self.mesh.send_numbers, effect.peer, effect.head, effect.numbers)
-                case Record():
-                    self._record(effect)
-                case Deliver():
-                    self._control.deliver(effect.body)
-                case ReportDrained():
-                    self.mesh.report_drained(effect.peer)
-                case Drop():
-                    self.mesh.drop(effect.peer, effect.reason, effect.words)
-                case _:
-                    self._carry_out(effect)
+    # -- the executor's Trainer
 
     def trainer_changed(self, *, active: bool) -> None:
         """In ring mode: whether this node's trainer takes part in rounds from now on."""
@@ -301,52 +279,34 @@ class NodeRun:
             self.rounds.active = active
             if active:
                 self.rounds.begin()
+                self._watch.reset()
             self.handle(TrainerChanged(active))
 
-    def _open_round(self, effect: OpenRound) -> None:
+    def open_round(self, effect: OpenRound) -> None:
         assert self.replica.ring is not None
-        self.rounds.open(effect, done=self.replica.ring.done)
+        self.rounds.open(effect, done=self.replica.ring.done, watch=self._watch)
 
-    def _carry_out(self, effect: RareEffect) -> None:
-        """What the replica orders rarely."""
-        match effect:
-            case Alarm():
-                self._journal.alarm(effect.words, self._sender)
-            case Note():
-                self.note(effect.kind, self._words_of(effect), effect.node)
-            case SaveVotes():
-                self.keeper.save_votes(effect)
-            case WriteCheckpoint():
-                self.keeper.write(effect)
-            case ReadCheckpoint():
-                self.keeper.read()
-            case NextTurn():
-                asyncio.get_running_loop().call_soon(self.handle, TurnPassed())
-            case Reload():
-                self._control.replica_replaced()
-                self.regulation.replica_replaced()
-            case OpenRound():
-                self._open_round(effect)
-            case RefuseShare():
-                self._control.refuse_share(effect.words)
-            case Halt():
-                self._halt(effect)
+    def replica_replaced(self) -> None:
+        self._control.replica_replaced()
+        self.regulation.replica_replaced()
+
+    # -- the executor's Log
+
+    def alert(self, words: str) -> None:
+        self._journal.alarm(words, self._sender)
+
+    def event(self, note: Note) -> None:
+        self.note(note.kind, self._words_of(note), note.node)
+
+    def shutdown(self, effect: Halt) -> None:
+        self._fail(effect.words, ExitCode.TEMPORARY if effect.again else ExitCode.FAILED)
+        self.keeper.abandoning |= effect.abandon
 
     def _words_of(self, note: Note) -> str:
         """Of a node that is ready before the run is founded, more than the replica says."""
         if note.kind != "ready" or self.replica.view.number:
             return note.words
         return f"{note.words}, {unfounded_words(self.replica.view_waits, ring=self.rounds.mode.ring)}"
-
-    def _record(self, effect: Record) -> None:
-        if effect.own:
-            self.keeper.add_own(effect.frame)
-        if self._accounts.recording:
-            self._accounts.record(effect.frame)
-
-    def _halt(self, effect: Halt) -> None:
-        self._fail(effect.words, ExitCode.TEMPORARY if effect.again else ExitCode.FAILED)
-        self.keeper.abandoning |= effect.abandon
 
     # -- KeeperHost
 

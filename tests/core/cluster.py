@@ -14,25 +14,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.effects import (
-    Alarm,
-    Deliver,
-    Drop,
-    Effect,
-    Halt,
-    NextTurn,
-    Note,
-    OpenRound,
-    ReadCheckpoint,
-    Record,
-    RefuseShare,
-    Reload,
-    ReportDrained,
-    SaveVotes,
-    Send,
-    SendNumbers,
-    WriteCheckpoint,
-)
+from p2psgd.core.effects import Drop, Effect, Halt, Note, OpenRound, Record, SaveVotes, WriteCheckpoint
 from p2psgd.core.events import (
     CheckpointRead,
     CheckpointWritten,
@@ -43,7 +25,6 @@ from p2psgd.core.events import (
     Restored,
     StatusReceived,
     TimePassed,
-    TurnPassed,
     VotesSaved,
     event_of,
 )
@@ -53,6 +34,7 @@ from p2psgd.core.ring.reduce import DenseMemory
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.core.update_log import Tail
 from p2psgd.core.view import NO_VOTES, Votes
+from p2psgd.node.executor import Executor, Handle
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import ConfirmedRow, FrontierRow
@@ -107,6 +89,79 @@ def status_of(
     return StatusReceived(peer, by_origin(rows), view, founding, ready, confirmed or [], [], 0)
 
 
+class Ports:
+    """One node's ends of the cluster's queues and disks, and its trainer and people."""
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self._cluster = cluster
+        self._number = number
+
+    def call_soon(self, handle: Handle, event: Event) -> None:
+        if self._number not in self._cluster.paused:
+            handle(event)
+
+    # -- the network
+
+    def send(self, peer: Origin, frame: bytes) -> None:
+        self._cluster.queues[self._number, peer.node - 1].append(frame)
+
+    def send_numbers(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
+        self.send(peer, head + bytes(numbers))
+
+    def report_drained(self, peer: Origin) -> None:
+        self._cluster.reports.add((self._number, peer.node - 1))
+
+    def drop(self, peer: Origin, reason: str, words: str) -> None:
+        self._cluster.drops.append((self._number, Drop(peer, reason, words)))
+
+    # -- the disk
+
+    def save_votes(self, effect: SaveVotes) -> None:
+        self._cluster.votes[self._number] = effect.votes
+        self._cluster.give(self._number, VotesSaved(effect.revision))
+
+    def record(self, effect: Record) -> None:
+        if effect.own:
+            self._cluster.own[self._number].append(effect.frame)
+
+    def write(self, effect: WriteCheckpoint) -> None:
+        self._cluster.checkpoints[self._number] = replace(
+            effect, coordinates=effect.coordinates.copy(), tail=Tail.of(effect.tail)
+        )
+        self._cluster.own[self._number].clear()
+        self._cluster.give(self._number, CheckpointWritten(written=True))
+
+    def read(self) -> None:
+        if self._number not in self._cluster.slow_disks:
+            found = self._cluster.read_checkpoint(self._number)
+            self._cluster.give(self._number, CheckpointRead(found))
+
+    # -- the trainer
+
+    def deliver(self, body: bytes | bytearray) -> None:
+        self._cluster.delivered[self._number] += 1
+
+    def replica_replaced(self) -> None:
+        pass
+
+    def open_round(self, effect: OpenRound) -> None:
+        self._cluster.round_opened(self._number, effect)
+
+    def refuse_share(self, words: str) -> None:
+        self._cluster.share_refused(self._number, words)
+
+    # -- people
+
+    def alert(self, words: str) -> None:
+        self._cluster.alarms.append(words)
+
+    def event(self, note: Note) -> None:
+        self._cluster.notes.append((self._number, note))
+
+    def shutdown(self, effect: Halt) -> None:
+        self._cluster.halts.append((self._number, effect))
+
+
 class Cluster:
     """Nodes by number; `now` moves only by `pass_time`."""
 
@@ -123,6 +178,7 @@ class Cluster:
         self.spec = make_spec(two_nodes, mode)
         self.lives = [0] * size
         self.replicas: list[Replica | None] = [None] * size
+        self.executors: dict[int, Executor] = {}
         self.queues: dict[tuple[int, int], deque[bytes]] = {}
         self.stuck: set[tuple[int, int]] = set()  # directions whose bytes do not leave the sender's memory
         self.reports: set[tuple[int, int]] = set()  # directions whose draining is to be reported
@@ -160,6 +216,16 @@ class Cluster:
             self.log_budget_bytes
         )  # the real minimum, a few largest updates, is far too large here
         self.replicas[number] = replica
+        ports = Ports(self, number)
+        self.executors[number] = Executor(
+            replica,
+            network=ports,
+            disk=ports,
+            trainer=ports,
+            log=ports,
+            now=lambda: self.now,
+            call_soon=ports.call_soon,
+        )
         return replica
 
     def memory(self, number: int) -> DenseMemory | None:
@@ -168,6 +234,12 @@ class Cluster:
 
     def initial(self) -> NDArray[np.int32]:
         return initial_coordinates()
+
+    def round_opened(self, number: int, effect: OpenRound) -> None:
+        """The trainer of this node may give its next share."""
+
+    def share_refused(self, number: int, words: str) -> None:
+        """What the trainer of this node gave does not fit."""
 
     def replica(self, number: int) -> Replica:
         replica = self.replicas[number]
@@ -179,6 +251,7 @@ class Cluster:
             if (number, other) in self.queues:
                 self.cut(number, other)
         self.replicas[number] = None
+        del self.executors[number]
 
     def link(self, a: int, b: int) -> None:
         self.queues[a, b], self.queues[b, a] = deque(), deque()
@@ -196,46 +269,9 @@ class Cluster:
         for here, there in ((a, b), (b, a)):
             self.give(here, LinkClosed(self.replica(there).me))
 
-    def give(self, number: int, event: Event) -> list[Effect]:  # noqa: PLR0912 (one case an effect)
-        effects = self.replica(number).handle(event, self.now)
-        for effect in effects:
-            match effect:
-                case Send():
-                    self.queues[number, effect.peer.node - 1].append(effect.frame)
-                case SendNumbers():
-                    self.queues[number, effect.peer.node - 1].append(effect.head + bytes(effect.numbers))
-                case ReportDrained():
-                    self.reports.add((number, effect.peer.node - 1))
-                case Deliver():
-                    self.delivered[number] += 1
-                case Drop():
-                    self.drops.append((number, effect))
-                case Halt():
-                    self.halts.append((number, effect))
-                case Alarm():
-                    self.alarms.append(effect.words)
-                case Note():
-                    self.notes.append((number, effect))
-                case SaveVotes():
-                    self.votes[number] = effect.votes
-                    self.give(number, VotesSaved(effect.revision))
-                case NextTurn():
-                    if number not in self.paused:
-                        self.give(number, TurnPassed())
-                case ReadCheckpoint() if number not in self.slow_disks:
-                    self.give(number, CheckpointRead(self.read_checkpoint(number)))
-                case Record():
-                    if effect.own:
-                        self.own[number].append(effect.frame)
-                case WriteCheckpoint():
-                    self.checkpoints[number] = replace(
-                        effect, coordinates=effect.coordinates.copy(), tail=Tail.of(effect.tail)
-                    )
-                    self.own[number].clear()
-                    self.give(number, CheckpointWritten(written=True))
-                case Reload() | OpenRound() | RefuseShare() | ReadCheckpoint():
-                    pass
-        return effects
+    def give(self, number: int, event: Event) -> list[Effect]:
+        """Tell a replica what has happened, carry out what it orders, and return that."""
+        return self.executors[number].handle(event)
 
     def read_checkpoint(self, number: int) -> Restored | None:
         saved = self.checkpoints[number]

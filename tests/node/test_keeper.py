@@ -21,6 +21,7 @@ from p2psgd.ipc.host import TrainerState
 from p2psgd.node import checkpointer as keeper_module
 from p2psgd.node.checkpointer import Keeper
 from p2psgd.node.recovery import Opened
+from p2psgd.observe.compression import Accounts
 from p2psgd.storage.checkpoint import Checkpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.update_wal import own_paths
@@ -41,7 +42,9 @@ class Host:
         self.copies = True  # the replica makes the copy that is asked for
         self.wrong = False  # the weights, for good
         opened = Opened(SPEC, CheckpointStore(folder / "run"), state.coordinates, NO_VOTES, {})
-        self.keeper = Keeper(self, folder, ME, Timing(0.2), opened)
+        self.keeper = Keeper(
+            self, folder, ME, Timing(0.2), opened, accounts=Accounts(None, record_bytes_max=0)
+        )
 
     def handle(self, event: Event) -> None:
         self.events.append(event)

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from p2psgd.core.effects import OpenRound
+from p2psgd.core.effects import Effect, OpenRound
 from p2psgd.core.events import Event, RingChunkReceived, TimePassed
 from p2psgd.core.frontier import Origin
 from p2psgd.core.ring.reduce import NUMBERS_MIN
@@ -15,10 +15,37 @@ from p2psgd.core.run_spec import RunSpec
 from p2psgd.errors import UsageError
 from p2psgd.ipc.layout import DENSE_NUMBERS_MIN
 from p2psgd.ipc.segments import DenseSegments
-from p2psgd.node.run import NodeRounds
+from p2psgd.node.run import NodeRounds, Stopwatch
 from p2psgd.wire.ring_messages import BucketShared
 
-CHUNK = RingChunkReceived(Origin(1, 1), b"")
+PEER = Origin(1, 1)
+CHUNK = RingChunkReceived(PEER, b"")
+
+
+class Replica:
+    """A replica that orders nothing, and a network that loses all; `seen` says what they were given."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        self.seen.append(type(event).__name__)
+        return []
+
+    def send(self, peer: Origin, frame: bytes) -> None:
+        self.seen.append("send")
+
+    def send_numbers(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
+        self.seen.append("send_numbers")
+
+    def report_drained(self, peer: Origin) -> None:
+        self.seen.append("report_drained")
+
+    def drop(self, peer: Origin, reason: str, words: str) -> None:
+        self.seen.append("drop")
+
+
+WATCH = Stopwatch(Replica(), Replica())
 
 
 class Control:
@@ -54,19 +81,28 @@ def test_adding_and_sending_are_counted_from_each_trainer_on(
     seconds = itertools.count()
     monkeypatch.setattr("p2psgd.node.run.time.perf_counter", lambda: float(next(seconds)))
     rounds, control = rounds_of("ring-sparse")
-    rounds.begin()
-
-    def take(event: Event, now: float) -> str:
-        return type(event).__name__
-
-    assert rounds.time_taking(CHUNK, 1.0, take) == "RingChunkReceived"
-    assert rounds.time_taking(BucketShared(0, 0, 1, "", ""), 1.0, take) == "BucketShared"
-    rounds.time_taking(TimePassed(), 1.0, take)
-    assert rounds.time_sending(max, 3, 4) == 4
-    rounds.open(OpenRound(3, 0), done=1)
-    assert control.opened == [{"contributors": 3, "sums": 0, "adding_us": 2_000_000, "sending_us": 1_000_000}]
-    rounds.begin()
-    rounds.open(OpenRound(0, 0), done=1)
+    replica = Replica()
+    watch = Stopwatch(replica, replica)
+    watch.handle(CHUNK, 1.0)
+    watch.handle(BucketShared(0, 0, 1, "", ""), 1.0)
+    watch.handle(TimePassed(), 1.0)
+    watch.send(PEER, b"frame")
+    watch.send_numbers(PEER, b"head", memoryview(b"numbers"))
+    watch.report_drained(PEER)
+    watch.drop(PEER, "reason", "words")
+    assert replica.seen == [
+        "RingChunkReceived",
+        "BucketShared",
+        "TimePassed",
+        "send",
+        "send_numbers",
+        "report_drained",
+        "drop",
+    ]
+    rounds.open(OpenRound(3, 0), done=1, watch=watch)
+    assert control.opened == [{"contributors": 3, "sums": 0, "adding_us": 2_000_000, "sending_us": 2_000_000}]
+    watch.reset()
+    rounds.open(OpenRound(0, 0), done=1, watch=watch)
     assert control.opened[-1] == {"contributors": 0, "sums": 0, "adding_us": 0, "sending_us": 0}
 
 
@@ -74,20 +110,20 @@ def test_a_dense_round_that_was_missed_has_the_trainer_take_the_weights_as_a_who
     rounds, control = rounds_of("ring-dense")
     rounds.begin()
     for done in (5, 6, 7):
-        rounds.open(OpenRound(2, done % 2), done=done)
+        rounds.open(OpenRound(2, done % 2), done=done, watch=WATCH)
     assert control.replaced == 0
-    rounds.open(OpenRound(2, 1), done=9)
+    rounds.open(OpenRound(2, 1), done=9, watch=WATCH)
     assert control.replaced == 1
     rounds.begin()  # another trainer, which got the replica as it is
-    rounds.open(OpenRound(0, 0), done=11)
+    rounds.open(OpenRound(0, 0), done=11, watch=WATCH)
     assert control.replaced == 1
 
 
 def test_a_sparse_round_that_was_missed_came_through_the_inbox() -> None:
     rounds, control = rounds_of("ring-sparse")
     rounds.begin()
-    rounds.open(OpenRound(2, 0), done=5)
-    rounds.open(OpenRound(2, 0), done=9)
+    rounds.open(OpenRound(2, 0), done=5, watch=WATCH)
+    rounds.open(OpenRound(2, 0), done=9, watch=WATCH)
     assert control.replaced == 0
 
 

@@ -1,7 +1,7 @@
 """One life of a node: what node/run.py is to the real one, without loop, sockets and trainer.
 
-Frames become events and effects become frames exactly as there. A paused daemon does nothing; what its
-timers and its kernel have for it waits.
+Its effects are carried out by the daemon's executor, on the simulated network, disk and trainer. A paused
+daemon does nothing; what its timers and its kernel have for it waits.
 """
 
 from __future__ import annotations
@@ -10,25 +10,6 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
-from p2psgd.core.effects import (
-    Alarm,
-    Deliver,
-    Drop,
-    Effect,
-    Halt,
-    NextTurn,
-    Note,
-    OpenRound,
-    ReadCheckpoint,
-    Record,
-    RefuseShare,
-    Reload,
-    ReportDrained,
-    SaveVotes,
-    Send,
-    SendNumbers,
-    WriteCheckpoint,
-)
 from p2psgd.core.events import (
     Event,
     LinkClosed,
@@ -38,7 +19,6 @@ from p2psgd.core.events import (
     SnapshotEnded,
     StatusReceived,
     TimePassed,
-    TurnPassed,
     UpdateReceived,
     event_of,
 )
@@ -49,23 +29,23 @@ from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import RunningClock, Timing
 from p2psgd.core.view import NO_VOTES  # noqa: F401 (a mutant wants it)
 from p2psgd.errors import PeerError
-from p2psgd.wire.frames import PREFIX, FrameType
+from p2psgd.node.executor import Executor
+from p2psgd.wire.frames import FrameType
 from tests.core.stores import MemoryStore
-from tests.sim.agreement import VOTES
 from tests.sim.disk import Disk
-from tests.sim.exchange import EXCHANGED, Exchange
+from tests.sim.exchange import Exchange
 from tests.sim.faults import SmallLog
-from tests.sim.invariants import DRAINED_SHARE, Inspector
 from tests.sim.keeper import Keeper
 from tests.sim.leaving import leave
 from tests.sim.mesh import Mesh, Surroundings
 from tests.sim.network import Endpoint
 from tests.sim.outcome import Violation
 from tests.sim.places import place_of
+from tests.sim.ports import Ports
+from tests.sim.ports import World as PortsWorld
 from tests.sim.ring.standing import Standing, standing_of
 from tests.sim.ring.trainer import RingTrainer
-from tests.sim.scenario import Scenario
-from tests.sim.sightings import note_frame, note_state
+from tests.sim.sightings import note_state
 from tests.sim.trainer import Trainer
 from tests.sim.trimming import Trimming
 from tests.sim.whole import check_restored
@@ -75,32 +55,19 @@ if TYPE_CHECKING:
 
 TICKS_PER_PATIENCE: Final = 10  # node/daemon.py has 25; nothing in the core is due more often than 5 times
 SCRUB_TICKS_MAX: Final = 2 * 60 + 12 * TICKS_PER_PATIENCE + 10  # a flip behind the scrub is seen by the next
-TURN_S: Final = 0.2  # at most, from one turn of a busy loop to the next: updates come in between
 MEASURING_S: Final = 10.0  # on average, from one measurement of a link to the next
-START_AGAIN_S: Final = 1.0  # as a service manager does it
 
 _UPDATE: Final = FrameType.UPDATE
-_RARE: Final = VOTES | EXCHANGED | {FrameType.GAP}
 
 
-def sequence_of(frame: bytes) -> int:
-    """The sequence number in an UPDATE frame."""
-    return int.from_bytes(frame[PREFIX.size + 16 : PREFIX.size + 24], "little")
-
-
-class World(Surroundings, Protocol):
+class World(PortsWorld, Surroundings, Protocol):
     """What a daemon sees of the world."""
 
-    scenario: Scenario
-    inspector: Inspector
-    tracing: bool
     training: bool
     liars: dict[int, Liar]
     lying: set[Origin]
 
-    def trace(self, who: str, what: object) -> None: ...
     def died(self, daemon: Daemon, back_after_s: float | None) -> None: ...
-    def noted(self, daemon: Daemon, note: Note) -> None: ...
 
 
 class Daemon:
@@ -173,6 +140,17 @@ class Daemon:
         self.keeper = Keeper(
             self, disk, world.clock, keeper, timing, votes_saved=world.inspector.agreement.saved
         )
+        ports = Ports(world, self, disk, keeper)
+        self._executor = Executor(
+            ports,
+            network=ports,
+            disk=self.keeper,
+            trainer=ports,
+            log=ports,
+            now=lambda: self._running.read(self._clock.now),
+            call_soon=ports.call_soon,
+        )
+        self.event: Event = TimePassed()  # that is being handled
         self._tick_s = scenario.patience_s / TICKS_PER_PATIENCE
         self._flipped_ticks = 0
         self._pending: list[tuple[Callable[..., None], tuple[object, ...]]] = []
@@ -264,67 +242,10 @@ class Daemon:
 
     def handle(self, event: Event) -> None:
         """Give the replica an event, check it, and carry out what it orders."""
-        if not self.alive:
-            return
-        world = self._world
-        if world.tracing:
-            world.trace(f"node {self.me.node}", event)
-        effects = self.replica.handle(event, self._running.read(self._clock.now))
-        self._inspector.after_event(self, event, effects)
-        for effect in effects:
-            if world.tracing:
-                world.trace("  orders", effect)
-            if isinstance(effect, Send):
-                frame = effect.frame
-                if frame[4] in _RARE:
-                    self._note_rare(effect.peer, frame, event)
-                under_way = self.mesh.send(effect.peer, frame)
-                self._inspector.check_sent(self, effect.peer, frame, under_way)
-            elif not isinstance(effect, Record):
-                self._carry_out(effect)
-            elif effect.own:
-                self.keeper.add_own(self.me, sequence_of(effect.frame), effect.frame)
-
-    def _carry_out(self, effect: Effect) -> None:
-        """What the replica orders rarely, or in rings alone."""
-        match effect:
-            case SendNumbers():
-                under_way = self.mesh.send_numbers(effect.peer, effect.head, effect.numbers)
-                self._inspector.check_sent(self, effect.peer, effect.head, under_way)
-            case OpenRound() | RefuseShare():
-                self.ring_trainer.hear(effect)
-            case ReportDrained():
-                self._world.see("credit exhausted")
-                self.mesh.report_drained(effect.peer, self._scenario.credit_bytes // DRAINED_SHARE)
-            case Drop():
-                self.mesh.drop(effect.peer, PeerError(effect.reason, effect.words))
-            case Note():
-                self._world.noted(self, effect)
-            case SaveVotes():
-                self.keeper.save_votes(effect)
-            case WriteCheckpoint():
-                self.keeper.write(effect)
-            case ReadCheckpoint():
-                self.keeper.read()
-            case NextTurn():
-                self._clock.after(
-                    TURN_S * self._chance.random(), self.when_running, self.handle, TurnPassed()
-                )
-            case Halt():
-                if effect.abandon:
-                    self._disk.abandon()
-                self.die(START_AGAIN_S)
-            case Send() | Record() | Deliver() | Alarm() | Reload():
-                pass
-
-    def _note_rare(self, peer: Origin, frame: bytes, event: Event) -> None:
-        if self._inspector.unchecked:
-            return
-        if frame[4] in VOTES:
-            self._inspector.agreement.check_vote(self.me, frame, self._disk.votes)
-        elif frame[4] in EXCHANGED:
-            self.exchange.sent(peer, frame, event)
-        note_frame(self._world.see, frame, after_update=isinstance(event, UpdateReceived))
+        if self.alive:
+            before, self.event = self.event, event
+            self._executor.handle(event)
+            self.event = before
 
     # -- the mesh's host
 

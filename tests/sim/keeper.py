@@ -9,11 +9,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, Protocol
 
-from p2psgd.core.effects import SaveVotes, WriteCheckpoint
+from p2psgd.core.effects import Record, SaveVotes, WriteCheckpoint
 from p2psgd.core.events import CheckpointDue, CheckpointRead, CheckpointWritten, Event, VotesSaved
 from p2psgd.core.frontier import Origin
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import Votes
+from p2psgd.wire.frames import PREFIX
 from tests.sim.clock import Clock
 from tests.sim.disk import Disk
 
@@ -21,8 +22,15 @@ LOG_SHARE: Final = 0.25  # as in node/checkpointer.py: of the log's budget has c
 LANDS_SHARE: Final = 0.5  # of what a crash cuts off is on disk all the same
 
 
+def sequence_of(frame: bytes) -> int:
+    """The sequence number in an UPDATE frame."""
+    return int.from_bytes(frame[PREFIX.size + 16 : PREFIX.size + 24], "little")
+
+
 class Host(Protocol):
     """The daemon."""
+
+    me: Origin
 
     def handle(self, event: Event) -> None: ...
     def when_running(self, action: Callable[..., None], *arguments: object) -> None: ...
@@ -43,6 +51,7 @@ class Keeper:
     ) -> None:
         self.writing = False  # a checkpoint is ordered and not written
         self._host = host
+        self._origin = host.me
         self._disk = disk
         self._clock = clock
         self._chance = chance
@@ -77,11 +86,13 @@ class Keeper:
         self._disk.votes = effect.votes
         self._votes_saved(self._disk.node, effect.votes)
 
-    def add_own(self, origin: Origin, sequence: int, frame: bytes) -> None:
-        """An own update was made; written together with those of a status interval."""
+    def record(self, effect: Record) -> None:
+        """An update was applied; own ones are written together with those of a status interval."""
+        if not effect.own:
+            return
         if not self._own:
             self._clock.after(self._timing.status_s, self._host.when_running, self._write_own)
-        self._own.append((origin, sequence, frame))
+        self._own.append((self._origin, sequence_of(effect.frame), effect.frame))
 
     def _write_own(self) -> None:
         if self._disk.full:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.effects import Effect, OpenRound, RefuseShare
+from p2psgd.core.effects import Effect, OpenRound
 from p2psgd.core.events import Event, TrainerChanged
 from p2psgd.core.replica import Replica
 from p2psgd.core.ring.reduce import DenseMemory, make_dense_memory
@@ -45,19 +45,17 @@ class RingCluster(Cluster):
         if isinstance(event, TrainerChanged) and not event.active:
             self.open.discard(number)
         effects = super().give(number, event)
-        for effect in effects:
-            match effect:
-                case OpenRound():
-                    assert number not in self.open, "a round was opened twice"
-                    assert not self.ring(number).contributed
-                    self.open.add(number)
-                    self.opened[number].append(effect)
-                case RefuseShare():
-                    self.refused.append((number, effect.words))
-                case _:
-                    pass
         self.check(number)
         return effects
+
+    def round_opened(self, number: int, effect: OpenRound) -> None:
+        assert number not in self.open, "a round was opened twice"
+        assert not self.ring(number).contributed
+        self.open.add(number)
+        self.opened[number].append(effect)
+
+    def share_refused(self, number: int, words: str) -> None:
+        self.refused.append((number, words))
 
     def check(self, number: int) -> None:
         """While it runs, a replica at a round is the one of all members at that round."""

@@ -1,0 +1,136 @@
+"""What the daemon's executor works on in the simulator: checks around replica and network, and no people."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Final, Protocol
+
+from p2psgd.core.effects import Effect, Halt, Note, OpenRound, RefuseShare
+from p2psgd.core.events import Event, UpdateReceived
+from p2psgd.core.frontier import Origin
+from p2psgd.errors import PeerError
+from p2psgd.node.executor import Handle
+from p2psgd.wire.frames import FrameType
+from tests.sim.agreement import VOTES
+from tests.sim.clock import Clock
+from tests.sim.disk import Disk
+from tests.sim.exchange import EXCHANGED
+from tests.sim.invariants import DRAINED_SHARE, Inspector
+from tests.sim.scenario import Scenario
+from tests.sim.sightings import note_frame
+
+if TYPE_CHECKING:
+    from tests.sim.daemon import Daemon
+
+TURN_S: Final = 0.2  # at most, from one turn of a busy loop to the next: updates come in between
+START_AGAIN_S: Final = 1.0  # as a service manager does it
+
+_RARE: Final = VOTES | EXCHANGED | {FrameType.GAP}
+
+
+class World(Protocol):
+    """What the ports see of the world."""
+
+    scenario: Scenario
+    inspector: Inspector
+    tracing: bool
+    clock: Clock
+
+    def see(self, what: str, times: int = 1) -> None: ...
+    def trace(self, who: str, what: object) -> None: ...
+    def noted(self, daemon: Daemon, note: Note) -> None: ...
+
+
+class Ports:
+    """One daemon's replica, as its executor sees it, and its ports to network, trainer and people."""
+
+    def __init__(self, world: World, daemon: Daemon, disk: Disk, chance: Random) -> None:
+        self._world = world
+        self._daemon = daemon
+        self._disk = disk
+        self._chance = chance
+        self._inspector = world.inspector
+        self._drained_below = world.scenario.credit_bytes // DRAINED_SHARE
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Let the replica decide, and check what it orders before that is carried out."""
+        world, daemon = self._world, self._daemon
+        if world.tracing:
+            world.trace(f"node {daemon.me.node}", event)
+        effects = daemon.replica.handle(event, now)
+        if world.tracing:
+            for effect in effects:
+                world.trace("  orders", effect)
+        self._inspector.after_event(daemon, event, effects)
+        return effects
+
+    def call_soon(self, _: Handle, event: Event) -> None:
+        """Sliced work goes on in some later turn of the loop."""
+        daemon = self._daemon
+        delay_s = TURN_S * self._chance.random()
+        self._world.clock.after(delay_s, daemon.when_running, daemon.handle, event)
+
+    # -- the network
+
+    def send(self, peer: Origin, frame: bytes) -> None:
+        """Check what goes out, and that no more than a credit is on its way."""
+        daemon = self._daemon
+        if frame[4] in _RARE:
+            self._note_rare(peer, frame)
+        under_way = daemon.mesh.send(peer, frame)
+        self._inspector.check_sent(daemon, peer, frame, under_way)
+
+    def send_numbers(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
+        """Check that no more than a credit is on its way."""
+        under_way = self._daemon.mesh.send_numbers(peer, head, numbers)
+        self._inspector.check_sent(self._daemon, peer, head, under_way)
+
+    def report_drained(self, peer: Origin) -> None:
+        """A link has drained long before all has arrived."""
+        self._world.see("credit exhausted")
+        self._daemon.mesh.report_drained(peer, self._drained_below)
+
+    def drop(self, peer: Origin, reason: str, words: str) -> None:
+        """Close the link, and tell the peer why."""
+        self._daemon.mesh.drop(peer, PeerError(reason, words))
+
+    def _note_rare(self, peer: Origin, frame: bytes) -> None:
+        if self._inspector.unchecked:
+            return
+        daemon, event = self._daemon, self._daemon.event
+        if frame[4] in VOTES:
+            self._inspector.agreement.check_vote(daemon.me, frame, self._disk.votes)
+        elif frame[4] in EXCHANGED:
+            daemon.exchange.sent(peer, frame, event)
+        note_frame(self._world.see, frame, after_update=isinstance(event, UpdateReceived))
+
+    # -- the trainer, which has no memory of its own: the inspector compares what it is given
+
+    def deliver(self, body: bytes | bytearray) -> None:
+        """Checked by the inspector."""
+
+    def replica_replaced(self) -> None:
+        """Checked by the inspector."""
+
+    def open_round(self, effect: OpenRound) -> None:
+        """It may give its next share."""
+        self._daemon.ring_trainer.hear(effect)
+
+    def refuse_share(self, words: str) -> None:
+        """What it gave does not fit."""
+        self._daemon.ring_trainer.hear(RefuseShare(words))
+
+    # -- people
+
+    def alert(self, words: str) -> None:
+        """Judged by the inspector."""
+
+    def event(self, note: Note) -> None:
+        """Count and judge it."""
+        self._world.noted(self._daemon, note)
+
+    def shutdown(self, effect: Halt) -> None:
+        """The process ends, and a service manager starts it again."""
+        if effect.abandon:
+            self._disk.abandon()
+        self._daemon.die(START_AGAIN_S)
