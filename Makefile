@@ -10,7 +10,7 @@ NATIVE := CMakeLists.txt pyproject.toml $(wildcard p2psgd/wire/native/*.?pp p2ps
 # processes by the thousand, and each would compile the whole package anew, a third of what its start takes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-operations lint bench bench-tls paper rivals fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
+.PHONY: demo test test-operations lint docs bench bench-tls paper rivals fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
 
 demo: $(VENV)/.ready
 	$(BIN)/p2psgd local -n 4 --recipe speech
@@ -25,10 +25,14 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The documentation site, into build/site; every warning is an error, a link that leads nowhere is one.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 bench: $(VENV)/.test $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
-# [Strom 2015] in small, into docs/results.*: under an hour of two cores that have nothing else to do. An interrupted run
+# [Strom 2015] in small, into docs/explanation/results.*: under an hour of two cores that have nothing else to do. An interrupted run
 # goes on where it was, and what was measured already is left as it is; PAPER="--only nodes-4-tau-2-5x384-seed-1", say,
 # measures it anew, PAPER=--list names all.
 paper: $(VENV)/.test $(VENV)/.bench
@@ -71,7 +75,7 @@ chaos: $(VENV)/.test
 kernels:
 	.ci/compile-kernels
 
-# docs/operations.md, followed to the letter on machines with a systemd of their own; needs root.
+# docs/how-to/operations.md, followed to the letter on machines with a systemd of their own; needs root.
 test-operations: $(VENV)/.test
 	P2PSGD_OPERATIONS=1 $(BIN)/python -m pytest tests/operations -s $(PYTEST_ARGS)
 

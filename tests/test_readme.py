@@ -1,46 +1,90 @@
-"""What the README shows works as printed."""
+"""What the README and the pages of docs/ show works as printed: scripts, commands, options and links."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
-from tests.daemons import P2PSGD
+from p2psgd.cli.app import app
+from tests.daemons import P2PSGD, until
+from tests.ports import free_ports
 
-README = Path(__file__).parent.parent / "README.md"
-RING = README.parent / "docs" / "how-to" / "ring.md"
-GPU = README.parent / "docs" / "how-to" / "gpu.md"
-DATA = README.parent / "docs" / "how-to" / "data.md"
-TORCH = README.parent / "docs" / "how-to" / "torch.md"
-UNITS = README.parent / "systemd" / "README.md"
-WATCHING = README.parent / "docs" / "how-to" / "watching.md"
-OPERATIONS = README.parent / "docs" / "how-to" / "operations.md"
-SECURITY = README.parent / "SECURITY.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+HOW_TO = ROOT / "docs" / "how-to"
+PAGES = sorted(
+    ROOT / name
+    for name in subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    if (ROOT / name).is_file()
+)
+FENCE = re.compile(r"^ *```(.*?)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+
+
+def fenced(page: Path, language: str) -> list[str]:
+    """The blocks of a page that are marked with this language, in order."""
+    blocks = FENCE.findall(page.read_text(encoding="utf-8"))
+    return [textwrap.dedent(content) for mark, content in blocks if mark == language]
+
+
+def train_on_two_nodes(tmp_path: Path, script: str) -> dict[str, object]:
+    """Run a script by `p2psgd local -n 2`; return its report."""
+    path, report = tmp_path / "train.py", tmp_path / "report.json"
+    path.write_text(script)
+    command = [*P2PSGD, "local", "-n", "2", "--trainer", f"{sys.executable} {path}", "--report", str(report)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result: dict[str, object] = json.loads(report.read_text())
+    assert result["replicas_identical"]
+    return result
+
+
+def steps_of(report: dict[str, object]) -> list[int]:
+    nodes = report["per_node"]
+    assert isinstance(nodes, list)
+    return [node["steps"] for node in nodes]
+
+
+def test_a_stranger_reads_it_in_three_minutes() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
 
 
 @pytest.mark.timeout(180)
 def test_the_script_trains_on_two_nodes(tmp_path: Path) -> None:
-    script, keeping = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    (script,) = fenced(README, "python")
+    check = "    assert np.abs(link.weights - truth).max() < 0.1\n"  # a look at how far its weights came
+    assert steps_of(train_on_two_nodes(tmp_path, script + check)) == [3000, 3000]
+
+
+@pytest.mark.timeout(180)
+def test_the_tutorials_script_trains_and_keeps_a_state(tmp_path: Path) -> None:
+    (script,) = fenced(ROOT / "docs" / "tutorial" / "own-script.md", "python")
+    (keeping,) = fenced(HOW_TO / "keep-state.md", "python")
     before, loop, after = script.partition("    while ")
-    keeping = textwrap.indent(textwrap.dedent(keeping), "    ")
-    path = tmp_path / "train.py"
-    # The same script, which keeps a state, and a look at how far its weights came.
     check = "    assert np.abs(link.weights - truth).max() < 0.1\n"
-    path.write_text(f"import json\n{before}{keeping}{loop}{after}{check}")
-    report = tmp_path / "report.json"
-    command = [*P2PSGD, "local", "-n", "2", "--trainer", f"{sys.executable} {path}", "--report", str(report)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = json.loads(report.read_text())
-    assert result["replicas_identical"]
-    assert [node["steps"] for node in result["per_node"]] == [3000, 3000]
-    assert all(node["loss"] < 1 for node in result["per_node"]), "begun at about 100"
+    whole = f"import json\n{before}{textwrap.indent(keeping, '    ')}{loop}{after}{check}"
+    report = train_on_two_nodes(tmp_path, whole)
+    assert steps_of(report) == [3000, 3000]
+    nodes = report["per_node"]
+    assert isinstance(nodes, list)
+    assert all(node["loss"] < 1 for node in nodes), "begun at about 100"
 
 
 @pytest.mark.timeout(180)
@@ -55,17 +99,193 @@ def test_the_script_trains_on_two_nodes(tmp_path: Path) -> None:
 def test_the_scripts_for_rounds_train_on_two_nodes(
     tmp_path: Path, place: int, rounds: int, check: str
 ) -> None:
-    script = re.findall(r"```python\n(.*?)```", RING.read_text(encoding="utf-8"), re.DOTALL)[place]
-    path, report = tmp_path / "train.py", tmp_path / "report.json"
-    path.write_text(f"{script}    {check}\n")
-    command = [*P2PSGD, "local", "-n", "2", "--trainer", f"{sys.executable} {path}", "--report", str(report)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = json.loads(report.read_text())
-    assert (result["replicas_identical"], result["rounds"]) == (True, rounds)
+    script = fenced(HOW_TO / "ring.md", "python")[place]
+    assert train_on_two_nodes(tmp_path, f"{script}    {check}\n")["rounds"] == rounds
 
 
-@pytest.mark.parametrize("page", [README, DATA, RING, GPU, TORCH, UNITS, WATCHING, OPERATIONS, SECURITY])
-def test_every_file_it_names_is_there(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), target
+# ----------------------------------------------------------------------------
+# The README's three machines, on this one: each host is a directory, and `ssh` a script that goes there.
+
+
+class Hosts:
+    """Three hosts under `place`, with addresses of their own in the environment instead of options."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._ports = free_ports(3)
+        programs = place / "bin"
+        programs.mkdir()
+        for name, body in {
+            "ssh": f'cd {place}/"$1" && exec bash -c "$2"',
+            "p2psgd": f'exec {shlex.join(P2PSGD)} "$@"',
+        }.items():
+            (programs / name).write_text(f"#!/bin/bash\n{body}\n")
+            (programs / name).chmod(0o755)
+        lines = "".join(f"127.0.0.1:{port}\n" for port in self._ports)
+        for number in (1, 2, 3):
+            self.home(number).mkdir()
+            (self.home(number) / "hosts.txt").write_text(lines)
+        self._path = f"{programs}:{os.environ['PATH']}"
+
+    def home(self, number: int) -> Path:
+        return self._place / f"10.0.0.{number}"
+
+    def environment(self, number: int) -> dict[str, str]:
+        home = self.home(number)
+        address = f"127.0.0.1:{self._ports[number - 1]}"
+        options = {"STATE": str(home / "state"), "LISTEN": address, "PATIENCE": "1", "LOG_FORMAT": "text"}
+        variables = {f"P2PSGD_{name}": value for name, value in options.items()}
+        return {**os.environ, **variables, "PATH": self._path, "OPENBLAS_NUM_THREADS": "1"}
+
+    def run(self, commands: str, number: int, cwd: Path | None = None) -> str:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", commands],
+            cwd=cwd or self.home(number),
+            env=self.environment(number),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    @contextlib.contextmanager
+    def started(self, command: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+        """The same command on all three; no process outlives the test, their logs are shown if it fails."""
+        nodes: list[subprocess.Popen[bytes]] = []
+        try:
+            for number in (1, 2, 3):
+                with (self.home(number) / "log.txt").open("wb") as log:
+                    nodes.append(
+                        subprocess.Popen(
+                            ["bash", "-c", f"exec {command}"],
+                            cwd=self.home(number),
+                            env=self.environment(number),
+                            stdin=subprocess.DEVNULL,
+                            stdout=log,
+                            stderr=subprocess.STDOUT,
+                            start_new_session=True,
+                        )
+                    )
+            yield nodes
+        except BaseException:
+            for number in (1, 2, 3):
+                sys.stderr.write((self.home(number) / "log.txt").read_text(errors="replace")[-3000:])
+            raise
+        finally:
+            for node in nodes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(node.pid, signal.SIGKILL)
+                node.wait(10)
+
+    def is_training(self, number: int) -> bool:
+        with contextlib.suppress(AssertionError):
+            status = json.loads(self.run("p2psgd status --json", number))
+            trains: bool = status.get("ready", False) and status["state"] == "training"
+            return trains and status["view"]["members_total"] == 3
+        return False
+
+
+@pytest.mark.timeout(240)
+def test_three_machines_train_by_the_commands_of_the_readme(tmp_path: Path) -> None:
+    section = README.read_text(encoding="utf-8").partition("## Three machines\n")[2].partition("\n## ")[0]
+    certificates, node, look = [content for _, content in FENCE.findall(section)]
+    hosts = Hosts(tmp_path)
+    hosts.run(certificates, 1, cwd=tmp_path)
+    with hosts.started(node.strip()) as nodes:
+        until(lambda: all(map(hosts.is_training, (1, 2, 3))), "all three train", timeout_s=120)
+        for line in look.splitlines():
+            command = line.partition("#")[0].strip()
+            hosts.run(command + (" --once" if command == "p2psgd top" else ""), 1)
+        assert (hosts.home(1) / "weights.npz").exists()
+        for each in nodes:
+            each.send_signal(signal.SIGTERM)
+        assert [each.wait(60) for each in nodes] == [0, 0, 0]
+
+
+# ----------------------------------------------------------------------------
+# All commands and all links of all pages.
+
+
+def commands_of(page: Path) -> list[list[str]]:
+    """The calls of `p2psgd` in the blocks of a page, as words."""
+    calls = []
+    for mark, content in FENCE.findall(page.read_text(encoding="utf-8")):
+        if mark.partition(" ")[0] not in {"", "sh"}:
+            continue
+        for line in content.replace("\\\n", " ").splitlines():
+            for call in re.findall(
+                r"(?:^|&& |do |sudo |bin/)p2psgd (?!\S*[:/])((?:[^#|;&]|&&)*)", line.strip()
+            ):
+                with contextlib.suppress(ValueError):  # an unfinished quotation, as in what a command prints
+                    calls.append(shlex.split(call.partition(" && ")[0]))
+    return calls
+
+
+def fault_of(words: list[str]) -> str:
+    """Why this is no call of p2psgd; "" if it is one."""
+    command: Any = typer.main.get_command(app)
+    rest = ["node", *words[2:]] if words[:2] == ["config", "show"] else list(words)  # it takes node's options
+    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        command = command.commands.get(rest.pop(0))
+        if command is None:
+            return "no such command"
+    known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"--help"}
+    wrong = [word for word in rest if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in known]
+    return f"unknown: {', '.join(wrong)}" if wrong else ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_command_and_option_exists(page: Path) -> None:
+    faults = {shlex.join(words): fault for words in commands_of(page) if (fault := fault_of(words))}
+    assert not faults
+
+
+def test_the_readme_shows_commands() -> None:
+    assert len(commands_of(README)) >= 8, "or they are not looked at"
+    assert fault_of(["node", "--no-such-option"])
+    assert fault_of(["no-such-command"])
+
+
+def test_its_two_commands_are_targets_that_do_what_it_says() -> None:
+    (block,) = [
+        content for _, content in FENCE.findall(README.read_text(encoding="utf-8")) if "make" in content
+    ]
+    targets = [line.split()[1] for line in block.splitlines()]
+    done = subprocess.run(
+        ["make", "-n", *targets, "docs"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "p2psgd local -n 4 --recipe speech" in done.stdout
+    assert "-m pytest" in done.stdout
+    assert "mkdocs build --strict" in done.stdout
+
+
+def anchors_of(page: Path) -> set[str]:
+    """What a link may name after `#`: its headings, as GitHub and the site write them."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
+    written = set(re.findall(r'(?:id|name)="([^"]+)"', text)) | set(re.findall(r"^::: (\S+)$", text, re.M))
+    return {
+        re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading)).strip("-") for heading in plain
+    } | written
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), target
+        if anchor and found.suffix == ".md":
+            assert anchor in anchors_of(found), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    for name in re.findall(r"(?<![\w/])tests/[\w/]+\.(?:py|md)", page.read_text(encoding="utf-8")):
+        assert (ROOT / name).exists(), name
