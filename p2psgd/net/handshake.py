@@ -24,6 +24,7 @@ DOCTOR: Final = "doctor"  # the mode of a HELLO that only asks, and the code of 
 DOCTOR_OF_ANOTHER_RUN: Final = "doctor of another run"
 DOCTORS: Final = frozenset({DOCTOR, DOCTOR_OF_ANOTHER_RUN})  # codes of answers, not of refusals
 RUN_UNKNOWN: Final = bytes(32)  # what a doctor says that was not told the run
+CLOCK_UNITS: Final = 1000 << 16  # of an incarnation, in a second
 SUPERSEDED: Final = "superseded"  # code: a newer life of this node is linked
 BEHIND: Final = "behind"  # code: a newer life of this node is known, and is not linked
 OF_A_LIFE: Final = frozenset({SUPERSEDED, BEHIND})
@@ -97,6 +98,14 @@ def check_greeting(
         raise behind(theirs.name, theirs.incarnation, newest_incarnation)
     if theirs.run != ours.run:
         raise PeerError("run", describe_difference(ours, theirs))
+
+
+def clock_incarnation(clock_s: float) -> int:
+    """Return a clock's time, in seconds since 1970, in the form of an incarnation.
+
+    A doctor says the time so in its greeting, and a node in its answer to a doctor.
+    """
+    return round(clock_s * CLOCK_UNITS)
 
 
 def behind(name: str, incarnation: int, newest: int) -> BehindError:

@@ -27,6 +27,7 @@ from p2psgd.net.handshake import (
     Strangers,
     behind,
     check_greeting,
+    clock_incarnation,
     newer_stays,
 )
 from p2psgd.net.listen import BACKLOG, accept_on
@@ -377,9 +378,11 @@ class Mesh:
         self._forget(connection, ONE_IS_ENOUGH)
 
     def _send_reject(self, connection: Connection, error: PeerError) -> None:
-        newest = error.newest if isinstance(error, BehindError) else 0
+        incarnation = error.newest if isinstance(error, BehindError) else 0
+        if error.reason in DOCTORS:
+            incarnation = clock_incarnation(time.time())
         node, words = self.greeting.node, str(error)[:WORDS_MAX]
-        reject = Reject(node=node, code=error.reason, words=words, incarnation=newest)
+        reject = Reject(node=node, code=error.reason, words=words, incarnation=incarnation)
         connection.send(pack_message(reject))
 
     def _link_up(self, connection: Connection, greeting: _Greeting, theirs: Hello, *, again: bool) -> None:

@@ -45,7 +45,6 @@ class FrameType(enum.IntEnum):
     RING_CHUNK = 22
     PROBE = 23
     PEERS = 24
-    DOCTOR = 25  # between two of `p2psgd doctor`; no node takes it
 
 
 _TYPES: Final = {int(frame_type): frame_type for frame_type in FrameType}
@@ -61,15 +60,12 @@ ORDER_BYTES_MAX: Final = 16 * 1024  # a RING_BEGIN of 1,024 members
 PEERS_BYTES_MAX: Final = 28 * 1024  # addresses of 1,024 members
 RING_HEADER_BYTES_MAX: Final = 64  # before what a RING_UPDATE or RING_CHUNK carries
 PROBE_PADDING_MAX: Final = 256 * 1024  # as much as a ring sends at a time
-DOCTOR_BYTES_MAX: Final = 32 * 1024  # what doctors send each other to see what a link carries
 BUFFER_BYTES: Final = (
     256 * 1024
 )  # a few hundred usual updates' worth of one read; larger bodies get a buffer of their own
 AHEAD_BYTES: Final = 64 * 1024  # read beyond a large RING_CHUNK, so that little of the next has to move
 
 _GREETINGS: Final = (FrameType.HELLO, FrameType.WELCOME)
-_NOT_OF_LINKS: Final = (*_GREETINGS, FrameType.DOCTOR)
-DOCTOR_LIMITS: Final[Mapping[FrameType, int]] = {FrameType.DOCTOR: DOCTOR_BYTES_MAX}
 GREETING_LIMITS: Final[Mapping[FrameType, int]] = dict.fromkeys(
     (*_GREETINGS, FrameType.REJECT), SMALL_BYTES_MAX
 )
@@ -93,7 +89,7 @@ def link_limits(weights: int) -> dict[FrameType, int]:
         FrameType.PROBE: 8 + PROBE_PADDING_MAX,
         FrameType.PEERS: PEERS_BYTES_MAX,
     }
-    return {each: larger.get(each, SMALL_BYTES_MAX) for each in FrameType if each not in _NOT_OF_LINKS}
+    return {each: larger.get(each, SMALL_BYTES_MAX) for each in FrameType if each not in _GREETINGS}
 
 
 def pack_frame(frame_type: FrameType, body: bytes) -> bytes:

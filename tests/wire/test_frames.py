@@ -12,7 +12,6 @@ from p2psgd.errors import PeerError
 from p2psgd.wire.frames import (
     AHEAD_BYTES,
     BUFFER_BYTES,
-    DOCTOR_LIMITS,
     GREETING_LIMITS,
     PREFIX,
     SMALL_BYTES_MAX,
@@ -229,7 +228,6 @@ def test_a_linked_peer_does_not_greet_again() -> None:
 
 
 def test_every_type_has_a_place_where_it_is_allowed() -> None:
-    assert LIMITS.keys() | GREETING_LIMITS.keys() | DOCTOR_LIMITS.keys() == set(FrameType)
+    assert LIMITS.keys() | GREETING_LIMITS.keys() == set(FrameType)
     assert LIMITS.keys() & GREETING_LIMITS.keys() == {FrameType.REJECT}
-    assert not LIMITS.keys() & DOCTOR_LIMITS.keys()
     assert LIMITS[FrameType.SNAPSHOT_TAIL] == LIMITS[FrameType.UPDATE]

@@ -14,7 +14,7 @@ import pytest
 import p2psgd
 from p2psgd.core.frontier import INCARNATION_MAX, TOLD_MAX
 from p2psgd.wire import codec, messages
-from p2psgd.wire.frames import DOCTOR_LIMITS, FrameType, link_limits
+from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import MESSAGES, WORDS_MAX
 from tests.wire import reference, spec_example
 
@@ -53,7 +53,7 @@ def test_every_frame_is_in_the_table_with_its_limit(frame_type: FrameType) -> No
         rf"^\| {frame_type:d} \| {frame_type.name} \| [^|]+ \| ([0-9,]+|(?:64|128) \+ [^|]+) \|", SPEC, re.M
     )
     assert found
-    limit = {**link_limits(10**6), **DOCTOR_LIMITS}.get(frame_type, 4096)
+    limit = link_limits(10**6).get(frame_type, 4096)
     first, _, rest = found.group(1).partition(" + ")
     if frame_type in (FrameType.UPDATE, FrameType.SNAPSHOT_TAIL, FrameType.RING_UPDATE):
         assert rest.startswith("`payload_bytes_max(indices_max(P))`")
@@ -75,7 +75,7 @@ def test_every_field_of_a_message_is_described(frame_type: FrameType) -> None:
 
 
 PACKAGE: Final = Path(p2psgd.__file__).parent
-# What doctors say to each other is no part of the protocol, and while TLS does not stand nothing can be told.
+# A doctor has the codes of a node, and while TLS does not stand nothing can be told.
 NOT_OF_LINKS: Final = frozenset({"cli", "net/tls.py"})
 NOT_SENT: Final = frozenset({"long handshake"})
 

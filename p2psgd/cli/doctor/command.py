@@ -1,10 +1,9 @@
-"""`p2psgd doctor`: what would keep this machine from a run, and what mends it."""
+"""The command `p2psgd doctor` and its options."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +12,6 @@ from p2psgd.cli.options import ConfigOption, PlaintextOption, PresetOption, TlsO
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.formatting import print_text
 from p2psgd.observe.logs import LogFormat, begin_log
-
-if TYPE_CHECKING:
-    from p2psgd.cli.doctor.findings import Finding
 
 
 def doctor(
@@ -64,10 +60,11 @@ def doctor(
     machines have not been reached in time; 78: something must be mended.
     """
     import asyncio
+    import json
 
     begin_log(LogFormat.TEXT)
     from p2psgd.cli.doctor.examination import DoctorOptions, Examination
-    from p2psgd.cli.doctor.findings import describe, exit_code, render, summarise
+    from p2psgd.cli.doctor.findings import exit_code, render, summarise
     from p2psgd.cli.doctor.intended import intended_run
     from p2psgd.ipc.listener import default_state_directory
     from p2psgd.net.address import parse_address
@@ -89,16 +86,7 @@ def doctor(
         tls=tls,
         insecure_plaintext=insecure_plaintext,
     )
-
-    def show(finding: Finding) -> None:
-        if not as_json:
-            print_text(render(finding))
-
-    examination = Examination(options, show)
+    examination = Examination(options, lambda finding: as_json or print_text(render(finding)))
     asyncio.run(examination.run())
-    findings = examination.findings
-    if as_json:
-        print_text(json.dumps(describe(findings, examination.peers, examination.dropped), indent=2))
-    else:
-        print_text(summarise(findings))
-    raise typer.Exit(exit_code(findings))
+    print_text(json.dumps(examination.describe(), indent=2) if as_json else summarise(examination.findings))
+    raise typer.Exit(exit_code(examination.findings))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import resource
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,15 +16,17 @@ from typing import Any, Final
 import numpy as np
 
 from p2psgd import formatting
+from p2psgd.aio import DESCRIPTORS_MIN, RESERVE_MAX, connections_end
 from p2psgd.cli.doctor.findings import Finding, note, ok, problem
 from p2psgd.errors import P2psgdError, TrainerError, UsageError, words_of
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.layout import dense_numbers, inbox_bytes, outbox_bytes
 from p2psgd.ipc.listener import control_path
 from p2psgd.ipc.segments import Access, create_segment, map_segment
-from p2psgd.net.address import Address
-from p2psgd.net.hosts import Hosts
+from p2psgd.net.address import Address, UnknownNameError, hosts_of, is_own, look_up
+from p2psgd.net.hosts import HOSTS_MAX, Hosts
 from p2psgd.net.tls import WARNED_DAYS, Credentials
+from p2psgd.storage.votes import check_votes
 from p2psgd.wire.mode import Mode
 
 # ----------------------------------------------------------------------------
@@ -111,7 +112,7 @@ def _left_of(group: Path) -> Available | None:
 
 
 # ----------------------------------------------------------------------------
-# Can the node keep its state, and is there room for it? Makes nothing that stays.
+# Can the node keep its state, is what it has voted whole, and is there room? Makes nothing that stays.
 
 
 STATE: Final = "state"
@@ -120,16 +121,16 @@ CHECKPOINT_EACH: Final = 8  # bytes a weight: coordinates and residual
 DISK_LOG_BYTES: Final = 1024 * 1024 * 1024  # --log-disk-budget, unless it is told otherwise
 
 
-def check_state_directory(
-    state: Path, weights: int | None, *, free_bytes: int | None = None
-) -> list[Finding]:
-    """`free_bytes`: of its disk, by default as it is."""
+def check_state_directory(state: Path, weights: int | None, *, free_bytes: int | None = None) -> Finding:
+    """Check that files can be written there, that votes there are whole, and the room; `free_bytes` of its
+    disk are as they are by default.
+    """
     place = state.absolute()
     while not os.path.lexists(place) and place != place.parent:
         place = place.parent
     if not place.is_dir():
         words = f"{place} is no directory, so {state} cannot be the state directory"
-        return [problem(STATE, words, "give another one with --state DIR, or P2PSGD_STATE=DIR")]
+        return problem(STATE, words, "give another one with --state DIR, or P2PSGD_STATE=DIR")
     try:
         with tempfile.TemporaryFile(dir=place) as file:
             file.write(b"p2psgd")
@@ -138,11 +139,13 @@ def check_state_directory(
     except OSError as error:
         words = f"{place} cannot be written to: {words_of(error)}"
         mend = f"sudo install -d -o {os.geteuid()} -m 750 {state}, or another one with --state DIR"
-        return [problem(STATE, words, mend)]
-    found = [_check_room(place, state, weights, free_bytes)]
-    if _in_use(state):
-        found.append(note(STATE, f"a daemon is using {state}"))
-    return found
+        return problem(STATE, words, mend)
+    try:
+        check_votes(state)
+    except UsageError as error:
+        mend = "put back a whole copy of it, if there is one; if it cannot be read, be the node's user"
+        return problem(STATE, str(error), mend)
+    return _check_room(place, state, weights, free_bytes)
 
 
 def disk_bytes_needed(weights: int) -> int:
@@ -168,52 +171,28 @@ def _check_room(place: Path, state: Path, weights: int | None, free_bytes: int |
     return problem(STATE, words, mend)
 
 
-def _in_use(state: Path) -> bool:
-    """A daemon holds its lock."""
-    try:
-        lock = os.open(state / "lock", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
-
-
 # ----------------------------------------------------------------------------
 # The port that a node listens on: is it free, and if not, who has it?
 
 
 PORT: Final = "port"
 STATUS_TIMEOUT_S: Final = 3.0
-_LISTENING: Final = "0A"  # TCP_LISTEN in /proc/net/tcp
 
 
-def describe_free(listen: Address, *, encrypted: bool) -> Finding:
-    """Nothing else listens there."""
-    how = "with TLS" if encrypted else "in PLAINTEXT"
-    return ok(PORT, f"{listen} is free; links are {how}")
-
-
-def describe_taken(listen: Address, words: str, status: Mapping[str, Any] | None) -> Finding:
-    """`words`: why it cannot be had; `status`: of a daemon of this machine, if one answers."""
+def describe_taken(listen: Address, words: str, status: Mapping[str, Any] | None) -> tuple[Finding, bool]:
+    """Judge a port that cannot be had, as `words` say, and return whether it is a node of this machine that
+    has it, by the `status` of its daemon.
+    """
     if status is not None and str(status.get("listen", "")).endswith(f":{listen.port}"):
         name, state = (str(status.get(key) or "?") for key in ("node", "state"))
-        waits = str(status.get("waits") or "")
+        tail = f"; it waits: {status['waits']}" if status.get("waits") else ""
         peers = [peer for peer in status.get("peers") or () if isinstance(peer, dict)]
         linked = sum(peer.get("state") == "connected" for peer in peers)
-        tail = f"; it waits: {waits}" if waits else ""
-        words = f"the node {name} of this machine runs already on {listen}: {state}, linked with {linked} of "
-        return note(PORT, f"{words}{formatting.counted(len(peers), 'peer')}{tail}")
-    owner = owner_of(listen.port)
-    if owner is not None:
-        words = f"port {listen.port} is taken by {owner}"
-        mend = f"a node? sudo p2psgd status; else end it, or take another port: --listen {listen.host}:PORT"
-        return problem(PORT, words, mend)
-    return problem(PORT, words, f"sudo ss -ltnp 'sport = :{listen.port}' tells what listens there")
+        whom = f"{linked} of {formatting.counted(len(peers), 'peer')}"
+        words = f"the node {name} of this machine runs already on {listen}: {state}, linked with {whom}{tail}"
+        return note(PORT, words), True
+    mend = f"a node? sudo p2psgd status; else sudo ss -ltnp 'sport = :{listen.port}' tells what listens there"
+    return problem(PORT, words, mend), False
 
 
 def daemon_status(state: Path | None) -> dict[str, Any] | None:
@@ -225,32 +204,6 @@ def daemon_status(state: Path | None) -> dict[str, Any] | None:
         answer: dict[str, Any] = client.request("status")["status"]
         return answer
     return None
-
-
-def owner_of(port: int, proc: Path = Path("/proc")) -> str | None:
-    """The process that listens on a TCP port, as `name (pid 123)`; None if this user may not know."""
-    inodes = set(_listeners(port, proc))
-    if not inodes:
-        return None
-    for process in proc.iterdir():
-        if not process.name.isdecimal():
-            continue
-        with contextlib.suppress(OSError):
-            for descriptor in (process / "fd").iterdir():
-                if os.readlink(descriptor) in inodes:
-                    name = (process / "comm").read_text(errors="replace").strip()
-                    return f"{name} (pid {process.name})"
-    return "a process of another user"
-
-
-def _listeners(port: int, proc: Path) -> Iterator[str]:
-    """Their sockets, as /proc/PID/fd names them."""
-    for table in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in (proc / "net" / table).read_text().splitlines()[1:]:
-                _, local, _, state, *rest = line.split()
-                if state == _LISTENING and local.endswith(f":{port:04X}"):
-                    yield f"socket:[{rest[5]}]"
 
 
 # ----------------------------------------------------------------------------
@@ -291,29 +244,47 @@ def own_line(addresses: Sequence[Address], hosts: Hosts) -> Address | None:
     return next((each for each in addresses if each not in others), None) if hosts.share else None
 
 
+async def each_host(hosts: Hosts, listening: Address, *, timeout_s: float) -> tuple[Address, ...]:
+    """Return all addresses to dial, at most HOSTS_MAX: each line, or each host of a line that stands for
+    several, without this node.
+    """
+    found: dict[Address, None] = {}
+    for line in hosts.peers:
+        if line not in hosts.several:
+            found[line] = None
+            continue
+        try:
+            several = hosts_of(await look_up(line, timeout_s=timeout_s))
+        except UnknownNameError:
+            found[line] = None
+            continue
+        found |= {host[0]: None for host in several if not any(is_own(each, [listening]) for each in host)}
+    return tuple(found)[:HOSTS_MAX]
+
+
 # ----------------------------------------------------------------------------
-# May this user's processes open enough files for a link to every peer?
+# May a daemon open enough files for a link to every peer? By the limits that it goes by itself.
 
 
 DESCRIPTORS: Final = "descriptors"
-# The numbers kept for files and a trainer (64), what is open from the start (24), greetings under way (32),
-# the page's connections (32), commands of this machine.
-OTHERS: Final = 192
+OPEN_AT_START: Final = 24  # by a daemon without links
 PER_PEER: Final = 2  # while one connection takes the place of another
 
 
 def descriptors_needed(peers: int) -> int:
-    """The most that a daemon with so many peers has open."""
-    return OTHERS + PER_PEER * peers
+    """Return a limit with which no link is refused by a daemon with so many peers."""
+    return max(DESCRIPTORS_MIN, OPEN_AT_START + PER_PEER * peers + RESERVE_MAX)
 
 
 def check_descriptors(peers: int, hard: int | None = None) -> Finding:
-    """`hard` is the hard limit, to which a daemon raises its own; by default this process's."""
+    """Check the hard limit, to which a daemon raises its own; by default this process's."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1] if hard is None else hard
-    needed, whom = descriptors_needed(peers), formatting.counted(peers, "peer")
-    if limit == resource.RLIM_INFINITY or limit >= needed:
-        shown = "any number of" if limit == resource.RLIM_INFINITY else f"{limit:,}"
-        return ok(DESCRIPTORS, f"{shown} files may be open, {needed:,} are enough for {whom}")
+    whom = formatting.counted(peers, "peer")
+    if limit == resource.RLIM_INFINITY:
+        return ok(DESCRIPTORS, f"any number of files may be open, also for {whom}")
+    if limit >= DESCRIPTORS_MIN and connections_end(limit) >= OPEN_AT_START + PER_PEER * peers:
+        return ok(DESCRIPTORS, f"{limit:,} files may be open, which is enough for {whom}")
+    needed = descriptors_needed(peers)
     words = f"only {limit:,} files may be open (hard limit), {whom} may take {needed:,}"
     mend = f"raise the hard limit in /etc/security/limits.conf, or LimitNOFILE={needed} in the unit"
     return problem(DESCRIPTORS, words, mend)
@@ -332,7 +303,8 @@ def load_credentials(directory: Path, now: datetime) -> tuple[Credentials | None
     try:
         credentials = Credentials.load(directory)
     except UsageError as error:
-        return None, problem(TLS, str(error), f"p2psgd ca check {directory}")
+        mend = f"p2psgd ca issue on the machine that holds the CA, then copy the node's files to {directory}"
+        return None, problem(TLS, str(error), mend)
     return credentials, judge_expiry(credentials, now)
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import resource
-import socket
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from p2psgd.aio import DESCRIPTORS_MIN, connections_end
 from p2psgd.cli.doctor.findings import Grade, exit_code, note, ok, problem, render, summarise
+from p2psgd.cli.doctor.greeting import Clock, Outcome, Peer
 from p2psgd.cli.doctor.local_checks import (
     Available,
     bytes_needed,
@@ -23,16 +23,14 @@ from p2psgd.cli.doctor.local_checks import (
     descriptors_needed,
     find_available,
     load_credentials,
-    owner_of,
 )
 from p2psgd.cli.doctor.local_checks import disk_bytes_needed as disk_needed
-from p2psgd.cli.doctor.messages import Outcome
-from p2psgd.cli.doctor.peer_checks import bits, check_peer, check_twins, compare_clocks, find_route, seconds
-from p2psgd.cli.doctor.session import Clock, Peer
+from p2psgd.cli.doctor.peer_checks import check_listening, check_peer, check_twins, compare_clocks
+from p2psgd.core.view import Ballot, View, Votes
 from p2psgd.errors import ExitCode
 from p2psgd.net.address import Address
 from p2psgd.net.hosts import Hosts
-from p2psgd.storage.identity import claim_identity
+from p2psgd.storage.votes import write_votes
 from p2psgd.wire.mode import ASYNC, Mode
 
 LISTEN = Address("0.0.0.0", 7315)
@@ -76,14 +74,22 @@ def test_the_memory_that_is_there_is_that_of_the_machine_or_of_the_narrowest_gro
     assert find_available(proc, groups) == Available(600, "of the control group's limit")
 
 
-def test_descriptors_for_every_peer() -> None:
+def test_descriptors_for_every_peer_by_the_limits_that_a_daemon_goes_by() -> None:
     assert check_descriptors(3, 1024).grade is Grade.OK
+    assert check_descriptors(3, DESCRIPTORS_MIN).grade is Grade.OK
+    assert check_descriptors(0, DESCRIPTORS_MIN - 1).grade is Grade.PROBLEM
     assert check_descriptors(1000, 4096).grade is Grade.OK
     short = check_descriptors(1000, 2048)
     assert short.grade is Grade.PROBLEM
-    assert short.words == "only 2,048 files may be open (hard limit), 1,000 peers may take 2,192"
+    assert short.words == "only 2,048 files may be open (hard limit), 1,000 peers may take 2,088"
     assert f"limits.conf, or LimitNOFILE={descriptors_needed(1000)} in the unit" in short.mend
     assert check_descriptors(1023, -1).grade is Grade.OK
+
+
+def test_a_limit_that_the_doctor_names_is_enough() -> None:
+    for peers in (0, 1, 20, 100, 1023):
+        assert check_descriptors(peers, descriptors_needed(peers)).grade is Grade.OK
+        assert connections_end(descriptors_needed(peers)) >= 2 * peers
 
 
 def test_descriptors_are_counted_by_the_limit_to_which_a_daemon_raises_its_own() -> None:
@@ -124,19 +130,19 @@ def test_the_list_of_hosts_names_this_machine_or_says_what_follows(tmp_path: Pat
 
 def test_a_state_directory_is_tried_and_nothing_stays(tmp_path: Path) -> None:
     state = tmp_path / "deep" / "state"
-    (found,) = check_state_directory(state, 1000)
+    found = check_state_directory(state, 1000)
     assert found.grade is Grade.OK
     assert list(tmp_path.iterdir()) == []
     file = tmp_path / "file"
     file.write_text("")
-    (found,) = check_state_directory(file / "state", 1000)
+    found = check_state_directory(file / "state", 1000)
     assert found.grade is Grade.PROBLEM
     assert "--state DIR" in found.mend
 
 
 def test_a_disk_must_hold_the_checkpoints_and_should_hold_the_log(tmp_path: Path) -> None:
     grades = [
-        check_state_directory(tmp_path, 10**6, free_bytes=free)[0].grade
+        check_state_directory(tmp_path, 10**6, free_bytes=free).grade
         for free in (disk_needed(10**6), disk_needed(10**6) - 1, 24 * 10**6 - 1)
     ]
     assert grades == [Grade.OK, Grade.NOTE, Grade.PROBLEM]
@@ -146,42 +152,46 @@ def test_a_full_disk_is_a_problem(small_disk: Path) -> None:
     filler = small_disk / "filler"
     with pytest.raises(OSError, match="No space left"):
         filler.write_bytes(bytes(10**6))
-    (found,) = check_state_directory(small_disk, None)
+    found = check_state_directory(small_disk, None)
     assert found.grade is Grade.PROBLEM
     assert "no space left" in found.words
 
 
-def test_a_state_directory_in_use_is_noted(tmp_path: Path) -> None:
-    identity = claim_identity(tmp_path, name="anna")
-    try:
-        assert "a daemon is using" in check_state_directory(tmp_path, None)[1].words
-    finally:
-        identity.release()
-    assert len(check_state_directory(tmp_path, None)) == 1
+def test_votes_that_are_damaged_are_a_problem(tmp_path: Path) -> None:
+    write_votes(tmp_path, bytes(32), Votes(View(0, ()), Ballot(0, 0), Ballot(0, 0), None), {})
+    assert check_state_directory(tmp_path, None).grade is Grade.OK
+    (tmp_path / "votes.json").write_text("{}")
+    found = check_state_directory(tmp_path, None)
+    assert found.grade is Grade.PROBLEM
+    assert f"{tmp_path / 'votes.json'} is damaged" in found.words
+    assert "a whole copy" in found.mend
 
 
 def test_shared_memory_works_here() -> None:
     assert check_shared_memory().grade is Grade.OK
 
 
-def test_who_listens_on_a_port_is_found() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        found = owner_of(port)
-        assert found is not None
-        assert f"(pid {os.getpid()})" in found
-        taken = describe_taken(Address("127.0.0.1", port), "in use", {"listen": "127.0.0.1:1", "node": "x"})
-        assert taken.grade is Grade.PROBLEM
-    assert owner_of(port) is None
+def test_a_port_is_taken_by_a_node_of_this_machine_or_by_another_program() -> None:
+    status = {"listen": "0.0.0.0:7315", "node": "anna", "state": "ready", "peers": [{"state": "connected"}]}
+    found, is_node = describe_taken(LISTEN, "in use", status)
+    assert is_node
+    assert found.grade is Grade.NOTE
+    assert found.words.endswith("runs already on 0.0.0.0:7315: ready, linked with 1 of 1 peer")
+    found, is_node = describe_taken(Address("127.0.0.1", 7000), "in use", status)
+    assert not is_node
+    assert found.grade is Grade.PROBLEM
+    assert "sudo ss -ltnp 'sport = :7000'" in found.mend
 
 
-def test_the_route_to_this_machine_is_told() -> None:
-    route = find_route("127.0.0.1")
-    assert (route.interface, route.local, route.why("127.0.0.1")) == (
-        "lo",
-        True,
-        "an address of this machine",
+def test_listening_on_loopback_alone_is_no_use_to_others() -> None:
+    there, here = (
+        Peer(Address("b", 7315), hosts=("10.0.0.2",)),
+        Peer(Address("c", 7315), hosts=("127.0.0.3",)),
     )
+    (found,) = check_listening([here, there], Address("127.0.0.1", 7315))
+    assert found.words.startswith("this node listens on 127.0.0.1:7315, which b:7315 cannot reach")
+    assert not list(check_listening([here], Address("127.0.0.1", 7315)))
+    assert not list(check_listening([here, there], LISTEN))
 
 
 @pytest.mark.parametrize(
@@ -190,19 +200,19 @@ def test_the_route_to_this_machine_is_told() -> None:
         (Outcome.REFUSED, True),
         (Outcome.SILENT, True),
         (Outcome.AWAY, True),
-        (Outcome.LEFT, True),
         (Outcome.MUTE, True),
         (Outcome.UNTRIED, True),
         (Outcome.UNREACHABLE, False),
         (Outcome.UNRESOLVED, False),
         (Outcome.TLS, False),
+        (Outcome.VERSION, False),
         (Outcome.STRANGE, False),
     ],
 )
 def test_every_way_not_to_be_reached_has_something_that_mends_it(outcome: Outcome, passing: bool) -> None:
     peer = Peer(Address("10.0.0.2", 7315))
     peer.failed(outcome, "some words")
-    (found,) = check_peer(peer, LISTEN, daemon_here=False)
+    found = check_peer(peer, LISTEN, daemon_here=False)
     assert found.grade is Grade.PROBLEM
     assert found.mend
     assert found.passing is passing
@@ -210,14 +220,29 @@ def test_every_way_not_to_be_reached_has_something_that_mends_it(outcome: Outcom
 
 def test_a_node_whose_dials_were_not_seen_leaves_open_whether_it_reaches_this_machine() -> None:
     peer = Peer(Address("10.0.0.2", 7315), outcome=Outcome.NODE, words="berta runs there")
-    (found,) = check_peer(peer, LISTEN, daemon_here=False)
+    found = check_peer(peer, LISTEN, daemon_here=False)
     assert found.grade is Grade.NOTE
     assert "whether it reaches this machine was not shown" in found.words
     assert "7315/tcp" in found.mend
-    (with_daemon,) = check_peer(peer, LISTEN, daemon_here=True)
-    peer.heard_node = True
-    (heard,) = check_peer(peer, LISTEN, daemon_here=False)
+    with_daemon = check_peer(peer, LISTEN, daemon_here=True)
+    peer.visited = True
+    heard = check_peer(peer, LISTEN, daemon_here=False)
     assert with_daemon.grade is heard.grade is Grade.OK
+
+
+def test_a_doctor_that_has_not_dialled_says_that_this_port_is_closed() -> None:
+    peer = Peer(Address("10.0.0.2", 7315), outcome=Outcome.DOCTOR)
+    closed = check_peer(peer, LISTEN, daemon_here=False)
+    assert closed.grade is Grade.PROBLEM
+    assert closed.mend.startswith("here: sudo ufw allow 7315/tcp")
+    assert check_peer(peer, LISTEN, daemon_here=True).grade is Grade.OK
+    peer.visited = True
+    assert check_peer(peer, LISTEN, daemon_here=False).grade is Grade.OK
+    peer.failed(Outcome.SILENT, "no answer")
+    behind = check_peer(peer, LISTEN, daemon_here=False)
+    assert behind.words == "10.0.0.2:7315 reaches this machine, but is not reached from here: no answer"
+    assert behind.mend.startswith("there: sudo ufw allow 7315/tcp")
+    assert not behind.passing
 
 
 def test_two_lines_of_one_node_are_told() -> None:
@@ -237,16 +262,7 @@ def test_a_tls_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
     credentials, found = load_credentials(tmp_path, datetime.now(UTC))
     assert credentials is None
     assert found.grade is Grade.PROBLEM
-    assert f"p2psgd ca check {tmp_path}" in found.mend
-
-
-def test_rates_and_times_are_short() -> None:
-    assert [bits(rate) for rate in (125e6, 12.5e6, 1e9, 10, 124.99e6)] == [
-        *("1 Gbit/s", "100 Mbit/s", "8 Gbit/s", "80 bit/s", "1,000 Mbit/s"),
-    ]
-    assert [seconds(value) for value in (0.0001, 0.25, 3.14, 75)] == [
-        "0.10 ms",
-        "250 ms",
-        "3.1 s",
-        "1 min 15 s",
-    ]
+    assert (
+        f"p2psgd ca issue on the machine that holds the CA, then copy the node's files to {tmp_path}"
+        in found.mend
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import socket
 import ssl
 import threading
@@ -51,10 +50,6 @@ def test_three_doctors_find_that_all_is_well(tmp_path: Path) -> None:
             assert (peer["outcome"], peer["reaches_this"]) == ("doctor", True)
             assert peer["round_trip_s"] > 0
             assert abs(peer["clock_ahead_s"]) <= peer["round_trip_s"]
-    for (one, first), (two, second) in itertools.combinations(zip(lines, reports, strict=True), 2):
-        # measured once, told to both
-        assert first.peer(two)["bytes_per_s_there"] == second.peer(one)["bytes_per_s_back"] > 0
-        assert second.peer(one)["bytes_per_s_there"] == first.peer(two)["bytes_per_s_back"] > 0
 
 
 def test_a_machine_that_does_not_come_is_named_and_may_come_later(tmp_path: Path) -> None:
@@ -70,13 +65,12 @@ def test_a_machine_that_does_not_come_is_named_and_may_come_later(tmp_path: Path
     assert reports[0].peer(lines[1])["reaches_this"]
 
 
-def test_another_recipe_and_another_list_of_hosts_are_told(tmp_path: Path) -> None:
+def test_another_recipe_is_told_on_both_sides(tmp_path: Path) -> None:
     lines = addresses(2)
     hosts = write_hosts(tmp_path / "hosts.txt", *lines)
-    turned = write_hosts(tmp_path / "turned.txt", *reversed(lines))
     doctors = [
-        Doctor(hosts, tmp_path / "a", "--listen", lines[0], "--recipe", "digits", *WAIT),
-        Doctor(turned, tmp_path / "b", "--listen", lines[1], "--recipe", "speech", *WAIT),
+        Doctor(hosts, tmp_path / recipe, "--listen", line, "--recipe", recipe, *WAIT)
+        for line, recipe in zip(lines, ("digits", "speech"), strict=True)
     ]
     with running(*doctors):
         reports = [doctor.report() for doctor in doctors]
@@ -84,7 +78,6 @@ def test_another_recipe_and_another_list_of_hosts_are_told(tmp_path: Path) -> No
         assert report.code == 78
         (words,) = report.of("run", "problem")
         assert "train different runs" in words
-        assert any("another list of hosts" in each for each in report.of("hosts", "note"))
 
 
 def test_over_tls_the_certificates_say_who_is_there(tmp_path: Path) -> None:
@@ -104,7 +97,6 @@ def test_over_tls_the_certificates_say_who_is_there(tmp_path: Path) -> None:
     for report, name, line in zip(reports, ("berta", "anna"), reversed(lines), strict=True):
         assert report.code == 0, report.problems
         assert report.peer(line)["name"] == name
-        assert report.peer(line)["bytes_per_s_there"] > 0
     (words,) = reports[0].of("tls", "note")
     assert words.startswith("anna of run ca, certificates until")
 
@@ -171,6 +163,7 @@ def test_running_nodes_tell_their_run_and_go_on_undisturbed(tmp_path: Path) -> N
         with running(same, other):
             fine, wrong = same.report(), other.report()
         assert fine.code == 0, fine.problems
+        assert abs(fine.peer(lines[1])["clock_ahead_s"]) <= fine.peer(lines[1])["round_trip_s"]
         assert any("the node anna of this machine runs already" in each for each in fine.of("port", "note"))
         assert "berta runs there, run" in fine.of("reach", "ok")[0]
         assert wrong.code == 78
@@ -213,10 +206,10 @@ def test_a_node_that_waits_for_its_trainer_is_told_from_one_that_is_not_there(tm
             report = doctor.report()
     assert report.code == 75
     (problem,) = report.problems
-    assert "says nothing: a node that waits for its trainer does so -> there: p2psgd status" in problem
+    assert "says nothing, a node that waits for its trainer does so -> there: p2psgd status" in problem
 
 
-def test_a_port_that_another_program_has_is_told_with_its_name(tmp_path: Path) -> None:
+def test_a_port_that_another_program_has_is_told(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         hosts = write_hosts(tmp_path / "hosts.txt", f"127.0.0.1:{port}")
@@ -225,8 +218,8 @@ def test_a_port_that_another_program_has_is_told_with_its_name(tmp_path: Path) -
             report = doctor.report()
     assert report.code == 78
     (problem,) = report.problems
-    assert f"port {port} is taken by" in problem
-    assert "(pid " in problem
+    assert f"cannot listen on 127.0.0.1:{port}: address already in use" in problem
+    assert f"sudo ss -ltnp 'sport = :{port}'" in problem
 
 
 def test_a_name_to_listen_on_that_is_none_is_told_and_nobody_is_met(tmp_path: Path) -> None:
@@ -253,9 +246,9 @@ def test_garbage_and_stalled_strangers_are_refused_and_counted_and_the_others_st
         for garbage in (
             b"GET / HTTP/1.1\r\n\r\n",
             b"\xff" * 64,
-            pack_frame(FrameType.DOCTOR, b"\x07" * 100),
+            pack_frame(FrameType.STATUS, b"\x07" * 100),
             pack_frame(FrameType.HELLO, b"\xdf\xff\xff\xff\xff"),
-            pack_message(Intended().greeting(1, "evil")) + pack_frame(FrameType.DOCTOR, b"\xff"),
+            pack_message(Intended().greeting(1, "evil")) + pack_frame(FrameType.HELLO, b"\xff"),
         ):
             with socket.create_connection(place, timeout=10) as stranger:
                 stranger.sendall(garbage)

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from p2psgd.cli.doctor import intended
-from p2psgd.cli.doctor.intended import each_host
+from p2psgd.cli.doctor import local_checks
+from p2psgd.cli.doctor.local_checks import each_host
 from p2psgd.net.address import Address, Host, UnknownNameError
 from p2psgd.net.hosts import Hosts
 
@@ -21,7 +21,7 @@ def test_a_line_that_stands_for_several_hosts_is_each_of_them_but_this_one(
             raise UnknownNameError
         return (two, here, one)
 
-    monkeypatch.setattr(intended, "look_up", look_up)  # there is no such name to ask for here
+    monkeypatch.setattr(local_checks, "look_up", look_up)  # there is no such name to ask for here
     hosts = Hosts((one, service, gone), None, several=(service, gone))
     found = asyncio.run(each_host(hosts, Address("0.0.0.0", 7), timeout_s=1))
     assert found == (one, two, gone)

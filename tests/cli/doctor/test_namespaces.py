@@ -12,10 +12,9 @@ from tests.lan import Lan
 pytestmark = [pytest.mark.root, pytest.mark.timeout(240)]
 
 PORT = 7315
-OPTIONS = ("--insecure-plaintext", "--wait", "60")
 
 
-def meet(lan: Lan, directory: Path, *more: str, wait: str = "60") -> list[Report]:
+def meet(lan: Lan, directory: Path, *more: str, wait: str = "20") -> list[Report]:
     """The reports of a doctor on every host; `more` are lines that lead to none of them."""
     hosts = write_hosts(directory / "hosts.txt", *lan.addresses, *more)
     doctors = [
@@ -40,23 +39,14 @@ def test_a_port_that_is_closed_to_others_is_told_on_both_sides(tmp_path: Path) -
     assert len(closed.problems) == 2
     for problem, name in zip(closed.problems, names[1:], strict=True):
         assert problem.startswith(f"{name} (")
-        assert (
-            "is reached, but does not reach this machine: no answer within 4 s -> here: sudo ufw" in problem
-        )
+        assert "is reached, but its doctor has not reached this machine -> here: sudo ufw" in problem
     for report in others:
         assert report.code == 78
         (problem,) = report.problems
-        assert problem.startswith(f"{names[0]} (")
+        assert problem.startswith(names[0])
         assert "reaches this machine, but is not reached from here: no answer within 4 s -> there:" in problem
     assert others[0].peer(names[2])["reaches_this"]
     assert others[1].peer(names[1])["reaches_this"]
-    for report in (closed, *others):
-        for peer in report.data["peers"]:
-            # also where only one of the two can dial; no faster than the cable
-            assert 0 < peer["bytes_per_s_there"] < 1.3 * 100e6 / 8
-            assert 0 < peer["bytes_per_s_back"] < 1.3 * 100e6 / 8
-        (route,) = report.of("route", "ok")
-        assert "by eth0 (its network is on that interface, 10.77.0.0/24)" in route
 
 
 def test_a_machine_that_is_off_and_one_without_a_route_are_told_apart(tmp_path: Path) -> None:
@@ -67,7 +57,7 @@ def test_a_machine_that_is_off_and_one_without_a_route_are_told_apart(tmp_path: 
     assert report.peer("198.51.100.7:7315")["outcome"] == "unreachable"
     assert report.peer("no.such.host.invalid:7315")["outcome"] == "unresolved"
     assert any("the machine is off, or has another address" in each for each in report.problems)
-    assert any("knows no way to 198.51.100.7:7315" in each for each in report.of("route", "problem"))
+    assert any("this machine knows no way there -> is the network up?" in each for each in report.problems)
     assert any("getent hosts no.such.host.invalid" in each for each in report.problems)
 
 
@@ -79,4 +69,4 @@ def test_listening_on_loopback_alone_is_no_use_to_others(tmp_path: Path) -> None
         with running(doctor):
             report = doctor.report()
     assert report.code == 78
-    assert any(f"--listen 0.0.0.0:{PORT}, or 10.77.0.1:{PORT}" in each for each in report.problems)
+    assert any(f"--listen 0.0.0.0:{PORT}, with --tls DIR" in each for each in report.problems)

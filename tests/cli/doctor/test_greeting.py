@@ -1,0 +1,152 @@
+"""A doctor in this process, and visitors that are made by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from p2psgd.cli.doctor.greeting import Greeter
+from p2psgd.cli.doctor.intended import Intended
+from p2psgd.net.address import Address
+from p2psgd.net.admission import GREETINGS_MAX
+from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
+from p2psgd.wire.messages import Hello, pack_message, parse_message
+from tests.conftest import LoopFactory
+
+NODE = 7
+
+
+class Hand:
+    """A visitor's connection to the doctor that is tested."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def greet(self, **changes: Any) -> FrameType:
+        hello = Intended().greeting(NODE, "evil\x1b[2J").model_copy(update=changes)
+        self.writer.write(pack_message(hello))
+        return (await self.read())[0]
+
+    async def read(self) -> tuple[FrameType, bytes]:
+        length, kind = PREFIX.unpack(await self.reader.readexactly(PREFIX.size))
+        return FrameType(kind), await self.reader.readexactly(length)
+
+    async def closed(self) -> None:
+        """Read until the doctor hangs up."""
+        with contextlib.suppress(ConnectionError):
+            while await self.reader.read(1 << 16):
+                pass
+
+
+@contextlib.asynccontextmanager
+async def greeting() -> AsyncIterator[tuple[Greeter, Hand]]:
+    """A doctor that waits for one peer, which says nothing, and a visitor's connection to it."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.setblocking(False)
+    absent = socket.create_server(("127.0.0.1", 0))
+    peer = Address("127.0.0.1", absent.getsockname()[1])
+    greeter = Greeter([peer], lambda: Intended().greeting(1, "doctor"), None)
+    greeted = asyncio.create_task(greeter.greet(listening, wait_s=60))
+    reader, writer = await asyncio.open_connection(*listening.getsockname())
+    try:
+        yield greeter, Hand(reader, writer)
+        assert not greeted.done(), greeted.result()
+    finally:
+        writer.close()
+        greeted.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await greeted
+        absent.close()
+        listening.close()
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (pack_frame(FrameType.STATUS, b"\x80"), "frame order"),
+        (pack_frame(FrameType.WELCOME, pack_message(Intended().greeting(NODE, "a"))[5:]), "frame order"),
+        (pack_frame(FrameType.HELLO, b"\xff\x80"), "message"),
+        (PREFIX.pack(2**32 - 1, FrameType.HELLO), "frame length"),
+        (b"GET / HTTP/1.1\r\n\r\n", "frame type"),
+    ],
+)
+def test_a_visitor_that_breaks_a_rule_is_dropped_and_counted(
+    loop_factory: LoopFactory, frame: bytes, reason: str
+) -> None:
+    async def scenario() -> None:
+        async with greeting() as (greeter, hand):
+            hand.writer.write(frame)
+            await hand.closed()
+            assert greeter.dropped == {reason: 1}
+            assert not greeter.visitors
+
+    run(loop_factory, scenario())
+
+
+def test_a_visitor_is_answered_once_and_noted(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        async with greeting() as (greeter, hand):
+            assert await hand.greet() is FrameType.WELCOME
+            await hand.closed()
+            assert [visitor.words for visitor in greeter.visitors.values()] == ["the doctor of evil\x1b[2J"]
+            assert not greeter.dropped
+
+    run(loop_factory, scenario())
+
+
+def test_another_protocol_and_a_node_are_answered_with_a_reason(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        for changes, code, counted in (
+            ({"protocol": 2}, "protocol", {"protocol": 1}),
+            ({"mode": "async"}, "doctor", {}),
+            ({"mode": "async", "protocol": 2}, "doctor", {}),  # after "protocol" a node would end
+            ({"node": 1}, "self", {}),
+        ):
+            async with greeting() as (greeter, hand):
+                hello = Intended().greeting(NODE, "b").model_copy(update=changes)
+                hand.writer.write(pack_message(hello))
+                kind, body = await hand.read()
+                reject: Any = parse_message(kind, body)
+                assert (kind, reject.code, reject.node) == (FrameType.REJECT, code, 1)
+                await hand.closed()
+                assert greeter.dropped == counted
+
+    run(loop_factory, scenario())
+
+
+def test_one_host_that_says_nothing_does_not_keep_doctors_out(loop_factory: LoopFactory) -> None:
+    async def scenario() -> None:
+        async with greeting() as (greeter, hand):
+            place = hand.writer.get_extra_info("peername")
+            silent = [
+                socket.create_connection(place, source_address=("127.0.0.2", 0))
+                for _ in range(GREETINGS_MAX + 4)
+            ]
+            await until(lambda: greeter.dropped["too many greetings"] == 5)
+            late = Hand(*await asyncio.open_connection(*place))
+            assert await late.greet() is FrameType.WELCOME
+            assert greeter.dropped["displaced"] == 1
+            late.writer.close()
+            for end in silent:
+                end.close()
+
+    run(loop_factory, scenario())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+def run(loop_factory: LoopFactory, scenario: Any) -> None:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(asyncio.wait_for(scenario, 60))
+
+
+def test_a_hello_of_a_doctor_is_one_that_any_node_can_read() -> None:
+    assert Hello.model_validate(Intended().greeting(5, "name").model_dump()).mode == "doctor"
