@@ -1,5 +1,5 @@
-"""What `p2psgd plan` predicts, beside what paced nodes do: real daemons on a LAN of network namespaces, whose
-trainers wait for a fixed time where others compute.
+"""What `python -m benchmarks.plan` predicts, beside what paced nodes do: real daemons on a LAN of network
+namespaces, whose trainers wait for a fixed time where others compute.
 
     python -m benchmarks.scaling [--only NAME] [--dry] [--seconds S]
 
@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Final
 
-from p2psgd.cli.plan_model import Prediction, Setting, Way, predict
+from benchmarks.scaling.model import Prediction, Setting, Way, predict
 
 PATIENCE_S: Final = (
     20.0  # as over a wide area: no checkpoint of many nodes at once on this machine's one disk

@@ -15,8 +15,8 @@ from typing import Final
 from benchmarks.daemon import cpu_seconds
 from benchmarks.reliability.machines import Machine, machines
 from benchmarks.scaling import PATIENCE_S, Case
+from benchmarks.scaling.model import Way
 from benchmarks.scaling.trainer import write_deltas
-from p2psgd.cli.plan_model import Way
 from tests.daemons import until
 from tests.lan import Lan
 

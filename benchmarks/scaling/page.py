@@ -13,7 +13,7 @@ from typing import Any, Final
 from benchmarks.pages import table
 from benchmarks.scaling import CASES, WANTED_RATIO, Case, plot
 from benchmarks.scaling.measure import Measured
-from p2psgd.cli.plan_model import Prediction
+from benchmarks.scaling.model import Prediction
 
 PAGE: Final = Path("docs/explanation/scaling.md")
 DATA: Final = Path("docs/explanation/scaling.json")

@@ -10,7 +10,7 @@ from typing import Any, Final
 from benchmarks.pictures import COLOURS, can_draw, picture
 from benchmarks.scaling import Case
 from benchmarks.scaling.measure import Measured
-from p2psgd.cli.plan_model import predict
+from benchmarks.scaling.model import predict
 
 LINE: Final = (2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64)
 

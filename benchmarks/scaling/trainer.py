@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import p2psgd
-from p2psgd.cli.plan_model import DENSE_TENSORS
+from benchmarks.scaling.model import DENSE_TENSORS
 from p2psgd.client.link import Link
 from p2psgd.errors import DaemonLost
 from p2psgd.recipes.main import Interruption

@@ -5,7 +5,6 @@ code.
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 from pathlib import Path
@@ -43,16 +42,14 @@ from p2psgd.cli.options import (
     SecondsOption,
     ShareOption,
     StepsOption,
-    TraceOption,
     check_patience,
     parse_http,
     parse_share,
     record_limit,
 )
-from p2psgd.cli.plan import plan
 from p2psgd.cli.recipe import app as data
 from p2psgd.cli.recipe import pretrain, recipe
-from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, RecordingError, TrainerError, UsageError
+from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, TrainerError, UsageError
 from p2psgd.formatting import print_text
 from p2psgd.observe.logs import say_bug, say_last
 
@@ -62,8 +59,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-bench = typer.Typer(help="Measure this machine.", rich_markup_mode=None)
-app.add_typer(bench, name="bench")
 app.add_typer(checkpoint, name="checkpoint")
 app.add_typer(ca, name="ca")
 app.add_typer(data, name="data")
@@ -97,7 +92,6 @@ def train(
     order: OrderOption = None,
     overlap: OverlapOption = True,
     device: DeviceOption = None,
-    trace: TraceOption = None,
 ) -> None:
     """Train with the built-in trainer, on the CPU or a GPU, on this machine's daemon."""
     from p2psgd.gpu import find_backend
@@ -114,7 +108,6 @@ def train(
         seconds=seconds,
         initial=initial,
         started=started,
-        trace=trace,
         overlap=overlap,
     )
 
@@ -150,7 +143,6 @@ def local(
     order: OrderOption = None,
     overlap: OverlapOption = True,
     device: DeviceOption = None,
-    trace: TraceOption = None,
 ) -> None:
     """Run a whole cluster of real daemons and trainers on this machine, and prove its replicas equal."""
     from p2psgd.cli.local import make_plan, run_local
@@ -172,7 +164,6 @@ def local(
         record=record,
         record_bytes=record_limit(record, record_bytes),
         told=Told(mode, payload, order),
-        trace=trace,
         overlap=overlap,
         device=device,
         http=parse_http(http),
@@ -182,31 +173,9 @@ def local(
     raise typer.Exit(run_local(plan, Console()))
 
 
-for asking in (status, top, events, digest, remove, export, plan, recipe, pretrain):
+for asking in (status, top, events, digest, remove, export, recipe, pretrain):
     app.command()(asking)
 app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)(doctor)
-
-
-@app.command()
-def recording(
-    file: Annotated[Path, typer.Argument(help="A file that `--record` wrote.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
-) -> None:
-    """Print how the updates of a recorded run compress: as a whole, over time, and by tensor."""
-    from p2psgd.observe.records import describe_recording, render_recording
-
-    description = describe_recording(file)
-    print_text(json.dumps(description, indent=2) if as_json else render_recording(description))
-    if description["fault"]:
-        raise RecordingError(description["fault"])
-
-
-@bench.command()
-def cpu() -> None:
-    """Print which instructions the native core uses here and why, and how fast each choice is."""
-    from p2psgd.observe.bench import report
-
-    print_text(report())
 
 
 def _exclusive(steps: int | None, seconds: float | None) -> None:

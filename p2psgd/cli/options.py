@@ -109,13 +109,6 @@ OverlapOption = Annotated[
         help="In a dense ring: add up layers that are whole while others are computed.",
     ),
 ]
-TraceOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="Write what the trainer, of `local` the first node's, does when here, for Perfetto "
-        "(ui.perfetto.dev)."
-    ),
-]
 DeviceOption = Annotated[
     str | None,
     typer.Option(
@@ -155,7 +148,7 @@ HttpOption = Annotated[
 ]
 RecordOption = Annotated[
     Path | None,
-    typer.Option(help="Write every update applied to this new file, for `p2psgd recording`."),
+    typer.Option(help="Write every update applied to this new file."),
 ]
 RecordBytesOption = Annotated[
     int | None,

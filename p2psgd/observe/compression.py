@@ -32,7 +32,6 @@ from p2psgd.wire.update import OwnUpdateMade
 
 FRAME_BITS: Final = 8 * (PREFIX.size + UPDATE_HEADER_BYTES)  # of each update, before its payload
 RECENT_MINI_BATCHES: Final = 100  # the recent sums cover the last 100 to 200 that made updates
-SLICES_MAX: Final = 16
 
 Tensors = Sequence[tuple[str, tuple[int, ...]]]
 
@@ -163,40 +162,6 @@ class OwnCompression:
     def recent(self) -> Tally:
         """The sums over the last 100 to 200 mini-batches that made updates."""
         return _sum((self._previous, self._current), self._meter.tensors)
-
-
-class SlicedCompression:
-    """A whole run in at most 16 slices of equally many updates (the last has what is left), in one pass.
-
-    When there are more, neighbours are joined: memory stays bounded however long the run is.
-    """
-
-    def __init__(self, tensors: Tensors) -> None:
-        self.slices: list[Tally] = []
-        self._meter = Meter(tensors)
-        self._updates_of_slice = 1
-
-    def count(
-        self, *, origin: Origin, mini_batch: int, step: int, words: NDArray[np.uint32], payload: memoryview
-    ) -> None:
-        """Take in the next update of the run."""
-        if not self.slices or self.slices[-1].updates == self._updates_of_slice:
-            if len(self.slices) == SLICES_MAX:
-                self._join_neighbours()
-            self.slices.append(Tally.empty(self._meter.tensors))
-        self._meter.count(
-            self.slices[-1], origin=origin, mini_batch=mini_batch, step=step, words=words, payload=payload
-        )
-
-    def total(self) -> Tally:
-        """The sums over the whole run."""
-        return _sum(self.slices, self._meter.tensors)
-
-    def _join_neighbours(self) -> None:
-        for earlier, later in zip(self.slices[::2], self.slices[1::2], strict=True):
-            earlier.add(later)
-        self.slices = self.slices[::2]
-        self._updates_of_slice *= 2
 
 
 def _sum(tallies: Sequence[Tally], tensors: int) -> Tally:
@@ -378,7 +343,6 @@ ADVICE: Final = (
     "density is near 0."
 )
 TENSOR_COLUMNS: Final = ("weights", "indices", "share", "density", "recent", "step")
-SLICE_COLUMNS: Final = ("updates", "mini-batches", "density", "bits/index", *BITS, "coded")
 
 Part = Mapping[str, Any]
 
@@ -392,22 +356,6 @@ def render_compression(description: Part) -> str:
     if 0 < whole(recent, "updates") < whole(total, "updates"):
         lines += facts_of("the latest", recent)
     return "\n".join([*lines, "", *tensor_rows(description), "", ADVICE])
-
-
-def render_slices(slices: Sequence[Part]) -> list[str]:
-    """A table of a run's slices, from its beginning to its end; bits are per index."""
-    rows = [
-        [
-            formatting.grouped(whole(part, "updates")),
-            formatting.grouped(whole(part, "mini_batches")),
-            fraction(number(part, "density")),
-            formatting.decimals(number(part, "bits_per_index"), 2),
-            *(formatting.decimals(bits, 2) for bits in _bits_per_index(part).values()),
-            fraction(_share(part, "sign_coded_blocks", "blocks")),
-        ]
-        for part in slices
-    ]
-    return _table(SLICE_COLUMNS, rows)
 
 
 def facts_of(label: str, part: Part) -> list[str]:

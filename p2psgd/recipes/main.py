@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -19,7 +17,7 @@ from p2psgd.recipes.gradients import HOST, Backend, net_shape
 from p2psgd.recipes.initial import starting_weights
 from p2psgd.recipes.recipe import Recipe
 from p2psgd.recipes.schedule import Plan, RoundPlan, check_length, check_share
-from p2psgd.recipes.telemetry import Trace, check_place, choose_place
+from p2psgd.recipes.telemetry import Trace
 from p2psgd.recipes.training import (
     NO_SHARE,
     Circumstances,
@@ -70,7 +68,7 @@ def train(
     initial: Path | None = None,
     backend: Backend = HOST,
     started: float | None = None,
-    trace: Path | None = None,
+    trace: Trace | None = None,
     overlap: bool = True,
 ) -> None:
     """Train this node's share of a recipe on the daemon that P2PSGD_CONTROL or the default state directory
@@ -78,9 +76,9 @@ def train(
 
     share: (i, n); None takes the daemon's word for it. steps: mini-batches of this node, or rounds of a ring;
     seconds: length of the run, counted from `started` (Unix time, so that a trainer that is started again
-    does not begin anew) or from now. `initial`: a file of the weights to start from. `trace`: a file for what
-    this process did when, replaced at the end, or by one beside it if an earlier life of this trainer wrote
-    it (telemetry.py). `overlap`: as in Circumstances. SIGTERM and SIGINT end it after the mini-batch in work.
+    does not begin anew) or from now. `initial`: a file of the weights to start from. `trace` gets
+    what this process does when. `overlap`: as in Circumstances. SIGTERM and SIGINT end it after the
+    mini-batch in work.
 
     Raises UsageError (recipe, data or arguments at fault, the seconds over before a mini-batch, or the
     training diverged), TrainerError (the daemon refuses or is gone). BLAS threads are left to the
@@ -90,8 +88,6 @@ def train(
     check_length(steps, seconds)
     if share is not None:
         check_share(*share)
-    if trace is not None:
-        check_place(trace)
     if recipe.unused:
         print(f"p2psgd train: {recipe.unused}", file=sys.stderr)
     if backend.name:
@@ -110,7 +106,7 @@ def train(
         shards=None if dataset.shards is None else dataset.shards.list,
         make_compute=backend.make_compute,
     )
-    with link, Interruption() as interruption, _tracing(trace, link) as events:
+    with link, Interruption() as interruption:
         try:
             share = share or link.share
         except TrainerError as error:
@@ -121,7 +117,7 @@ def train(
             backend=backend,
             interrupted=lambda: interruption.wanted,
             elapsed_s=max(0.0, time.time() - began),
-            trace=events,
+            trace=trace,
             overlap=overlap,
         )
         try:
@@ -154,28 +150,3 @@ def _make_training(
     if recipe.run.trains.ring:
         return RingTraining(recipe, dataset, RoundPlan(recipe, samples, *length), link, met)
     return Training(recipe, dataset, Plan(recipe, samples, *length), link, met)
-
-
-@contextmanager
-def _tracing(path: Path | None, link: Link) -> Iterator[Trace | None]:
-    """A trace that is written at the end, however that comes about; None if there is to be none."""
-    if path is None:
-        yield None
-        return
-    place = choose_place(path, later_life=link.mini_batches > 0)
-    if place != path:
-        print(
-            f"p2psgd train: {path} is of an earlier life of this trainer: its trace goes to {place}",
-            file=sys.stderr,
-        )
-    trace = Trace()
-    try:
-        yield trace
-    finally:
-        trace.write(place, node=link.node)
-        if trace.left_out:
-            print(
-                f"p2psgd train: {place} holds the first {trace.events_max:,} events, "
-                f"{trace.left_out:,} came later",
-                file=sys.stderr,
-            )

@@ -1,132 +1,23 @@
-"""Telemetry of a trainer: the parts of a step, a trace file, and its progress reports."""
+"""Telemetry of a trainer: the parts of a step, and its progress reports."""
 
 from __future__ import annotations
 
 import collections
 import enum
-import json
 import math
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from types import TracebackType
-from typing import Any, Final, Protocol
-
-from p2psgd.errors import ExitCode, UsageError, words_of
-
-# ----------------------------------------------------------------------------
-# What one trainer did when, as a file for chrome://tracing and Perfetto (ui.perfetto.dev).
-#
-# Spans that lie within each other in time lie within each other in the picture, so nothing here knows which
-# belongs to which. The format is the "Trace Event Format" of Chrome: complete events (X), counters (C) and
-# metadata (M), times in microseconds. Events are kept in memory and written at the end; from EVENTS_MAX on
-# they are counted and not kept, so the file shows the begin of a long run and says what it lacks. What is
-# measured, and when, is up to StepTimes.
-
-
-EVENTS_MAX: Final = 200_000  # some 10,000 steps; 60 MB of memory and a file of about as much
-LIVES_MAX: Final = 9  # of one trainer whose traces are kept; who restarts more often needs no more of them
-TRAINER, DAEMON = 1, 2  # rows of the picture
-_ROWS: Final = {TRAINER: "trainer", DAEMON: "its daemon"}
-
-
-@dataclass
-class Trace:
-    """The events of one trainer so far."""
-
-    events_max: int = EVENTS_MAX
-    left_out: int = 0
-    about: Callable[[], Mapping[str, float]] = dict  # figures that go with it, as of the end
-    events: list[dict[str, Any]] = field(default_factory=list)
-
-    def span(self, name: str, kind: str, begin_ns: int, end_ns: int) -> None:
-        """The trainer was at something all this time; `kind` is one word, for filters and colours."""
-        times = {"ts": begin_ns / 1000, "dur": (end_ns - begin_ns) / 1000}
-        self._add({"ph": "X", "tid": TRAINER, "name": name, "cat": kind, **times})
-
-    def count(self, name: str, at_ns: int, value: float) -> None:
-        """A figure of the daemon, from here until the next of this name."""
-        self._add({"ph": "C", "tid": DAEMON, "name": name, "ts": at_ns / 1000, "args": {"value": value}})
-
-    def _add(self, event: dict[str, Any]) -> None:
-        if len(self.events) < self.events_max:
-            self.events.append(event)
-        else:
-            self.left_out += 1
-
-    def write(self, path: Path, *, node: str) -> None:
-        """Write all, whole or not at all, replacing the file; UsageError if that cannot be done."""
-        pid = os.getpid()
-        names = [_name("process_name", TRAINER, node)]
-        names += [_name("thread_name", row, word) for row, word in _ROWS.items()]
-        events = [{**event, "pid": pid} for event in names + self.events]
-        text = json.dumps(
-            {
-                "traceEvents": events,
-                "displayTimeUnit": "ms",
-                "otherData": {**self.about(), "events_left_out": self.left_out},
-            },
-            separators=(",", ":"),
-            allow_nan=False,
-        )
-        try:
-            _replace(path, text)
-        except OSError as error:
-            raise _refusal(path, error) from None
-
-
-def choose_place(path: Path, *, later_life: bool) -> Path:
-    """Where a trainer's trace goes: `path`, unless it is one that was started again and an earlier life has
-    written that: then "trace.2.json" and so on, the first that is not there, or else the last.
-    """
-    if not later_life or not path.exists():
-        return path
-    places = [path.with_name(f"{path.stem}.{life}{path.suffix}") for life in range(2, LIVES_MAX + 1)]
-    return next((place for place in places if not place.exists()), places[-1])
-
-
-def check_place(path: Path) -> None:
-    """Refuse, before anything is measured, a place where no trace can be written."""
-    if path.is_dir():
-        raise UsageError(f"the trace cannot be written to {path}: it is a directory; give a file name")
-    try:
-        with tempfile.TemporaryFile(dir=path.absolute().parent):
-            pass
-    except OSError as error:
-        raise _refusal(path, error) from None
-
-
-def _name(what: str, row: int, word: str) -> dict[str, Any]:
-    return {"ph": "M", "tid": row, "name": what, "args": {"name": word}}
-
-
-def _replace(path: Path, text: str) -> None:
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o644)
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _refusal(path: Path, error: OSError) -> UsageError:
-    words = words_of(error)
-    return UsageError(f"the trace cannot be written to {path}: {words}", ExitCode.USAGE)
-
+from typing import Protocol
 
 # ----------------------------------------------------------------------------
 # Where the time of a trainer's steps goes: computing, waiting, adding and sending.
 #
 # The four are of the trainer's own thread and make up the whole step. What its daemon does meanwhile, adding
 # up shares and handing frames to the network, is counted beside them: where it overlaps with computing it
-# costs the step nothing, and waiting is what is left of it. With a trace every piece is kept too.
+# costs the step nothing, and waiting is what is left of it. A trace gets every piece too.
 
 
 NS = 1e-9
@@ -140,6 +31,16 @@ class Part(enum.StrEnum):
     WAITING = "waiting"  # for others
     ADDING = "adding"  # what the others sent to the weights
     SENDING = "sending"  # finding what to send, coding it, giving it to the daemon
+
+
+class Trace(Protocol):
+    """Receives what the trainer does when, in nanoseconds (benchmarks/trace.py writes it to a file)."""
+
+    def span(self, name: str, kind: str, begin_ns: int, end_ns: int) -> None:
+        """The trainer did this all the time; `kind` is one word, for filters and colours."""
+
+    def count(self, name: str, at_ns: int, value: float) -> None:
+        """A figure of the daemon, valid from here until the next one of this name."""
 
 
 class Timed(Protocol):
@@ -221,8 +122,6 @@ class StepTimes:
         self._steps = self._total_ns = 0
         self._parts_ns = dict.fromkeys(Part, 0)
         self._daemon = [0.0, 0.0]
-        if trace is not None:
-            trace.about = self.figures
 
     @property
     def split(self) -> Split:

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.recording import describe_recording
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.net.address import Address
 from p2psgd.node.daemon import Node
 from p2psgd.node.options import NodeOptions
-from p2psgd.observe.records import describe_recording
 from p2psgd.wire.frames import FrameType, pack_frame
 from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, trainer, until
 from tests.ports import free_ports

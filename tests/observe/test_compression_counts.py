@@ -7,9 +7,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.observe.compression import (
     FRAME_BITS,
     RECENT_MINI_BATCHES,
-    SLICES_MAX,
     OwnCompression,
-    SlicedCompression,
     Tally,
 )
 from p2psgd.wire import codec
@@ -102,23 +100,6 @@ def test_the_updates_of_a_mini_batch_are_recent_together() -> None:
         assert recent.updates % 3 == 0
         assert 3 * min(mini_batch, RECENT_MINI_BATCHES) <= recent.updates <= 6 * RECENT_MINI_BATCHES
         assert recent.mini_batches == 2 * recent.updates // 3  # every other one made none
-
-
-def test_slices_are_equal_few_and_whole() -> None:
-    words = words_of(3)
-    payload = memoryview(codec.encode(words, WEIGHTS))
-    sliced = SlicedCompression(TENSORS)
-    for made in range(1, 500):
-        origin = (ME, PEER)[made % 2]
-        sliced.count(origin=origin, mini_batch=(made + 1) // 2, step=made, words=words, payload=payload)
-        sizes = [part.updates for part in sliced.slices]
-        assert sum(sizes) == made
-        assert len(sizes) <= SLICES_MAX
-        assert len(set(sizes[:-1])) <= 1
-        assert made < SLICES_MAX or len(sizes) > SLICES_MAX // 2
-        assert sliced.total().updates == made
-        assert sliced.total().tensor_steps.tolist() == [made, 0, 0]
-    assert abs(sliced.total().mini_batches - 499) <= 1  # of both origins together
 
 
 def test_tallies_add_up_in_every_figure() -> None:

@@ -7,7 +7,6 @@ from p2psgd.observe.compression import (
     describe_compression,
     fraction,
     render_compression,
-    render_slices,
     tensor_rows,
 )
 from tests.observe.compressions import description
@@ -70,14 +69,6 @@ def test_names_are_cut_at_their_beginning_and_escaped() -> None:
     assert len(name) == 40
     short = tensor_rows(describe_compression(Tally.empty(1), Tally.empty(1), (("\x1b[m", (3,)),)))[1]
     assert short.startswith("\\x1b[m ")
-
-
-def test_slices_are_a_table() -> None:
-    total = description()["total"]
-    heading, row = render_slices([total])
-    assert heading.split()[:4] == ["updates", "mini-batches", "density", "bits/index"]
-    assert row.split()[:4] == ["300", "300", "0.5", "%"]
-    assert len(heading) == len(row)
 
 
 def test_fractions_have_three_digits_that_matter() -> None:

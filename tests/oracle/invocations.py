@@ -24,7 +24,7 @@ FILES: Final = {
 }
 _NODE: Final = "node --peers hosts.txt --listen 127.0.0.1:7315 --name one"
 _SHOW: Final = "config show --name one --state state"
-_PLAN: Final = "plan --weights 14.6M --nodes 8 --bandwidth 1Gbit --step-time 150ms"
+
 
 INVOCATIONS: Final = tuple(
     tuple(shlex.split(words))
@@ -127,8 +127,6 @@ INVOCATIONS: Final = tuple(
         "export out.npz --state absent",
         "export out.txt",
         # files
-        "recording absent.rec",
-        "recording text.txt",
         "checkpoint list --state absent",
         "checkpoint show --state absent",
         "checkpoint show --number 0",
@@ -150,15 +148,6 @@ INVOCATIONS: Final = tuple(
         "ca issue one --id xyz --ca authority",
         "ca issue one --days 0 --ca authority",
         "ca bundle absent --ca authority",
-        # plan
-        "plan",
-        _PLAN,
-        f"{_PLAN} --json",
-        f"{_PLAN} --density 2",
-        f"{_PLAN} --latency -1ms",
-        f"{_PLAN} --batch none",
-        "plan --weights 14.6M --nodes 1 --bandwidth 1Gbit --step-time 150ms",
-        "plan --weights many --nodes 8 --bandwidth 1Gbit --step-time 150ms",
         # doctor
         "doctor",
         "doctor --peers absent.txt",

@@ -105,7 +105,6 @@ def _pair(folder: Path) -> Samples:
         "digest": digest,
         "events": events,
         "checkpoint": [json.loads(run(folder, "checkpoint", "show", "--json", "--state", state))],
-        "recording": [json.loads(run(folder, "recording", "--json", "run.rec"))],
     }
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.trace import TraceEvents
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.recipes.datasets import load_dataset
 from p2psgd.recipes.gradients import Gradients, check_loss
 from p2psgd.recipes.model import initial_weights
 from p2psgd.recipes.recipe import load_recipe
-from p2psgd.recipes.telemetry import StepTimes, Trace
+from p2psgd.recipes.telemetry import StepTimes
 from tests.recipes.fake_link import FakeNet
 
 RECIPE = load_recipe("digits")
 
 
 def test_the_samples_of_the_positions_are_used_and_layers_shown_in_the_trace() -> None:
-    dataset, trace = load_dataset("digits"), Trace()
+    dataset, trace = load_dataset("digits"), TraceEvents()
     link = FakeNet({"weights": np.zeros(1, np.float32)}, 1.0, 1).links[0]
     gradients = Gradients(RECIPE, dataset, StepTimes(link, trace))
     weights = np.concatenate([part.ravel() for part in initial_weights(gradients.shape, 1).values()])

@@ -1,10 +1,8 @@
 """train(): what it attaches with, and how it ends."""
 
-import json
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -159,35 +157,3 @@ def test_a_recipe_in_rounds_is_trained_in_rounds(
         ("ring", "dense-float16", "id"),
     ]
     assert [link.mini_batches for link in attaching.links] == [1, 5, 5]
-
-
-def test_a_trace_is_written_however_training_ends(
-    attaching: Attaching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "trace.json"
-    train(RECIPE, steps=3, trace=path)
-    assert json.loads(path.read_text())["otherData"]["steps"] == 3
-
-    def failing(link: FakeLink, delta: Vector, step: int) -> int:
-        raise ConnectionError
-
-    monkeypatch.setattr(FakeLink, "send", failing)
-    with pytest.raises(ConnectionError):
-        train(RECIPE, steps=3, trace=path)
-    assert json.loads(path.read_text())["otherData"]["steps"] == 0
-    with pytest.raises(UsageError, match="the trace cannot be written"):
-        train(RECIPE, steps=3, trace=tmp_path)
-
-
-def test_the_trace_of_an_earlier_life_is_kept(
-    attaching: Attaching, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path, second = tmp_path / "trace.json", tmp_path / "trace.2.json"
-    train(RECIPE, steps=3, trace=path)
-    assert capsys.readouterr().err == ""
-    attaching.mini_batches = 3  # a trainer before this one
-    train(RECIPE, steps=5, trace=path)
-    assert (
-        f"{path} is of an earlier life of this trainer: its trace goes to {second}" in capsys.readouterr().err
-    )
-    assert [json.loads(file.read_text())["otherData"]["steps"] for file in (path, second)] == [3, 2]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.trace import TraceEvents
 from p2psgd.errors import UsageError
 from p2psgd.recipes.datasets import Dataset, load_dataset
 from p2psgd.recipes.gradients import net_shape
 from p2psgd.recipes.model import initial_weights
 from p2psgd.recipes.recipe import Recipe, Told, load_recipe
 from p2psgd.recipes.schedule import RoundPlan
-from p2psgd.recipes.telemetry import Trace
 from p2psgd.recipes.training import Circumstances, RingTraining
 from tests.recipes.fake_ring import FakeRing, FakeRingLink
 
@@ -251,7 +251,7 @@ def test_a_net_that_diverges_is_said_before_anything_of_it_is_given(digits: Data
 
 
 def test_a_trace_shows_each_round_and_what_is_begun_in_it(digits: Dataset) -> None:
-    trace = Trace()
+    trace = TraceEvents()
     recipe = quick("dense")
     net = ring(recipe, digits, 1)
     run_together(net, [training(recipe, digits, net.links[0], steps=2, trace=trace)])

@@ -6,7 +6,8 @@ from dataclasses import asdict
 
 import pytest
 
-from p2psgd.recipes.telemetry import Part, StepTimes, Trace
+from benchmarks.trace import TraceEvents
+from p2psgd.recipes.telemetry import Part, StepTimes
 
 
 class Bench:
@@ -68,7 +69,7 @@ def test_the_parts_make_up_the_steps_and_the_daemons_are_beside_them() -> None:
 
 
 def test_in_a_trace_spans_lie_within_each_other_and_sum_up_to_the_split() -> None:
-    bench, trace = Bench(), Trace()
+    bench, trace = Bench(), TraceEvents()
     times = StepTimes(bench, trace, bench.clock_ns)
     two_steps(bench, times)
     spans = [(event["ts"], event["ts"] + event["dur"], event) for event in trace.events if event["ph"] == "X"]
@@ -90,4 +91,3 @@ def test_in_a_trace_spans_lie_within_each_other_and_sum_up_to_the_split() -> Non
     assert sums["sending"] == pytest.approx(split.sending_s + 2 * 0.0015)  # waits within it are shown in it
     counts = [event["args"]["value"] for event in trace.events if event["ph"] == "C"]
     assert counts == pytest.approx([100 * 2 / 14, 100 * 4 / 14] * 2, abs=0.01)
-    assert trace.about() == times.figures()

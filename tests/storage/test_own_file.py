@@ -327,7 +327,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, errors: list[str])
 
 
 def test_a_recording_that_begins_late_is_still_refused_as_a_recording(tmp_path: Path, make: Make) -> None:
-    """`p2psgd recording` promises that the updates in a file are all there are."""
+    """Readers of recordings rely on it that the updates in a file are all there are."""
     own, life = make(), Life(ME)
     life.update()
     own.add(life.update())

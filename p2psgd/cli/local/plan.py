@@ -48,7 +48,6 @@ class Plan:
     record: Path | None = None
     record_bytes: int = RECORD_BYTES_MAX
     told: Told = NOTHING_TOLD
-    trace: Path | None = None
     overlap: bool = True
     device: str | None = None
     http: Address | None = None
@@ -97,7 +96,6 @@ class Plan:
         words += self.told.options
         words += [] if self.overlap else ["--no-overlap"]
         words += ["--device", self.device] if self.device is not None else []
-        words += ["--trace", str(self.trace)] if self.trace is not None and index == 0 else []
         return shlex.join(words)
 
 
@@ -116,7 +114,6 @@ def make_plan(
     record: Path | None = None,
     record_bytes: int = RECORD_BYTES_MAX,
     told: Told = NOTHING_TOLD,
-    trace: Path | None = None,
     overlap: bool = True,
     device: str | None = None,
     http: Address | None = None,
@@ -127,10 +124,10 @@ def make_plan(
     `steps`: mini-batches per node, or rounds of a ring; `seconds`: time to train; neither: as long as the
     recipe says. `trainer`: a command that attaches by itself, in the place of the built-in trainer.
     `initial`: a file of weights that the built-in one starts from. `record`: a new file for every update of
-    the run, of at most `record_bytes`. `told`: what counts in the place of the recipe's [run]. `trace`: a
-    file for what the first node's trainer did when. `overlap`: whether a dense ring adds up layers while
-    others are computed. `http`: where the first node shows itself. `state`: a directory for the nodes' state
-    and logs, kept; None: a temporary one, made here, kept only when something went wrong.
+    the run, of at most `record_bytes`. `told`: what counts in the place of the recipe's [run]. `overlap`:
+    whether a dense ring adds up layers while others are computed. `http`: where the first node shows itself.
+    `state`: a directory for the nodes' state and logs, kept; None: a temporary one, made here, kept only when
+    something went wrong.
     """
     _check_amounts(nodes, steps, seconds, trainer)
     loaded = None
@@ -142,11 +139,10 @@ def make_plan(
             load_initial(initial, net_shape(loaded, dataset))
         if (device or loaded.device) != AUTO:
             find_device(device or loaded.device)
-    elif told.given or (trace, device, initial) != (None, None, None) or not overlap:
+    elif told.given or (device, initial) != (None, None) or not overlap:
         raise UsageError(
-            "--mode, --payload, --order, --no-overlap, --device, --initial and --trace are for the built-in "
-            "trainer: leave them out with --trainer, whose script says mode, payload and order when it "
-            "attaches"
+            "--mode, --payload, --order, --no-overlap, --device and --initial are for the built-in trainer: "
+            "leave them out with --trainer, whose script says mode, payload and order when it attaches"
         )
     elif not trainer.strip():
         raise UsageError("the trainer's command is empty: give a command line, or leave --trainer out")
@@ -156,11 +152,9 @@ def make_plan(
         check_output(record, "recording")
         if os.path.lexists(record):
             raise UsageError(f"{record} exists already: a recording never replaces a file; name another one")
-    if trace is not None:
-        check_output(trace, "trace")
     if weights is not None:
         check_weights_place(weights)
-    _check_distinct({"--record": record, "--report": report, "--weights": weights, "--trace": trace})
+    _check_distinct({"--record": record, "--report": report, "--weights": weights})
     return Plan(
         nodes=nodes,
         recipe_name=str(Path(recipe).absolute()) if Path(recipe).is_file() else recipe,
@@ -177,7 +171,6 @@ def make_plan(
         record=None if record is None else record.absolute(),
         record_bytes=record_bytes,
         told=told,
-        trace=None if trace is None else trace.absolute(),
         overlap=overlap,
         device=device,
         http=http,

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd import formatting
-from p2psgd.errors import UsageError
+from p2psgd.errors import RecordingError, words_of
 from p2psgd.observe.figures import Status, printable, whole
-from p2psgd.observe.records import describe_recording
 from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.recording import read_start, read_updates
 from p2psgd.wire.update import weights_of
 
 # ----------------------------------------------------------------------------
@@ -204,8 +204,8 @@ class Convergence:
 # ----------------------------------------------------------------------------
 # What a local run says of its recording once the daemon that wrote it has stopped.
 #
-# What a daemon said last may be less than its file holds, and more where it was killed or the disk failed:
-# then the file itself is read.
+# The daemon's last status may count less than its file holds, and more where it was killed or the disk
+# failed: then the file itself is counted.
 
 
 class Recorded(NamedTuple):
@@ -223,17 +223,31 @@ def look_at_recording(path: Path, recording: Mapping[str, Any] | None, *, lost: 
         if lost is None and size == recording["bytes"]:
             return Recorded(recording)
     try:
-        found = describe_recording(path)
-    except UsageError as error:  # RecordingError among them
-        return Recorded(recording, str(error) if lost is None else f"{lost} was lost: {error}")
-    counts = {"file": str(path), "updates": found["total"]["updates"], "bytes": found["bytes"]}
-    recorded = {"note": "", **(recording or {}), **counts}
-    missing = whole(recording or {}, "updates") - counts["updates"]
-    if lost is None and missing <= 0 and not found["fault"]:
+        updates, fault = _count_updates(path)
+    except RecordingError as error:
+        return Recorded(recording, f"{f'{lost} was lost: ' if lost else ''}{error}")
+    except OSError as error:
+        words = f"the recording {path} cannot be read: {words_of(error)}"
+        return Recorded(recording, words if lost is None else f"{lost} was lost: {words}")
+    size = path.stat().st_size
+    recorded = {"note": "", **(recording or {}), "file": str(path), "updates": updates, "bytes": size}
+    if lost is None and whole(recording or {}, "updates") <= updates and not fault:
         return Recorded(recorded)
     trouble = (
         f"the recording {path} is not whole: it" if lost is None else f"{lost} was lost; the recording {path}"
     )
-    words = f"holds {formatting.counted(counts['updates'], 'update')} in {formatting.size(counts['bytes'])}"
-    fault = f"; {found['fault']}" if found["fault"] else ""
-    return Recorded(recorded, f"{trouble} {words}{fault}")
+    words = f"holds {formatting.counted(updates, 'update')} in {formatting.size(size)}"
+    return Recorded(recorded, f"{trouble} {words}{f'; {fault}' if fault else ''}")
+
+
+def _count_updates(path: Path) -> tuple[int, str]:
+    """Return how many updates a recording holds, and what keeps it from being read on."""
+    updates = 0
+    with path.open("rb") as file:
+        header = read_start(file)
+        try:
+            for _ in read_updates(file, header.weights):
+                updates += 1
+        except RecordingError as error:
+            return updates, str(error)
+    return updates, ""

@@ -16,7 +16,7 @@
 namespace p2psgd {
 
 struct Kernels {
-    const char* name;    // what $P2PSGD_CPU and `p2psgd bench cpu` call it
+    const char* name;    // what $P2PSGD_CPU and `python -m benchmarks.cpu` call it
     const char* demand;  // what a processor needs for it
     Encode* encode;
     EncodeAs* encode_as;

@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.test_recording import frames, start
 from p2psgd.cli.local.verify import Recorded, look_at_recording
-from tests.observe.test_recording import frames, start
 
 
 def recording(path: Path, *parts: bytes) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from p2psgd.cli import plan_model
-from p2psgd.cli.plan_model import DENSE_TENSORS, Part, Setting, Way, predict
+from benchmarks.scaling import model
+from benchmarks.scaling.model import DENSE_TENSORS, Part, Setting, Way, predict
 from p2psgd.errors import UsageError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
@@ -33,14 +33,14 @@ def test_an_update_is_as_long_as_predicted(density: float) -> None:
     words = (indices << 1 | chance.integers(0, 2, len(indices))).astype(np.uint32)
     header = UpdateHeader(1, 1, 1, 0, 1, 16, len(words))
     frame = pack_frame(FrameType.UPDATE, pack_update(header, codec.encode(words, weights)))
-    assert plan_model.update_bytes(weights, len(words)) == pytest.approx(len(frame), rel=0.01)
+    assert model.update_bytes(weights, len(words)) == pytest.approx(len(frame), rel=0.01)
 
 
 def test_a_dense_form_is_taken_where_it_is_shorter() -> None:
     words = np.arange(0, 2000, 2, dtype=np.uint32)
     header = UpdateHeader(1, 1, 1, 0, 1, 16, len(words))
     frame = pack_frame(FrameType.UPDATE, pack_update(header, codec.encode(words, 1000)))
-    assert len(frame) <= plan_model.update_bytes(1000, 1000) == 5 + 64 + 201
+    assert len(frame) <= model.update_bytes(1000, 1000) == 5 + 64 + 201
 
 
 @pytest.mark.parametrize("count", [2, 30])
@@ -60,7 +60,7 @@ def test_a_status_is_as_long_as_predicted(count: int) -> None:
         loop_lag_ms=3,
         ring=b"",
     )
-    assert plan_model.bytes_of_status(count) == pytest.approx(len(pack_message(status)), abs=4)
+    assert model.bytes_of_status(count) == pytest.approx(len(pack_message(status)), abs=4)
 
 
 def test_what_overlaps_is_the_longest_part_and_what_does_not_is_the_sum() -> None:
@@ -77,7 +77,7 @@ def test_a_narrow_link_is_full_of_what_is_sent() -> None:
     narrow = predict(Way.ASYNC, replace(PAPER, link_bit_per_s=1e6, patience_s=600.0))
     assert narrow.bottleneck is Part.NETWORK
     assert narrow.link_share == pytest.approx(1)
-    assert narrow.sent_bytes == pytest.approx(7 * plan_model.update_bytes(14_600_000, 17_176), rel=0.01)
+    assert narrow.sent_bytes == pytest.approx(7 * model.update_bytes(14_600_000, 17_176), rel=0.01)
     assert narrow.step_s == pytest.approx(8 * 1.07 * narrow.sent_bytes / 1e6, rel=0.01)
 
 

@@ -1,4 +1,4 @@
-"""`p2psgd plan`, as a user types it."""
+"""`python -m benchmarks.plan`, as somebody types it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,28 @@ import json
 
 import pytest
 
-from p2psgd.errors import ExitCode
-from tests.cli.test_cli import run
+from benchmarks import plan
 
 PAPER = ("--weights", "14.6M", "--nodes", "8", "--bandwidth", "1Gbit", "--step-time", "150ms")
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr("sys.argv", ["plan", *arguments])
+    plan.main()
 
 
 def test_it_tells_each_way_of_training(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert run(monkeypatch, "plan", *PAPER, "--density", "1/850") == ExitCode.OK
+    run(monkeypatch, *PAPER, "--density", "1/850")
     told = capsys.readouterr().out
     assert "14,600,000 weights on 8 nodes, links of 1,000 Mbit/s, 150 ms" in told
     assert all(
         words in told for words in ("async", "ring, sparse", "ring, dense", "communication binds from")
     )
     assert all(len(line) <= 80 for line in told.splitlines())
-    assert run(monkeypatch, "plan", *PAPER, "--density", "0.12%", "--batch", "1k", "--json") == ExitCode.OK
+    run(monkeypatch, *PAPER, "--density", "0.12%", "--batch", "1k", "--json")
     told = json.loads(capsys.readouterr().out)
     assert [each["way"] for each in told] == ["async", "ring, sparse", "ring, dense"]
     assert told[0]["samples_per_s"] == pytest.approx(1000 * told[0]["steps_per_s"])
@@ -40,7 +44,7 @@ def test_it_tells_each_way_of_training(
 def test_it_takes_what_it_prints_and_what_people_write(
     given: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, "plan", "--nodes", "8", *given) == ExitCode.OK
+    run(monkeypatch, "--nodes", "8", *given)
     assert " ".join(capsys.readouterr().out.split()).startswith(
         "14,600,000 weights on 8 nodes, links of 1,000 Mbit/s, 150 ms to compute a mini-batch of 1,024"
     )
@@ -55,7 +59,7 @@ def test_it_takes_what_it_prints_and_what_people_write(
         ("--step-time", "0,150s", "--step-time: '0,150s' is not a time with its unit"),
         ("--bandwidth", "100MB", "--bandwidth: '100MB' is in bytes: give bits per second"),
         ("--bandwidth", f"{'9' * 400}bit", "--bandwidth: '99999999999999999999'... is beyond all numbers"),
-        ("--patience", "601", "--patience: patience must be 0.2 to 600 s, not 601"),
+        ("--patience", "601", "601.0 seconds of patience cannot be: give 0.2 to 600"),
         ("--bandwidth", "100", "--bandwidth: '100' is not bits per second, such as 100Mbit"),
         ("--step-time", "150", "--step-time: '150' is not a time with its unit, such as 150ms"),
         ("--density", "1/0", "--density: '1/0' divides by nothing"),
@@ -69,5 +73,7 @@ def test_what_it_cannot_read_it_refuses_with_the_option(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(monkeypatch, "plan", *PAPER, option, value) == ExitCode.USAGE
+    with pytest.raises(SystemExit) as end:
+        run(monkeypatch, *PAPER, option, value)
+    assert end.value.code == 2
     assert words in capsys.readouterr().err

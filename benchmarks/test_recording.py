@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.recording import SLICES_MAX, SlicedCompression, describe_recording, main, render_recording
+from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.errors import ExitCode, RecordingError, UsageError
-from p2psgd.observe.records import describe_recording, render_recording
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.recording import RecordingHeader, pack_start
@@ -117,3 +118,35 @@ def test_another_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
         describe_recording(tmp_path / "absent")
     with pytest.raises(UsageError, match="cannot be read: is a directory"):
         describe_recording(tmp_path)
+
+
+def test_slices_are_equal_few_and_whole() -> None:
+    words = np.array([3 << 1], np.uint32)
+    payload = memoryview(codec.encode(words, WEIGHTS))
+    sliced = SlicedCompression(TENSORS)
+    for made in range(1, 500):
+        origin = Origin(made % 2, 1)
+        sliced.count(origin=origin, mini_batch=(made + 1) // 2, step=made, words=words, payload=payload)
+        sizes = [part.updates for part in sliced.slices]
+        assert sum(sizes) == made
+        assert len(sizes) <= SLICES_MAX
+        assert len(set(sizes[:-1])) <= 1
+        assert made < SLICES_MAX or len(sizes) > SLICES_MAX // 2
+        total = sliced.sum_last(SLICES_MAX)
+        assert total.updates == made
+        assert total.tensor_steps.tolist() == [made, 0, 0]
+    assert abs(total.mini_batches - 499) <= 1  # of both origins together
+
+
+def test_the_command_prints_it_and_ends_with_the_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "run.rec", start(), *frames(2), frames(1)[0][:-1])
+    monkeypatch.setattr("sys.argv", ["recording", str(path)])
+    assert main() is ExitCode.DATA
+    told = capsys.readouterr()
+    assert "2 updates of 2 nodes" in told.out
+    assert told.err == "the recording ends in the middle of update 3\n"
+    monkeypatch.setattr("sys.argv", ["recording", str(tmp_path / "absent"), "--json"])
+    assert main() is ExitCode.USAGE
+    assert capsys.readouterr().err.endswith("absent cannot be read: no such file or directory\n")

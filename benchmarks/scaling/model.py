@@ -1,4 +1,4 @@
-"""The model behind `p2psgd plan`: steps a second, bytes, and what limits a run, from a few numbers."""
+"""The model behind `python -m benchmarks.plan`: steps a second, bytes, and what limits a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`p2psgd bench cpu`: which instruction-set path of the core runs here and why, and what each is worth.
+"""Which instruction-set path of the native core runs here, why, and how fast: `python -m benchmarks.cpu`.
 
 The rates are those of one thread on data of a middling net, the best of many rounds in which the paths take
 turns, so that a slow moment of the machine hits all. Those in benchmarks compare with limits and peers.
@@ -114,7 +114,11 @@ def render_rates(rates: Sequence[Rate]) -> str:
 
 
 def report(budget_s: float = 2.0) -> str:
-    """What `p2psgd bench cpu` prints, without a newline at the end."""
+    """Measure for about `budget_s` and return paths and rates as text."""
     about = f"one thread, updates of {formatting.grouped(COUNT)} of {formatting.grouped(WEIGHTS)} weights"
     rates = render_rates(measure(budget_s))
     return "\n".join([render_paths(cpu_paths(), cpu_path(), forced_cpu_path()), "", about, rates])
+
+
+if __name__ == "__main__":
+    print(report())

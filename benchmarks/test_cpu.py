@@ -1,14 +1,14 @@
-"""`p2psgd bench cpu`: which path runs and why, and rates of each that runs here."""
+"""`python -m benchmarks.cpu`: which path runs and why, and rates of each that runs here."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
+import sys
 
-from p2psgd.observe.bench import Rate, measure, render_paths, render_rates
+from benchmarks.cpu import Rate, measure, render_paths, render_rates
 from p2psgd.wire.cpu_paths import VARIABLE, CpuPath, cpu_path, cpu_paths
-from tests.daemons import P2PSGD
 
 PATHS = (CpuPath("portable", "nothing", True), CpuPath("avx2", "AVX2", True), CpuPath("x", "more", False))
 
@@ -46,7 +46,7 @@ def test_everything_is_measured_on_every_path_that_runs_here_and_the_path_stays(
 
 def test_the_command_obeys_the_environment() -> None:
     done = subprocess.run(
-        [*P2PSGD, "bench", "cpu"],
+        [sys.executable, "-m", "benchmarks.cpu"],
         env={**os.environ, VARIABLE: "portable"},
         capture_output=True,
         text=True,
