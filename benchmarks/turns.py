@@ -16,6 +16,7 @@ from benchmarks import Figure, checksum
 from p2psgd.core.effects import Effect
 from p2psgd.core.events import CheckpointDue, Event, TimePassed
 from tests.core.cluster import Cluster, own_update
+from tests.core.test_snapshots import silenced
 
 INDICES = 20
 PARTS = {"donor": 0, "joiner": 2}
@@ -88,11 +89,10 @@ def measure(updates: int) -> list[Figure]:
 
 def make(cluster: Cluster, node: int, updates: int) -> None:
     replica = cluster.replica(node)
-    replica.parts.feeder.silent = True  # only it is to have them
     events = [own_update(list(range(start, 4000 + start, 4000 // INDICES))) for start in range(100)]
-    for event in itertools.islice(itertools.cycle(events), updates):
-        type(replica).handle(replica, event, cluster.now)
-    replica.parts.feeder.silent = False
+    with silenced(replica):  # only it is to have them
+        for event in itertools.islice(itertools.cycle(events), updates):
+            type(replica).handle(replica, event, cluster.now)
 
 
 def figures_of(part: str, turns: list[tuple[float, str]]) -> list[Figure]:

@@ -30,7 +30,7 @@ class Checkpoints:
         damaged.
         """
         busy = self._parts.sweeping.copying or self._writing is not None
-        if self._wanted and not busy and not self._parts.quarantined:
+        if self._wanted and not busy and not self._parts.node.quarantined:
             self._parts.sweeping.begin_copy(self._order)
 
     def _order(self, coordinates: NDArray[np.int32], rows: list[FrontierRow]) -> None:

@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 from p2psgd.core.acks import Acknowledgements
 from p2psgd.core.frontier import Origin, name_node
 from p2psgd.core.membership import Membership
+from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Outbound, Peer
 from p2psgd.core.readiness import Joining
 from p2psgd.core.retention import STALL, Budget
 from p2psgd.core.ring.contribution import Share
+from p2psgd.core.ring.rounds import RING_PHASES, RingPhase
 from p2psgd.core.scrub import Sweeping
 from p2psgd.core.send import Feeder, Repair
 from p2psgd.core.state import State
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import Votes
+from p2psgd.transitions import Lifecycle
 from p2psgd.wire.mode import parse_mode
 
 # ----------------------------------------------------------------------------
@@ -75,6 +78,7 @@ class Parts:
     acks: Acknowledgements
     membership: Membership
     joining: Joining
+    node: Node
     budget: Budget
     sweeping: Sweeping
     out: Outbound
@@ -83,11 +87,7 @@ class Parts:
     saved: dict[Origin, int] = field(default_factory=dict)  # what is in this node's latest checkpoint
     counters: Counters = field(default_factory=Counters)
     tally: Tally = field(default_factory=Tally)
-    quarantined: bool = False  # the weights in memory are not what was applied,
-    mending: bool = False  # which this node is trying to mend by itself;
-    quarantined_at: float = 0.0  # since when that is known, or that it cannot
-    checkpoint_found: bool = False  # since then: one is on disk, and whole
-    in_step: bool = False  # an attempt of the ring runs: what the replica holds changes by rounds alone
+    ring_life: Lifecycle[RingPhase] = field(default_factory=lambda: Lifecycle(RING_PHASES))
     given: Share | None = None  # to a round that is not known to be complete
     late: dict[Origin, str] = field(default_factory=dict)  # members that hold the ring back, and how
     carriers: dict[int, Origin] = field(default_factory=dict)  # by node: who passed on its latest update
@@ -102,7 +102,12 @@ class Parts:
     @property
     def ready(self) -> bool:
         """This node is a member whose replica is complete."""
-        return self.joining.ready and not self.quarantined
+        return self.node.ready
+
+    @property
+    def in_step(self) -> bool:
+        """An attempt of the ring runs: what the replica holds changes by rounds alone."""
+        return self.ring_life.state in (RingPhase.FORMING, RingPhase.RUNNING)
 
     @property
     def stalled(self) -> bool:
@@ -128,6 +133,8 @@ def assemble(
 ) -> Parts:
     """Those of a replica with this content that begins its life now."""
     me, out, names = state.me, Outbound(credit_bytes), dict[int, str]()
+    joining = Joining(me, timing, now)
+    node = Node(joining)
     return Parts(
         me=me,
         timing=timing,
@@ -144,10 +151,11 @@ def assemble(
             now=now,
             names=names,
         ),
-        joining=Joining(me, timing, now),
+        joining=joining,
+        node=node,
         budget=Budget(state),
         sweeping=Sweeping(state, timing, now),
         out=out,
-        feeder=Feeder(state, out, unasked=not parse_mode(state.spec.mode).ring),
+        feeder=Feeder(state, out, node, unasked=not parse_mode(state.spec.mode).ring),
         repair=Repair(patience_s=timing.patience_s),
     )

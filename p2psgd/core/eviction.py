@@ -137,7 +137,7 @@ class Barring:
         """End the links of those that have brought nothing for a patience."""
         patience_s = self._parts.timing.patience_s
         for peer in self._parts.peers.values():
-            if peer.barred_at is not None and now - peer.barred_at > patience_s:
+            if peer.barred and now - peer.barred_at > patience_s:
                 words = (
                     f"{peer.name} was removed from the run for good, and brought no view for {patience_s:g} s"
                 )

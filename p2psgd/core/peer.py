@@ -2,14 +2,73 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, assert_never
 
 from p2psgd.core.effects import Effect, NextTurn, ReportDrained, Send, SendNumbers
-from p2psgd.core.frontier import Origin
+from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.snapshot_offer import SnapshotFeed
+from p2psgd.transitions import Lifecycle, Transitions
 from p2psgd.wire.messages import FrontierRow, Message, pack_message
+
+# ----------------------------------------------------------------------------
+# The life-cycle of a linked peer, as of etcd's Progress.
+#
+# What it is sent depends on it: our updates to one that replicates; none to one that is paused, until its
+# STATUS shows that others have filled the gap; pieces of a snapshot, beside whatever its cursors say, to one
+# that is fed; a view and nothing else to one that is barred.
+
+
+class PeerState(enum.Enum):
+    """What a linked peer is at."""
+
+    LINKED = "linked"  # no STATUS has come
+    REPLICATING = "replicating"  # it follows our updates, by being sent them or by asking
+    PAUSED = "paused"  # the log lacks what comes next for it: it was sent GAP
+    SNAPSHOTTING = "snapshotting"  # a snapshot is on its way to it
+    LEAVING = "leaving"  # it said GOODBYE
+    BARRED = "barred"  # its node was removed for good
+
+
+_FED: Final = "it asks for a snapshot"
+_LEAVES: Final = "GOODBYE"
+_REMOVED: Final = "a view removes its node for good"
+PEER: Final = Transitions(
+    "peer",
+    PeerState.LINKED,
+    {
+        PeerState.LINKED: {
+            PeerState.REPLICATING: "its first STATUS",
+            PeerState.PAUSED: "its first STATUS, after it asked for what the log lacks",
+            PeerState.SNAPSHOTTING: _FED,
+            PeerState.LEAVING: _LEAVES,
+            PeerState.BARRED: _REMOVED,
+        },
+        PeerState.REPLICATING: {
+            PeerState.PAUSED: "the log lacks our next update for it",
+            PeerState.SNAPSHOTTING: _FED,
+            PeerState.LEAVING: _LEAVES,
+            PeerState.BARRED: _REMOVED,
+        },
+        PeerState.PAUSED: {
+            PeerState.REPLICATING: "its STATUS is beyond the gap, or it asks anew",
+            PeerState.SNAPSHOTTING: _FED,
+            PeerState.LEAVING: _LEAVES,
+            PeerState.BARRED: _REMOVED,
+        },
+        PeerState.SNAPSHOTTING: {
+            PeerState.REPLICATING: "all of it is sent, or it is withdrawn",
+            PeerState.PAUSED: "the same, and the log lacks our next update for it",
+            PeerState.LINKED: "the same, and no STATUS has come",
+            PeerState.LEAVING: _LEAVES,
+            PeerState.BARRED: _REMOVED,
+        },
+        PeerState.LEAVING: {PeerState.BARRED: _REMOVED},
+        PeerState.BARRED: {},
+    },
+)
 
 # ----------------------------------------------------------------------------
 # What a replica knows of one linked peer: its cursors into the log, its acknowledgements, its signs of
@@ -36,21 +95,21 @@ class Cursor:
 
 @dataclass(slots=True)
 class Peer:
-    """One linked peer, from LinkOpened to LinkClosed."""
+    """One linked peer, from LinkOpened to LinkClosed.
+
+    What always holds is in `check`.
+    """
 
     origin: Origin
     name: str
     heard: float
     brought: float  # when it last brought an update of its own, or showed that we lack none
     credit: int  # bytes that may still be given to the link
-    draining: bool = False  # ReportDrained was ordered and LinkDrained has not come yet
     status: Mapping[Origin, FrontierRow] | None = None  # its last STATUS, None before the first
     ahead: Mapping[Origin, FrontierRow] = field(default_factory=dict)  # of it what was beyond our frontier
     view: int = 0  # the latest view it has told
     ready: bool = False  # it says that it is
-    leaving: bool = False  # it has said GOODBYE
-    # its node was removed for good: since when that is known, or since when it has brought no view
-    barred_at: float | None = None
+    barred_at: float = 0.0  # while BARRED: since when that is known, or since when it has brought no view
     cursors: dict[Origin, Cursor] = field(default_factory=dict)
     status_due: float = 0.0
     applied_bytes: int = 0  # from this peer since our last STATUS to it,
@@ -61,6 +120,107 @@ class Peer:
     round_trip_us: int = 0  # as measured on this link, 0 before,
     bytes_per_s: int = 0  # and what it carried
     feed: SnapshotFeed | None = None  # the snapshot it is being given
+    _life: Lifecycle[PeerState] = field(default_factory=lambda: Lifecycle(PEER))
+
+    @property
+    def state(self) -> PeerState:
+        """The present state."""
+        return self._life.state
+
+    @property
+    def barred(self) -> bool:
+        """Its node was removed for good."""
+        return self._life.state is PeerState.BARRED
+
+    def learn_status(self, rows: Mapping[Origin, FrontierRow], ahead: Mapping[Origin, FrontierRow]) -> None:
+        """Remember what it has applied, and what of that is beyond our frontier."""
+        self.status, self.ahead = rows, ahead
+        self._follow_facts()
+
+    def begin_feed(self, feed: SnapshotFeed) -> None:
+        """Give it a snapshot."""
+        self.feed = feed
+        self._follow_facts()
+
+    def end_feed(self) -> None:
+        """The snapshot is sent as a whole, or withdrawn."""
+        self.feed = None
+        self._follow_facts()
+
+    def replace_cursor(self, origin: Origin, cursor: Cursor) -> None:
+        """Send it the updates of an origin along this cursor from now on."""
+        self.cursors[origin] = cursor
+        self._follow_facts()
+
+    def pause(self, cursor: Cursor, floor: int) -> None:
+        """It was sent GAP up to `floor`: it gets no more along this cursor for now."""
+        cursor.parked = floor
+        self._follow_facts()
+
+    def resume(self, cursor: Cursor) -> None:
+        """Others have filled the gap."""
+        cursor.parked = 0
+        self._follow_facts()
+
+    def leave(self) -> None:
+        """It said GOODBYE, maybe more than once."""
+        if self._life.state is not PeerState.LEAVING:
+            self._life.move(PeerState.LEAVING)
+
+    def bar(self, now: float) -> None:
+        """Its node was removed for good: nothing that it told counts, and it gets nothing."""
+        self._life.move(PeerState.BARRED)
+        self.barred_at = now
+        self.status, self.ahead, self.feed = None, {}, None
+        self.ready = self.caught_up = False
+        self.cursors.clear()
+
+    def _follow_facts(self) -> None:
+        """Be in the state that what was sent and told makes; LEAVING is for good."""
+        if self._life.state in (PeerState.LEAVING, PeerState.BARRED):
+            return
+        if self.feed is not None:
+            state = PeerState.SNAPSHOTTING
+        elif self.status is None:
+            state = PeerState.LINKED
+        elif any(cursor.parked for cursor in self.cursors.values()):
+            state = PeerState.PAUSED
+        else:
+            state = PeerState.REPLICATING
+        if state is not self._life.state:
+            self._life.move(state)
+
+    def check(self, frontier: Frontier, *, credit_bytes: int) -> None:
+        """Assert what always holds between two events."""
+        assert self.credit <= credit_bytes, "it has more credit than a link is given"
+        for origin, cursor in self.cursors.items():
+            last = frontier.sequence(origin)
+            assert 1 <= cursor.next <= last + 1, f"cursor at {cursor.next}, the last update is {last}"
+            assert cursor.last is None or cursor.next <= cursor.last <= last, (
+                "a cursor that should have ended"
+            )
+            assert not cursor.parked or cursor.last is None, "a cursor that ends is paused"
+        match self.state:
+            case PeerState.LINKED:
+                assert self.status is None
+                assert self.feed is None
+            case PeerState.REPLICATING:
+                assert self.status is not None
+                assert not any(cursor.parked for cursor in self.cursors.values())
+            case PeerState.PAUSED:
+                assert self.status is not None
+                assert any(cursor.parked for cursor in self.cursors.values())
+            case PeerState.SNAPSHOTTING:
+                assert self.feed is not None
+            case PeerState.BARRED:
+                assert self.status is None
+                assert self.feed is None
+                assert not self.cursors
+                assert not self.ready
+            case PeerState.LEAVING:
+                pass
+            case _:
+                assert_never(self.state)
 
     def has(self, origin: Origin) -> int:
         """Last sequence of `origin` that it has told us it applied."""
@@ -117,9 +277,9 @@ class Outbound:
         self._spend(peer, len(head) + numbers.nbytes)
 
     def _spend(self, peer: Peer, frame_bytes: int) -> None:
+        had_credit = peer.credit > 0
         peer.credit -= frame_bytes
-        if peer.credit <= 0 and not peer.draining:
-            peer.draining = True
+        if had_credit and peer.credit <= 0:
             self._effects.append(ReportDrained(peer.origin))
 
     def say(self, peer: Peer, message: Message) -> None:
@@ -128,7 +288,7 @@ class Outbound:
 
     def refill(self, peer: Peer) -> None:
         """What it was given has left our memory."""
-        peer.credit, peer.draining = self.credit_bytes, False
+        peer.credit = self.credit_bytes
 
     def take(self) -> list[Effect]:
         """All that was ordered since the last call."""

@@ -136,30 +136,29 @@ class Quarantine:
         """Go on with the scrub, and see what it found; wait no longer for a disk that does not answer."""
         parts = self._parts
         limit_s = parts.timing.gone_s
-        if not parts.mending:  # a snapshot may have come first
+        if not parts.node.repairing:  # a snapshot may have come first
             self._rebuild = None
-        if parts.mending and self._rebuild is None and now - parts.quarantined_at > limit_s:
+        elif self._rebuild is None and now - parts.node.quarantined_at > limit_s:
             self._give_up(f"reading the checkpoint has taken {limit_s:.0f} s", now)
         result = parts.sweeping.pass_time(now)
         if result is None:
             return
         parts.counters.scrubs += 1
-        if result or parts.quarantined:
+        if result or parts.node.quarantined:
             return
         parts.counters.quarantines += 1
         words = "the weights in memory differ from what was applied: bad memory, or a bug"
         parts.out.order(Alarm(f"{words}; nothing is sent until they are right again"))
         parts.out.order(Note("quarantine", words))
-        parts.quarantined = parts.mending = parts.feeder.silent = True
-        parts.quarantined_at, parts.checkpoint_found = now, False
+        parts.node.quarantine(now)
         self._rebuild = None
         self._snapshots.withdraw()
         parts.out.order(ReadCheckpoint())
 
     def checkpoint_read(self, event: CheckpointRead, now: float) -> None:
         """The checkpoint that was asked for, unless a snapshot has come before it."""
-        self._parts.checkpoint_found |= event.found is not None
-        if not self._parts.mending or self._rebuild is not None:
+        self._parts.node.checkpoint_found |= event.found is not None
+        if not self._parts.node.repairing or self._rebuild is not None:
             return
         if event.found is None:
             self._give_up("there is no checkpoint that can be used", now)
@@ -169,12 +168,12 @@ class Quarantine:
     @property
     def rebuilding(self) -> bool:
         """There is a piece of work for the next turn."""
-        return self._rebuild is not None and self._parts.mending
+        return self._rebuild is not None and self._parts.node.repairing
 
     def turn(self, now: float) -> None:
         """One piece of the rebuilding."""
         rebuild = self._rebuild
-        if rebuild is None or not self._parts.mending:
+        if rebuild is None or not self._parts.node.repairing:
             return
         try:
             result = rebuild.advance()
@@ -193,7 +192,7 @@ class Quarantine:
         parts.state.replace(
             rebuild.coordinates, rebuild.rows, rebuild.digest, magnitude_max=rebuild.magnitude_max
         )
-        parts.quarantined = parts.mending = parts.feeder.silent = False
+        parts.node.release()
         parts.counters.mendings += 1
         words = f"the weights were made anew from the last checkpoint and {rebuild.applied} updates since"
         parts.out.order(Note("mended", f"{words}: {damage}"))
@@ -201,8 +200,8 @@ class Quarantine:
         self._rebuild = None
 
     def _give_up(self, why: str, now: float) -> None:
-        parts = self._parts
-        parts.mending, parts.quarantined_at, self._rebuild = False, now, None
-        parts.out.order(
+        self._rebuild = None
+        self._parts.node.give_up_repair(now)
+        self._parts.out.order(
             Note("quarantine", f"the weights cannot be made anew from the checkpoint and the log: {why}")
         )

@@ -200,7 +200,7 @@ def view_of(replica: Replica, now: float) -> ReplicaView:
                 peer.origin,
                 peer.name,
                 ready=peer.ready,
-                barred=peer.barred_at is not None,
+                barred=peer.barred,
                 view=peer.view,
                 silent_s=now - peer.heard,
                 lag=replica.lag(peer),

@@ -9,29 +9,80 @@ Founding members pass at once: nothing was trimmed before the first view.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
+from typing import Final
 
 from p2psgd.core.acks import Acknowledgements
 from p2psgd.core.frontier import RING, Frontier, Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
+from p2psgd.transitions import Lifecycle, Transitions
 
 FOUNDED = 1
+
+
+class Readiness(enum.Enum):
+    """How far an incarnation has come on its way to READY."""
+
+    OUTSIDE = "outside"  # no view holds it
+    ALONE = "alone"  # no view is known: it trains by itself, as if it were the run
+    BARRIER = "barrier"  # a member; others do not know of it yet
+    CATCHING_UP = "catching up"  # all members know of it; it lacks some of what they had then
+    COMPLETE = "complete"  # it has all of that
+
+
+_ADMITTED_ANEW: Final = "a view leaves it out, or admits it anew"
+READINESS: Final = Transitions(
+    "readiness",
+    Readiness.OUTSIDE,
+    {
+        Readiness.OUTSIDE: {
+            Readiness.ALONE: "no view for one failure timeout",
+            Readiness.BARRIER: "a view holds this incarnation",
+        },
+        Readiness.ALONE: {Readiness.OUTSIDE: "a view holds this incarnation"},
+        Readiness.BARRIER: {
+            Readiness.OUTSIDE: _ADMITTED_ANEW,
+            Readiness.CATCHING_UP: "every other member knows that view",
+        },
+        Readiness.CATCHING_UP: {
+            Readiness.OUTSIDE: _ADMITTED_ANEW,
+            Readiness.BARRIER: "a member on whose word it relied leaves",
+            Readiness.COMPLETE: "it has all that the members had",
+        },
+        Readiness.COMPLETE: {Readiness.OUTSIDE: _ADMITTED_ANEW},
+    },
+)
 
 
 class Joining:
     """One life's way to READY; `ready` may also be lost again."""
 
     def __init__(self, me: Origin, timing: Timing, now: float) -> None:
-        self.ready = False
-        self.passed = False
+        self._life = Lifecycle(READINESS)
         self.absent: list[Origin] = []  # members that the barrier waits for
         self._me = me
         self._since: int | None = None  # the view that took this life in
         self._alone_until = now + timing.patience_s
         self._tellers: dict[Origin, Origin] = {}  # by member: who told that it knows that view,
         self._targets: dict[Origin, dict[Origin, int]] = {}  # and what each of those had applied
+
+    @property
+    def state(self) -> Readiness:
+        """How far it has come."""
+        return self._life.state
+
+    @property
+    def ready(self) -> bool:
+        """The replica is complete, or this node is alone."""
+        return self._life.state in (Readiness.COMPLETE, Readiness.ALONE)
+
+    @property
+    def passed(self) -> bool:
+        """All other members know the view that took this life in."""
+        return self._life.state in (Readiness.CATCHING_UP, Readiness.COMPLETE)
 
     def look(
         self,
@@ -45,10 +96,13 @@ class Joining:
     ) -> None:
         """Judge anew, after any news."""
         if view.number == 0:
-            self.ready = self.ready or now >= self._alone_until
+            if not self.ready and now >= self._alone_until:
+                self._life.move(Readiness.ALONE)
             return
         if admitted_in != self._since:  # also if it was out in between and never heard of it
-            self._since, self.ready, self.passed = admitted_in, False, False
+            self._since = admitted_in
+            if self._life.state is not Readiness.OUTSIDE:
+                self._life.move(Readiness.OUTSIDE)
         if admitted_in is None or self.ready:
             return
         gone = {member for member in self._tellers if member not in view}
@@ -57,9 +111,12 @@ class Joining:
         again = any(member.node in view.lives for member in gone)  # what it had is for its new life to tell
         if not self.passed or again or any(teller not in view for teller in self._tellers.values()):
             self._try_barrier(view, admitted_in, acks)
-        self.ready = self.passed and self._has_all(view, peers, frontier)
+        if self.passed and self._has_all(view, peers, frontier):
+            self._life.move(Readiness.COMPLETE)
 
     def _try_barrier(self, view: View, admitted_in: int, acks: Acknowledgements) -> None:
+        if self._life.state is not Readiness.BARRIER:
+            self._life.move(Readiness.BARRIER)
         self._tellers = {}
         others = [] if admitted_in == FOUNDED else [each for each in view.members if each != self._me]
         for member in others:
@@ -67,8 +124,9 @@ class Joining:
             if teller is not None and teller in view and acks.view(member) >= admitted_in:
                 self._tellers[member] = teller
         self.absent = [member for member in others if member not in self._tellers]
-        self.passed = not self.absent
-        if self.passed:
+        passed = not self.absent
+        if passed:
+            self._life.move(Readiness.CATCHING_UP)
             self._targets = {teller: acks.all_applied(teller) for teller in self._tellers.values()}
 
     def _has_all(self, view: View, peers: Mapping[Origin, Peer], frontier: Frontier) -> bool:

@@ -161,7 +161,7 @@ class Receiver:
         if event.view < peer.view:  # no life goes back
             raise PeerError("view", f"{peer.name} tells of view {event.view}, and told of {peer.view} before")
         first, acknowledged = peer.status is None, peer.has(parts.me)
-        peer.status, peer.ahead = event.rows, ahead
+        peer.learn_status(event.rows, ahead)
         peer.view, peer.ready, peer.loop_lag_ms = event.view, event.ready, event.loop_lag_ms
         # Of others only members are believed, and no more than that they know the view known here.
         confirmed = event.confirmed if peer.origin in view else []
@@ -232,7 +232,7 @@ class Receiver:
         """
         parts = self._parts
         direct = parts.peers.get(origin) if parts.feeder.unasked else None
-        if direct is None or direct.barred_at is not None or now - direct.brought >= parts.timing.patience_s:
+        if direct is None or direct.barred or now - direct.brought >= parts.timing.patience_s:
             return False
         return not parts.repair.has_gap(origin, origin, parts.state.frontier.sequence(origin))
 

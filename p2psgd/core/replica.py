@@ -54,7 +54,8 @@ from p2psgd.core.events import (
 )
 from p2psgd.core.eviction import Barring, Upkeep
 from p2psgd.core.frontier import Origin
-from p2psgd.core.peer import CREDIT_BYTES, Peer
+from p2psgd.core.node_state import NodeState
+from p2psgd.core.peer import CREDIT_BYTES, Peer, PeerState
 from p2psgd.core.quarantine import Quarantine
 from p2psgd.core.receive import Receiver, apply_own
 from p2psgd.core.ring.reduce import DenseMemory
@@ -169,8 +170,8 @@ class Replica:
     def may_leave(self) -> bool:
         """After NodeStopping: this node is out of the view, or nobody linked would take it out."""
         view = self.membership.view
-        others = [peer for peer in self.peers.values() if peer.origin in view and not peer.leaving]
-        return self.me not in view or not others
+        others = [peer for peer in self.peers.values() if peer.origin in view]
+        return self.me not in view or all(peer.state is PeerState.LEAVING for peer in others)
 
     @property
     def view(self) -> View:
@@ -190,7 +191,7 @@ class Replica:
     @property
     def damaged(self) -> bool:
         """The weights are wrong, and cannot be made anew from checkpoint and log."""
-        return self.parts.quarantined and not self.parts.mending
+        return self.parts.node.state is NodeState.FETCHING
 
     @property
     def round_runs(self) -> bool:
@@ -224,7 +225,7 @@ class Replica:
 
     def lags(self) -> dict[Origin, int]:
         """Return for each linked peer that may follow how many of our own updates it has not acknowledged."""
-        return {peer.origin: self.lag(peer) for peer in self.peers.values() if peer.barred_at is None}
+        return {peer.origin: self.lag(peer) for peer in self.peers.values() if not peer.barred}
 
     def applied_by_peers(self) -> dict[int, int]:
         """Return for each linked peer that is ready how many updates of all origins it has applied."""
@@ -296,7 +297,7 @@ class Replica:
             self.parts.out.order(Drop(peer.origin, error.reason, str(error)))
 
     def _take_in(self, peer: Peer, event: LinkEvent, now: float) -> None:
-        if peer.barred_at is not None and not isinstance(event, LinkDrained):
+        if peer.barred and not isinstance(event, LinkDrained):
             self._barring.hear(peer, event, now)
             return
         match event:
@@ -317,7 +318,7 @@ class Replica:
             case VoteReceived():
                 self.membership.hear_vote(peer.origin, event.message, now)
             case GoodbyeReceived():
-                peer.leaving = True
+                peer.leave()
                 self.membership.leaving(peer.origin.node)
             case (
                 SnapshotAsked()
@@ -392,7 +393,7 @@ class Replica:
         self.parts.peers[event.peer] = peer
         self._name(event.peer.node, event.name)
         if event.peer.node in self.membership.view.forbidden:
-            peer.barred_at = now
+            peer.bar(now)
         else:
             self.membership.link(event.peer, now)
         self.statuses.send(peer, now)
@@ -424,14 +425,11 @@ class Replica:
         was barred before is told of it.
         """
         for peer in self.peers.values():
-            if peer.barred_at is not None:
+            if peer.barred:
                 self._barring.tell(peer)
             elif peer.origin.node in self.membership.view.forbidden:
-                peer.barred_at = now
                 self._forget(peer, now)
-                peer.status, peer.ahead, peer.feed = None, {}, None
-                peer.ready = peer.caught_up = False
-                peer.cursors.clear()
+                peer.bar(now)
                 self.parts.acks.forget_hearsay()  # what it told of others
 
     def _go_on_with(self, peer: Peer, now: float) -> None:
@@ -441,7 +439,7 @@ class Replica:
         self.parts.out.refill(peer)
         if now >= peer.status_due:
             self.statuses.send(peer, now)
-        if peer.barred_at is not None:
+        if peer.barred:
             return
         self._receiver.ask_for_all(peer, now)
         if self.ring is not None:

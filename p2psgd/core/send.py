@@ -10,6 +10,7 @@ from typing import Final
 from p2psgd.core.effects import Alarm
 from p2psgd.core.events import NeedReceived
 from p2psgd.core.frontier import Frontier, Origin
+from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Cursor, Outbound, Peer
 from p2psgd.core.state import State
 from p2psgd.errors import PeerError
@@ -25,13 +26,13 @@ FRAMES_PER_TURN: Final = 512  # to one peer: a millisecond or two, however small
 
 
 class Feeder:
-    """Pushes frames; while `silent`, none leave. Own updates go to everybody unasked, unless they go around
-    a ring.
+    """Pushes frames; while the weights are damaged, none leave. Own updates go to everybody unasked, unless
+    they go around a ring.
     """
 
-    def __init__(self, state: State, outbound: Outbound, *, unasked: bool = True) -> None:
-        self.silent = False
+    def __init__(self, state: State, outbound: Outbound, node: Node, *, unasked: bool = True) -> None:
         self.unasked = unasked
+        self._node = node
         self._state = state
         self._outbound = outbound
 
@@ -40,7 +41,7 @@ class Feeder:
         last = min(event.last, self._state.frontier.sequence(event.origin))
         if event.first <= last:
             follow = self.unasked and event.origin == self._state.me
-            peer.cursors[event.origin] = Cursor(next=event.first, last=None if follow else last)
+            peer.replace_cursor(event.origin, Cursor(next=event.first, last=None if follow else last))
             self.push(peer, now)
 
     def follow(self, peer: Peer) -> None:
@@ -50,15 +51,16 @@ class Feeder:
         me = self._state.me
         own = peer.cursors.get(me)
         if own is None:
-            peer.cursors[me] = Cursor(next=peer.has(me) + 1, last=None)
+            peer.replace_cursor(me, Cursor(next=peer.has(me) + 1, last=None))
         elif own.parked and peer.has(me) >= own.parked:
-            own.next, own.parked = peer.has(me) + 1, 0
+            own.next = peer.has(me) + 1
+            peer.resume(own)
 
     def push(self, peer: Peer, now: float) -> None:
         """Send along every cursor while there is credit, then of the snapshot; of very many small frames some
         now, and more in the next turn.
         """
-        if self.silent:
+        if self._node.quarantined:
             return
         left = FRAMES_PER_TURN
         if peer.feed is not None:
@@ -74,8 +76,9 @@ class Feeder:
                     self._outbound.say(
                         peer, Gap(node=origin.node, incarnation=origin.incarnation, floor=floor)
                     )
-                    cursor.parked = floor
-                    if cursor.last is not None:
+                    if cursor.last is None:
+                        peer.pause(cursor, floor)
+                    else:
                         del peer.cursors[origin]
                     break
                 self._outbound.send(peer, frame)
@@ -110,7 +113,7 @@ class Feeder:
         while peer.feed is not None and peer.credit > 0 and sent < most:
             piece = peer.feed.take(now)
             if piece is None:
-                peer.feed = None
+                peer.end_feed()
             else:
                 self._outbound.send(peer, piece)
                 sent += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Set
 from functools import partial
 from typing import Final
@@ -34,6 +35,7 @@ from p2psgd.core.state import State
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
 from p2psgd.errors import PeerError
+from p2psgd.transitions import Lifecycle, Transitions
 from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow, SnapshotEnd, SnapshotRequest
 
 # ----------------------------------------------------------------------------
@@ -44,10 +46,36 @@ LOSSY_PATIENCES: Final = 3  # so long a donor is sought from which nothing would
 UNREADY_PATIENCES: Final = 12  # or so long as no READY member is linked: others may be about to be given it
 
 
+class FetchState(enum.Enum):
+    """What the fetch of a snapshot is at."""
+
+    IDLE = "idle"  # nobody was asked
+    REQUESTED = "requested"  # the donor makes its copy
+    RECEIVING = "receiving"  # weights, then the tail of its log
+    CATCHING_UP = "catching up"  # all has come: what it lacks is applied to it
+
+
+_FAILS: Final = "the donor is silent, gone, wrong or has none"
+FETCH: Final = Transitions(
+    "snapshot fetch",
+    FetchState.IDLE,
+    {
+        FetchState.IDLE: {FetchState.REQUESTED: "a donor is asked"},
+        FetchState.REQUESTED: {FetchState.RECEIVING: "its SNAPSHOT_META comes", FetchState.IDLE: _FAILS},
+        FetchState.RECEIVING: {
+            FetchState.CATCHING_UP: "SNAPSHOT_END comes, and nothing contradicts it",
+            FetchState.IDLE: f"{_FAILS}; or what came is of no use",
+        },
+        FetchState.CATCHING_UP: {FetchState.IDLE: "it is installed, or the log contradicts it"},
+    },
+)
+
+
 class SnapshotTaking:
     """At most one snapshot under way."""
 
     def __init__(self, timing: Timing) -> None:
+        self._life = Lifecycle(FETCH)
         self.donor: Origin | None = None
         self.intake: SnapshotIntake | None = None
         self.adoption: Adoption | None = None  # all has come, and is being taken
@@ -59,6 +87,11 @@ class SnapshotTaking:
         self._avoid: dict[Origin, float] = {}  # donors that had none to give, and until when
         self._lossy_since: float | None = None
         self._none_is_ready = False  # of the donors chosen from last
+
+    @property
+    def state(self) -> FetchState:
+        """The present state."""
+        return self._life.state
 
     def choose(
         self,
@@ -119,8 +152,14 @@ class SnapshotTaking:
 
     def ask(self, donor: Origin, now: float) -> None:
         """A request is on its way."""
+        self._life.move(FetchState.REQUESTED)
         self.donor, self.intake, self.bytes_taken = donor, None, 0
         self.began = self._moved = now
+
+    def begin_intake(self, intake: SnapshotIntake) -> None:
+        """The donor has begun to send."""
+        self._life.move(FetchState.RECEIVING)
+        self.intake = intake
 
     def moved(self, bytes_taken: int, now: float) -> None:
         """The donor has sent something."""
@@ -129,11 +168,12 @@ class SnapshotTaking:
 
     def begin_adoption(self, adoption: Adoption) -> None:
         """All of it has come: the intake is the adoption's now."""
+        self._life.move(FetchState.CATCHING_UP)
         self.intake, self.adoption = None, adoption
 
     def overdue(self, now: float) -> Origin | None:
         """The donor of which nothing has come for two patiences, of what is still to come."""
-        coming = self.donor is not None and self.adoption is None
+        coming = self.state in (FetchState.REQUESTED, FetchState.RECEIVING)
         return self.donor if coming and now - self._moved > 2 * self._timing.patience_s else None
 
     def rest(self, until: float) -> None:
@@ -141,7 +181,8 @@ class SnapshotTaking:
         self._resting_until = until
 
     def end(self, now: float, *, avoid_s: float = 0.0) -> None:
-        """It is over, with or without success; the donor is not asked again for `avoid_s`."""
+        """It is over without success; the donor is not asked again for `avoid_s`."""
+        self._life.move(FetchState.IDLE)
         if self.donor is not None and avoid_s:
             self._avoid[self.donor] = now + avoid_s
         self._avoid = {donor: until for donor, until in self._avoid.items() if until > now}
@@ -152,6 +193,7 @@ class SnapshotTaking:
 
     def taken(self) -> None:
         """It is over, and became this node's replica."""
+        self._life.move(FetchState.IDLE)
         self.donor = self.intake = self.adoption = None
 
 
@@ -194,7 +236,7 @@ class Snapshots:
         if peer.feed is not None or self._asker == peer.origin:
             return  # it is on its way
         words = ""
-        if self._parts.feeder.silent or self._parts.membership.admitted_in is None:
+        if self._parts.node.quarantined or self._parts.membership.admitted_in is None:
             words = INCOMPLETE
         elif peer.origin not in self._parts.membership.view:
             words = NO_MEMBER
@@ -216,7 +258,7 @@ class Snapshots:
                 self._parts.out.say(peer, SnapshotEnd(words=INCOMPLETE, tail=0))
                 if peer.feed is not None:
                     peer.feed.close()
-                peer.feed = None
+                    peer.end_feed()
         self._asker = None
 
     def _feed(self, coordinates: NDArray[np.int32], rows: list[FrontierRow], now: float) -> None:
@@ -225,7 +267,7 @@ class Snapshots:
         if peer is None:
             self._parts.sweeping.take_back(coordinates)
             return
-        peer.feed = SnapshotFeed(
+        feed = SnapshotFeed(
             coordinates,
             rows,
             self._parts.state.digest_of(rows),
@@ -234,8 +276,9 @@ class Snapshots:
             give_back=self._parts.sweeping.take_back,
             now=now,
         )
+        peer.begin_feed(feed)
         self._parts.counters.snapshots_given += 1
-        size = peer.feed.bytes_total / 1e6
+        size = feed.bytes_total / 1e6
         words = f"giving {peer.name} a snapshot of {size:.1f} MB"
         self._parts.out.order(Note("snapshot given", words, peer.origin.node))
         self._parts.feeder.push(peer, now)
@@ -261,10 +304,10 @@ class Snapshots:
             self.taking.end(now, avoid_s=parts.timing.patience_s)
         if self.taking.donor is not None:
             return
-        if parts.mending or parts.in_step:
+        if parts.node.repairing or parts.in_step:
             return
         alone = len(parts.membership.view.members) < 2
-        if parts.quarantined and (alone or now - parts.quarantined_at > parts.timing.gone_s):
+        if parts.node.quarantined and (alone or now - parts.node.quarantined_at > parts.timing.gone_s):
             self._abandon()
             return
         if not parts.joining.passed:
@@ -273,7 +316,7 @@ class Snapshots:
         if parts.state.spec.dense and parts.joining.ready and not self._waited_for_result(beyond, now):
             beyond = set()
         full = full and not parts.joining.ready
-        if not (parts.quarantined or full or beyond):
+        if not (parts.node.quarantined or full or beyond):
             self.taking.need_none()
             return
         donor = self.taking.choose(
@@ -281,7 +324,7 @@ class Snapshots:
             parts.membership.view,
             parts.state,
             beyond=beyond,
-            anyway=parts.quarantined,
+            anyway=parts.node.quarantined,
             now=now,
         )
         if donor is not None and donor.credit > 0:
@@ -321,9 +364,9 @@ class Snapshots:
         return beyond
 
     def _abandon(self) -> None:
-        if self._parts.quarantined:  # only memory is damaged: what is on disk is not given up
+        if self._parts.node.quarantined:  # only memory is damaged: what is on disk is not given up
             words = "no member can give a snapshot that has all that this node had applied"
-            if self._parts.checkpoint_found:
+            if self._parts.node.checkpoint_found:
                 words += "; started again, it goes on from its checkpoint"
             else:
                 words += ", and no checkpoint was found whole; started again, it begins anew"
@@ -343,7 +386,7 @@ class Snapshots:
         """The donor begins; PeerError if what it announces cannot be."""
         if peer.origin != self.taking.donor:
             return  # given up meanwhile, as what follows
-        if self.taking.intake is not None or self.taking.adoption is not None:
+        if self.taking.state is not FetchState.REQUESTED:
             raise PeerError("snapshot", "a snapshot began before the end of another")
         rows = {Origin(row.node, row.incarnation): row for row in event.rows}
         self._parts.state.check_origins(rows)
@@ -360,14 +403,16 @@ class Snapshots:
         if place is not None:
             raise PeerError("snapshot", self._contradicted(peer.origin, place, now))
         spec, log = self._parts.state.spec, self._parts.state.log
-        self.taking.intake = SnapshotIntake(
-            spec.weights,
-            spec.key,
-            event.rows,
-            event.digest,
-            log=log,
-            tail_bytes_max=TAIL_PER_CAPACITY * log.capacity,
-            bounded=not spec.dense,
+        self.taking.begin_intake(
+            SnapshotIntake(
+                spec.weights,
+                spec.key,
+                event.rows,
+                event.digest,
+                log=log,
+                tail_bytes_max=TAIL_PER_CAPACITY * log.capacity,
+                bounded=not spec.dense,
+            )
         )
         self.taking.moved(0, now)
 
@@ -387,7 +432,7 @@ class Snapshots:
         """All of it has come, or the donor has none to give; True if it was taken."""
         if peer.origin != self.taking.donor:
             return False
-        if self.taking.adoption is not None:
+        if self.taking.state is FetchState.CATCHING_UP:
             raise PeerError("snapshot", "a snapshot ended twice")
         if event.words:
             self.taking.end(now, avoid_s=self._parts.timing.turn_s)
@@ -413,7 +458,7 @@ class Snapshots:
     def _has_overtaken(self, intake: SnapshotIntake) -> bool:
         """In a dense ring: this node was given a round's result meanwhile, and is where the snapshot is."""
         parts = self._parts
-        if not parts.state.spec.dense or parts.quarantined:
+        if not parts.state.spec.dense or parts.node.quarantined:
             return False
         return all(row.sequence <= parts.state.frontier.sequence(RING) for row in intake.rows)
 
@@ -440,7 +485,7 @@ class Snapshots:
     def _finish(self, donor: Origin, adoption: Adoption) -> None:
         parts, frontier = self._parts, self._parts.state.frontier
         sequence, number = frontier.sequence(RING), frontier.round
-        wrong = adoption.finish(damaged=parts.quarantined)
+        wrong = adoption.finish(damaged=parts.node.quarantined)
         if 0 < sequence < frontier.sequence(RING) and number >= frontier.round:
             words = f"round {number}, as this node had completed it, is given up: others did it again without"
             parts.out.order(Note("given up", words))
@@ -457,7 +502,7 @@ class Snapshots:
         if adoption.applied_again:
             words += f" and applied {adoption.applied_again} updates again that it lacked"
         parts.out.order(Note("snapshot taken", words, donor.node))
-        parts.quarantined = parts.mending = parts.feeder.silent = False
+        parts.node.release()
         parts.out.order(Reload())
 
     def _contradicted(self, donor: Origin, place: Place, now: float) -> str:
@@ -474,7 +519,7 @@ class Snapshots:
         """What came of `peer`'s snapshot cannot be right: it is not asked again before its own scrub has
         come round. One that has come whole was right, whatever its donor says then.
         """
-        if self.taking.donor == peer and self.taking.adoption is None:
+        if self.taking.donor == peer and self.taking.state is not FetchState.CATCHING_UP:
             self.taking.end(now, avoid_s=self._parts.timing.gone_s)
 
     def forget(self, peer: Peer, now: float) -> None:
@@ -483,5 +528,6 @@ class Snapshots:
             peer.feed.close()
         if self._asker == peer.origin:
             self._asker = None
-        if self.taking.donor == peer.origin and self.taking.adoption is None:  # else all of it is here
+        all_is_here = self.taking.state is FetchState.CATCHING_UP
+        if self.taking.donor == peer.origin and not all_is_here:
             self.taking.end(now)

@@ -24,9 +24,9 @@ def explain(parts: Parts, taking: SnapshotTaking) -> str:
     if taking.donor is not None:
         share = taking.bytes_taken / (4 * parts.state.spec.weights)
         return f"taking a snapshot from {parts.name_of(taking.donor)}: {min(share, 1):.0%}"
-    if parts.quarantined:
+    if parts.node.quarantined:
         anew = "making them anew from the checkpoint and the log"
-        how = anew if parts.mending else "waiting for a member that can give a snapshot"
+        how = anew if parts.node.repairing else "waiting for a member that can give a snapshot"
         return f"the weights in memory were damaged: {how}"
     if parts.membership.view.number == 0:
         return "looking for the other nodes of the run"
@@ -101,6 +101,7 @@ class Following:
                 frontier=parts.state.frontier,
                 now=now,
             )
+            parts.node.follow_readiness()
         if changed:
             self._statuses.send_to_all(now)  # others wait to hear that this node knows the view
         ready = parts.ready

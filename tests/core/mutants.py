@@ -89,7 +89,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_repair.test_origins_that_a_peer_made_up_take_all_room_for_a_patience_at_most,
     ),
     "removed-node-heard": (
-        (Edit(replica, "Replica._take_in", "if peer.barred_at is not None and", "if False and"),),
+        (Edit(replica, "Replica._take_in", "if peer.barred and", "if False and"),),
         test_barring.test_nothing_of_its_status_counts_whatever_view_it_claims,
     ),
     "removed-node-stays-linked": (
@@ -151,7 +151,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_unbacked_views.test_no_pattern_of_claims_holds_up_changes_for_longer,
     ),
     "removed-origin-waited-for": (
-        (Edit(receive, "Receiver._expected_from_origin", "direct.barred_at is not None", "False"),),
+        (Edit(receive, "Receiver._expected_from_origin", "direct.barred", "False"),),
         test_barring.test_its_updates_are_asked_for_of_others_while_it_is_linked,
     ),
     "claims-of-any-number": (

@@ -10,7 +10,7 @@ from p2psgd.core.effects import NextTurn
 from p2psgd.core.events import SnapshotAsked, SnapshotBegun, SnapshotEnded, TimePassed, TurnPassed
 from p2psgd.core.replica import Replica
 from tests.core.cluster import Cluster, own_update
-from tests.core.test_snapshots import deliver_until, fall_behind
+from tests.core.test_snapshots import deliver_until, fall_behind, silenced
 
 Clusters = Callable[..., Cluster]
 
@@ -24,11 +24,10 @@ def adopting(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     cluster.link_all()
     joiner = cluster.replica(2)
     deliver_until(cluster, lambda: joiner.snapshots.taking.donor is not None)
-    joiner.parts.feeder.silent = True
-    for start in range(6):
-        cluster.give(2, own_update([start, 4000]))
-    deliver_until(cluster, lambda: joiner.snapshots.taking.adoption is not None)
-    joiner.parts.feeder.silent = False
+    with silenced(joiner):
+        for start in range(6):
+            cluster.give(2, own_update([start, 4000]))
+        deliver_until(cluster, lambda: joiner.snapshots.taking.adoption is not None)
     return cluster
 
 

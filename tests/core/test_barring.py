@@ -196,7 +196,7 @@ def test_who_is_linked_when_it_is_removed_is_out_at_once(clusters: Clusters) -> 
 def test_credit_comes_back_for_what_it_is_still_told(cluster: Cluster) -> None:
     open_link(cluster)
     peer = cluster.replica(0).peers[OUT]
-    peer.credit, peer.draining = -1, True
+    peer.credit = -1
     assert not sent(cluster.give(0, status_of(OUT, [], view=1)), OUT)
     cluster.give(0, LinkDrained(OUT))
     assert sent(cluster.give(0, status_of(OUT, [], view=1)), OUT) == [FrameType.VIEW]

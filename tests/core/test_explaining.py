@@ -9,7 +9,7 @@ import pytest
 from p2psgd.core.events import RemovalAsked
 from tests.core.cluster import Cluster, own_update
 from tests.core.test_losses import come_back_without_log
-from tests.core.test_snapshots import deliver_until, fall_behind
+from tests.core.test_snapshots import deliver_until, fall_behind, silenced
 
 Clusters = Callable[..., Cluster]
 
@@ -88,14 +88,11 @@ def test_catching_up_tells_how_far(clusters: Clusters) -> None:
     cluster.settle()
     cluster.kill(2)
     back = cluster.boot(2)
-    for holder in (0, 1):
-        cluster.replica(holder).parts.feeder.silent = True
-    cluster.link_all()
-    cluster.pass_time(3)
-    assert back.parts.joining.passed
-    assert back.waiting_for() == "catching up: 30 updates behind"
-    for holder in (0, 1):
-        cluster.replica(holder).parts.feeder.silent = False
+    with silenced(cluster.replica(0)), silenced(cluster.replica(1)):
+        cluster.link_all()
+        cluster.pass_time(3)
+        assert back.parts.joining.passed
+        assert back.waiting_for() == "catching up: 30 updates behind"
     cluster.pass_time(10)
     assert back.ready
 
@@ -104,7 +101,8 @@ def test_damaged_weights(clusters: Clusters) -> None:
     cluster = clusters(2)
     cluster.found()
     hurt = cluster.replica(1)
-    hurt.parts.quarantined = True
+    hurt.parts.node.quarantine(cluster.now)
+    hurt.parts.node.give_up_repair(cluster.now)
     assert hurt.waiting_for() == (
         "the weights in memory were damaged: waiting for a member that can give a snapshot"
     )

@@ -165,7 +165,7 @@ def test_what_it_cannot_mend_itself_a_donor_mends(
     flip(hurt)
     find(cluster)
     assert cluster.noted("quarantine")[1][1].startswith(f"{UNUSABLE}{why}")
-    assert not hurt.parts.mending
+    assert not hurt.parts.node.repairing
     cluster.pass_time(10)
     assert hurt.parts.counters.snapshots_taken == 1
     assert cluster.noted("mended") == [(0, named(hurt))]
@@ -220,7 +220,7 @@ def test_it_catches_up_however_many_updates_come(clusters: Clusters, monkeypatch
     flip(hurt)
     cluster.paused = {0}
     hurt.parts.sweeping.scrub_due = cluster.now
-    while not hurt.parts.quarantined:
+    while not hurt.parts.node.quarantined:
         cluster.pass_time(0.5)
     for turn in range(40):
         for index in range(5):
@@ -236,11 +236,11 @@ def test_what_it_made_is_let_go_if_a_snapshot_comes_first(clusters: Clusters) ->
     cluster.paused = {0}
     flip(hurt)
     hurt.parts.sweeping.scrub_due = cluster.now
-    while not hurt.parts.quarantined:
+    while not hurt.parts.node.quarantined:
         cluster.pass_time(0.5)
     begun = hurt._quarantine.rebuilding
-    hurt.parts.quarantined = hurt.parts.mending = False  # as when a snapshot was taken
+    hurt.parts.node.release()  # as when a snapshot was taken
     cluster.pass_time(0.5)
-    hurt.parts.mending = True
+    hurt.parts.node.quarantine(cluster.now)
     assert (begun, hurt._quarantine.rebuilding) == (True, False)
     flip(hurt)  # back again

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
 
 import pytest
 
@@ -19,6 +21,9 @@ from p2psgd.core.events import (
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
+from p2psgd.core.readiness import READINESS
+from p2psgd.core.replica import Replica
+from p2psgd.transitions import Lifecycle
 from p2psgd.wire.messages import FrontierRow
 from tests.core.cluster import Cluster, by_origin, own_update
 
@@ -39,6 +44,13 @@ def fall_behind(clusters: Clusters, *behind: int, size: int = 3) -> Cluster:
     for node in ahead:
         cluster.lose_log(node)
     return cluster
+
+
+@contextmanager
+def silenced(replica: Replica) -> Iterator[None]:
+    """It sends nothing of its log."""
+    with patch.object(replica.parts.feeder, "push"):
+        yield
 
 
 def deliver_until(cluster: Cluster, done: Callable[[], bool]) -> None:
@@ -219,7 +231,7 @@ def test_a_donor_whose_memory_is_found_damaged_sends_no_more_of_it_and_says_so(
     assert (asker.feed is not None) == copied
     donor.lattice.coordinates[3] += 1
     donor.parts.sweeping.scrub_due = cluster.now
-    while not donor.parts.quarantined:
+    while not donor.parts.node.quarantined:
         cluster.now += 0.1
         cluster.give(0, TimePassed())
     assert asker.feed is None
@@ -232,7 +244,7 @@ def test_a_donor_whose_memory_is_found_damaged_sends_no_more_of_it_and_says_so(
 
 def test_a_member_gives_one_though_its_own_barrier_waits_for_who_asks(clusters: Clusters) -> None:
     cluster = fall_behind(clusters, 2)
-    cluster.replica(0).parts.joining.passed = False
+    cluster.replica(0).parts.joining._life = Lifecycle(READINESS)
     cluster.paused = {0}
     cluster.link_all()
     deliver_until(cluster, lambda: cluster.replica(0).parts.sweeping.copying)
@@ -247,7 +259,8 @@ def test_a_stranger_that_has_what_no_log_holds_keeps_nobody_from_one(clusters: C
     joiner.log.budget_bytes = 1  # there is no room to replay anything
     cluster.link_all()
     peer = Peer(stranger, "stranger", heard=cluster.now, brought=0.0, credit=0)
-    peer.status = peer.ahead = by_origin([FrontierRow(*stranger, 5, 1, floor=5)])
+    rows = by_origin([FrontierRow(*stranger, 5, 1, floor=5)])
+    peer.learn_status(rows, rows)
     joiner.parts.peers[stranger] = peer
     cluster.pass_time(3)
     del joiner.parts.peers[stranger]

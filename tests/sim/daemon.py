@@ -233,7 +233,7 @@ class Daemon:
                 self._watch_scrub()
 
     def _watch_scrub(self) -> None:
-        if self.book.flipped is not None and not self.replica.parts.quarantined:
+        if self.book.flipped is not None and not self.replica.parts.node.quarantined:
             self._flipped_ticks += 1
             if self._flipped_ticks > SCRUB_TICKS_MAX:
                 raise Violation("I9", f"node {self.me.node} has not found its damaged weight")

@@ -95,12 +95,14 @@ MUTANTS: Final[dict[str, Mutant]] = {
             "(self.digest ^ contribution) % 2**64",
         ),
     ),
+    "effect-dropped": (Edit(peer, "Outbound.take", "return effects", "return effects[:1] + effects[2:]"),),
+    "illegal-transition": (
+        Edit(readiness, "Joining._try_barrier", "if self._life.state is not Readiness.BARRIER:", "if False:"),
+    ),
     "incarnation-reused": (Edit(daemon, "Daemon.__init__", "disk.lives += 1", "disk.lives = 1"),),
     # sending and asking
     "no-push-after-drain": (Edit(replica, R + "_take_in", "self.parts.feeder.push(peer, now)", "pass"),),
-    "credit-never-given-back": (
-        Edit(peer, "Outbound.refill", "self.credit_bytes, False", "peer.credit, False"),
-    ),
+    "credit-never-given-back": (Edit(peer, "Outbound.refill", "peer.credit = self.credit_bytes", "pass"),),
     "credit-not-spent": (Edit(peer, "Outbound._spend", "peer.credit -= frame_bytes", "pass"),),
     "need-ignored": (Edit(send, "Feeder.serve", "if event.first <= last:", "if False:"),),
     "need-served-short": (Edit(send, "Feeder.serve", "last = min(", "last = -1 + min("),),
@@ -182,7 +184,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "trainer-never-stalls": (Edit(trainer, "Trainer._train", "if replica.stalled or", "if"),),
     # joining
     "admission-without-barrier": (
-        Edit(readiness, "Joining._try_barrier", "self.passed = not self.absent", "self.passed = True"),
+        Edit(readiness, "Joining._try_barrier", "passed = not self.absent", "passed = True"),
     ),
     "ready-though-it-was-out": (
         Edit(readiness, "Joining.look", "if admitted_in != self._since:", "if self._since is None:"),
@@ -283,10 +285,10 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "never-mends": (Edit(quarantine, "Quarantine.checkpoint_read", "if event.found is None:", "if True:"),),
     "quarantine-keeps-sending": (
         Edit(
-            quarantine,
-            "Quarantine.pass_time",
-            "parts.mending = parts.feeder.silent = True",
-            "parts.mending = True",
+            send,
+            "Feeder.push",
+            "if self._node.quarantined:",
+            "if False:",
         ),
     ),
     "mended-without-verifying": (

@@ -48,10 +48,15 @@ def check_one(daemon: Daemon, ledger: Ledger | None) -> None:
     replica = daemon.replica
     if not daemon.book.flipped and replica.lattice.digest != replica.lattice.recompute_digest():
         raise Violation("I9", f"the running digest of {label(daemon.me)} is not that of its weights")
+    for peer in replica.peers.values():
+        try:
+            peer.check(replica.frontier, credit_bytes=replica.parts.out.credit_bytes)
+        except AssertionError as error:
+            raise Violation("peer", f"{label(daemon.me)}, {peer.state} {peer.name}: {error}") from None
     if ledger is None:
         return
     _check_log(daemon, ledger)
-    if not replica.parts.quarantined:
+    if not replica.parts.node.quarantined:
         _check_pushed(replica)
     acknowledged = replica.parts.tally.acknowledged
     if acknowledged > ledger.spread.get(daemon.me, 0):

@@ -9,7 +9,7 @@ from typing import Final
 
 from p2psgd.core.context import Parts
 from p2psgd.core.frontier import Origin
-from p2psgd.core.peer import Peer
+from p2psgd.core.peer import Peer, PeerState
 from p2psgd.core.view import View
 from p2psgd.wire.mode import Mode
 from p2psgd.wire.ring_messages import ROUND_MAX, LinkRow, RingState
@@ -255,7 +255,7 @@ class Formation:
 
     def _unready(self) -> str:
         peers = self._members()
-        leaving = [peer.origin for peer in peers if peer.leaving]
+        leaving = [peer.origin for peer in peers if peer.state is PeerState.LEAVING]
         unready = [peer.origin for peer in peers if not peer.ready]
         if leaving:
             return f"{self._name(leaving)} about to leave"

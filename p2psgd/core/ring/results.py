@@ -142,7 +142,7 @@ class Results:
         """A peer declares the next bucket of a result; the first begins anew. What is not wanted, or is not
         what the peer's STATUS tells, is passed over.
         """
-        if message.round != done + 1 or self._parts.quarantined or message.contributors < 1:
+        if message.round != done + 1 or self._parts.node.quarantined or message.contributors < 1:
             return
         if message.bucket == 0:
             numbers = len(self._memory.shares)
@@ -169,7 +169,7 @@ class Results:
         self, peer: Peer, header: RingChunkHeader, numbers: memoryview, body: Body, now: float
     ) -> Result | None:
         """The next numbers; the result once it is whole and right, to be completed at once."""
-        if self._parts.quarantined:
+        if self._parts.node.quarantined:
             self._intake = None
         intake = self._intake
         if intake is None or not _belongs(intake, peer, header.view, header.attempt, header.round):

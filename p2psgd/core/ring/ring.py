@@ -14,7 +14,15 @@ from p2psgd.core.retention import STALL
 from p2psgd.core.ring.dense import DenseRounds
 from p2psgd.core.ring.formation import Formation, Standings
 from p2psgd.core.ring.reduce import DenseMemory, make_dense_memory
-from p2psgd.core.ring.rounds import Attempt, Completed, OnComplete, RingCounters, Rounds
+from p2psgd.core.ring.rounds import (
+    Attempt,
+    Completed,
+    OnComplete,
+    RingCounters,
+    RingPhase,
+    Rounds,
+    StopReason,
+)
 from p2psgd.core.ring.sparse import SparseRounds
 from p2psgd.core.ring.stragglers import Laggards, Lateness
 from p2psgd.core.snapshot import SnapshotTaking
@@ -232,7 +240,6 @@ class Ring:
         self._number = 0  # of the last attempt in that view
         self._measured = mode.order == "measured"
         self._begin_due = now  # the head begins no attempt before
-        self._leaving = False
         self._news: tuple[object, ...] = ()  # at the last look
         self._opening = Opening(parts, self.rounds)
         self._laggards = Laggards(parts, self._standings, self.rounds) if mode.dense else None
@@ -365,7 +372,7 @@ class Ring:
         if place == 0 or order[place - 1] != peer.origin:
             raise PeerError("ring", f"{peer.name} is not to pass on to this node that an attempt begins")
         if event.attempt > self._number:
-            self.stop("later", now)
+            self.stop(StopReason.LATER, now)
             self._start(Attempt(view.number, event.attempt, order, place), event.round, event.digest, now)
 
     def drained(self, peer: Peer, now: float) -> None:
@@ -376,14 +383,13 @@ class Ring:
 
     def leave(self, now: float) -> None:
         """This node has said GOODBYE."""
-        self._leaving = True
-        self.stop("leaving", now)
+        self.stop(StopReason.LEAVING, now)
 
     def unlink(self, peer: Origin, now: float) -> None:
         """A link is gone: without a neighbour's this node is out of the attempt."""
         self._standings.forget(peer)
         if self.attempt is not None and peer in (self.attempt.left, self.attempt.right):
-            self.stop("link", now)
+            self.stop(StopReason.LINK, now)
 
     # -- time
 
@@ -391,18 +397,18 @@ class Ring:
         """After every event: does what holds an attempt together still hold, and what held up a share?"""
         view = self._parts.membership.view
         if view is not self._view:
-            self.stop("view", now, tell=False)  # who enters a view tells everybody anyway
+            self.stop(StopReason.VIEW, now, tell=False)  # who enters a view tells everybody anyway
             self._view, self._number = view, 0
             self._try_to_begin(now)
         elif self.running and not self._is_fit():
-            self.stop("unready", now)
+            self.stop(StopReason.UNREADY, now)
         self._opening.open(running=self.running)  # the log was full
 
     def pass_time(self, now: float) -> None:
         """Whom to wish out, and what is due."""
         self._leave_if_told(now)
         if self._is_stuck(now):
-            self.stop("stuck", now)
+            self.stop(StopReason.STUCK, now)
         if self.running:
             self.rounds.pass_time(now)
             self._heed(now)
@@ -446,7 +452,7 @@ class Ring:
 
     def _is_fit(self) -> bool:
         """This node can take part: its replica is complete and stays so."""
-        return self._parts.ready and self._taking.donor is None and not self._leaving
+        return self._parts.ready and self._taking.donor is None and not self._parts.membership.stopping
 
     def _start(self, attempt: Attempt, first: int, digest: int, now: float) -> None:
         parts = self._parts
@@ -456,17 +462,18 @@ class Ring:
         self.since = now
         self.counters.attempts += 1
         self._formation.begun = True
-        parts.in_step = True
+        parts.ring_life.move(RingPhase.FORMING)
         right = parts.peers.get(attempt.right)
         if right is None or attempt.left not in parts.peers:
-            self.stop("link", now)
+            self.stop(StopReason.LINK, now)
         elif not self._is_fit():
-            self.stop("unready", now)
+            self.stop(StopReason.UNREADY, now)
         elif parts.state.lattice.digest != digest or not self.rounds.fits(first):
-            self.stop("unlike", now)  # something came in since it told what it has
+            self.stop(StopReason.UNLIKE, now)  # something came in since it told what it has
         elif self._standings.quitter(attempt.number, self._view) is not None:
-            self.stop("told", now)
+            self.stop(StopReason.TOLD, now)
         else:
+            parts.ring_life.move(RingPhase.RUNNING)
             if attempt.right != attempt.order[0]:
                 begin = RingBegin(
                     view=attempt.view,
@@ -485,24 +492,24 @@ class Ring:
 
     def _heed(self, now: float) -> None:
         if self.rounds.wish_to_stop:
-            self.stop("refused", now)
+            self.stop(StopReason.REFUSED, now)
         elif self.done >= ROUND_MAX:
-            self.stop("last", now)
+            self.stop(StopReason.LAST, now)
 
     def _leave_if_told(self, now: float) -> None:
         if self.attempt is None or self._view is not self._parts.membership.view:
             return
         if self._standings.quitter(self.attempt.number, self._view) is not None:
-            self.stop("told", now)
+            self.stop(StopReason.TOLD, now)
 
-    def stop(self, why: str, now: float, *, tell: bool = True) -> None:
+    def stop(self, why: StopReason, now: float, *, tell: bool = True) -> None:
         """The attempt, if there is one, is over here; what this node gave stays for the next."""
         if self.attempt is None:
             return
         self.attempt = None
         self.since = now
         self.counters.stops[why] += 1
-        self._parts.in_step = False
+        self._parts.ring_life.move(RingPhase.STOPPED)
         self.rounds.stop()
         if tell:
             self._statuses.send_to_all(now)

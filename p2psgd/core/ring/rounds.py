@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -9,16 +10,55 @@ from typing import Final, Protocol
 from p2psgd.core.events import RoundEvent
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
+from p2psgd.transitions import Transitions
 from p2psgd.wire.ring_messages import BucketShared, RoundShared
 
 # ----------------------------------------------------------------------------
+# The life-cycle of a ring at one node (RINGS.md, 1 and 2): attempts form, run and stop.
+
+
+class RingPhase(enum.Enum):
+    """What the ring is at."""
+
+    IDLE = "idle"  # this node has been in no attempt
+    FORMING = "forming"  # one begins: does its replica fit, are the neighbours linked?
+    RUNNING = "running"  # rounds follow each other
+    STOPPED = "stopped"  # the last attempt is over, for a StopReason
+
+
+class StopReason(enum.StrEnum):
+    """Why an attempt is over at this node; the values are keys of the status."""
+
+    VIEW = "view"  # another view
+    LINK = "link"  # a neighbour's link is gone
+    TOLD = "told"  # another member says that it is out of the attempt
+    UNREADY = "unready"  # this node's replica is not complete any more
+    UNLIKE = "unlike"  # it is not the one over which the attempt began
+    REFUSED = "refused"  # a contribution cannot be
+    LEAVING = "leaving"  # this node said GOODBYE
+    LATER = "later"  # a later attempt
+    STUCK = "stuck"  # a frame was lost
+    LAST = "last"  # the last round that can be numbered
+
+
+_BEGINS: Final = "the head begins an attempt, or the left neighbour passes it on"
+RING_PHASES: Final = Transitions(
+    "ring",
+    RingPhase.IDLE,
+    {
+        RingPhase.IDLE: {RingPhase.FORMING: _BEGINS},
+        RingPhase.FORMING: {
+            RingPhase.RUNNING: "both neighbours are linked, and the replica is that of the head",
+            RingPhase.STOPPED: "link, unready, unlike, told",
+        },
+        RingPhase.RUNNING: {RingPhase.STOPPED: "any StopReason"},
+        RingPhase.STOPPED: {RingPhase.FORMING: _BEGINS},
+    },
+)
+
+
+# ----------------------------------------------------------------------------
 # How often the ring of a replica did what; for people, and for tests that must have seen it.
-
-
-# What ends an attempt here: another view, a neighbour's link, another member's word, this node's replica
-# that is not complete, or not the same, a share that cannot be, GOODBYE, a later attempt, a frame that was
-# lost, the last round that can be numbered.
-ENDINGS: Final = ("view", "link", "told", "unready", "unlike", "refused", "leaving", "later", "stuck", "last")
 
 
 @dataclass(slots=True)
@@ -27,7 +67,7 @@ class RingCounters:
 
     rounds: int = 0  # completed with this node
     attempts: int = 0  # that it took part in
-    stops: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ENDINGS, 0))  # of them, by ending
+    stops: dict[StopReason, int] = field(default_factory=lambda: dict.fromkeys(StopReason, 0))
 
 
 # ----------------------------------------------------------------------------

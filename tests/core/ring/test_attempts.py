@@ -10,6 +10,7 @@ import pytest
 from p2psgd.core.events import CheckpointDue, RingBegun, StatusReceived, UpdateReceived
 from p2psgd.core.frontier import Origin
 from p2psgd.core.ring.contribution import Part
+from p2psgd.core.ring.rounds import StopReason
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.ring_messages import RingState, RoundShared
@@ -49,7 +50,7 @@ def test_a_later_attempt_takes_the_place_of_the_one_under_way(cluster: RingClust
     cluster.settle()
     cluster.give(1, begun(cluster))
     assert number_of(cluster, 1) == 2
-    assert cluster.ring(1).counters.stops["later"] == 1
+    assert cluster.ring(1).counters.stops[StopReason.LATER] == 1
     assert cluster.ring(1).contributed
     assert FrameType.RING_BEGIN in cluster.on_its_way(1, 2)
     assert not cluster.drops
@@ -65,7 +66,7 @@ def test_an_attempt_that_is_not_later_is_ignored(cluster: RingCluster, attempt: 
 def test_a_round_that_is_complete_here_is_not_run_again(cluster: RingCluster) -> None:
     cluster.give(1, begun(cluster, round=2))
     assert number_of(cluster, 1) == 0
-    assert cluster.ring(1).counters.stops["unlike"] == 1
+    assert cluster.ring(1).counters.stops[StopReason.UNLIKE] == 1
     assert cluster.ring(1).done == 2
     assert FrameType.RING_BEGIN not in cluster.on_its_way(1, 2)
     assert not cluster.drops
@@ -103,7 +104,7 @@ def test_an_attempt_that_cannot_have_been_begun_so_is_refused(
 def test_who_has_another_replica_stops_the_attempt_for_all(cluster: RingCluster) -> None:
     cluster.give(1, begun(cluster, digest=7))
     assert number_of(cluster, 1) == 0
-    assert cluster.ring(1).counters.stops["unlike"] == 1
+    assert cluster.ring(1).counters.stops[StopReason.UNLIKE] == 1
     assert FrameType.RING_BEGIN not in cluster.on_its_way(1, 2)
     cluster.settle()
     assert cluster.running() == set()
@@ -241,6 +242,6 @@ def test_a_round_of_which_something_was_lost_is_run_again_in_another_attempt(clu
     assert min(cluster.rounds()) == 2
     cluster.pass_time(2 * cluster.replica(0).timing.silence_s)
     assert cluster.rounds() == [3, 3, 3]
-    assert any(cluster.ring(number).counters.stops["stuck"] for number in range(3))
+    assert any(cluster.ring(number).counters.stops[StopReason.STUCK] for number in range(3))
     cluster.run(2)
     cluster.assert_all_at(5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from p2psgd.core.effects import OpenRound, Send
 from p2psgd.core.events import CheckpointDue, LinkDrained, TimePassed, TrainerChanged
+from p2psgd.core.ring.rounds import StopReason
 from p2psgd.core.ring.sparse import EMPTY_ROUNDS_MAX
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.ring_messages import ROUND_MAX
@@ -38,8 +39,8 @@ def test_that_attempts_end_waits_for_credit_and_is_said_first_when_there_is_some
     cluster.start()
     busy, free = (cluster.replica(number).me for number in (0, 2))
     peer = cluster.replica(1).peers[busy]
-    peer.credit, peer.draining = 0, True
-    cluster.ring(1).stop("stuck", cluster.now)
+    peer.credit = 0
+    cluster.ring(1).stop(StopReason.STUCK, cluster.now)
     effects = cluster.give(1, TimePassed())
     assert {effect.peer for effect in effects if isinstance(effect, Send)} == {free}
     effects = cluster.give(1, LinkDrained(busy))
@@ -130,7 +131,7 @@ def test_a_wrong_number_of_rounds_is_not_kept_after_a_stop_of_all() -> None:
     cluster.start()
     cluster.run(3)
     cluster.replica(1).parts.state.rounds = ROUND_MAX - 2  # wrong bits
-    cluster.ring(1).stop("stuck", cluster.now)
+    cluster.ring(1).stop(StopReason.STUCK, cluster.now)
     cluster.settle()
     cluster.pass_time(6.0)
     assert cluster.running() == {0, 1, 2}

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from p2psgd.core.events import NodeStopping, TrainerChanged
+from p2psgd.core.ring.rounds import StopReason
 from tests.core.ring.cluster import RingCluster
 
 
@@ -138,7 +139,7 @@ def test_a_node_that_stops_leaves_and_the_others_go_on() -> None:
     cluster.give(2, NodeStopping())
     cluster.settle()
     assert cluster.running() == set()
-    assert cluster.ring(2).counters.stops["leaving"] == 1
+    assert cluster.ring(2).counters.stops[StopReason.LEAVING] == 1
     cluster.pass_time(5.0)
     assert [cluster.replica(number).membership.view.number for number in (0, 1, 3)] == [2, 2, 2]
     assert cluster.rounds() == [3, 3, 2, 3]

@@ -37,8 +37,12 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
     "goes-on-after-a-link-was-lost": (
         Edit(ring, "Ring.unlink", "if self.attempt is not None and peer in", "if False and peer in"),
     ),
-    "goes-on-in-another-view": (Edit(ring, "Ring.look", 'self.stop("view", now, tell=False)', "pass"),),
-    "goes-on-though-others-stopped": (Edit(ring, "Ring._leave_if_told", 'self.stop("told", now)', "pass"),),
+    "goes-on-in-another-view": (
+        Edit(ring, "Ring.look", "self.stop(StopReason.VIEW, now, tell=False)", "pass"),
+    ),
+    "goes-on-though-others-stopped": (
+        Edit(ring, "Ring._leave_if_told", "self.stop(StopReason.TOLD, now)", "pass"),
+    ),
     "others-parts-kept": (Edit(sparse, S + "stop", "self._given.clear()", "pass"),),
     "own-share-dropped-at-stop": (
         Edit(sparse, S + "stop", "self._waiting.clear()", "self._parts.given = None"),
