@@ -32,7 +32,7 @@ import p2psgd
 from p2psgd.client.link import Link
 from p2psgd.errors import ExitCode
 from p2psgd.ipc.ring_buffer import Wakeup
-from p2psgd.ipc.trainer_session import TrainerSeat
+from p2psgd.ipc.trainer_session import TrainerSession
 from p2psgd.net.address import Address
 from p2psgd.net.connection import Connection
 from p2psgd.node.daemon import Node
@@ -63,7 +63,7 @@ def _leg(name: str, begin: Callable[..., object], end: Callable[..., object]) ->
 
 LEGS: Final = (
     _leg("trainer A: Link.send", Link.send, Link.send),
-    _leg("daemon A: from its wake-up to the socket", TrainerSeat._on_wake, Connection.send),
+    _leg("daemon A: from its wake-up to the socket", TrainerSession._on_wake, Connection.send),
     _leg("daemon B: from the socket to the inbox", Connection.buffer_updated, Wakeup.signal),
     _leg("trainer B: Link.receive", Link.receive, Link.receive),
 )

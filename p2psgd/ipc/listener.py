@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from p2psgd.aio import is_reserved
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.errors import ExitCode, P2psgdError, UsageError
 from p2psgd.ipc.protocol import (
     REQUEST_BYTES_MAX,
     Datagram,
@@ -157,8 +157,8 @@ class Listener:
 
     `also` is a link to it for those who know only that place; `group` (an id): its users are let in as well.
     `on_datagram(connection, datagram)` gets every datagram and closes its descriptors; `on_close(connection)`
-    hears of a connection that the other side closed, after which it is gone; `on_refused()` counts those not
-    let in.
+    hears of a connection that the other side closed, after which it is gone. `refused_requests` counts
+    requests that were refused, and those who were not let in.
     """
 
     def __init__(
@@ -168,15 +168,13 @@ class Listener:
         also: Path | None,
         group: int | None,
         on_datagram: Callable[[Connection, Datagram], None],
-        on_close: Callable[[Connection], None],
-        on_refused: Callable[[], None],
     ) -> None:
+        self.refused_requests = 0
+        self.on_close: Callable[[Connection], None] = lambda connection: None
         self._path = path
         self._also = also if also != path else None
         self._group = group
         self._on_datagram = on_datagram
-        self._on_close = on_close
-        self._on_refused = on_refused
         self._connections: set[Connection] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: socket.socket | None = None
@@ -219,6 +217,28 @@ class Listener:
         self._connections.remove(connection)
         self._loop.remove_reader(connection.end.fileno())
         connection.end.close()
+
+    def send(self, connection: Connection, answer: bytes, descriptors: Sequence[int] = ()) -> bool:
+        """Send an answer; a connection that cannot take it is closed, and the result False."""
+        if connection.send(answer, descriptors):
+            return True
+        self.on_close(connection)
+        self.close_connection(connection)
+        return False
+
+    def guard(self, connection: Connection, work: Callable[[], None]) -> None:
+        """Do what a connection asked for; what keeps that from being done becomes the answer, and counts."""
+        try:
+            work()
+        except P2psgdError as error:
+            self.refused_requests += 1
+            self.send(connection, pack_refusal(str(error)))
+        except (OSError, MemoryError) as error:
+            words = (
+                os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "out of memory"
+            )
+            self.refused_requests += 1
+            self.send(connection, pack_refusal(f"the daemon cannot do that now: {words}"))
 
     def settle(self, connection: Connection) -> None:
         """Read what a connection whose other side has ended still holds, its end included if it has come."""
@@ -287,7 +307,7 @@ class Listener:
         if refusal:
             connection.send(pack_refusal(refusal))
             end.close()
-            self._on_refused()
+            self.refused_requests += 1
             return
         end.setblocking(False)
         self._connections.add(connection)
@@ -308,12 +328,12 @@ class Listener:
             return False
         if not datagram.data:
             close_descriptors(datagram.descriptors)
-            self._on_close(connection)
+            self.on_close(connection)
             self.close_connection(connection)
         elif connection.is_owed_a_read():
             close_descriptors(datagram.descriptors)
-            self._on_refused()
-            self._on_close(connection)
+            self.refused_requests += 1
+            self.on_close(connection)
             self.close_connection(connection)
         else:
             self._on_datagram(connection, datagram)

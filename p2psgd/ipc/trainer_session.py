@@ -1,523 +1,535 @@
-"""The daemon's one trainer, from attach to detach, and the state that is kept between two trainers."""
+"""The daemon's session with its one trainer, and what is kept between two of them."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import enum
 import os
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.errors import TrainerError
 from p2psgd.ipc import layout
-from p2psgd.ipc.attachment import CHECKED_WEIGHTS, Attachment, describe_unfinite, make_finite
-from p2psgd.ipc.host import ControlHost, Given, TrainerState
+from p2psgd.ipc.attachment import Attachment, Given
 from p2psgd.ipc.listener import Connection, Listener
-from p2psgd.ipc.protocol import ReportRequest, StateRequest, pack_refusal
+from p2psgd.ipc.protocol import (
+    ERROR_CHARACTERS_MAX,
+    DetachRequest,
+    ReloadRequest,
+    ReportRequest,
+    StateRequest,
+    pack_answer,
+    pack_refusal,
+)
+from p2psgd.ipc.residual_segment import ResidualSegment, describe_unfinite
 from p2psgd.ipc.ring_buffer import entry_bytes, half_after
 from p2psgd.ipc.run_proposal import RunProposal
-from p2psgd.ipc.script_state import KeptScript
-from p2psgd.ipc.segments import Access, DenseSegments, create_segment, map_segment
-from p2psgd.wire.mode import ASYNC, Mode, parse_mode
-from p2psgd.wire.update import OwnUpdateMade
+from p2psgd.ipc.script_state import KeptScript, ScriptState
+from p2psgd.ipc.segments import DenseSegments, sealed_copy
+from p2psgd.transitions import Lifecycle, Transitions
+from p2psgd.wire import codec
+from p2psgd.wire.mode import ASYNC, parse_mode
 
 # ----------------------------------------------------------------------------
-# The daemon's side of one run's trainers: what is kept while they come and go.
-#
-# The residual outlives every trainer, and so does the count of mini-batches, which also says which half of
-# the residual is current (ring_buffer.py); everything else is an `Attachment`, made for one trainer and
-# thrown away with it. A trainer that keeps its residual elsewhere leaves a copy of it, perhaps of some
-# mini-batches ago. Only one trainer is attached at a time. While none is, the residual stands still and can
-# be lent as it is; the next trainer then gets a copy. What a trainer has left is looked through before the
-# next one gets it, slice by slice (attachment.py). In a dense ring there is no residual: its segment is
-# never touched and takes no memory.
-
-
-TAKE_ENTRIES = 64  # taken from the outbox in one turn of the loop,
-TAKE_INDICES = 2**18  # and at most about this many indices: a millisecond or two of decoding and applying
-
-
-class TrainerPort:
-    """Segments, deliver and take for the trainers of one run of `weights` weights.
-
-    `inbox_bytes` and `outbox_bytes` are powers of two that hold at least one of the longest entries; None:
-    the usual size. The first trainer goes on after `mini_batches` with `residual`, float32 (P,), or zeros,
-    which is `residual_age` mini-batches behind.
-    """
-
-    def __init__(
-        self,
-        weights: int,
-        *,
-        mode: Mode = ASYNC,
-        inbox_bytes: int | None = None,
-        outbox_bytes: int | None = None,
-        residual: NDArray[np.float32] | None = None,
-        mini_batches: int = 0,
-        residual_age: int = 0,
-    ) -> None:
-        self.weights = weights
-        self.mode = mode
-        self.inbox_bytes = inbox_bytes or layout.inbox_bytes(weights)
-        self.outbox_bytes = outbox_bytes or layout.outbox_bytes(weights, mode)
-        assert self.inbox_bytes >= entry_bytes(layout.inbox_entry_bytes_max(weights)), inbox_bytes
-        assert self.outbox_bytes >= layout.outbox_bytes_min(weights, mode), outbox_bytes
-        self.generation = 0
-        self.reloads = 0
-        self.attachment: Attachment | None = None
-        self._mini_batches = mini_batches
-        self._stopping = False
-        self._lent = False
-        self.residual_age = residual_age  # mini-batches that it is behind, as of the last trainer's end
-        self.unfinite = 0  # weights that check_residual has set to zero, until somebody sets this to 0
-        self._checked = weights if residual is None else 0  # so many of the residual's weights are finite
-        self._make_residual(residual)
-
-    @property
-    def mini_batches(self) -> int:
-        """Mini-batches that this node's trainers have published, over all their lives."""
-        return self.attachment.progress() if self.attachment else self._mini_batches
-
-    def check_residual(self) -> bool:
-        """Look through a slice of the residual that the next trainer gets, and set to zero what of it is NaN
-        or infinite; True once the whole of it is finite.
-        """
-        assert self.attachment is None, self.generation
-        begin, end = self._checked, min(self._checked + CHECKED_WEIGHTS, self.weights)
-        if not np.isfinite(self._parts[self._half, begin:end]).all():
-            if self._lent:
-                self._renew_residual()
-            parts = self._map_parts(self._residual, Access.WRITE)
-            self.unfinite += make_finite(parts[self._half, begin:end])
-        self._checked = end
-        return end == self.weights
-
-    @contextlib.contextmanager
-    def attach(self) -> Iterator[list[int]]:
-        """Make the segments of a new trainer and yield their descriptors; undone if the with block raises.
-
-        They are [residual, inbox, outbox, counters, wake_trainer, wake_daemon] and may be used inside the
-        block.
-        """
-        assert self.attachment is None, self.generation
-        assert self._checked == self.weights, "check_residual() comes first"
-        if self._lent or self._half != half_after(self._mini_batches):
-            self._renew_residual()
-        attachment = Attachment(
-            weights=self.weights,
-            mode=self.mode,
-            generation=self.generation + 1,
-            inbox_bytes=self.inbox_bytes,
-            outbox_bytes=self.outbox_bytes,
-            mini_batches=self._mini_batches,
-            stopping=self._stopping,
-        )
-        try:
-            yield [self._residual, *attachment.descriptors]
-            attachment.close_memories()
-        except BaseException:
-            attachment.close()
-            raise
-        self.generation += 1
-        self.attachment = attachment
-
-    def deliver(self, body: bytes | bytearray) -> None:
-        """Hand a peer's update to the trainer, if one is attached; TrainerError if it wrote rubbish."""
-        if self.attachment:
-            self.attachment.deliver(body)
-
-    def take(self) -> list[Given]:
-        """The next few things that the trainer gives; TrainerError if rubbish comes next."""
-        return self.attachment.take(TAKE_ENTRIES, TAKE_INDICES) if self.attachment else []
-
-    def take_all(self, end: int | None = None) -> Iterator[list[Given]]:
-        """All that the trainer has published by now, or up to the position `end`, in turns as `take` gives
-        them.
-        """
-        if self.attachment:
-            published = self.attachment.published_bytes()
-            end = published if end is None else min(end, published)
-            while self.attachment.taken_bytes < end:
-                yield self.attachment.take(TAKE_ENTRIES, TAKE_INDICES, end)
-
-    def lend_residual(self) -> NDArray[np.float32] | None:
-        """The residual, float32 (P,), read-only, while no trainer is attached; it will never change. None:
-        there is none in this mode.
-        """
-        assert self.attachment is None, self.generation
-        if self.mode.dense:
-            return None
-        self._lent = True
-        half: NDArray[np.float32] = self._parts[self._half]
-        return half
-
-    @property
-    def kept_residual(self) -> NDArray[np.float32] | None:
-        """The trainer's copy of its residual, float32 (P,), read-only, as it gave it with its last state;
-        None in a dense ring.
-        """
-        return None if self.mode.dense else self._parts[layout.RESIDUAL_PARTS - 1]
-
-    def age_after(self, mini_batches: int) -> int:
-        """How many mini-batches behind the attached trainer's residual after `mini_batches` was: as many as
-        when it came, until it has published.
-        """
-        return self.residual_age if mini_batches == self._mini_batches else 0
-
-    def reload(self) -> int:
-        """The attached trainer is about to get the replica as it is now: where it reads its inbox on."""
-        assert self.attachment is not None
-        self.reloads += 1
-        return self.attachment.reload()
-
-    def finish(self) -> None:
-        """Ask the trainer, or the next one if it has just crashed, to stop after its mini-batch."""
-        self._stopping = True
-        if self.attachment:
-            self.attachment.request_stop()
-
-    def detach(self, *, finished: bool) -> None:
-        """The trainer is gone, and what it had published was taken: keep its count and drop its memory."""
-        assert self.attachment is not None
-        progress = self.attachment.progress()
-        copied = self.attachment.residual_copy()
-        at, self._half = copied or (progress, half_after(progress))
-        self.residual_age = max(0, progress - at) + self.age_after(at)
-        self._mini_batches = progress
-        if not self.mode.dense:
-            self._checked = 0
-        if finished:
-            self._stopping = False
-        self.attachment.close()
-        self.attachment = None
-
-    def _make_residual(self, residual: NDArray[np.float32] | None) -> None:
-        """Make a new segment whose current half is this residual; if that fails, nothing has changed."""
-        half = half_after(self._mini_batches)
-        descriptor = create_segment("p2psgd-residual", 4 * layout.RESIDUAL_PARTS * self.weights)
-        try:
-            if residual is not None:
-                self._map_parts(descriptor, Access.WRITE)[half] = residual
-            parts = self._map_parts(descriptor, Access.READ)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        self._residual, self._parts, self._half, self._lent = descriptor, parts, half, False
-
-    def _renew_residual(self) -> None:
-        """Copy the residual to a new segment; the old one stays as it is with whoever has a map of it."""
-        old = self._residual
-        self._make_residual(self._parts[self._half])
-        os.close(old)
-
-    def _map_parts(self, descriptor: int, access: Access) -> NDArray[np.float32]:
-        count = layout.RESIDUAL_PARTS * self.weights
-        parts = map_segment(descriptor, np.float32, count, access)
-        return parts.reshape(layout.RESIDUAL_PARTS, self.weights)
-
-    def close(self) -> None:
-        """Close all descriptors."""
-        if self.attachment:
-            self.detach(finished=False)
-        descriptor, self._residual = self._residual, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-            del self._parts  # a map holds a descriptor of its own
-
-
-# ----------------------------------------------------------------------------
-# What a node's trainer goes on from: given to the first one, and asked of each for the host to keep.
-
-
-class StateHandover:
-    """`wanted`: the host has asked and has no answer yet. `restored` is what an earlier daemon wrote down,
-    until a trainer's memory has been made of it. A `port` of None: there is no such memory yet.
-    """
-
-    def __init__(self, host: ControlHost, script: KeptScript) -> None:
-        self.wanted = False
-        self.restored = TrainerState(None, None, 0)
-        self._host = host
-        self._script = script
-
-    def restore(self, state: TrainerState) -> None:
-        """The first trainer is to go on from here; TrainerError if the script's part is no state."""
-        self._script.put(state.script)
-        self.restored = state
-
-    def want(self, port: TrainerPort | None) -> None:
-        """Ask the trainer for its state; the host gets it, and at once if no trainer is attached."""
-        self.wanted = True
-        if port is None or port.attachment is None:
-            self.give(port)
-        else:
-            port.attachment.want_state()
-
-    def give(self, port: TrainerPort | None) -> None:
-        """Give the host the state of a trainer that is not there: nobody changes it now."""
-        self.wanted = False
-        state = self.restored
-        if port is not None:
-            residual, mini_batches = port.lend_residual(), port.mini_batches
-            state = TrainerState(residual, self._script.state, mini_batches, port.residual_age)
-        self._host.trainer_state(state)
-
-    def take(self, port: TrainerPort, request: StateRequest, descriptors: list[int]) -> None:
-        """The trainer's answer, once all updates before it have been taken from its outbox.
-
-        TrainerError, with nothing changed, if this is no state.
-        """
-        attachment = port.attachment
-        assert attachment is not None
-        if attachment.taken_bytes != request.outbox:
-            raise TrainerError(f"no update of the outbox ends at {request.outbox}, where the state begins")
-        if not attachment.mini_batches <= request.mini_batches <= attachment.progress():
-            raise TrainerError(
-                f"a state after mini-batch {request.mini_batches}, of a trainer that has come to"
-                f" {attachment.progress()}"
-            )
-        self._script.take(descriptors)
-        self.wanted = False
-        attachment.accept_state()
-        self._host.trainer_state(
-            TrainerState(
-                port.kept_residual,
-                self._script.state,
-                request.mini_batches,
-                port.age_after(request.mini_batches),
-            )
-        )
-
-
-# ----------------------------------------------------------------------------
-# What the attached trainer last said about its progress, for people.
-
-
-SPLIT = ("steps", "computing_s", "waiting_s", "adding_s", "sending_s", "daemon_adding_s", "daemon_sending_s")
-FIGURES = ("samples", "samples_per_s", "loss", "test_accuracy", "epoch", "waits", *SPLIT)
-
-
-class TrainerFigures:
-    """The latest of each figure; a trainer's stay when it leaves, but for its speed and what it waits for."""
-
-    def __init__(self) -> None:
-        self._figures = {name: getattr(ReportRequest(), name) for name in FIGURES}
-
-    def update(self, report: ReportRequest) -> None:
-        """Take over the figures that the report names."""
-        for name in report.model_fields_set & self._figures.keys():
-            self._figures[name] = getattr(report, name)
-
-    def trainer_left(self) -> None:
-        """Nobody computes and nobody waits any more."""
-        self._figures.update(samples_per_s=0.0, waits="")
-
-    def as_dict(self) -> dict[str, Any]:
-        """For the status."""
-        return dict(self._figures)
-
-
-# ----------------------------------------------------------------------------
-# The daemon's one place for a trainer: who holds it, from attaching to leaving.
+# The states of a session. One trainer at a time waits or is attached.
 #
 # A trainer leaves in one of four ways: it detaches; its connection ends; its process ends (seen by a pidfd,
 # because a child that it forked may hold the connection open); or it is refused for writing rubbish into
 # shared memory. What it had published whole is taken first, but for a refused one: from its first bad entry
-# on, nothing is. Taking happens in short turns on the loop, so that a busy trainer does not keep the daemon
-# from its peers.
+# on, nothing is.
+
+
+class SessionState(enum.Enum):
+    """What the daemon's place for a trainer is in."""
+
+    DETACHED = "detached"
+    WAITING = "waiting"
+    ATTACHED = "attached"
+    REFUSED = "refused"
+    CLOSED = "closed"
+
+
+SESSION: Final = Transitions(
+    "trainer session",
+    SessionState.DETACHED,
+    {
+        SessionState.DETACHED: {
+            SessionState.WAITING: "a trainer asks to attach",
+            SessionState.CLOSED: "the daemon stops",
+        },
+        SessionState.WAITING: {
+            SessionState.ATTACHED: "the node is ready, the residual is checked and the memory handed over",
+            SessionState.DETACHED: "the trainer goes away, or its memory cannot be made",
+            SessionState.CLOSED: "the daemon stops",
+        },
+        SessionState.ATTACHED: {
+            SessionState.DETACHED: "it detaches, ends, or writes rubbish",
+            SessionState.REFUSED: "what it gave to a round does not fit; nothing more of it is passed on",
+        },
+        SessionState.REFUSED: {
+            SessionState.DETACHED: "it is told so in the next turn of the loop, or ends before",
+        },
+        SessionState.CLOSED: {},
+    },
+)
+
+# ----------------------------------------------------------------------------
+# What a node's trainer goes on from, and what the session needs to know of the node around it.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainerState:
+    """What a node's trainer goes on from: the state after `mini_batches`, between two of them.
+
+    `residual` is float32 (P,), read-only, and stays as it is until the next state is asked for (None: zeros);
+    `script` is what the script keeps of its own, its arrays read-only (None: nothing). The residual is that
+    of `residual_age` mini-batches before, where a trainer that kept it elsewhere has crashed.
+    """
+
+    residual: NDArray[np.float32] | None
+    script: ScriptState | None
+    mini_batches: int
+    residual_age: int = 0
+
+
+class SessionHost(Protocol):
+    """The daemon, as the session sees it. All calls happen on the loop and return at once."""
+
+    def share(self) -> tuple[int, int] | None:
+        """The part i of n of the data that this node's trainer takes, if it was told."""
+
+    def name(self) -> str:
+        """The node's name."""
+
+    def node_id(self) -> int:
+        """And its id."""
+
+    def run(self) -> RunProposal | None:
+        """The run that is known, if one is."""
+
+    def replica(self) -> NDArray[np.int32]:
+        """The live replica, int32 (P,): copied before control returns to the loop."""
+
+    def replica_digest(self) -> int:
+        """The digest of the live replica."""
+
+    def digest_key(self) -> int:
+        """Of the run's digests."""
+
+    def peer_mini_batches(self) -> dict[int, int]:
+        """The largest mini-batch number seen of each peer, by node id."""
+
+    def ready(self) -> str:
+        """Why no trainer may train on this node now, one sentence for people; "" if one may."""
+
+    def trainer_gave(self, given: Given) -> None:
+        """Apply and send an update of the own trainer, or take what it gives to the round that was opened."""
+
+    def outbox_taken(self) -> None:
+        """All that one turn of the loop took from the outbox was given to `trainer_gave`."""
+
+    def trainer_state(self, state: TrainerState) -> None:
+        """The answer to `request_state`: all that the trainer gave until then was given to `trainer_gave`,
+        and nothing after it.
+        """
+
+    def trainer_attached(self, pid: int) -> None:
+        """A trainer has attached."""
+
+    def trainer_left(self, *, finished: bool, words: str) -> None:
+        """It has left; `words` go on after "the trainer", such as "wrote rubbish about its inbox: ..."."""
+
+    def alarm(self, words: str) -> None:
+        """A person should look at this."""
+
+
+# ----------------------------------------------------------------------------
+# The session itself.
 #
-# What a new trainer goes on from is kept here between two of them: the residual and the count of
-# mini-batches (TrainerPort), and what the script gave to be kept; the host gets it by a StateHandover.
+# The residual outlives every trainer, and so do the count of mini-batches, which also says which half of the
+# residual is current (ring_buffer.py), and what the script gave to be kept; everything else is an
+# `Attachment`, made for one trainer and thrown away with it. Taking from the outbox happens in short turns on
+# the loop, so that a busy trainer does not keep the daemon from its peers.
 
 
+TAKE_ENTRIES: Final = 64  # taken from the outbox in one turn of the loop,
+TAKE_INDICES: Final = 2**18  # and about this many indices: a millisecond or two of decoding and applying
+SAY_EVERY_S: Final = 2.0  # a waiting trainer is told why at most so often
+FIGURES: Final = (
+    *("samples", "samples_per_s", "loss", "test_accuracy", "epoch", "waits"),
+    *("steps", "computing_s", "waiting_s", "adding_s", "sending_s", "daemon_adding_s", "daemon_sending_s"),
+)
 ENDED: Final = "ended without detaching"
 
 
-class TrainerSeat:
+class TrainerSession:
     """Attaches, serves and releases trainers, whose connections are the listener's.
 
-    While `outbox_closed` is true nothing is taken from a trainer but by `drain`.
+    `inbox_bytes` and `outbox_bytes` are powers of two that hold at least one of the longest entries; None:
+    the usual size. While `outbox_closed` is true nothing is taken from a trainer but by `drain`. `dense`: of
+    a dense ring, the memory that all its trainers get, set before the first one attaches.
     """
 
     def __init__(
         self,
-        host: ControlHost,
+        host: SessionHost,
         listener: Listener,
         *,
-        inbox_bytes: int | None,
-        outbox_bytes: int | None,
+        inbox_bytes: int | None = None,
+        outbox_bytes: int | None = None,
     ) -> None:
-        self.port: TrainerPort | None = None
+        self.attachment: Attachment | None = None  # in the states ATTACHED and REFUSED
+        self.connection: Connection | None = None  # there too, and in WAITING
+        self.pid = 0  # of its process
         self.outbox_closed = False
-        self._paused = False
-        self.connection: Connection | None = None
-        self.pid = 0
+        self.dense: DenseSegments | None = None
         self.script = KeptScript()
-        self.dense: DenseSegments | None = None  # of a dense ring
-        self._digest_given = 0  # of the replica, as the trainer got it last: when it attached, reloaded,
-        # or was given its last round
-        self._state = StateHandover(host, self.script)
+        self._life = Lifecycle(SESSION)
         self._host = host
         self._listener = listener
-        self._inbox_bytes = inbox_bytes
-        self._outbox_bytes = outbox_bytes
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._mode = ASYNC
+        self._inbox_bytes, self._outbox_bytes = inbox_bytes, outbox_bytes
+        self._residual: ResidualSegment | None = None  # from the first trainer that was let in on
+        self._restored: NDArray[np.float32] | None = None  # what the first one goes on from
+        self._restored_age = 0
+        self._mini_batches = 0  # published by all trainers before this one
+        self._generation = self._reloads = self._refused = self._differed = 0
+        self._figures = {name: getattr(ReportRequest(), name) for name in FIGURES}
         self._pidfd = -1
-        self._take_scheduled = False
-        self._figures = TrainerFigures()
-        self._finished = False
-        self._refusing = False  # the trainer's share; it goes in the next turn of the loop
-        self._stopping = False
-        self._refused = 0
-        self._differed = 0
+        self._paused = self._take_scheduled = False
+        self._stopping = False  # the trainer was asked to stop, and none has finished since
+        self._finished = False  # the last one that left
+        self._state_wanted = False
+        # Of the replica, as the trainer got it last: when it attached, reloaded, or was given its last round.
+        self._digest_given = 0
+        self._said, self._silent_until = "", 0.0  # to the trainer that waits
+        self._look_due: asyncio.Handle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Use this loop."""
         self._loop = loop
 
     def close(self) -> None:
-        """Let the trainer go and close everything."""
-        self._state.wanted = False
-        if self.connection is not None:
-            self._leave(
-                finished=False,
-                words="was cut off: its daemon has stopped",
-                farewell=pack_refusal("the daemon has stopped"),
-            )
-        if self.port is not None:
-            self.port.close()
-        if self.dense is not None:
-            self.dense.close()
-        self.script.close()
+        """Let the trainer go and close everything; one that waits hears it from the listener."""
+        self._state_wanted = False
+        if self._look_due is not None:
+            self._look_due.cancel()
+        if self.attachment is not None:
+            farewell = pack_refusal("the daemon has stopped")
+            self._leave(finished=False, words="was cut off: its daemon has stopped", farewell=farewell)
+        self.connection = None
+        self._life.move(SessionState.CLOSED)
+        for held in (self._residual, self.dense, self.script):
+            if held is not None:
+                held.close()
+
+    # -- what the node knows of it
+
+    @property
+    def state(self) -> SessionState:
+        """Whether a trainer is there."""
+        return self._life.state
+
+    @property
+    def mini_batches(self) -> int:
+        """Mini-batches that this node's trainers have published, over all their lives."""
+        return self.attachment.progress() if self.attachment else self._mini_batches
+
+    def status(self) -> dict[str, Any]:
+        """What the node's status says about the trainer, and how many requests were refused."""
+        attached = self.attachment is not None
+        figures = dict(self._figures)
+        if figures["waits"]:
+            figures["waits"] = self._host.ready() or figures["waits"]
+        if self._life.state is SessionState.WAITING:
+            figures["waits"] = self._host.ready()
+        return {
+            "attached": attached,
+            "pid": self.pid if attached else None,
+            "finished": self._finished,
+            "mini_batches": self.mini_batches,
+            **figures,
+            "reloads": self._reloads,
+            "copies_mended": self._differed,
+            "refused_trainers": self._refused,
+            "refused_requests": self._listener.refused_requests,
+        }
 
     def restore(self, state: TrainerState) -> None:
-        """The first trainer is to go on from here; TrainerError if the script's part is no state."""
-        assert self.port is None
-        self._state.restore(state)
+        """The node's first trainer goes on from this state instead of from nothing; before it attaches.
 
-    def prepare(self, run: RunProposal) -> bool:
-        """Look through a slice of the residual that the next trainer gets; False while there is more of it.
+        `residual` (P,) of the run that it will attach to. TrainerError if `script` is no state.
+        """
+        assert self._residual is None, "a trainer was let in before"
+        self.script.put(state.script)
+        self._restored, self._restored_age = state.residual, state.residual_age
+        self._mini_batches = state.mini_batches
+
+    # -- attaching
+    #
+    # A trainer waits while its node is not ready for one. It is told why, and again when that has changed, at
+    # most every 2 s and never before it has read what it was told last; then it is let in, as late as that
+    # may be.
+
+    def check_free(self) -> None:
+        """TrainerError if a trainer is attached or waits, and has not gone."""
+        if self.connection is not None and self.connection.has_closed():
+            self._listener.settle(self.connection)
+        if self.connection is not None:
+            does = "waits to attach" if self._life.state is SessionState.WAITING else "is attached"
+            raise TrainerError(f"another trainer (pid {self.pid}) {does} to this daemon: stop it first")
+
+    def request_attach(self, connection: Connection, pid: int) -> None:
+        """Attach this trainer, now or when the node is ready and what it goes on from is looked through;
+        `check_free` comes first.
+        """
+        self._life.move(SessionState.WAITING)
+        self.connection, self.pid = connection, pid
+        self._said, self._silent_until = "", 0.0
+        self._look()
+
+    def readiness_changed(self) -> None:
+        """What `host.ready` says may have changed: look in the next turn of the loop whether the trainer that
+        waits is let in, or what it is told.
+        """
+        if self._life.state is SessionState.WAITING:
+            assert self._loop is not None
+            self._look_at(self._loop.call_soon(self._look))
+
+    def _look_at(self, due: asyncio.Handle) -> None:
+        """One look is planned at a time: the last word counts."""
+        if self._look_due is not None:
+            self._look_due.cancel()
+        self._look_due = due
+
+    def _look(self) -> None:
+        if self._life.state is not SessionState.WAITING:
+            return
+        assert self._loop is not None
+        assert self.connection is not None
+        now, words = self._loop.time(), self._host.ready()
+        if not words:
+            self._listener.guard(self.connection, self._let_in)
+        elif words == self._said:
+            return
+        elif now < self._silent_until or self.connection.is_owed_a_read():
+            self._look_at(self._loop.call_later(max(0.1, self._silent_until - now), self._look))
+        else:
+            self._said, self._silent_until = words, now + SAY_EVERY_S
+            self._listener.send(self.connection, pack_answer({"waits": words[:ERROR_CHARACTERS_MAX]}))
+
+    def _let_in(self) -> None:
+        """Attach the trainer that waits, or look through the next slice of the residual.
+
+        If an error keeps it from being attached, it waits no more.
+        """
+        run = self._host.run()
+        assert run is not None, "only a run that is known is asked for"
+        try:
+            if self._look_through(run):
+                self._attach(run)
+            else:
+                self.readiness_changed()
+        except BaseException:
+            if self._life.state is SessionState.WAITING:
+                self._life.move(SessionState.DETACHED)
+                self.connection = None
+            raise
+
+    def _look_through(self, run: RunProposal) -> bool:
+        """A slice of the residual that the trainer gets; False while there is more of it.
 
         The host hears how many weights of it were not finite.
         """
-        assert self.connection is None, self.pid
-        if self.port is None:
-            self.port = self._make_port(run)
-        port = self.port
-        if not port.check_residual():
+        if self._residual is None:
+            self._prepare(run)
+        assert self._residual is not None
+        if not self._residual.check():
             return False
-        if port.unfinite:
-            self._host.alarm(describe_unfinite(port.unfinite, port.weights, "the next trainer"))
-            port.unfinite = 0
+        if self._residual.unfinite:
+            words = describe_unfinite(self._residual.unfinite, run.weights, "the next trainer")
+            self._host.alarm(words)
+            self._residual.unfinite = 0
         return True
 
-    def _make_port(self, run: RunProposal) -> TrainerPort:
-        restored = self._state.restored
-        port = TrainerPort(
+    def _prepare(self, run: RunProposal) -> None:
+        """Make what all trainers of this run share."""
+        mode = parse_mode(run.mode)
+        self._mode = mode
+        self._inbox_bytes = self._inbox_bytes or layout.inbox_bytes(run.weights)
+        self._outbox_bytes = self._outbox_bytes or layout.outbox_bytes(run.weights, mode)
+        assert self._inbox_bytes >= entry_bytes(layout.inbox_entry_bytes_max(run.weights)), self._inbox_bytes
+        assert self._outbox_bytes >= layout.outbox_bytes_min(run.weights, mode), self._outbox_bytes
+        self._residual = ResidualSegment(
             run.weights,
-            mode=parse_mode(run.mode),
+            dense=mode.dense,
+            residual=self._restored,
+            mini_batches=self._mini_batches,
+            age=self._restored_age,
+        )
+        self._restored = None
+
+    def _attach(self, run: RunProposal) -> None:
+        """Make the memory of the trainer that waits and hand it over.
+
+        Raises TrainerError if that did not reach it; then nothing has changed.
+        """
+        assert self._residual is not None
+        assert self._inbox_bytes is not None
+        assert self._outbox_bytes is not None
+        residual = self._residual.hand_over(self._mini_batches)
+        attachment = Attachment(
+            weights=run.weights,
+            mode=self._mode,
+            generation=self._generation + 1,
             inbox_bytes=self._inbox_bytes,
             outbox_bytes=self._outbox_bytes,
-            residual=restored.residual,
-            mini_batches=restored.mini_batches,
-            residual_age=restored.residual_age,
+            mini_batches=self._mini_batches,
+            stopping=self._stopping,
         )
-        self._state.restored = TrainerState(None, None, 0)
-        if self._stopping:
-            port.finish()
-        return port
-
-    def attach(
-        self, connection: Connection, pid: int, hand_over: Callable[[TrainerPort, list[int]], bool]
-    ) -> None:
-        """Seat a trainer, once `prepare` has said yes; `hand_over(port, descriptors)` gives it its segments
-        and says whether they left.
-
-        Raises TrainerError if they did not reach it; then nothing has changed.
-        """
-        assert self.connection is None, self.pid
-        assert self.port is not None, "prepare() comes first"
-        with self.port.attach() as descriptors:
-            if not hand_over(self.port, descriptors):
+        try:
+            dense = [] if self.dense is None else self.dense.descriptors
+            descriptors = [residual, *attachment.descriptors, *dense, *self.script.descriptors]
+            assert self.connection is not None
+            if not self.send_replica(self.connection, self._describe(run, self._residual), descriptors):
                 raise TrainerError("the trainer has closed its connection while it was being attached")
-        self.connection = connection
-        self.pid = pid
+            attachment.close_memories()
+        except BaseException:
+            attachment.close()
+            raise
+        self.attachment = attachment
+        self._generation += 1
+        self._life.move(SessionState.ATTACHED)
         self._finished = False
-        self._refusing = False
         self._digest_given = self._host.replica_digest()
-        self._watch(connection.pid)
+        self._watch(self.connection, attachment)
         self._host.trainer_attached(self.pid)
 
+    def _describe(self, run: RunProposal, residual: ResidualSegment) -> dict[str, Any]:
+        """What the trainer must know, for AttachAnswer."""
+        return {
+            "generation": self._generation + 1,
+            "node": self._host.name(),
+            "node_id": self._host.node_id(),
+            "share": self._host.share(),
+            "weights": run.weights,
+            "quantum_log2": run.quantum_log2,
+            "mode": run.mode,
+            "tensors": run.tensors,
+            "indices_max": codec.indices_max(run.weights),
+            "inbox_bytes": self._inbox_bytes,
+            "outbox_bytes": self._outbox_bytes,
+            "mini_batches": self._mini_batches,
+            "residual_age": residual.age,
+            "peer_mini_batches": list(self._host.peer_mini_batches().items()),
+        }
+
+    def _watch(self, connection: Connection, attachment: Attachment) -> None:
+        assert self._loop is not None
+        self._loop.add_reader(attachment.wake_daemon.fileno(), self._on_wake)
+        try:
+            self._pidfd = os.pidfd_open(connection.pid)
+        except OSError:
+            return  # it has ended already, or lives in a foreign pid namespace: its connection tells
+        self._loop.add_reader(self._pidfd, self._on_exit)
+
+    def send_replica(
+        self, connection: Connection, answer: dict[str, Any], descriptors: list[int] | None = None
+    ) -> bool:
+        """Send an answer with a copy of the replica as its first descriptor; False if that cannot be."""
+        packed = pack_answer(answer)
+        copy = sealed_copy("p2psgd-weights", self._host.replica())
+        try:
+            return self._listener.send(connection, packed, [copy, *(descriptors or [])])
+        finally:
+            os.close(copy)
+
+    # -- updates in and out
+
     def deliver(self, body: bytes | bytearray) -> None:
-        """Hand a peer's update to the trainer, if there is one; never waits and never calls the host."""
-        if self.port is None:
+        """Hand a peer's UPDATE body to the trainer, if one is attached; never waits, never calls the host."""
+        if self.attachment is None:
             return
         try:
-            self.port.deliver(body)
+            self.attachment.deliver(body)
         except TrainerError as error:
             assert self._loop is not None
-            self._loop.call_soon(self._refuse, self.connection, f"wrote rubbish about its inbox: {error}")
+            words = f"wrote rubbish about its inbox: {error}"
+            self._loop.call_soon(self._refuse, self.connection, words)
 
-    def finish(self) -> None:
-        """Ask the trainer, or the next one if there is none, to stop after its current mini-batch."""
-        self._stopping = True
-        if self.port is not None:
-            self.port.finish()
+    def pause_outbox(self, *, paused: bool) -> None:
+        """Leave what the trainer publishes in its outbox for now, or go on; once that is full it waits.
+
+        Reload, detach and drain take it all the same: nothing is lost.
+        """
+        if self._paused and not paused and not self._take_scheduled and self._loop is not None:
+            self._take_scheduled = True
+            self._loop.call_soon(self._take)
+        self._paused = paused
 
     def drain(self, end: int | None = None) -> bool:
         """Take all that the trainer has published by now, or up to the position `end` of its outbox; False if
         it had to be refused for rubbish.
         """
+        attachment = self.attachment
+        if attachment is None:
+            return True
         try:
-            if self.port is not None:
-                for given in self.port.take_all(end):
-                    self._pass_on(given)
+            published = attachment.published_bytes()
+            end = published if end is None else min(end, published)
+            while attachment.taken_bytes < end:
+                self._pass_on(attachment.take(TAKE_ENTRIES, TAKE_INDICES, end))
         except TrainerError as error:
             self._refuse(self.connection, f"wrote an outbox entry that does not check: {error}")
             return False
         return True
 
-    def reload(self, *, differed: bool) -> int | None:
-        """Take what the trainer has published; where it reads its inbox on, None if it had to be refused.
+    def _on_wake(self) -> None:
+        if self.attachment is None:
+            return
+        self.attachment.wake_daemon.clear()
+        if not self._take_scheduled:
+            self._take()
 
-        `differed`: it reloads since its weights were wrong.
-        """
-        assert self.port is not None
-        if not self.outbox_closed and not self.drain():
-            return None
-        self._differed += differed
-        self._digest_given = self._host.replica_digest()
-        return self.port.reload()
+    def _take(self) -> None:
+        self._take_scheduled = False
+        if self.attachment is None or self._paused or self.outbox_closed:
+            return
+        try:
+            taken = self.attachment.take(TAKE_ENTRIES, TAKE_INDICES)
+        except TrainerError as error:
+            self._refuse(self.connection, f"wrote an outbox entry that does not check: {error}")
+            return
+        if taken:
+            assert self._loop is not None
+            self._take_scheduled = True
+            self._loop.call_soon(self._take)  # there may be more: look again after everybody else had a turn
+            self._pass_on(taken)
 
-    def compare(self) -> tuple[int, int | None] | None:
-        """Take what the trainer has published; where its inbox ends, and the digest of the weights there. No
-        digest: what it has published stays where it is, or the inbox lacks updates. None: it had to be
-        refused.
+    def _pass_on(self, taken: list[Given]) -> None:
+        for given in taken:
+            if self._life.state is SessionState.REFUSED:
+                return
+            self._host.trainer_gave(given)
+        if taken:
+            self._host.outbox_taken()
 
-        In a dense ring a round that it had no part in may be in the replica, and it learns of that with the
-        next: there the digest is that of what it was given.
-        """
-        assert self.port is not None
-        assert self.port.attachment is not None
-        if not self.outbox_closed and not self.drain():
-            return None
-        attachment = self.port.attachment
-        known = not self.outbox_closed and not attachment.reload_wanted
-        digest = self._host.replica_digest() if self.dense is None else self._digest_given
-        return attachment.inbox_end, digest if known else None
+    # -- rounds
 
     def open_round(
         self, number: int, *, contributors: int, sums: int, adding_us: int, sending_us: int
     ) -> None:
-        """In ring mode: the trainer, if there is one, may give its share of this round.
+        """In ring mode: the trainer, if one is attached, may give its share of this round; everything of the
+        round before was delivered. What it is told beside stands in ring_buffer.py.
 
         Before its first it takes the weights anew if rounds have changed them since it attached: with a share
         that the trainer before it had given, or in a dense ring, where nothing else brings it changes.
         """
-        attachment = None if self.port is None else self.port.attachment
+        attachment = self.attachment
         if attachment is None:
             return
         if not attachment.rounds_opened and self._host.replica_digest() != self._digest_given:
@@ -528,60 +540,131 @@ class TrainerSeat:
         )
 
     def refuse_share(self, words: str) -> None:
-        """In ring mode: what the trainer gave does not fit what others gave. Take no more of it, and let it
-        go with this sentence in the next turn of the loop; the host is not called before.
+        """In ring mode: what the trainer gave does not fit what others gave. Pass no more of it on, and let
+        it go in the next turn of the loop; its link raises `words`. The host is not called before.
         """
-        if self.connection is not None and not self._refusing:
+        if self._life.state is SessionState.ATTACHED:
             assert self._loop is not None
-            self._refusing = True
+            self._life.move(SessionState.REFUSED)
             self._loop.call_soon(self._end_refused, self.connection, words)
 
-    def _end_refused(self, connection: Connection, words: str) -> None:
-        if connection is self.connection:
+    def _end_refused(self, connection: Connection | None, words: str) -> None:
+        if connection is not None and connection is self.connection:
             self._refused += 1
             farewell = pack_refusal(words, share=True)
             self._let_go(finished=False, words=f"gave what does not fit: {words}", farewell=farewell)
 
-    def want_reload(self) -> None:
-        """The replica was replaced as a whole: the trainer must take it anew."""
-        if self.port is not None and self.port.attachment is not None:
-            self.port.attachment.want_reload()
+    # -- the replica as a whole
 
-    def want_state(self) -> None:
-        """Ask the trainer for its state; the host gets it, and at once if no trainer is attached."""
-        self._state.want(self.port)
+    def replica_replaced(self) -> None:
+        """The replica is another one as a whole: the trainer takes it anew before its next mini-batch."""
+        if self.attachment is not None:
+            self.attachment.want_reload()
+
+    def reload(self, request: ReloadRequest) -> dict[str, Any] | None:
+        """Take what the trainer has published; the answer, which goes with a copy of the replica. None if it
+        had to be refused.
+        """
+        assert self.attachment is not None
+        if not self.outbox_closed and not self.drain():
+            return None
+        self._differed += request.differed
+        self._digest_given = self._host.replica_digest()
+        self._reloads += 1
+        counts = list(self._host.peer_mini_batches().items())
+        return {"inbox": self.attachment.reload(), "peer_mini_batches": counts}
+
+    def compare(self) -> dict[str, Any] | None:
+        """Take what the trainer has published; the answer, with where its inbox ends and the digest of the
+        weights there. No digest: what it has published stays where it is, or the inbox lacks updates. None:
+        it had to be refused.
+
+        In a dense ring a round that it had no part in may be in the replica, and it learns of that with the
+        next: there the digest is that of what it was given.
+        """
+        assert self.attachment is not None
+        if not self.outbox_closed and not self.drain():
+            return None
+        known = not self.outbox_closed and not self.attachment.reload_wanted
+        digest = self._host.replica_digest() if self.dense is None else self._digest_given
+        key = self._host.digest_key()
+        return {"inbox": self.attachment.inbox_end, "key": key, "digest": digest if known else None}
+
+    # -- the state to be kept
+
+    def request_state(self) -> None:
+        """Ask for the trainer's state: `host.trainer_state` gets it, at once if no trainer is attached, else
+        once the trainer is between two mini-batches or has gone. Asked again before that, it is given once;
+        from this call on, the residual of the state before must not be used any more.
+        """
+        self._state_wanted = True
+        if self.attachment is None:
+            self._give_state()
+        else:
+            self.attachment.want_state()
 
     def take_state(self, request: StateRequest, descriptors: list[int]) -> bool:
-        """The trainer's answer; False if it had to be refused for rubbish in its outbox.
+        """The trainer's answer, once all updates before it were taken; False if it had to be refused for
+        rubbish in its outbox.
 
         TrainerError, with nothing changed, if this is no state. One that has come too late, since the trainer
         was interrupted and has gone on, is nothing to the host: the trainer will send another.
         """
-        assert self.port is not None
-        assert self.port.attachment is not None
-        too_late = self.port.attachment.taken_bytes > request.outbox
-        if not self._state.wanted or self.outbox_closed or too_late:
+        attachment, residual = self.attachment, self._residual
+        assert attachment is not None
+        assert residual is not None
+        too_late = attachment.taken_bytes > request.outbox
+        if not self._state_wanted or self.outbox_closed or too_late:
             return True
         if not self.drain(request.outbox):
             return False
-        self._state.take(self.port, request, descriptors)
+        if attachment.taken_bytes != request.outbox:
+            raise TrainerError(f"no update of the outbox ends at {request.outbox}, where the state begins")
+        if not attachment.mini_batches <= request.mini_batches <= attachment.progress():
+            raise TrainerError(
+                f"a state after mini-batch {request.mini_batches}, of a trainer that has come to"
+                f" {attachment.progress()}"
+            )
+        self.script.take(descriptors)
+        self._state_wanted = False
+        attachment.accept_state()
+        age = self._age_after(request.mini_batches)
+        state = TrainerState(residual.kept, self.script.state, request.mini_batches, age)
+        self._host.trainer_state(state)
         return True
 
-    def pause(self, *, paused: bool) -> None:
-        """Leave what the trainer publishes in its outbox for now, or go on; once that is full it waits.
+    def _give_state(self) -> None:
+        """Give the host the state of a trainer that is not there: nobody changes it now."""
+        self._state_wanted = False
+        if self._residual is None:
+            residual, age = self._restored, self._restored_age
+        else:
+            residual, age = self._residual.lend(), self._residual.age
+        self._host.trainer_state(TrainerState(residual, self.script.state, self._mini_batches, age))
 
-        Reload, detach and drain take it all the same: nothing is lost.
+    def _age_after(self, mini_batches: int) -> int:
+        """How many mini-batches behind the attached trainer's residual after `mini_batches` was: as many as
+        when it came, until it has published.
         """
-        if self._paused and not paused and not self._take_scheduled and self._loop is not None:
-            self._take_scheduled = True
-            self._loop.call_soon(self._take)
-        self._paused = paused
+        assert self._residual is not None
+        return self._residual.age if mini_batches == self._mini_batches else 0
 
-    def report(self, figures: ReportRequest) -> None:
-        """Take note of what the trainer says about its progress."""
-        self._figures.update(figures)
+    # -- its end
 
-    def detach(self, *, finished: bool, kept: list[int], answer: bytes) -> None:
+    def finish(self) -> None:
+        """Ask the trainer, or the next one if there is none, to stop after its current mini-batch."""
+        self._stopping = True
+        if self.attachment is not None:
+            self.attachment.request_stop()
+
+    def report(self, report: ReportRequest) -> None:
+        """Take note of the figures that the trainer names, for people; they stay when it leaves, but for its
+        speed and what it waits for.
+        """
+        for name in report.model_fields_set & self._figures.keys():
+            self._figures[name] = getattr(report, name)
+
+    def detach(self, request: DetachRequest, kept: list[int]) -> None:
         """The trainer leaves of its own will, and gets an answer.
 
         `kept`: the memfd of its script's last state, if it gives one; TrainerError, and it has not left, if
@@ -589,41 +672,18 @@ class TrainerSeat:
         """
         if kept:
             self.script.take(kept)
-        words = "has finished" if finished else "has detached before its end"
-        self._leave(finished=finished, words=words, farewell=answer)
+        words = "has finished" if request.finished else "has detached before its end"
+        self._leave(finished=request.finished, words=words, farewell=pack_answer({}))
 
     def lost(self, connection: Connection) -> None:
         """A connection has ended; if it was the trainer's, so has the trainer."""
-        if connection is self.connection:
+        if connection is not self.connection:
+            return
+        if self._life.state is SessionState.WAITING:
+            self._life.move(SessionState.DETACHED)
+            self.connection = None
+        else:
             self._leave(finished=False, words=ENDED)
-
-    def status(self) -> dict[str, Any]:
-        """What the node's status says about the trainer."""
-        port = self.port
-        figures = self._figures.as_dict()
-        if figures["waits"]:
-            figures["waits"] = self._host.ready() or figures["waits"]
-        return {
-            "attached": self.connection is not None,
-            "pid": self.pid if self.connection is not None else None,
-            "finished": self._finished,
-            "mini_batches": port.mini_batches if port else self._state.restored.mini_batches,
-            **figures,
-            "reloads": port.reloads if port else 0,
-            "copies_mended": self._differed,
-            "refused_trainers": self._refused,
-        }
-
-    def _watch(self, pid: int) -> None:
-        assert self._loop is not None
-        assert self.port is not None
-        assert self.port.attachment is not None
-        self._loop.add_reader(self.port.attachment.wake_daemon.fileno(), self._on_wake)
-        try:
-            self._pidfd = os.pidfd_open(pid)
-        except OSError:
-            return  # it has ended already, or lives in a foreign pid namespace: its connection tells
-        self._loop.add_reader(self._pidfd, self._on_exit)
 
     def _on_exit(self) -> None:
         if self.connection is not None:
@@ -631,64 +691,44 @@ class TrainerSeat:
         if self.connection is not None:
             self.lost(self.connection)
 
-    def _on_wake(self) -> None:
-        if self.port is None or self.port.attachment is None:
-            return
-        self.port.attachment.wake_daemon.clear()
-        if not self._take_scheduled:
-            self._take()
-
-    def _take(self) -> None:
-        self._take_scheduled = False
-        if self.outbox_closed or self._paused or self.port is None:
-            return
-        try:
-            given = self.port.take()
-        except TrainerError as error:
-            self._refuse(self.connection, f"wrote an outbox entry that does not check: {error}")
-            return
-        if given:
-            assert self._loop is not None
-            self._take_scheduled = True
-            self._loop.call_soon(self._take)  # there may be more: look again after everybody else had a turn
-            self._pass_on(given)
-
-    def _pass_on(self, given: list[Given]) -> None:
-        updates = [update for update in given if isinstance(update, OwnUpdateMade)]
-        if updates:
-            self._host.own_updates(updates)
-        for share in given:
-            if not isinstance(share, OwnUpdateMade) and not self._refusing:
-                self._host.shared(share)
-
     def _refuse(self, connection: Connection | None, words: str) -> None:
         if connection is not None and connection is self.connection:
             self._refused += 1
-            last_words = pack_refusal(f"the daemon refused this trainer: it {words}")
-            self._let_go(finished=False, words=words, farewell=last_words)
+            farewell = pack_refusal(f"the daemon refused this trainer: it {words}")
+            self._let_go(finished=False, words=words, farewell=farewell)
 
     def _leave(self, *, finished: bool, words: str, farewell: bytes = b"") -> None:
         """Take what the trainer had published, then let it go."""
-        assert self.connection is not None
         if self.outbox_closed or self.drain():
             self._let_go(finished=finished, words=words, farewell=farewell)
 
     def _let_go(self, *, finished: bool, words: str, farewell: bytes) -> None:
         connection, self.connection = self.connection, None
+        attachment, self.attachment = self.attachment, None
         assert connection is not None
+        assert attachment is not None
         assert self._loop is not None
-        assert self.port is not None
-        assert self.port.attachment is not None
-        self._loop.remove_reader(self.port.attachment.wake_daemon.fileno())
+        self._loop.remove_reader(attachment.wake_daemon.fileno())
         if self._pidfd >= 0:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1
-        self.port.detach(finished=finished)
+        self._life.move(SessionState.DETACHED)
+        self._take_back(attachment)
         self._finished = finished
         self._stopping = self._stopping and not finished
-        self._figures.trainer_left()
+        self._figures.update(samples_per_s=0.0, waits="")
         self._host.trainer_left(finished=finished, words=words)
-        if self._state.wanted and not self.outbox_closed:
-            self._state.give(self.port)
+        if self._state_wanted and not self.outbox_closed:
+            self._give_state()
         self._listener.close_connection(connection, farewell)
+
+    def _take_back(self, attachment: Attachment) -> None:
+        """Keep the count and the residual of a trainer that is gone, and drop its memory."""
+        assert self._residual is not None
+        progress = attachment.progress()
+        copied = attachment.residual_copy()
+        at, half = copied or (progress, half_after(progress))
+        self._residual.take_back(half=half, age=max(0, progress - at) + self._age_after(at))
+        self._mini_batches = progress
+        attachment.close()

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from p2psgd import formatting
 from p2psgd.core.frontier import name_node
 from p2psgd.core.replica import Replica
-from p2psgd.ipc.server import ControlServer
+from p2psgd.ipc.trainer_session import TrainerSession
 from p2psgd.observe.model import SlowLink, StallFigures
 from p2psgd.storage.event_log import EventLog
 from p2psgd.wire.mode import parse_mode
@@ -116,13 +116,13 @@ class Regulation:
     """
 
     def __init__(
-        self, replica: Replica, control: ControlServer, events: EventLog, *, now: Callable[[], float]
+        self, replica: Replica, session: TrainerSession, events: EventLog, *, now: Callable[[], float]
     ) -> None:
         """`now`: the clock that the replica goes by."""
         self.congested = False
         self.draining = False
         self._replica = replica
-        self._control = control
+        self._session = session
         self._now = now
         self._stall = Stall(events)
         self._speeds = LinkSpeeds(patience_s=replica.timing.patience_s)
@@ -139,11 +139,11 @@ class Regulation:
         self.congested = not self.draining and self._replica.congested(self._now())
         waits = not self.draining and self.held_up
         # in a ring the trainer gives one share at a time, and waits until the round is complete
-        self._control.pause_outbox(paused=not self._ring and (self.congested or waits))
+        self._session.pause_outbox(paused=not self._ring and (self.congested or waits))
         self._stall.update(self._replica.waiting_for() if waits else "", self._now())
         if not (self._replica.ready and self._told_ready):
             self._told_ready = self._replica.ready
-            self._control.readiness_changed()
+            self._session.readiness_changed()
 
     def look_at_links(self) -> None:
         """Measure what each peer takes, against what all origins make."""

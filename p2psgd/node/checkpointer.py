@@ -20,8 +20,8 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import Timing
 from p2psgd.errors import P2psgdError
-from p2psgd.ipc.attachment import describe_unfinite, make_finite
-from p2psgd.ipc.host import TrainerState
+from p2psgd.ipc.residual_segment import describe_unfinite, make_finite
+from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.node.recovery import Opened, pack_trainer
 from p2psgd.observe.compression import Accounts
 from p2psgd.observe.model import CheckpointFigures

@@ -12,10 +12,11 @@ from p2psgd.core.events import RemovalAsked, ScrubRequested
 from p2psgd.core.read_model import view_of
 from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates, name_run
 from p2psgd.errors import ExitCode, P2psgdError, TrainerError
-from p2psgd.ipc.host import TrainerState
+from p2psgd.ipc.attachment import Given
 from p2psgd.ipc.listener import SOCKET_NAME
 from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.server import ControlServer
+from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.net.address import Address
 from p2psgd.net.hosts import Hosts
 from p2psgd.node.options import NodeOptions
@@ -71,7 +72,7 @@ class NodeControl:
         )
         self.trainer = NodeTrainer(
             node.options,
-            self.server,
+            self.server.session,
             node.journal.events,
             fail=node.fail,
         )
@@ -146,19 +147,20 @@ class NodeControl:
         alone = not hosts.peers and self._node.options.founders_of(0) == 1
         return (0, 1) if alone else hosts.share if hosts.peers else None
 
-    def own_updates(self, updates: list[OwnUpdateMade]) -> None:
-        run = self._known_run()
-        for update in updates:
-            self._node.accounts.count(update)
-            run.handle(update)
-        run.regulation.regulate()
+    def trainer_gave(self, given: Given) -> None:
+        self._known_run().handle(given)
+        match given:  # once it is on its way
+            case OwnUpdateMade():
+                self._node.accounts.count(given)
+            case RoundShared(updates=updates):
+                for update in updates:
+                    self._node.accounts.count(update)
+            case BucketShared():
+                pass
 
-    def shared(self, share: RoundShared | BucketShared) -> None:
-        run = self._known_run()
-        if isinstance(share, RoundShared):
-            for update in share.updates:
-                self._node.accounts.count(update)
-        run.handle(share)
+    def outbox_taken(self) -> None:
+        if not self._known_run().rounds.mode.ring:
+            self._known_run().regulation.regulate()
 
     def trainer_state(self, state: TrainerState) -> None:
         self._known_run().keeper.trainer_state(state)

@@ -180,7 +180,7 @@ class Node:
             listen=self.listen,
             journal=self.journal,
             accounts=self.accounts,
-            control=self._control.server,
+            session=self._control.server.session,
             credentials=self.tls.credentials,
             now=self.now,
             fail=self.fail,

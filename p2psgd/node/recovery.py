@@ -17,8 +17,8 @@ from p2psgd.core.events import Restored
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.view import NO_VOTES, Votes
 from p2psgd.errors import CheckpointError, ExitCode, TrainerError, UsageError
-from p2psgd.ipc.host import TrainerState
 from p2psgd.ipc.script_state import pack_state, unpack_state
+from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.storage.checkpoint import TrainerState as KeptState
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.event_log import Journal

@@ -32,7 +32,7 @@ from p2psgd.errors import ExitCode, UsageError, cannot
 from p2psgd.formatting import counted
 from p2psgd.ipc.run_proposal import count_weights, own_tensors
 from p2psgd.ipc.segments import DenseSegments
-from p2psgd.ipc.server import ControlServer
+from p2psgd.ipc.trainer_session import TrainerSession
 from p2psgd.net.address import Address
 from p2psgd.net.handshake import make_greeting
 from p2psgd.net.mesh import Mesh
@@ -106,7 +106,7 @@ class Stopwatch:
 class NodeRounds:
     """One node's. `active`: it has a trainer that takes part."""
 
-    def __init__(self, spec: RunSpec, control: ControlServer) -> None:
+    def __init__(self, spec: RunSpec, session: TrainerSession) -> None:
         """UsageError if this version does not know the run's mode."""
         try:
             self.mode = parse_mode(spec.mode)
@@ -114,11 +114,11 @@ class NodeRounds:
             raise UsageError(str(error), ExitCode.CONFIGURATION) from None
         self.active = False
         self.memory: DenseMemory | None = None
-        self._control = control
+        self._session = session
         self._opened_at: int | None = None  # the last completed round, when one was opened for it last
         if self.mode.dense:
             segments = DenseSegments(spec.weights)
-            control.share_numbers(segments)
+            session.dense = segments
             self.memory = DenseMemory(segments.shares, segments.arrays, segments.sums)
 
     def begin(self) -> None:
@@ -132,9 +132,9 @@ class NodeRounds:
         which this node missed and was given later, it takes the weights as a whole.
         """
         if self.mode.dense and self._opened_at is not None and done != self._opened_at + 1:
-            self._control.replica_replaced()
+            self._session.replica_replaced()
         self._opened_at = done
-        self._control.open_round(
+        self._session.open_round(
             done + 1,
             contributors=effect.contributors,
             sums=effect.sums,
@@ -169,7 +169,7 @@ class NodeRun:
         listen: Address,
         journal: Journal,
         accounts: Accounts,
-        control: ControlServer,
+        session: TrainerSession,
         credentials: Credentials | None,
         now: Callable[[], float],
         fail: Callable[[str, ExitCode], None],
@@ -185,15 +185,15 @@ class NodeRun:
         self._options = options
         self._journal = journal
         self._accounts = accounts
-        self._control = control
+        self._session = session
         self._now = now
         self._fail = fail
         self._founders = options.founders_of(others)
         spec, me, timing = opened.spec, identity.origin, Timing(options.patience_s)
-        self.rounds = NodeRounds(spec, control)
+        self.rounds = NodeRounds(spec, session)
         store = _make_store(options)
         if opened.trainer is not None:
-            control.restore(opened.trainer)
+            session.restore(opened.trainer)
         self.keeper = Keeper(self, options.state, me, timing, opened, accounts=accounts)
         self.replica = Replica(
             spec,
@@ -211,7 +211,7 @@ class NodeRun:
             names={**opened.names, me.node: identity.name},
         )
         journal.events.names = self.replica.names.get
-        self.regulation = Regulation(self.replica, control, journal.events, now=now)
+        self.regulation = Regulation(self.replica, session, journal.events, now=now)
         greeting = make_greeting(spec, me, identity.name, share)
         self.mesh = Mesh(self, greeting, options.patience_s, now, credentials)
         self._watch = Stopwatch(self.replica, self.mesh)
@@ -226,7 +226,7 @@ class NodeRun:
             call_soon=asyncio.get_running_loop().call_soon,
         )
         self.handle = self.executor.handle
-        self.deliver, self.refuse_share = control.deliver, control.refuse_share
+        self.deliver, self.refuse_share = session.deliver, session.refuse_share
         measured = self.rounds.mode.order == "measured"
         self.probing = Probing(self.mesh, self.handle, timing=timing, now=now, wanted=measured)
         self.peers = NodePeers(self.replica, self.mesh, options=options, listen=listen, journal=journal)
@@ -287,7 +287,7 @@ class NodeRun:
         self.rounds.open(effect, done=self.replica.ring.done, watch=self._watch)
 
     def replica_replaced(self) -> None:
-        self._control.replica_replaced()
+        self._session.replica_replaced()
         self.regulation.replica_replaced()
 
     # -- the executor's Log
@@ -318,9 +318,9 @@ class NodeRun:
 
     def request_trainer_state(self) -> None:
         """Not of a trainer that is held up: giving its state would empty its outbox into a full log."""
-        held_up = self.regulation.held_up and self._control.trainer_status()["attached"]
+        held_up = self.regulation.held_up and self._session.attachment is not None
         if not held_up or self.regulation.draining:
-            self._control.request_state()
+            self._session.request_state()
 
     def sequence(self) -> int:
         return self.replica.sequence

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from p2psgd.errors import ExitCode
-from p2psgd.ipc.server import ControlServer
-from p2psgd.ipc.trainer_session import ENDED
+from p2psgd.ipc.trainer_session import ENDED, SessionState, TrainerSession
 from p2psgd.net.mesh import DRAIN_POLL_S
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.trainer_process import STOP_TIMEOUT_S, Supervisor
@@ -69,7 +68,7 @@ class NodeTrainer:
     def __init__(
         self,
         options: NodeOptions,
-        control: ControlServer,
+        session: TrainerSession,
         events: EventLog,
         *,
         fail: Callable[[str, ExitCode], None],
@@ -77,7 +76,7 @@ class NodeTrainer:
         """`fail` ends the node with a sentence."""
         self._state = WAITING
         self._options = options
-        self._control = control
+        self._session = session
         self._events = events
         self._fail = fail
         self._came = False
@@ -89,7 +88,7 @@ class NodeTrainer:
     @property
     def state(self) -> str:
         """The node's state in a few words: joining is one whose trainer waits until it is ready."""
-        if self._state != DRAINING and self._control.trainer_waits:
+        if self._state != DRAINING and self._session.state is SessionState.WAITING:
             return "joining"
         return self._state
 
@@ -102,7 +101,7 @@ class NodeTrainer:
         self._supervisor = Supervisor(
             self._options.trainer,
             environment={"P2PSGD_CONTROL": str(place)},
-            progress=lambda: int(self._control.trainer_status()["mini_batches"]),
+            progress=lambda: self._session.mini_batches,
             came=lambda: self._came,
             crashed=lambda words: self._events.write("trainer", words),
             ended=self._on_end,
@@ -122,26 +121,26 @@ class NodeTrainer:
     async def drain(self) -> None:
         """Let the trainer end its mini-batch, take what it made, and nothing after that."""
         self._state = DRAINING
-        self._control.pause_outbox(paused=False)
-        self._control.finish()
+        self._session.pause_outbox(paused=False)
+        self._session.finish()
         if self._supervisor is not None:
             await self._supervisor.stop()
         else:
             await self._until_detached()
-        self._control.drain_outbox()
-        self._control.outbox_closed = True
+        self._session.drain()
+        self._session.outbox_closed = True
 
     async def _until_detached(self) -> None:
         """Give a trainer that somebody else started the time to end its mini-batch and leave."""
         for _ in range(round(STOP_TIMEOUT_S / DRAIN_POLL_S)):
-            if not self._control.trainer_status()["attached"]:
+            if self._session.attachment is None:
                 return
             await asyncio.sleep(DRAIN_POLL_S)
 
     def pass_time(self, now: float) -> None:
         """Count how fast it trains; `now` in seconds, monotonic."""
         if self._pace.is_due(now):
-            self._pace.look(int(self._control.trainer_status()["mini_batches"]), now)
+            self._pace.look(self._session.mini_batches, now)
 
     def kill(self) -> None:
         """At once, with all that it has started."""
@@ -185,7 +184,7 @@ class NodeTrainer:
 
     def status(self) -> dict[str, Any]:
         """The node's status says this about its trainer."""
-        figures, supervisor = self._control.trainer_status(), self._supervisor
+        figures, supervisor = self._session.status(), self._supervisor
         return {
             **figures,
             "mini_batches_per_s": self._pace.per_s if figures["attached"] else None,

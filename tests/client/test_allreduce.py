@@ -139,7 +139,7 @@ def test_an_array_is_waited_for_a_while_when_the_end_is_asked_for(
     alone: tuple[DenseRing, Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ring, link = alone
-    ring.daemons[0].call(ring.daemons[0].server.finish)
+    ring.daemons[0].call(ring.daemons[0].server.session.finish)
     assert link.allreduce(np.ones(3, np.float32)).tolist() == [1, 1, 1]
     ring.held.set()
     monkeypatch.setattr("p2psgd.client.dense.GRACE_S", 0.05)

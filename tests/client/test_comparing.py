@@ -31,7 +31,7 @@ def flip(link: Link, weight: int, bit: int) -> None:
 
 
 def ask_for_state(daemon: Daemon) -> None:
-    daemon.call(daemon.server.request_state)
+    daemon.call(daemon.server.session.request_state)
 
 
 def mended(daemon: Daemon) -> tuple[int, int]:

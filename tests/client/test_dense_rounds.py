@@ -95,7 +95,7 @@ def test_a_trainer_that_is_asked_to_end_does_not_hang_in_a_round(alone: tuple[De
     before = link.weights.copy()
     for name in link.proposed:
         link.allreduce_begin(name)
-    threading.Timer(0.02, lambda: ring.daemons[0].call(ring.daemons[0].server.finish)).start()
+    threading.Timer(0.02, lambda: ring.daemons[0].call(ring.daemons[0].server.session.finish)).start()
     assert link.allreduce_wait() == 0
     assert link.stopping
     link.allreduce_begin("bias")
@@ -113,7 +113,7 @@ def test_weights_that_were_replaced_are_taken_instead_of_sums(
 
     def replace() -> None:
         daemon.host.coordinates.view(np.float32)[:] = 7
-        daemon.server.replica_replaced()
+        daemon.server.session.replica_replaced()
 
     daemon.call(replace)
     link.receive()
@@ -128,7 +128,7 @@ def test_the_state_that_is_kept_has_no_residual(alone: tuple[DenseRing, Link]) -
     daemon = ring.daemons[0]
     link.keep(lambda: {"n": link.mini_batches})
     link.send(random_delta(1))
-    daemon.call(daemon.server.request_state)
+    daemon.call(daemon.server.session.request_state)
     link.receive()
     daemon.until(lambda: bool(daemon.host.states), "a state")
     assert daemon.host.states[0].residual is None

@@ -75,7 +75,7 @@ def test_an_interruption_at_any_line_of_reload_receive_and_send_tears_nothing(
             daemon.peer_update(make_update(make_words(np.array([7]), np.array([0])), WEIGHTS))
             expected += spike(7, 1) + spike(9, 3)
             delta = spike(number % 1000, 3) + spike(1500, 0.25)
-            daemon.call(daemon.server.request_state)
+            daemon.call(daemon.server.session.request_state)
             link._exact = False  # as if a call before this one had been interrupted
             interrupted = False
             try:
@@ -118,7 +118,6 @@ def test_an_interrupted_reload_is_made_up_for_even_if_the_inbox_has_filled_again
     random = np.random.default_rng(1)
 
     def fill_inbox() -> None:
-        assert daemon.server.port is not None
         for _ in range(50):
             indices = np.sort(random.choice(WEIGHTS, 700, replace=False))
             daemon.peer_update(make_update(make_words(indices, random.integers(0, 2, 700)), WEIGHTS))
@@ -129,7 +128,7 @@ def test_an_interrupted_reload_is_made_up_for_even_if_the_inbox_has_filled_again
             patch.setattr(link._client, "_await_answer", raise_interrupt)
             with pytest.raises(KeyboardInterrupt):
                 link.receive()
-        daemon.until(lambda: daemon.server.trainer_status()["reloads"] == 1, "the first reload")
+        daemon.until(lambda: daemon.server.session.status()["reloads"] == 1, "the first reload")
         fill_inbox()
         assert link.wait(0)
         assert link.receive() == 0

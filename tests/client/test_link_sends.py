@@ -208,19 +208,19 @@ def test_a_residual_that_something_has_spoilt_is_not_blamed_on_the_delta(
 def test_a_full_outbox_makes_the_trainer_wait_visibly_until_there_is_room(start_daemon: StartDaemon) -> None:
     daemon = start_daemon(**smallest_rings(WEIGHTS))
     with attach(ZEROS, control=daemon.path) as link:
-        daemon.server.outbox_closed = True
+        daemon.server.session.outbox_closed = True
         sender = threading.Thread(target=lambda: [link.send(delta_of(n, WEIGHTS), 1) for n in range(40)])
         sender.start()
-        daemon.until(lambda: "outbox is full" in daemon.server.trainer_status()["waits"], "the trainer waits")
+        daemon.until(lambda: "outbox is full" in daemon.server.session.status()["waits"], "the trainer waits")
         assert not daemon.host.updates
         sent = daemon.trainer_status()["mini_batches"]
         assert sent < 40
-        daemon.server.outbox_closed = False
-        daemon.call(daemon.server.drain_outbox)
+        daemon.server.session.outbox_closed = False
+        daemon.call(daemon.server.session.drain)
         sender.join(60)
         assert not sender.is_alive()
         link.send(ZEROS, 1)  # says that it no longer waits, should the socket have been too full for that
-        daemon.until(lambda: not daemon.server.trainer_status()["waits"], "the wait is over")
+        daemon.until(lambda: not daemon.server.session.status()["waits"], "the wait is over")
         daemon.take_all()
         np.testing.assert_array_equal(link.weights, daemon.weights())
         assert len(daemon.host.updates) == 41
@@ -231,10 +231,10 @@ def test_a_daemon_that_dies_while_the_trainer_waits_for_room_loses_nothing_of_th
 ) -> None:
     daemon = start_daemon(**smallest_rings(WEIGHTS))
     link = attach(ZEROS, control=daemon.path)
-    daemon.server.outbox_closed = True
+    daemon.server.session.outbox_closed = True
 
     def stop() -> None:
-        daemon.until(lambda: bool(daemon.server.trainer_status()["waits"]), "the trainer waits")
+        daemon.until(lambda: bool(daemon.server.session.status()["waits"]), "the trainer waits")
         daemon.stop()
 
     stopper = threading.Thread(target=stop)

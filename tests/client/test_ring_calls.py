@@ -137,7 +137,7 @@ def test_a_trainer_that_waits_for_a_round_ends_when_asked_to(ring: Ring, daemon:
     ring.held.set()
     link.receive()
     link.send(spike(1, 3), 2)
-    threading.Timer(0.02, lambda: daemon.call(daemon.server.finish)).start()
+    threading.Timer(0.02, lambda: daemon.call(daemon.server.session.finish)).start()
     assert link.receive() == 0
     assert link.stopping
     assert link.send(spike(2, 3), 2) == 0
@@ -164,7 +164,7 @@ def test_a_trainer_that_waits_for_a_round_gives_its_state(ring: Ring, daemon: Da
     link.send(spike(1, 3.5), 2)
     waiting = threading.Thread(target=link.receive)
     waiting.start()
-    daemon.call(daemon.server.request_state)
+    daemon.call(daemon.server.session.request_state)
     daemon.until(lambda: bool(daemon.host.states), "a state")
     (state,) = daemon.host.states
     assert (state.mini_batches, state.script) == (1, {"n": 1})
@@ -211,7 +211,7 @@ def test_a_share_that_was_pending_reaches_the_next_trainer(daemon: Daemon) -> No
 def test_a_refused_share_ends_the_trainer_with_its_sentence(ring: Ring, daemon: Daemon, link: Link) -> None:
     ring.held.set()
     link.send(spike(1, 3), 2)
-    daemon.call(daemon.server.refuse_share, "tensor 'a' is (3,) here and (4,) at beta")
+    daemon.call(daemon.server.session.refuse_share, "tensor 'a' is (3,) here and (4,) at beta")
     for call in (
         link.receive,
         link.receive,

@@ -73,7 +73,7 @@ def test_who_stops_within_a_shard_gives_it_back(daemon: Daemon, data: Shards, li
     for number, _ in enumerate(data.batches(link, 4)):
         link.send(DELTA, 8)
         if number == 4:
-            daemon.call(daemon.server.finish)
+            daemon.call(daemon.server.session.finish)
     assert number == 4
     assert link.shard_counts.sum(axis=1).tolist() == [0, 1]
     daemon.take_all()

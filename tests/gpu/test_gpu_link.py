@@ -269,7 +269,7 @@ def test_a_bit_that_changes_on_the_device_is_found_by_the_digest_and_mended(
             link.weights.view(np.uint32)[2800] ^= np.uint32(1 << bit)
         for _ in range(3):
             daemon.peer_update(make_update(words, WEIGHTS))
-        daemon.call(daemon.server.request_state)
+        daemon.call(daemon.server.session.request_state)
         assert link.receive() == 3
         np.testing.assert_array_equal(link.weights.get(), daemon.weights())
         assert daemon.trainer_status()["copies_mended"] == (turn > 0)

@@ -97,9 +97,9 @@ def test_its_age_stays_until_a_trainer_publishes_and_goes_into_checkpoints(
     for _ in range(2):
         with attach(control=daemon.path) as here:
             assert (here.mini_batches, here.residual_age) == (3, 3)
-            daemon.call(daemon.server.request_state)
+            daemon.call(daemon.server.session.request_state)
             here.receive()
-    daemon.call(daemon.server.request_state)
+    daemon.call(daemon.server.session.request_state)
     assert [state.residual_age for state in daemon.host.states] == [3, 3, 3]
     link = attach_gpu(control=daemon.path)
     send(gpu, link)
@@ -110,11 +110,11 @@ def test_its_age_stays_until_a_trainer_publishes_and_goes_into_checkpoints(
     state = unpack_trainer(pack_trainer(daemon.host.states[-1], WEIGHTS, 3))
     assert state is not None
     other = start_daemon(2)
-    other.call(other.server.restore, state)
+    other.call(other.server.session.restore, state)
     with attach(initial(), control=other.path) as here:
         assert (here.mini_batches, here.residual_age) == (3, 3)
         here.send(delta_of(1, WEIGHTS), 8)
-        other.call(other.server.request_state)
+        other.call(other.server.session.request_state)
         here.receive()
     assert other.host.states[-1].residual_age == 0
     with attach(control=other.path) as here:
@@ -127,7 +127,7 @@ def test_the_daemon_gets_the_residual_of_the_moment_when_it_asks(
     daemon = start_daemon()
     link = attach_gpu(initial(), control=daemon.path)
     residual = send(gpu, link, 2)
-    daemon.call(daemon.server.request_state)
+    daemon.call(daemon.server.session.request_state)
     link.receive()
     (state,) = daemon.host.states
     assert state.residual is not None

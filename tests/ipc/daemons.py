@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from p2psgd.core.view import View
 from p2psgd.errors import PeerError, UsageError
 from p2psgd.ipc import layout
-from p2psgd.ipc.host import TrainerState
+from p2psgd.ipc.attachment import Given
 from p2psgd.ipc.ring_buffer import entry_bytes
 from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.server import ControlServer
+from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.observe.status import describe_standing
 from p2psgd.wire import codec
 from p2psgd.wire.mode import ASYNC
@@ -105,6 +106,7 @@ class NumpyHost:
         self.share_value: tuple[int, int] | None = (1, 4)
         self.status_value: dict[str, Any] = {"node": f"node-{node}"}
         self.finish_requests = 0
+        self.turns = 0  # of the loop in which something was taken
         self.scrubs = 0
         self.digest_value: dict[str, Any] = {"scrub": {}}
         self.removed: list[tuple[str, bool]] = []
@@ -163,20 +165,22 @@ class NumpyHost:
     def digest_key(self) -> int:
         return DIGEST_KEY
 
-    def own_updates(self, updates: list[OwnUpdateMade]) -> None:
-        for update in updates:
-            self.updates.append(update)
-            self.apply(update.words, update.step)
-            header = UpdateHeader(
-                self.node, 1, len(self.updates), 0, update.mini_batch, update.step, len(update.words)
-            )
-            for send in self.peers:
-                send(pack_update(header, update.payload))
+    def trainer_gave(self, given: Given) -> None:
+        """An update goes to the peers at once; a share is kept until a round completes with it (rings.py)."""
+        if not isinstance(given, OwnUpdateMade):
+            self.shares.append(given)
+            self.on_shared()
+            return
+        self.updates.append(given)
+        self.apply(given.words, given.step)
+        header = UpdateHeader(
+            self.node, 1, len(self.updates), 0, given.mini_batch, given.step, len(given.words)
+        )
+        for send in self.peers:
+            send(pack_update(header, given.payload))
 
-    def shared(self, share: RoundShared | BucketShared) -> None:
-        """Kept until a round completes with it: tests.ipc.rings."""
-        self.shares.append(share)
-        self.on_shared()
+    def outbox_taken(self) -> None:
+        self.turns += 1
 
     def peer_update(self, body: bytes) -> None:
         header, payload = parse_update(body, self.coordinates.size)
@@ -276,13 +280,13 @@ class Daemon:
         """Wait until everything that was published has been taken."""
 
         def taken() -> bool:
-            attachment = self.server.port.attachment if self.server.port else None
+            attachment = self.server.session.attachment
             return attachment is None or attachment.taken_bytes == attachment.published_bytes()
 
         self.until(taken, "the outbox is taken")
 
     def trainer_status(self) -> dict[str, Any]:
-        return self.call(self.server.trainer_status)
+        return self.call(self.server.session.status)
 
     def stop(self) -> None:
         if self._thread.is_alive():
@@ -293,7 +297,7 @@ class Daemon:
     def _take_in(self, body: bytes) -> None:
         with contextlib.suppress(PeerError):  # tests of garbage deliver what no replica would take
             self.host.peer_update(body)
-        self.server.deliver(body)
+        self.server.session.deliver(body)
 
     def _end_loop(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)

@@ -34,7 +34,7 @@ class Ring:
 
     def open_for(self, daemon: Daemon, *, contributors: int = 0, sums: int = 0) -> None:
         daemon.loop.call_soon_threadsafe(
-            lambda: daemon.server.open_round(
+            lambda: daemon.server.session.open_round(
                 self.rounds + 1,
                 contributors=contributors,
                 sums=sums,
@@ -78,7 +78,7 @@ class Ring:
                 )
                 body = pack_update(UpdateHeader(*numbers), update.payload)
                 daemon.host.peer_update(body)
-                daemon.server.deliver(body)
+                daemon.server.session.deliver(body)
 
 
 class DenseRing(Ring):
@@ -91,7 +91,7 @@ class DenseRing(Ring):
         self.segments = [DenseSegments(weights) for _ in daemons]
         self.buckets: list[list[BucketShared]] = []  # of each round
         for daemon, segments in zip(daemons, self.segments, strict=True):
-            daemon.call(daemon.server.share_numbers, segments)
+            daemon.server.session.dense = segments
 
     def is_whole(self, daemon: Daemon) -> bool:
         buckets = [share for share in daemon.host.shares if isinstance(share, BucketShared)]

@@ -213,7 +213,7 @@ def test_who_asks_again_before_reading_the_answer_is_closed(daemon: Daemon, raw:
     raw.send(msgpack.packb({"op": "status"}))
     wait_until(lambda: len(raw.recv(200_000, socket.MSG_PEEK)) > 0, "an answer")
     raw.send(msgpack.packb({"op": "status"}))
-    daemon.until(lambda: daemon.server.trainer_status()["refused_requests"] == 1, "the request is refused")
+    daemon.until(lambda: daemon.server.session.status()["refused_requests"] == 1, "the request is refused")
     assert msgpack.unpackb(raw.recv(200_000))["ok"]
     assert raw.recv(200_000) == b""
 

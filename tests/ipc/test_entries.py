@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from p2psgd.errors import TrainerError
 from p2psgd.ipc import layout
-from p2psgd.ipc.attachment import MINI_BATCH_LEAP_MAX, Attachment
-from p2psgd.ipc.host import Given
+from p2psgd.ipc.attachment import MINI_BATCH_LEAP_MAX, Attachment, Given
 from p2psgd.ipc.protocol import TENSORS_MAX
 from p2psgd.ipc.ring_buffer import COUNTERS_WORDS, Counter, Counters, RingWriter, pack_head
 from p2psgd.ipc.segments import Access, map_segment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from p2psgd.ipc.attachment import CHECKED_WEIGHTS, describe_unfinite, make_finite
+from p2psgd.ipc.residual_segment import CHECKED_WEIGHTS, describe_unfinite, make_finite
 
 EXTREMES = np.array([0.0, -0.0, 1e-45, -1e-45, 3.4028235e38, -3.4028235e38, 1.0, -1.0], np.float32)
 NOT_FINITE = np.array([np.nan, -np.nan, np.inf, -np.inf], np.float32)

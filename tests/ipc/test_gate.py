@@ -17,8 +17,9 @@ import pytest
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
 from p2psgd.errors import P2psgdError, TrainerError
-from p2psgd.ipc import server
-from p2psgd.ipc.trainer_session import TrainerPort
+from p2psgd.ipc import trainer_session
+from p2psgd.ipc.residual_segment import ResidualSegment
+from p2psgd.ipc.trainer_session import SessionState
 from tests.ipc.daemons import WEIGHTS, ZEROS, Daemon, make_update, make_words, wait_until
 
 WHY = "taking a snapshot from host2: 40 %"
@@ -45,7 +46,7 @@ def waiting_trainer(daemon: Daemon) -> Iterator[subprocess.Popen[str]]:
 
 def set_ready(daemon: Daemon, words: str) -> None:
     daemon.host.unready = words
-    daemon.call(daemon.server.readiness_changed)
+    daemon.call(daemon.server.session.readiness_changed)
 
 
 def test_a_trainer_waits_until_the_node_is_ready_and_gets_the_replica_as_it_is_then(daemon: Daemon) -> None:
@@ -66,7 +67,7 @@ def test_a_trainer_waits_until_the_node_is_ready_and_gets_the_replica_as_it_is_t
 def test_what_it_waits_for_is_said_when_it_changes_but_not_more_often_than_it_may(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "SAY_EVERY_S", 0.3)
+    monkeypatch.setattr(trainer_session, "SAY_EVERY_S", 0.3)
     daemon.host.unready = WHY
     with waiting_trainer(daemon) as process:
         begun = time.monotonic()
@@ -75,7 +76,7 @@ def test_what_it_waits_for_is_said_when_it_changes_but_not_more_often_than_it_ma
             percent += 1
             set_ready(daemon, f"taking a snapshot: {percent} %")
             time.sleep(0.01)
-        daemon.call(daemon.server.readiness_changed)
+        daemon.call(daemon.server.session.readiness_changed)
         assert process.stderr is not None
         lines = []
         while f" {percent} %" not in (line := process.stderr.readline()):
@@ -117,11 +118,11 @@ def test_a_node_that_becomes_unready_again_before_it_looks_lets_nobody_in(daemon
     links: list[Link] = []
     trainer = threading.Thread(target=lambda: links.append(attach(ZEROS, control=daemon.path)))
     trainer.start()
-    daemon.until(lambda: daemon.server.trainer_status()["waits"] == WHY, "it waits")
+    daemon.until(lambda: daemon.server.session.status()["waits"] == WHY, "it waits")
 
     def flicker() -> None:
         daemon.host.unready = ""
-        daemon.server.readiness_changed()
+        daemon.server.session.readiness_changed()
         daemon.host.unready = WHY
 
     daemon.call(flicker)
@@ -136,7 +137,7 @@ def test_a_node_that_becomes_unready_again_before_it_looks_lets_nobody_in(daemon
 def test_a_stopped_trainer_is_not_told_more_than_it_reads(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "SAY_EVERY_S", 0.0)
+    monkeypatch.setattr(trainer_session, "SAY_EVERY_S", 0.0)
     daemon.host.unready = WHY
     with waiting_trainer(daemon) as process:
         process.send_signal(signal.SIGSTOP)
@@ -153,8 +154,8 @@ def test_a_stopped_trainer_is_not_told_more_than_it_reads(
 def looking_through(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set: the residual of the next trainer is found finite; before, it takes one turn of the loop more."""
     through = threading.Event()
-    check = TrainerPort.check_residual
-    monkeypatch.setattr(TrainerPort, "check_residual", lambda port: through.is_set() and check(port))
+    check = ResidualSegment.check
+    monkeypatch.setattr(ResidualSegment, "check", lambda residual: through.is_set() and check(residual))
     return through
 
 
@@ -171,7 +172,7 @@ def attaching(daemon: Daemon) -> Iterator[list[Link | P2psgdError]]:
 
     trainer = threading.Thread(target=attach_here)
     trainer.start()
-    daemon.until(lambda: daemon.server.trainer_waits, "it is held")
+    daemon.until(lambda: daemon.server.session.state is SessionState.WAITING, "it is held")
     yield got
     trainer.join(60)
     assert not trainer.is_alive()
@@ -187,7 +188,7 @@ def test_the_loop_serves_others_and_lets_nobody_else_in_while_a_residual_is_look
         with pytest.raises(TrainerError, match="waits to attach"):
             attach(ZEROS, control=daemon.path)
         set_ready(daemon, WHY)  # a node may become unready meanwhile
-        daemon.until(lambda: daemon.server.trainer_status()["waits"] == WHY, "it waits for both")
+        daemon.until(lambda: daemon.server.session.status()["waits"] == WHY, "it waits for both")
         looking_through.set()
         assert not got
         set_ready(daemon, "")
@@ -200,9 +201,9 @@ def test_a_trainer_that_dies_while_its_residual_is_looked_through_makes_room(
 ) -> None:
     command = [sys.executable, "-c", SCRIPT, str(daemon.path), str(WEIGHTS)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        daemon.until(lambda: daemon.server.trainer_waits, "it is held")
+        daemon.until(lambda: daemon.server.session.state is SessionState.WAITING, "it is held")
         process.kill()
-    daemon.until(lambda: not daemon.server.trainer_waits, "its end is seen")
+    daemon.until(lambda: daemon.server.session.state is not SessionState.WAITING, "its end is seen")
     looking_through.set()
     with attach(ZEROS, control=daemon.path):
         pass
@@ -219,11 +220,11 @@ def test_a_daemon_may_stop_while_a_residual_is_looked_through(daemon: Daemon) ->
 def test_a_residual_that_cannot_be_looked_through_is_told_and_the_next_trainer_tries_again(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: TrainerPort) -> bool:
+    def fail(_: ResidualSegment) -> bool:
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(TrainerPort, "check_residual", fail)
+        patch.setattr(ResidualSegment, "check", fail)
         with pytest.raises(P2psgdError, match="the daemon cannot do that now: out of memory"):
             attach(ZEROS, control=daemon.path)
     with attach(ZEROS, control=daemon.path) as link:

@@ -71,10 +71,10 @@ def test_a_trainer_killed_anywhere_in_a_send_has_sent_all_of_it_or_nothing(
 
 def test_a_trainer_killed_while_it_waits_for_room_has_lost_nothing(start_daemon: StartDaemon) -> None:
     daemon = start_daemon(**smallest_rings(WEIGHTS))
-    daemon.server.outbox_closed = True
+    daemon.server.session.outbox_closed = True
     with doomed_trainer(daemon, "wait") as (process, said):
         process.kill()
-        daemon.until(lambda: not daemon.server.trainer_status()["attached"], "the trainer's end is seen")
+        daemon.until(lambda: not daemon.server.session.status()["attached"], "the trainer's end is seen")
     # The daemon was stopping and took nothing; a living one would have taken what was published, see below.
     assert daemon.trainer_status()["mini_batches"] == said["mini_batches"]
     assert not daemon.host.updates
@@ -84,11 +84,11 @@ def test_what_a_killed_trainer_had_published_is_taken_before_the_next_one_attach
     start_daemon: StartDaemon,
 ) -> None:
     daemon = start_daemon(**smallest_rings(WEIGHTS))
-    daemon.server.outbox_closed = True
+    daemon.server.session.outbox_closed = True
     with doomed_trainer(daemon, "wait") as (process, said):
         process.send_signal(signal.SIGSTOP)  # so that it sends no more
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-        daemon.server.outbox_closed = False
+        daemon.server.session.outbox_closed = False
         process.kill()
         daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
     assert [update.mini_batch for update in daemon.host.updates[:: len(STEPS)]] == list(

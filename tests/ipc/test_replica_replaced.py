@@ -42,9 +42,9 @@ def test_a_trainer_takes_the_new_replica_and_all_that_comes_after(
 
     def replace() -> None:
         daemon.host.coordinates = random.integers(-1000, 1000, WEIGHTS, dtype=np.int32)
-        daemon.server.replica_replaced()
+        daemon.server.session.replica_replaced()
 
-    daemon.call(daemon.server.replica_replaced)  # nobody is there: nothing to be done
+    daemon.call(daemon.server.session.replica_replaced)  # nobody is there: nothing to be done
     command = [sys.executable, "-c", SCRIPT, str(daemon.path), str(WEIGHTS)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as trainer:
         orders, answers = trainer.stdin, trainer.stdout

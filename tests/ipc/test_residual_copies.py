@@ -157,7 +157,7 @@ def test_a_daemon_that_asks_while_nobody_is_there_gets_the_last_copy(daemon: Dae
     link.receive()
     residual = link.residual.copy()
     end_without_a_word(link, daemon)
-    daemon.call(daemon.server.request_state)
+    daemon.call(daemon.server.session.request_state)
     (state,) = daemon.host.states
     assert state.residual is not None
     np.testing.assert_array_equal(state.residual, residual)

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
 from p2psgd.errors import TrainerError
-from p2psgd.ipc.host import TrainerState
 from p2psgd.ipc.script_state import pack_state
 from p2psgd.ipc.segments import create_segment, sealed_copy
+from p2psgd.ipc.trainer_session import TrainerState
 from tests.ipc.daemons import WEIGHTS, ZEROS, Daemon, StartDaemon, changes_of, smallest_rings, spike
 from tests.ipc.doomed_trainer import delta_of
 from tests.ipc.test_killed_trainers import expected_after
@@ -48,7 +48,7 @@ def said(trainer: subprocess.Popen[str]) -> dict[str, Any]:
 def state_of(daemon: Daemon) -> TrainerState:
     """Ask, and wait for the answer."""
     number = len(daemon.host.states)
-    daemon.call(daemon.server.request_state)
+    daemon.call(daemon.server.session.request_state)
     daemon.until(lambda: len(daemon.host.states) > number, "the state has come")
     assert len(daemon.host.states) == number + 1
     return daemon.host.states[-1]
@@ -106,8 +106,8 @@ def test_a_trainer_that_dies_when_it_is_asked_leaves_its_state_behind(daemon: Da
         said(trainer), said(trainer)
         trainer.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, trainer.pid, os.WSTOPPED | os.WNOWAIT)
-        daemon.call(daemon.server.request_state)
-        daemon.call(daemon.server.request_state)
+        daemon.call(daemon.server.session.request_state)
+        daemon.call(daemon.server.session.request_state)
         assert not daemon.host.states
         trainer.kill()
         daemon.until(lambda: bool(daemon.host.states), "the state has come")
@@ -119,7 +119,7 @@ def test_before_any_trainer_the_state_is_empty_or_what_was_restored(daemon: Daem
     state = state_of(daemon)
     assert (state.residual, state.script, state.mini_batches) == (None, None, 0)
     restored = TrainerState(spike(3, 0.5), {"x": 1}, 4)
-    daemon.call(daemon.server.restore, restored)
+    daemon.call(daemon.server.session.restore, restored)
     state = state_of(daemon)
     assert (state.script, state.mini_batches) == ({"x": 1}, 4)
     assert state.residual is not None
@@ -134,7 +134,7 @@ def test_a_new_daemon_goes_on_from_a_state(start_daemon: StartDaemon, mini_batch
         said(trainer), said(trainer)
         state = state_of(first)
     second = start_daemon(2)
-    second.call(second.server.restore, state)
+    second.call(second.server.session.restore, state)
     with keeping_trainer(second, mini_batches + 3) as trainer:
         assert said(trainer) == {"mini_batches": mini_batches, "restored": mini_batches}
         assert said(trainer)["mini_batches"] == mini_batches + 3
@@ -151,7 +151,7 @@ def test_a_new_daemon_goes_on_from_a_state(start_daemon: StartDaemon, mini_batch
 def test_a_script_that_keeps_nothing_and_never_receives_is_asked_all_the_same(daemon: Daemon) -> None:
     with attach(ZEROS, control=daemon.path) as link:
         link.send(delta_of(1, WEIGHTS), 8)
-        daemon.call(daemon.server.request_state)
+        daemon.call(daemon.server.session.request_state)
         link.send(delta_of(2, WEIGHTS), 8)
         assert not daemon.host.states
         link.send(delta_of(3, WEIGHTS), 8)
@@ -163,14 +163,14 @@ def test_a_trainer_that_waits_for_room_or_for_peers_is_asked_meanwhile(start_dae
     daemon = start_daemon(**smallest_rings(WEIGHTS))
     with attach(ZEROS, control=daemon.path) as link:
         link.keep(lambda: {"mini_batches": link.mini_batches})
-        daemon.call(daemon.server.request_state)
+        daemon.call(daemon.server.session.request_state)
         assert not link.wait(0.01)
         assert len(daemon.host.states) == 1
-    daemon.call(daemon.server.pause_outbox, paused=True)
+    daemon.call(daemon.server.session.pause_outbox, paused=True)
     waits = "taking a snapshot from host2: 40 %"
     with keeping_trainer(daemon, 10**6) as trainer:
         said(trainer)
-        daemon.until(lambda: bool(daemon.server.trainer_status()["waits"]), "it waits for room")
+        daemon.until(lambda: bool(daemon.server.session.status()["waits"]), "it waits for room")
         assert "outbox is full" in daemon.trainer_status()["waits"]
         daemon.host.unready = waits
         assert daemon.trainer_status()["waits"] == waits
@@ -199,7 +199,7 @@ def test_a_state_that_does_not_check_is_refused_and_changes_nothing(daemon: Daem
         link.send(delta_of(1, WEIGHTS), 8)
         link.send(delta_of(2, WEIGHTS), 8)
         daemon.take_all()
-        daemon.call(daemon.server.request_state)
+        daemon.call(daemon.server.session.request_state)
         assert "comes with one descriptor, not with 2" in raw_state(daemon, link, [script] * 2)
         assert "must come in a memfd" in raw_state(daemon, link, [null])
         assert "sealed against shrinking and writing" in raw_state(daemon, link, [unsealed])
@@ -210,7 +210,7 @@ def test_a_state_that_does_not_check_is_refused_and_changes_nothing(daemon: Daem
         assert "of a trainer that has come to 2" in raw_state(daemon, link, [], mini_batches=3)
         assert raw_state(daemon, link, [script], outbox=8) == ""  # too late: no mistake, and no state
         assert not daemon.host.states
-        assert daemon.call(lambda: daemon.server._seat.script.state) is None
+        assert daemon.call(lambda: daemon.server.session.script.state) is None
         link.receive()
         assert [state.mini_batches for state in daemon.host.states] == [2]
         assert raw_state(daemon, link, [script]) == ""  # nobody has asked
@@ -226,8 +226,8 @@ def test_what_was_lent_stays_as_it_is(daemon: Daemon) -> None:
         trainer.communicate("now\n")
     lent: list[NDArray[np.float32]] = []
     daemon.host.trainer_state = lambda state: lent.append(state.residual)  # type: ignore
-    daemon.call(daemon.server.request_state)
-    daemon.call(daemon.server.request_state)
+    daemon.call(daemon.server.session.request_state)
+    daemon.call(daemon.server.session.request_state)
     assert np.shares_memory(lent[0], lent[1])
     assert not lent[0].flags.writeable
     before = lent[0].copy()
@@ -237,7 +237,7 @@ def test_what_was_lent_stays_as_it_is(daemon: Daemon) -> None:
             trainer.communicate("now\n")
         np.testing.assert_array_equal(lent[0], before)
         daemon.take_all()
-    daemon.call(daemon.server.request_state)
+    daemon.call(daemon.server.session.request_state)
     np.testing.assert_array_equal(lent[-1] + daemon.weights(), expected_after(7))
 
 
@@ -247,7 +247,7 @@ def test_what_cannot_be_kept_is_refused_when_it_is_announced(daemon: Daemon) -> 
             TrainerError, match="'optimizer' of the state is a dict; possible are numpy arrays"
         ):
             link.keep(lambda: {"optimizer": {}})
-        daemon.call(daemon.server.request_state)
+        daemon.call(daemon.server.session.request_state)
         link.receive()
         assert daemon.host.states[0].script is None
 
@@ -256,7 +256,7 @@ def test_a_script_that_fails_gives_no_torn_state(daemon: Daemon) -> None:
     kept = {"n": 1}
     link = attach(ZEROS, control=daemon.path)
     link.keep(lambda: kept)
-    daemon.call(daemon.server.request_state)
+    daemon.call(daemon.server.session.request_state)
     link.receive()
     kept["n"] = 2
     with pytest.raises(ZeroDivisionError), link:
@@ -273,7 +273,7 @@ def test_an_interrupted_answer_is_given_again(daemon: Daemon, monkeypatch: pytes
         link.keep(lambda: {"n": link.mini_batches})
         for place in ("_await_answer", "_forget_exchange"):
             link.send(delta_of(link.mini_batches + 1, WEIGHTS), 8)
-            daemon.call(daemon.server.request_state)
+            daemon.call(daemon.server.session.request_state)
             with monkeypatch.context() as patch:
                 patch.setattr(link._client, place, interrupt)
                 with pytest.raises(KeyboardInterrupt):
@@ -294,7 +294,7 @@ def test_states_leave_no_descriptors_behind(daemon: Daemon) -> None:
         link.keep(lambda: {"x": np.zeros(10)})
         counts = []
         for _ in range(5):
-            daemon.call(daemon.server.request_state)
+            daemon.call(daemon.server.session.request_state)
             link.receive()
             assert len(daemon.host.states) == 1
             daemon.host.states.clear()  # a map holds a descriptor for as long as it lives

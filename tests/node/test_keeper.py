@@ -17,7 +17,7 @@ from p2psgd.core.events import CheckpointDue, CheckpointRead, CheckpointWritten,
 from p2psgd.core.timing import Timing
 from p2psgd.core.update_log import Tail
 from p2psgd.core.view import NO_VOTES
-from p2psgd.ipc.host import TrainerState
+from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.node import checkpointer as keeper_module
 from p2psgd.node.checkpointer import Keeper
 from p2psgd.node.recovery import Opened

@@ -48,13 +48,13 @@ class Replica:
 WATCH = Stopwatch(Replica(), Replica())
 
 
-class Control:
-    """As much of a control server as rounds need."""
+class Session:
+    """As much of a trainer session as rounds need."""
 
     def __init__(self) -> None:
         self.opened: list[dict[str, int]] = []
         self.replaced = 0
-        self.segments: DenseSegments | None = None
+        self.dense: DenseSegments | None = None
 
     def open_round(self, _: int, **fields: int) -> None:
         self.opened.append(fields)
@@ -62,17 +62,14 @@ class Control:
     def replica_replaced(self) -> None:
         self.replaced += 1
 
-    def share_numbers(self, segments: DenseSegments) -> None:
-        self.segments = segments
-
 
 def spec(mode: str) -> RunSpec:
     return RunSpec((("w", (10,)),), -20, mode, "", hashlib.sha256().digest(), "stall")
 
 
-def rounds_of(mode: str) -> tuple[NodeRounds, Control]:
-    control = Control()
-    return NodeRounds(spec(mode), control), control  # type: ignore[arg-type]
+def rounds_of(mode: str) -> tuple[NodeRounds, Session]:
+    session = Session()
+    return NodeRounds(spec(mode), session), session  # type: ignore[arg-type]
 
 
 def test_adding_and_sending_are_counted_from_each_trainer_on(
@@ -80,7 +77,7 @@ def test_adding_and_sending_are_counted_from_each_trainer_on(
 ) -> None:
     seconds = itertools.count()
     monkeypatch.setattr("p2psgd.node.run.time.perf_counter", lambda: float(next(seconds)))
-    rounds, control = rounds_of("ring-sparse")
+    rounds, session = rounds_of("ring-sparse")
     replica = Replica()
     watch = Stopwatch(replica, replica)
     watch.handle(CHUNK, 1.0)
@@ -100,42 +97,42 @@ def test_adding_and_sending_are_counted_from_each_trainer_on(
         "drop",
     ]
     rounds.open(OpenRound(3, 0), done=1, watch=watch)
-    assert control.opened == [{"contributors": 3, "sums": 0, "adding_us": 2_000_000, "sending_us": 2_000_000}]
+    assert session.opened == [{"contributors": 3, "sums": 0, "adding_us": 2_000_000, "sending_us": 2_000_000}]
     watch.reset()
     rounds.open(OpenRound(0, 0), done=1, watch=watch)
-    assert control.opened[-1] == {"contributors": 0, "sums": 0, "adding_us": 0, "sending_us": 0}
+    assert session.opened[-1] == {"contributors": 0, "sums": 0, "adding_us": 0, "sending_us": 0}
 
 
 def test_a_dense_round_that_was_missed_has_the_trainer_take_the_weights_as_a_whole() -> None:
-    rounds, control = rounds_of("ring-dense")
+    rounds, session = rounds_of("ring-dense")
     rounds.begin()
     for done in (5, 6, 7):
         rounds.open(OpenRound(2, done % 2), done=done, watch=WATCH)
-    assert control.replaced == 0
+    assert session.replaced == 0
     rounds.open(OpenRound(2, 1), done=9, watch=WATCH)
-    assert control.replaced == 1
+    assert session.replaced == 1
     rounds.begin()  # another trainer, which got the replica as it is
     rounds.open(OpenRound(0, 0), done=11, watch=WATCH)
-    assert control.replaced == 1
+    assert session.replaced == 1
 
 
 def test_a_sparse_round_that_was_missed_came_through_the_inbox() -> None:
-    rounds, control = rounds_of("ring-sparse")
+    rounds, session = rounds_of("ring-sparse")
     rounds.begin()
     rounds.open(OpenRound(2, 0), done=5, watch=WATCH)
     rounds.open(OpenRound(2, 0), done=9, watch=WATCH)
-    assert control.replaced == 0
+    assert session.replaced == 0
 
 
 def test_a_dense_ring_has_memory_that_daemon_and_trainers_share() -> None:
-    rounds, control = rounds_of("ring-dense")
+    rounds, session = rounds_of("ring-dense")
     assert rounds.memory is not None
-    assert control.segments is not None
-    assert rounds.memory.shares is control.segments.shares
+    assert session.dense is not None
+    assert rounds.memory.shares is session.dense.shares
     assert not rounds.memory.shares.flags.writeable
     assert (rounds.memory.shares.shape, rounds.memory.sums.shape) == ((NUMBERS_MIN,), (2, NUMBERS_MIN))
     assert NUMBERS_MIN == DENSE_NUMBERS_MIN  # the two sides of the memory
-    control.segments.close()
+    session.dense.close()
     assert rounds_of("async")[0].memory is None
 
 

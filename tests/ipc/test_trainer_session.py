@@ -13,6 +13,7 @@ from p2psgd.errors import DaemonLost
 from p2psgd.ipc import layout
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.ring_buffer import Counter
+from p2psgd.ipc.trainer_session import SessionState
 from tests.ipc.daemons import (
     QUANTUM,
     WEIGHTS,
@@ -31,7 +32,7 @@ def test_reports_reach_the_status_and_stay_until_the_next(daemon: Daemon, link: 
     link.report(samples=512, samples_per_s=np.float32(100.5), loss=1.5, epoch=0.25)
     link.report(steps=3, computing_s=1.5, waiting_s=0.25)
     link.report(loss=np.float64("nan"), test_accuracy=0.5, waits="it waits for data")
-    daemon.until(lambda: daemon.server.trainer_status()["test_accuracy"] == 0.5, "both reports have come")
+    daemon.until(lambda: daemon.server.session.status()["test_accuracy"] == 0.5, "both reports have come")
     status = daemon.trainer_status()
     assert {**status, "pid": 0} == {
         "attached": True,
@@ -132,3 +133,24 @@ def test_attaching_again_waits_for_nobody_when_the_last_trainer_is_already_gone(
     assert second[0].weights[1] == QUANTUM
     second[0].close(finished=True)
     first._memory.close()
+
+
+def test_a_session_goes_from_state_to_state_and_closes_for_good(daemon: Daemon) -> None:
+    session = daemon.server.session
+    before = session.state
+    assert before is SessionState.DETACHED
+    daemon.host.unready = "not yet"
+    attacher = threading.Thread(target=lambda: attach(ZEROS, control=daemon.path).close())
+    attacher.start()
+    daemon.until(lambda: session.state is SessionState.WAITING, "a trainer waits")
+    daemon.host.unready = ""
+    daemon.call(session.readiness_changed)
+    attacher.join(60)
+    daemon.until(lambda: session.state is SessionState.DETACHED, "it has left")
+    with attach(control=daemon.path):
+        daemon.until(lambda: session.state is SessionState.ATTACHED, "another one is attached")
+        daemon.call(session.refuse_share, "of another shape")
+        daemon.until(lambda: session.state is SessionState.DETACHED, "the refused trainer is let go")
+    daemon.stop()
+    after = session.state
+    assert after is SessionState.CLOSED
