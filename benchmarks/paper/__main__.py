@@ -121,7 +121,10 @@ def pretrained(case: Case) -> Path:
         STARTS.mkdir(parents=True, exist_ok=True)
         file = path.with_suffix(".toml")
         file.write_text(case.recipe_text, encoding="utf-8")
-        command = [sys.executable, "-m", "p2psgd", "pretrain", "--recipe", str(file), str(path)]
+        command = [sys.executable, "-m", "examples.strom2015.pretrain", str(file), str(path)]
+        how = case.pretraining
+        command += ["--part", f"{how.part}", "--epochs", f"{how.epochs}"]
+        command += ["--learning-rate", f"{how.learning_rate}"]
         # One thread, so that the bits do not depend on how many processors there are.
         subprocess.run(command, check=True, env=os.environ | dict.fromkeys(THREAD_VARIABLES, "1"))
     return path

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Final
 
-from benchmarks.paper.cases import BUILT_IN, NODE_COUNTS, SIZES, SUM_TAUS, Case
+from benchmarks.paper.cases import NODE_COUNTS, PAPER, SIZES, SUM_TAUS, Case
 from benchmarks.paper.tables import PAPER_SIZES, PAPER_TAUS, Measured, runs
 from benchmarks.pictures import COLOURS, can_draw, picture, plain_ticks
 
@@ -36,11 +36,11 @@ def _draw_epochs(axes: Any, measured: Measured) -> None:
         axes.plot(
             *_points(row.curve), marker=".", color=colour, label=label, linestyle="--" if not nodes else "-"
         )
-    axes.set_xticks(range(1, BUILT_IN.epochs + 1))
+    axes.set_xticks(range(1, PAPER.epochs + 1))
     axes.set_xlabel("epoch, all nodes together")
     axes.set_ylabel("frames right, unseen voices, %")
     axes.legend(fontsize=8, loc="lower right")
-    axes.set_title(f"{_net(BUILT_IN.hidden)}, seed 1", fontsize=9)
+    axes.set_title(f"{_net(PAPER.hidden)}, seed 1", fontsize=9)
 
 
 def _draw_taus(axes: Any, measured: Measured) -> None:

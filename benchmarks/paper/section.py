@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from benchmarks.paper import plot, tables
-from benchmarks.paper.cases import BUILT_IN, Case
+from benchmarks.paper.cases import PAPER, Case
 from benchmarks.paper.figures import read
+from examples.strom2015.pretrain import Pretraining
 
 
 def section() -> str:
@@ -40,17 +41,17 @@ def make(measured: tables.Measured) -> str:
 
 
 def _task() -> str:
-    table = BUILT_IN.pretrain
-    assert table is not None
     return _paragraph(f"""
         `make paper` measures it anew: real daemons and trainers on one machine (`p2psgd local`), over TCP.
-        The net has the paper's form: {len(BUILT_IN.hidden)} hidden layers of sigmoids, here of
-        {BUILT_IN.hidden[0]} units, over 17 frames of 20 log-mel values, and a softmax over 204 states of
-        phones. The task is 30 minutes of speech, tested on six minutes of voices that were not in it. The
-        recipe is `p2psgd recipe speech-paper`: pre-training layer by layer on {100 * table.part:g} % of the
-        samples, {BUILT_IN.epochs} epochs for all nodes together, mini-batches of {BUILT_IN.batch}, the first
-        {100 * BUILT_IN.gentle_start:g} % of the samples on one node, the rate {BUILT_IN.learning_rate:g} for
-        {BUILT_IN.hold_epochs:g} epochs and then halved, every {BUILT_IN.halve_every_epochs:g} anew.
+        The net has the paper's form: {len(PAPER.hidden)} hidden layers of sigmoids, here of {PAPER.hidden[0]}
+        units, over 17 frames of 20 log-mel values, and a softmax over 204 states of phones. The task is 30
+        minutes of speech, tested on six minutes of voices that were not in it. The recipe is
+        [examples/strom2015](../../examples/strom2015/README.md): pre-training layer by layer on
+        {100 * Pretraining.part:g} % of the samples, {PAPER.epochs} epochs for all nodes together,
+        mini-batches of {PAPER.batch}, the first {100 * PAPER.gentle_start:g} % of the samples on one node,
+        the rate
+        {PAPER.learning_rate:g} for {PAPER.hold_epochs:g} epochs and then halved, every
+        {PAPER.halve_every_epochs:g} anew.
         """)
 
 

@@ -12,9 +12,10 @@ import pytest
 
 from benchmarks.paper import __main__ as bench
 from benchmarks.paper import figures, section, tables
-from benchmarks.paper.cases import BUILT_IN, CASES, Case
+from benchmarks.paper.cases import CASES, PAPER, Case
 from benchmarks.paper.figures import Figures
 from benchmarks.paper.plain import train_plainly
+from examples.strom2015.pretrain import Pretraining
 from p2psgd.errors import UsageError
 from p2psgd.recipes.datasets import load_data_of
 from p2psgd.recipes.gradients import net_shape
@@ -77,8 +78,7 @@ def test_the_section_has_every_row_of_the_paper_and_a_blank_where_nothing_was_me
 def test_the_cases_are_the_recipe_with_what_a_table_is_about_changed() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
     changed = Case(nodes=4, sum_tau=12, hidden=(512,) * 5, seed=3).recipe
-    assert (changed.tau, changed.hidden, changed.seed) == (12 / BUILT_IN.batch, (512,) * 5, 3)
-    assert changed.pretrain == BUILT_IN.pretrain
+    assert (changed.tau, changed.hidden, changed.seed) == (12 / PAPER.batch, (512,) * 5, 3)
     assert Case(nodes=4, sum_tau=12).start == Case(nodes=0).start != Case(nodes=0, seed=2).start
     assert Case(nodes=4, sum_tau=12).digest != Case(nodes=4).digest
 
@@ -112,9 +112,11 @@ class Digits(Case):
 
     @property
     def recipe_text(self) -> str:
-        kept = [line for line in built_in_recipe_text("digits").splitlines() if "activation" not in line]
-        table = "[pretrain]\npart = 0.5\nepochs = 5\nlearning_rate = 0.3"
-        return "\n".join([*kept, 'activation = "sigmoid"', table])
+        return built_in_recipe_text("digits").replace('"relu"', '"sigmoid"')
+
+    @property
+    def pretraining(self) -> Pretraining:
+        return Pretraining(part=0.5, epochs=5, learning_rate=0.3)
 
 
 @pytest.mark.timeout(120)

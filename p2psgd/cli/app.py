@@ -48,7 +48,7 @@ from p2psgd.cli.options import (
     record_limit,
 )
 from p2psgd.cli.recipe import app as data
-from p2psgd.cli.recipe import pretrain, recipe
+from p2psgd.cli.recipe import recipe
 from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, TrainerError, UsageError
 from p2psgd.formatting import print_text
 from p2psgd.observe.logs import say_bug, say_last
@@ -173,7 +173,7 @@ def local(
     raise typer.Exit(run_local(plan, Console()))
 
 
-for asking in (status, top, events, digest, remove, export, recipe, pretrain):
+for asking in (status, top, events, digest, remove, export, recipe):
     app.command()(asking)
 app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)(doctor)
 

@@ -64,8 +64,8 @@ InitialOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Start from these weights, .npz or .safetensors, the same on all nodes: what `p2psgd pretrain` "
-        "or `p2psgd export` wrote.",
+        help="Start from these weights, .npz or .safetensors, the same on all nodes, such as `p2psgd export` "
+        "wrote.",
     ),
 ]
 ShareOption = Annotated[

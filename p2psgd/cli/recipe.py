@@ -1,19 +1,13 @@
-"""Commands on what a run starts from: `p2psgd recipe`, `p2psgd pretrain` and `p2psgd data`."""
+"""Commands on what a run starts from: `p2psgd recipe` and `p2psgd data`."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from p2psgd.cli.options import RecipeOption
 from p2psgd.formatting import counted, print_text
-
-# ----------------------------------------------------------------------------
-# `p2psgd recipe`, to start a recipe of one's own from, and `p2psgd pretrain`, which makes the weights that
-# some start from.
 
 
 def recipe(
@@ -29,49 +23,6 @@ def recipe(
     for each in names:
         about = built_in_recipe_text(each).partition("\n")[0].removeprefix("# ")
         print_text(f"{each:<{max(map(len, names))}}  {about}")
-
-
-def pretrain(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The .npz or .safetensors file to write.")],
-    recipe: RecipeOption = "speech-paper",
-) -> None:
-    """Make the weights that a recipe with a table [pretrain] starts from: once, for all nodes.
-
-    Those of speech-paper take about a minute.
-    """
-    from p2psgd.cli.weights_file import check_weights_place, write_tensors
-    from p2psgd.recipes.datasets import load_data_of
-    from p2psgd.recipes.gradients import loss_and_accuracy, net_shape
-    from p2psgd.recipes.initial import pretrain as make
-    from p2psgd.recipes.model import flat
-    from p2psgd.recipes.recipe import load_recipe
-
-    check_weights_place(file)
-    loaded = load_recipe(recipe)
-    dataset = load_data_of(loaded)
-    shape = net_shape(loaded, dataset)
-    terminal, shown = sys.stderr.isatty(), ""
-
-    def say(words: str) -> None:
-        nonlocal shown
-        words = words if terminal else words.partition(",")[0]
-        if words != shown:
-            line = f"\r{words}  " if terminal else f"{words}\n"
-            print(line, end="", file=sys.stderr, flush=True)
-        shown = words
-
-    try:
-        tensors = make(loaded, dataset, say)
-    finally:
-        if shown and terminal:
-            print(file=sys.stderr)
-    write_tensors(file, tensors)
-    weights = flat(tensors)
-    _, accuracy = loss_and_accuracy(shape, weights, dataset.test)
-    print_text(
-        f"{file} holds {weights.size:,} weights, {100 * accuracy:.1f} % of the test samples right: "
-        f"copy it to all nodes and give --initial {file.name} to p2psgd train"
-    )
 
 
 # ----------------------------------------------------------------------------

@@ -92,16 +92,6 @@ class Told:
 NOTHING_TOLD = Told()
 
 
-class PretrainTable(BaseModel):
-    """How the weights that training starts from are made (initial.py)."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
-
-    part: float = Field(default=0.25, gt=0, le=1)  # of the training samples
-    epochs: int = Field(default=1, ge=1, le=1_000)  # passes over them for each layer
-    learning_rate: float = Field(gt=0, le=100)
-
-
 class Recipe(BaseModel):
     """One training; each description says, for the refusal of a bad value, what a good one is."""
 
@@ -147,11 +137,6 @@ class Recipe(BaseModel):
         description='"auto", "cpu", "cuda" or "cuda:0", "cuda:1" and so on',
     )
     quantum_log2: int = Field(default=-20, ge=-30, le=0, description="a whole number from -30 to 0")
-    pretrain: PretrainTable | None = Field(
-        default=None,
-        description="a table with learning_rate (above 0, at most 100), part (of the samples, above 0, at "
-        "most 1) and epochs (passes over that part for each layer, 1 to 1000)",
-    )
     run: RunTable = Field(
         default=RunTable(),
         description='a table with two_nodes = "stall" (of two nodes that lose each other, both wait) or '
@@ -200,10 +185,10 @@ class Recipe(BaseModel):
 
         The data's place and the device are left out: they may be others on every machine. So are tables that
         are not there, so that a key that is new to recipes leaves the labels of older ones as they are. The
-        table `run` is part of the fingerprint itself, and so are the weights that `pretrain` made.
+        table `run` is part of the fingerprint itself, and so are the initial weights.
         """
         absent = {key for key in ("tau_of", "density_of") if not getattr(self, key)}
-        agreed = self.model_dump(mode="json", exclude={"data", "device", "pretrain", "run", *absent})
+        agreed = self.model_dump(mode="json", exclude={"data", "device", "run", *absent})
         if self.data in BUILT_IN_DATA:
             agreed["data"] = self.data
         text = json.dumps(agreed, sort_keys=True)
@@ -252,10 +237,9 @@ def load_recipe(name_or_path: str | Path, told: Told = NOTHING_TOLD) -> Recipe:
 def parse_recipe(keys: dict[str, Any], *, where: str, told: Told = NOTHING_TOLD) -> Recipe:
     """Make a recipe of keys and values, `told` among them; `where` begins the sentence of a UsageError."""
     fields = Recipe.model_fields
-    for table in ("tau_of", "density_of", "pretrain", "run"):
+    for table in ("tau_of", "density_of", "run"):
         below = keys.get(table)
-        own = PretrainTable.model_fields if table == "pretrain" else ()
-        lost = [key for key in below if key in fields and key not in own] if isinstance(below, dict) else []
+        lost = [key for key in below if key in fields] if isinstance(below, dict) else []
         if lost:
             _refuse(
                 f"{where}: {lost[0]} stands below [{table}] and so belongs to it: move it above the tables"

@@ -130,12 +130,12 @@ def test_a_built_in_recipe_is_printed_as_a_file_that_trains_the_same(
     assert run(monkeypatch, "recipe") == ExitCode.OK
     listed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in listed] == built_in_recipes()
-    assert run(monkeypatch, "recipe", "speech-paper") == ExitCode.OK
+    assert run(monkeypatch, "recipe", "speech") == ExitCode.OK
     mine = tmp_path / "mine.toml"
     mine.write_text(capsys.readouterr().out)
-    assert load_recipe(mine) == load_recipe("speech-paper")
+    assert load_recipe(mine) == load_recipe("speech")
     assert run(monkeypatch, "recipe", "speach") == ExitCode.USAGE
-    words = "p2psgd: 'speach' is no built-in recipe: there are digits, speech, speech-paper\n"
+    words = "p2psgd: 'speach' is no built-in recipe: there are digits, speech\n"
     assert capsys.readouterr().err == words
 
 
@@ -201,15 +201,15 @@ def test_weights_are_not_trained_for_a_place_where_they_cannot_be_written(
         ("none/weights.npz", "no such file or directory; make the directory first"),
         ("folder.npz", "it is a directory; give a file name"),
     ):
-        # the recipe is looked at later and has no table [pretrain]
-        assert run(monkeypatch, "pretrain", "--recipe", "digits", str(tmp_path / name)) == ExitCode.USAGE
+        options = ("--recipe", "digits", "--weights", str(tmp_path / name))
+        assert run(monkeypatch, "local", *options) == ExitCode.USAGE
         assert capsys.readouterr().err.endswith(f"cannot be written to {tmp_path / name}: {why}\n")
 
 
 def test_ctrl_c_in_a_command_is_one_word_and_no_bug(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"
     os.mkfifo(recipe)
-    command = [sys.executable, "-m", "p2psgd", "pretrain", "--recipe", str(recipe), "weights.npz"]
+    command = [sys.executable, "-m", "p2psgd", "train", "--recipe", str(recipe)]
     with (
         subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE) as process,
         recipe.open("wb"),  # which waits until the command reads it

@@ -106,11 +106,7 @@ INVOCATIONS: Final = tuple(
         "recipe",
         "recipe digits",
         "recipe speech",
-        "recipe speech-paper",
         "recipe absent",
-        "pretrain --recipe digits out.npz",
-        "pretrain --recipe speech-paper absent/out.npz",
-        "pretrain --recipe speech-paper out.txt",
         # no daemon
         "status --state absent",
         "status",

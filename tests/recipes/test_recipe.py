@@ -27,24 +27,11 @@ def recipe(**changes: object) -> Recipe:
 
 
 def test_the_built_in_recipes_load() -> None:
-    assert built_in_recipes() == ["digits", "speech", "speech-paper"]
+    assert built_in_recipes() == ["digits", "speech"]
     for name in built_in_recipes():
         assert load_recipe(name).name == name
     speech = load_recipe("speech")
     assert (speech.hidden, speech.activation, speech.quantum) == ((512, 512, 512), Activation.RELU, 2.0**-20)
-
-
-def test_a_table_for_pre_training_is_checked_and_is_no_part_of_the_label() -> None:
-    """What it made is: the initial weights are part of the run's fingerprint."""
-    pretrained = recipe(pretrain={"learning_rate": 0.5, "part": 0.1, "epochs": 2})
-    assert pretrained.pretrain is not None
-    assert (pretrained.pretrain.part, pretrained.pretrain.epochs) == (0.1, 2)
-    assert pretrained.label == recipe().label
-    for table in ({}, {"learning_rate": 0.5, "part": 1.5}, {"learning_rate": 0.5, "layers": 1}, 3):
-        with pytest.raises(UsageError, match=r"pretrain = .* is refused: it must be a table with learning_r"):
-            recipe(pretrain=table)
-    with pytest.raises(UsageError, match=r"tau stands below \[pretrain\] and so belongs to it"):
-        recipe(pretrain={"learning_rate": 0.5, "tau": 0.1})
 
 
 def test_a_relative_data_path_counts_from_the_recipes_folder(tmp_path: Path) -> None:

@@ -61,16 +61,6 @@ class Plan:
         """The state directory of one node."""
         return self.state / f"node-{index}"
 
-    @property
-    def pretrains(self) -> bool:
-        """Whether the weights to start from are made before the nodes are started."""
-        return self.initial is None and self.recipe is not None and self.recipe.pretrain is not None
-
-    @property
-    def starts_from(self) -> Path | None:
-        """The file with these weights; of a run that goes on from its state it is there already."""
-        return self.state / "initial.npz" if self.pretrains else self.initial
-
     def record_options(self, index: int) -> list[str]:
         """The first node's daemon records: like all it applies every update of the run once."""
         if self.record is None or index:
@@ -87,8 +77,8 @@ class Plan:
             return self.trainer
         words = [sys.executable, "-m", "p2psgd", "train", "--recipe", self.recipe_name]
         words += ["--share", f"{index}/{self.nodes}"]
-        if self.starts_from is not None:
-            words += ["--initial", str(self.starts_from)]
+        if self.initial is not None:
+            words += ["--initial", str(self.initial)]
         if self.steps is not None:
             words += ["--steps", str(self.steps)]
         if self.seconds is not None:

@@ -28,16 +28,14 @@ from p2psgd.cli.local.verify import (
     prove,
     who_lacks_what,
 )
-from p2psgd.cli.weights_file import export_weights, write_tensors
+from p2psgd.cli.weights_file import export_weights
 from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, UsageError
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from p2psgd.ipc.protocol import ReplicaAnswer, ReplicaRequest, check_answer, close_descriptors
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.observe.figures import LOST, Status, node_figures, section
-from p2psgd.recipes.datasets import load_data_of
-from p2psgd.recipes.gradients import evaluate, net_shape
-from p2psgd.recipes.initial import load_initial, pretrain
+from p2psgd.recipes.gradients import evaluate
 
 # ----------------------------------------------------------------------------
 # How fast a node trained, seen from outside: samples counted in its statuses over the time between.
@@ -321,8 +319,6 @@ class LocalRun:
 
     def execute(self) -> ExitCode:
         """Go through all phases; UsageError if a daemon cannot start, KeyboardInterrupt on a 2nd signal."""
-        if self._plan.pretrains:
-            self._pretrain()
         began = time.monotonic()
         try:
             self._cluster.start()
@@ -361,30 +357,6 @@ class LocalRun:
         for sentence in troubles:
             _print(self._console, f"failed: {sentence}", style="red")
         return ExitCode.OK if report["replicas_identical"] and not troubles else ExitCode.FAILED
-
-    def _pretrain(self) -> None:
-        """Make the weights that all nodes start from, unless an earlier life of this run has; UsageError if
-        that life's are of another net, or damaged.
-        """
-        plan = self._plan
-        assert plan.recipe is not None
-        assert plan.starts_from is not None
-        dataset = load_data_of(plan.recipe)
-        if plan.starts_from.exists():
-            load_initial(plan.starts_from, net_shape(plan.recipe, dataset))
-            return
-        shown = ""
-
-        def say(words: str) -> None:
-            nonlocal shown
-            if self._interruption.requested:
-                raise UsageError("interrupted while pre-training: no node was started", ExitCode.FAILED)
-            what = words.partition(",")[0]
-            if what != shown:
-                _print(self._console, what)
-                shown = what
-
-        write_tensors(plan.starts_from, pretrain(plan.recipe, dataset, say))
 
     def _train(self) -> None:
         """Wait until the trainers of all live nodes have finished; see to it once the user wants the end."""

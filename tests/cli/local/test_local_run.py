@@ -13,13 +13,12 @@ from rich.console import Console
 
 from benchmarks.recording import describe_recording
 from p2psgd.cli.local import make_plan, run_local
-from p2psgd.cli.weights_file import write_tensors
 from p2psgd.core.run_spec import hash_coordinates
 from p2psgd.errors import ExitCode
 from p2psgd.ipc.run_proposal import propose
 from p2psgd.recipes.datasets import load_dataset
 from p2psgd.recipes.gradients import net_shape
-from p2psgd.recipes.model import Activation, Shape, initial_weights
+from p2psgd.recipes.model import initial_weights
 from p2psgd.recipes.recipe import RECIPES, load_recipe
 from p2psgd.wire import codec
 from p2psgd.wire.recording import read_start, read_updates
@@ -70,31 +69,6 @@ def test_replicas_end_identical_and_the_net_has_learned(start: Start, nodes: int
     applied = [node["updates_applied"] for node in report["per_node"]]
     assert applied == [sum(sent) - own for own in sent]
     assert f"digest {report['digest']}" in run.output
-
-
-def test_a_recipe_that_wants_it_is_pre_trained_before_its_nodes_start(start: Start, tmp_path: Path) -> None:
-    recipe = tmp_path / "deep.toml"
-    text = (RECIPES / "digits.toml").read_text().replace("hidden = [64]", "hidden = [24, 24, 24, 24, 24]")
-    text = text.replace('"relu"', '"sigmoid"').replace("learning_rate = 0.1", "learning_rate = 0.001")
-    table = "[pretrain]\npart = 0.5\nepochs = 80\nlearning_rate = 0.3\n"
-    recipe.write_text(text.replace("tau = 0.03", "tau = 1.0") + table)
-    run = start("-n", "1", "--recipe", str(recipe), "--steps", "1")
-    assert run.ends() == 0, run.output
-    assert "pre-training layer 1 of 5\npre-training layer 2 of 5\n" in run.output
-    assert run.report()["test_accuracy"] > 0.8  # after a single mini-batch
-
-
-def test_a_state_with_a_start_of_another_net_is_refused_before_its_nodes_start(
-    start: Start, tmp_path: Path
-) -> None:
-    recipe, state = tmp_path / "own.toml", tmp_path / "state"
-    recipe.write_text((RECIPES / "digits.toml").read_text() + "[pretrain]\nlearning_rate = 0.3\n")
-    state.mkdir()
-    write_tensors(state / "initial.npz", initial_weights(Shape(64, (8,), 10, Activation.RELU), 1))
-    run = start("-n", "1", "--recipe", str(recipe), "--state", str(state))
-    assert run.ends() == ExitCode.CONFIGURATION
-    assert "initial.npz does not hold the weights to start from: its layer1.weight is" in run.output
-    assert not (state / "node-0").exists()
 
 
 def test_a_recorded_run_replayed_gives_the_same_replica(start: Start, tmp_path: Path) -> None:

@@ -161,23 +161,18 @@ def test_a_state_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     assert "file exists; choose another place" in str(refusal.value)
 
 
-def test_all_trainers_start_from_the_weights_given_or_from_those_made_before(tmp_path: Path) -> None:
+def test_all_trainers_start_from_the_weights_given(tmp_path: Path) -> None:
     recipe = load_recipe("digits")
     shape = net_shape(recipe, load_data_of(recipe))
     flat = np.concatenate([tensor.ravel() for tensor in initial_weights(shape, 9).values()])
     given = tmp_path / "weights.npz"
     write_weights(given, flat, tensors=tuple(shape.tensors))
     run = plan(tmp_path, initial=given)
-    assert not run.pretrains
     assert [shlex.split(run.trainer_command(share))[-2:] for share in (0, 1)] == [
         ["--initial", str(given)]
     ] * 2
     mine = tmp_path / "mine.toml"
-    mine.write_text((RECIPES / "digits.toml").read_text() + "[pretrain]\nlearning_rate = 0.1\n")
-    run = plan(tmp_path, recipe=str(mine))
-    assert run.pretrains
-    assert shlex.split(run.trainer_command(1))[-2:] == ["--initial", str(tmp_path / "state" / "initial.npz")]
-    mine.write_text(mine.read_text().replace("hidden = [64]", "hidden = [32]"))
+    mine.write_text((RECIPES / "digits.toml").read_text().replace("hidden = [64]", "hidden = [32]"))
     with pytest.raises(UsageError, match=r"layer1\.weight is float32 \(64, 64\), and the recipe's net has"):
         plan(tmp_path, recipe=str(mine), initial=given)
 
