@@ -114,7 +114,7 @@ def test_the_nearest_rival_in_size_counts_by_its_faster_way() -> None:
     result = result_with(near, far)
     assert verdict_of(result, "alone").value == pytest.approx(2)
     # 400 and 100 M indices/s one after the other are 80.
-    assert verdict_of(result, "words to words").value == pytest.approx(8)
+    assert verdict_of(result, "entries to entries").value == pytest.approx(8)
 
 
 def test_real_updates_are_compared_with_one_rice_parameter_and_the_bound() -> None:

@@ -2,7 +2,7 @@
 
 Libraries know no signs, so they get gaps or indices, whichever suits them best, made before the clock
 starts, and one bit per index is added to their size. Their times are thus those of the library alone, which
-favours them: ours go from words to bytes and back with signs and all checks. What numpy needs for the rest
+favours them: ours go from entries to bytes and back with signs and all checks. What numpy needs for the rest
 of that job (`through_numpy`) is measured beside them.
 """
 
@@ -20,7 +20,7 @@ from benchmarks.codec.sets import Words
 from p2psgd.wire import _native, codec
 
 OURS: Final = "p2psgd"
-RAW: Final = "raw words"
+RAW: Final = "raw entries"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def raw() -> Contender:
 
 
 def through_numpy() -> Contender:
-    """What it takes from words to gaps and packed signs, and back: the job around a library."""
+    """What it takes from entries to gaps and packed signs, and back: the job around a library."""
 
     def split(words: Words) -> tuple[Words, NDArray[np.uint8]]:
         return gaps_of(words), np.packbits((words & 1).astype(np.uint8))

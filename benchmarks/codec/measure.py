@@ -29,7 +29,7 @@ class Measured:
     library: bool = False
 
     def joined(self, numpy: Measured) -> Measured:
-        """Its speeds when numpy does the rest of the job: a library from words to bytes and back to words."""
+        """Its speeds when numpy does the rest of the job: a library from entries to bytes, and back."""
         if not self.library:
             return self
         encode = 1 / (1 / self.encode + 1 / numpy.encode)
@@ -41,7 +41,7 @@ class SetResult:
     """A set's figures. `bits`, `rice`, `bound`: per index over all of its updates, the others over the timed.
 
     `contenders[0]` is this project's codec on the path that it takes by itself; `numpy` has the speeds of
-    going from words to gaps and signs, and back.
+    going from entries to gaps and signs, and back.
     """
 
     name: str

@@ -46,7 +46,7 @@ def section(result: SetResult) -> Iterator[str]:
     count = f"{result.indices:,} indices in {result.updates:,} updates"
     yield f"### {result.name}: {count}, {'recorded' if result.real else 'drawn at random'}"
     yield ""
-    yield "| | bits per index | encode | decode | encode, from words | decode, to words |"
+    yield "| | bits per index | encode | decode | encode, from entries | decode, to entries |"
     yield "|---|---:|---:|---:|---:|---:|"
     for each in result.contenders:
         joined = each.joined(result.numpy)

@@ -41,7 +41,7 @@ def draw(results: list[SetResult], path: Path) -> None:
     for row, way in enumerate(("decode", "encode")):
         axes[row][0].set_ylabel(f"{way}, million indices/s, one thread")
     figure.suptitle(
-        "Left and up is better. p2psgd: from words to bytes and back; small stars are its slower paths.\n"
+        "Left and up is better. p2psgd: from entries to bytes and back; small stars are its slower paths.\n"
         "Libraries: their own call alone, without making gaps, packing signs and the way back.",
         fontsize=9,
     )
@@ -61,7 +61,7 @@ def len_mean(result: SetResult) -> int:
 
 
 def shown(result: SetResult) -> list[Measured]:
-    """All but the raw words, whose 32 bits would press all others together."""
+    """All but the raw entries, whose 32 bits would press all others together."""
     return [each for each in result.contenders if each.name != RAW]
 
 

@@ -28,7 +28,7 @@ def verdicts(result: SetResult) -> Iterator[Figure]:
     if rivals:
         yield nearest(f"{name}: speed to rivals alone", mine, rivals)
         joined = [each.joined(result.numpy) for each in rivals]
-        yield nearest(f"{name}: speed to rivals, words to words", mine, joined)
+        yield nearest(f"{name}: speed to rivals, entries to entries", mine, joined)
     if result.real:
         saved = 100 * (1 - result.bits / result.rice)
         yield Figure(f"{name}: bits below one Rice parameter", saved, "%", verdict(saved >= 3, "3 or more"))

@@ -1,4 +1,4 @@
-"""What docs/how-to/operations.md has a person type: its blocks marked `sh WHERE`, in order."""
+"""What docs/how-to/operations.md has a person type: its blocks marked `sh title="WHERE"`, in order."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def _blocks(lines: list[str], name: str) -> Iterator[Block]:
                 yield Block(section, where, "\n".join(lines[opened : number - 1]), opened)
                 opened = 0
         elif line.startswith("```"):
-            told = re.fullmatch(r"```sh (\S+)", line)
+            told = re.fullmatch(r'```sh title="(\S+)"', line)
             if told is None:
-                raise ValueError(f"{name} line {number}: {line!r} does not say where it is typed: ```sh desk")
+                raise ValueError(f"{name} line {number}: {line!r} does not say where it is typed")
             opened, where = number, told[1]
         elif line.startswith("## "):
             section = line[3:]

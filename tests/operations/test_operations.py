@@ -124,6 +124,6 @@ def test_every_block_of_the_page_says_where_it_is_typed() -> None:
 
 def test_a_block_that_does_not_say_where_it_is_typed_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("## A\n```sh desk\necho 1\n```\n```\necho 2\n```\n")
+    page.write_text('## A\n```sh title="desk"\necho 1\n```\n```\necho 2\n```\n')
     with pytest.raises(ValueError, match=r"page.md line 5: '```' does not say where"):
         read_blocks(page)
