@@ -22,7 +22,7 @@ from p2psgd.cli.configuration import (
     CommandLineError,
     ConfiguredCommand,
     option_variables,
-    words_of,
+    words_of_click,
 )
 from p2psgd.cli.doctor.command import doctor
 from p2psgd.cli.node import app as config
@@ -196,7 +196,7 @@ def main() -> NoReturn:
             raise KeyboardInterrupt
         code = ExitCode(result)
     except CommandLineError as error:
-        code = _complain(f"{words_of(error)} (see --help)", ExitCode.USAGE)
+        code = _complain(f"{words_of_click(error)} (see --help)", ExitCode.USAGE)
     except (typer.Abort, KeyboardInterrupt):
         code = _complain("interrupted", ExitCode.FAILED)
     except UsageError as error:

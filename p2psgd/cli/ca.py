@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.errors import UsageError
 from p2psgd.formatting import print_text
 
 if TYPE_CHECKING:
     from p2psgd.cli.ca_authority import Authority
 
-app = typer.Typer(help="Make and check the certificates of a run's nodes.", rich_markup_mode=None)
+app = typer.Typer(help="Make the certificates of a run's nodes.", rich_markup_mode=None)
 
 CaOption = Annotated[Path, typer.Option("--ca", metavar="DIR", help="Where `p2psgd ca init` made the CA.")]
 CA_DEFAULT = Path("ca")
@@ -90,21 +90,6 @@ def bundle(
         f"{file} holds {node}'s key: remove it when it is unpacked, there by\n"
         f"  install -d -m 700 /etc/p2psgd/tls && tar -x --no-same-owner -C /etc/p2psgd/tls -f {file.name}"
     )
-
-
-@app.command()
-def check(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A node's TLS directory, or a CA's.")],
-) -> None:
-    """Say what is in it and what is wrong with it; exit code 78 if it cannot be used."""
-    from p2psgd.cli.ca_authority import inspect_directory
-
-    findings = inspect_directory(directory)
-    for finding in findings:
-        print_text(f"{'WRONG' if finding.fault else 'ok   '}  {finding.words}")
-    faults = sum(finding.fault for finding in findings)
-    if faults:
-        raise UsageError(f"{directory} cannot be used: see above", ExitCode.CONFIGURATION)
 
 
 def _open(directory: Path) -> Authority:

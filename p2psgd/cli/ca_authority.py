@@ -1,4 +1,4 @@
-"""A run's certificate authority: issues certificates, inspects directories, packs bundles."""
+"""A run's certificate authority: issues certificates and packs bundles."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import shutil
 import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -26,8 +25,6 @@ from p2psgd.net.tls import (
     CA_FILE,
     CERTIFICATE_FILE,
     KEY_FILE,
-    WARNED_DAYS,
-    Credentials,
     check_key_file,
     node_of,
     uri_of,
@@ -153,19 +150,16 @@ class Authority:
         expires = min(now + timedelta(days=days), self.certificate.not_valid_after_utc)
         if expires <= now:
             raise UsageError(f"the CA in {self.directory} has expired: make another", ExitCode.CONFIGURATION)
-        usage = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
-        certificate = (
-            _builder(_named(name), self.certificate.subject, key.public_key(), now, expires)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(authority=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage(usage), critical=False)
-            .add_extension(
-                x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri_of(node))]), critical=False
-            )
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
-            )
-            .sign(self._key, hashes.SHA256())
+        certificate = _sign(
+            _named(name),
+            key,
+            (now, expires),
+            issuer=(self.certificate.subject, self._key),
+            extensions=(
+                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
+                x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri_of(node))]),
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+            ),
         )
         pem = certificate.public_bytes(serialization.Encoding.PEM)
         place = self.directory / "nodes" / name
@@ -190,13 +184,8 @@ def create_authority(directory: Path, run: str, *, now: datetime) -> Authority:
     if not 1 <= len(run) <= 64 or not run.isprintable():
         raise UsageError("--run: give 1 to 64 printable characters")
     key = ec.generate_private_key(ec.SECP256R1())
-    now, subject = now.replace(microsecond=0), _named(run)
-    certificate = (
-        _builder(subject, subject, key.public_key(), now, now + timedelta(days=CA_DAYS))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(authority=True), critical=True)
-        .sign(key, hashes.SHA256())
-    )
+    now = now.replace(microsecond=0)
+    certificate = _sign(_named(run), key, (now, now + timedelta(days=CA_DAYS)), issuer=None)
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(
             f"{directory} holds something already: a CA is made in a new directory", ExitCode.CONFIGURATION
@@ -210,14 +199,9 @@ def create_authority(directory: Path, run: str, *, now: datetime) -> Authority:
 
 
 def read_certificate(path: Path) -> x509.Certificate:
-    """The first certificate in a PEM file; UsageError if there is none."""
-    return read_certificates(path)[0]
-
-
-def read_certificates(path: Path) -> list[x509.Certificate]:
-    """All certificates in a PEM file; UsageError if there is none."""
+    """Read the first certificate in a PEM file; UsageError if there is none."""
     try:
-        return x509.load_pem_x509_certificates(path.read_bytes())
+        return x509.load_pem_x509_certificate(path.read_bytes())
     except OSError as error:
         raise cannot(f"read {path}", error) from None
     except ValueError:
@@ -248,23 +232,18 @@ def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, expires: datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATED)
-        .not_valid_after(expires)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    )
-
-
-def _key_usage(*, authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
+def _sign(
+    name: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    times: tuple[datetime, datetime],
+    *,
+    issuer: tuple[x509.Name, ec.EllipticCurvePrivateKey] | None,
+    extensions: Iterable[x509.ExtensionType] = (),
+) -> x509.Certificate:
+    """Make a node's certificate, or without `issuer` a CA's; `extensions` are those that are not critical."""
+    authority = issuer is None
+    issuing_name, issuing_key = issuer or (name, key)
+    usage = x509.KeyUsage(
         digital_signature=not authority,
         key_cert_sign=authority,
         crl_sign=authority,
@@ -275,6 +254,17 @@ def _key_usage(*, authority: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+    constraints = x509.BasicConstraints(ca=authority, path_length=0 if authority else None)
+    builder = (
+        x509.CertificateBuilder(issuing_name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(times[0] - BACKDATED)
+        .not_valid_after(times[1])
+        .add_extension(constraints, critical=True)
+        .add_extension(usage, critical=True)
+    )
+    for extension in (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), *extensions):
+        builder = builder.add_extension(extension, critical=False)
+    return builder.sign(issuing_key, hashes.SHA256())
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -310,115 +300,6 @@ def _writing(directory: Path) -> Iterator[None]:
 
 
 # ----------------------------------------------------------------------------
-# What is wrong with a TLS directory, or with a CA's: every finding as one sentence, for `p2psgd ca check`.
-#
-# Looks at each thing by itself, with dates and names, where loading the directory as a daemon does stops at
-# the first fault. It asks that loading last, so that nothing passes here that a daemon refuses.
-
-
-@dataclass(frozen=True)
-class Finding:
-    """`fault`: it keeps the directory from being used."""
-
-    words: str
-    fault: bool = False
-
-
-def inspect_directory(directory: Path) -> list[Finding]:
-    """Of a node's TLS directory, or of a CA's if it has a CA's key; in the order of the files."""
-    if (directory / CA_KEY_FILE).exists():
-        return list(_inspect_authority(directory))
-    return list(_inspect_node(directory))
-
-
-def _inspect_authority(directory: Path) -> Iterator[Finding]:
-    now = datetime.now(UTC)
-    authorities, findings = _read(directory / CA_FILE, now)
-    yield from findings
-    yield from _inspect_key(directory / CA_KEY_FILE, authorities[:1])
-    for path in sorted((directory / "issued").glob("*.pem")):
-        nodes, findings = _read(path, now)
-        yield from findings
-        for node in nodes[:1]:
-            yield from _inspect_chain(path, node, authorities)
-
-
-def _inspect_node(directory: Path) -> Iterator[Finding]:
-    now = datetime.now(UTC)
-    authorities, findings = _read(directory / CA_FILE, now)
-    yield from findings
-    certificates, findings = _read(directory / CERTIFICATE_FILE, now)
-    yield from findings
-    yield from _inspect_key(directory / KEY_FILE, certificates[:1])
-    for certificate in certificates[:1]:
-        node = node_id_of(certificate)
-        if node is None:
-            yield Finding(f"{directory / CERTIFICATE_FILE} names no node of p2psgd", fault=True)
-        else:
-            yield Finding(f"it is the certificate of {common_name(certificate)}, id {node:016x}")
-        yield from _inspect_chain(directory / CERTIFICATE_FILE, certificate, authorities)
-    try:
-        Credentials.load(directory)
-    except UsageError as error:
-        yield Finding(f"a daemon refuses {directory}: {error}", fault=True)
-
-
-def _read(path: Path, now: datetime) -> tuple[list[x509.Certificate], list[Finding]]:
-    try:
-        certificates = read_certificates(path)
-    except UsageError as error:
-        return [], [Finding(str(error), fault=True)]
-    return certificates, [_look_at_dates(path, certificate, now) for certificate in certificates]
-
-
-def _look_at_dates(path: Path, certificate: x509.Certificate, now: datetime) -> Finding:
-    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    who = f"{path}, of {common_name(certificate) or 'nobody'},"
-    if now < begins:
-        return Finding(f"{who} is valid only from {begins:%Y-%m-%d %H:%M} UTC on", fault=True)
-    if now > ends:
-        return Finding(f"{who} has expired on {ends:%Y-%m-%d %H:%M} UTC", fault=True)
-    days = (ends - now).days
-    soon = ": renew it soon" if days < WARNED_DAYS else ""
-    return Finding(f"{who} is valid until {ends:%Y-%m-%d}, {days} days{soon}")
-
-
-def _inspect_key(path: Path, belonging: list[x509.Certificate]) -> Iterator[Finding]:
-    """`belonging`: the certificate that it should belong to, if that could be read."""
-    try:
-        check_key_file(path)
-    except UsageError as error:
-        yield Finding(str(error), fault=True)
-        if not path.is_file():
-            return
-    try:
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, TypeError):
-        yield Finding(f"{path} holds no key in PEM form that can be read", fault=True)
-        return
-    if any(key.public_key() != certificate.public_key() for certificate in belonging):
-        words = f"{path} does not belong to the certificate: take both from the same `p2psgd ca issue`"
-        yield Finding(words, fault=True)
-    elif belonging:
-        yield Finding(f"{path} belongs to the certificate")
-
-
-def _inspect_chain(
-    path: Path, certificate: x509.Certificate, authorities: list[x509.Certificate]
-) -> Iterator[Finding]:
-    for authority in authorities:
-        try:
-            certificate.verify_directly_issued_by(authority)
-        except (ValueError, TypeError, InvalidSignature):
-            continue
-        yield Finding(f"{path} was issued by the CA of run {common_name(authority)}")
-        return
-    if authorities:
-        names = " or ".join(map(common_name, authorities))
-        yield Finding(f"{path} was not issued by the CA of run {names}, but by another", fault=True)
-
-
-# ----------------------------------------------------------------------------
 # One file for one machine: a node's TLS directory as a tar archive, which `tar -x` unpacks anywhere.
 #
 # It holds the node's key, so it is made for its owner alone and does not belong into a mail or onto a disk
@@ -430,13 +311,12 @@ def pack_bundle(directory: Path) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, mode in ((CA_FILE, 0o644), (CERTIFICATE_FILE, 0o644), (KEY_FILE, 0o600)):
+            entry = tarfile.TarInfo(name)
             try:
-                data = (directory / name).read_bytes()
+                data, entry.mtime = (directory / name).read_bytes(), int((directory / name).stat().st_mtime)
             except OSError as error:
                 raise cannot(f"read {directory / name}", error) from None
-            entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(data), mode
-            entry.mtime = int((directory / name).stat().st_mtime)
             archive.addfile(entry, io.BytesIO(data))
     return packed.getvalue()
 

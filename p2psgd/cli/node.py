@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from p2psgd.cli.asking import StateOption
-from p2psgd.cli.configuration import CommandLineError, collect, describe, render, words_of
+from p2psgd.cli.configuration import CommandLineError, collect, render, words_of_click
 from p2psgd.cli.options import (
     ConfigOption,
     HttpOption,
@@ -223,10 +223,12 @@ def show(
             node.invoke(ready)
             (options,) = found
             shown = collect(ready, options)
-            print_text(json.dumps(describe(shown), indent=2) if as_json else render(shown))
+            print_text(json.dumps(shown, indent=2) if as_json else render(shown))
             _check(options)
     except CommandLineError as error:
-        raise UsageError(f"{words_of(error)} (see p2psgd node --help)", ExitCode.CONFIGURATION) from None
+        raise UsageError(
+            f"{words_of_click(error)} (see p2psgd node --help)", ExitCode.CONFIGURATION
+        ) from None
     except UsageError as error:
         raise UsageError(str(error), ExitCode.CONFIGURATION) from None
 

@@ -135,8 +135,6 @@ INVOCATIONS: Final = tuple(
         # certificates
         "ca issue one",
         "ca bundle one",
-        "ca check absent",
-        "ca check .",
         "ca init authority --run test",
         "ca init authority --run test",
         "ca init other --run ''",

@@ -29,5 +29,5 @@ def test_a_daemon_with_a_wrong_file_ends_with_one_sentence(tmp_path: Path) -> No
     file.write_text('peers = "hosts.txt"\npatience = 900\n')
     daemon = Daemon(tmp_path / "node-0", "--config", str(file))
     assert daemon.process.wait(60) == ExitCode.CONFIGURATION
-    words = f"in {file}, line 2, patience = 900: --patience: patience must be 0.2 to 600 s, not 900"
+    words = f"in {file}, patience: --patience: patience must be 0.2 to 600 s, not 900"
     assert daemon.words() == f"p2psgd: {words}\n"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from p2psgd.net.tls import Credentials
-from tests.certificates import LONG_AGO, Certificates
 from tests.daemons import P2PSGD
 
 
@@ -37,24 +35,6 @@ def test_from_nothing_to_a_machine_in_three_commands(tmp_path: Path) -> None:
     assert Credentials.load(tmp_path / "tls").name == "node-2"
     packed = ca(tmp_path, "bundle", "node-2", "--out", "-").stdout
     assert packed == (tmp_path / "node-2.tar").read_bytes()
-    assert "WRONG" not in said(tmp_path, "check", "ca")
-    assert "WRONG" not in said(tmp_path, "check", "tls")
-
-
-def test_check_finds_all_that_is_wrong_at_once_and_says_so_to_scripts(
-    tmp_path: Path, certificates: Certificates
-) -> None:
-    place = tmp_path / "tls"
-    shutil.copytree(certificates.directory("expired", now=LONG_AGO, days=9), place)
-    (place / "node.key").chmod(0o644)
-    other = Certificates(tmp_path, run="other").directory("node-1")
-    (place / "ca.pem").write_bytes((other / "ca.pem").read_bytes())
-    done = ca(tmp_path, "check", str(place))
-    assert done.returncode == 78
-    wrong = [line for line in done.stdout.decode().splitlines() if line.startswith("WRONG")]
-    for words in ("has expired on 2020-01-10", "chmod 600", "not issued by the CA of run other", "a daemon"):
-        assert any(words in line for line in wrong), (words, wrong)
-    assert ca(tmp_path, "check", str(tmp_path / "absent")).returncode == 78
 
 
 @pytest.mark.parametrize(

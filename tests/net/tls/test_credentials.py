@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.cli.ca_authority import CA_DAYS, create_authority, inspect_directory
+from p2psgd.cli.ca_authority import CA_DAYS, create_authority
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.net.tls import CertifiedPeer, Credentials
 from p2psgd.net.tls_session import Session
@@ -128,7 +128,6 @@ def test_while_a_run_goes_over_to_another_ca_both_are_in_force(tmp_path: Path) -
     both = b"".join((place / "ca.pem").read_bytes() for place in places)
     for place in places:
         (place / "ca.pem").write_bytes(both)
-        assert not any(finding.fault for finding in inspect_directory(place))
     one, other = map(Credentials.load, places)
     client = Session(one.context(dialled=True), dialled=True)
     server = Session(other.context(dialled=False), dialled=False)
