@@ -272,7 +272,7 @@ def test_what_local_reads_from_the_environment_is_not_read_by_each_of_its_nodes(
     monkeypatch.setattr("p2psgd.cli.local.run_local", run_local)
     for name in [name for name in os.environ if name.startswith("P2PSGD_")]:
         monkeypatch.delenv(name)
-    for name, value in {"STEPS": "3", "TRACE": "trace.json", "ZZZ": "mine", "LOOP": "asyncio"}.items():
+    for name, value in {"STEPS": "3", "REPORT": "report.json", "ZZZ": "mine", "LOOP": "asyncio"}.items():
         monkeypatch.setenv(f"P2PSGD_{name}", value)
     monkeypatch.setenv("P2PSGD_RECIPE", "digits")
     assert run(monkeypatch, "local", "-n", "2") == ExitCode.OK
