@@ -131,13 +131,19 @@ def digest(
 
 
 def remove(
-    member: Annotated[str, typer.Argument(metavar="NODE", help="The node's name, or its id.")],
+    member: Annotated[
+        str, typer.Argument(metavar="NODE", help="The node's name, or its id as `p2psgd status` shows it.")
+    ],
     state: StateOption = None,
-    forbid: Annotated[bool, typer.Option("--forbid", help="Never admit it again.")] = False,
+    forbid: Annotated[
+        bool, typer.Option("--forbid", help="Remove it for good, even if it still runs: its daemon ends.")
+    ] = False,
 ) -> None:
-    """Leave a dead machine out of the run.
+    """Remove another node from the run.
 
-    Ask any member's daemon, which asks the others.
+    Run it on any machine whose node is a member; it returns when a majority of the members has agreed.
+    Without --forbid the node must have stopped, and is admitted again if it comes back. With --forbid no node
+    with its id is ever admitted again, whatever its name.
     """
     from p2psgd.ipc.client import ControlClient
     from p2psgd.ipc.listener import control_path

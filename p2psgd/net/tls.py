@@ -319,7 +319,8 @@ def _own_fault(path: Path, error: ssl.SSLCertVerificationError) -> str:
         case VerifyCode.EXPIRED:
             return (
                 f"the certificate in {path} or its CA has expired: renew it with `p2psgd ca issue --renew`, "
-                f"and if `openssl x509 -in {path} -noout -dates` says that it has not, set this machine's clock"
+                f"and if `openssl x509 -noout -dates -in {path}` says that it has not, set this machine's "
+                "clock"
             )
         case VerifyCode.NOT_YET_VALID:
             return f"the certificate in {path} is not valid yet: set this machine's clock"

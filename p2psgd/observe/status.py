@@ -135,7 +135,7 @@ def _find_node(text: str, names: Mapping[int, str], view: View) -> int:
         return stated
     named = sorted(node for node, name in names.items() if name == text)
     if len(named) > 1:
-        ids = ", ".join(f"{node:016x}" for node in named)
+        ids = ", ".join(f"{node:016x} ({_standing_words(node, view)})" for node in named[:NAMED_MAX])
         raise UsageError(f"{len(named)} nodes are called {text!r:.70}: give the id of one of them, {ids}")
     if named:
         return named[0]
@@ -144,6 +144,12 @@ def _find_node(text: str, names: Mapping[int, str], view: View) -> int:
     nameless = [f"{member:016x}" for member in sorted(view.lives.keys() - names.keys())]
     known = formatting.listed([*sorted(map(repr, names.values())), *nameless][:20])
     raise UsageError(f"no node is called {text!r:.70}: known are {known}; an id has 16 hexadecimal digits")
+
+
+def _standing_words(node: int, view: View) -> str:
+    if node in view.lives:
+        return "a member"
+    return "removed for good" if node in view.forbidden else "no member"
 
 
 def describe_standing(node: int, view: View, names: Mapping[int, str]) -> dict[str, Any]:
@@ -211,7 +217,7 @@ def _missing(view: Status) -> str:
 def _done(standing: Status, *, forbid: bool, before: int) -> str:
     members = formatting.counted(whole(standing, "members_total"), "member")
     if whole(standing, "view") == before:
-        what = "is forbidden already" if forbid else "is no member now"
+        what = "is forbidden already" if standing.get("forbidden") else "is no member now"
         return f"view {before} has {members}: {_who(standing)} {what}, and there is nothing to remove"
     if forbid:
         again = "ends if it still runs, and is never admitted again"

@@ -257,6 +257,11 @@ def test_what_a_peer_is_called_is_no_command_to_a_terminal(
             View(6, (ME,), frozenset({7})),
             "view 6 has 1 member: node-7 is forbidden already, and there is nothing to remove",
         ),
+        (
+            (),
+            View(6, (ME,), frozenset({7})),
+            "view 6 has 1 member: node-7 is forbidden already, and there is nothing to remove",
+        ),
     ],
 )
 def test_remove_of_a_node_that_is_out_already_is_done(

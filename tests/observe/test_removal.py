@@ -50,7 +50,17 @@ def test_whoever_is_no_member_any_more_can_be_named_and_needs_nobodys_vote() -> 
             "no node is called 'node-9': known are 'gone', 'here', 'node-2', 'twin', 'twin' and abc",
         ),
         ("0x2", {}, "an id has 16 hexadecimal digits"),
-        ("twin", {}, "2 nodes are called 'twin': give the id of one of them, 0000000000000003, 00000000"),
+        (
+            "twin",
+            {},
+            "2 nodes are called 'twin': give the id of one of them, 0000000000000003 (a member), "
+            "0000000000000004 (no member)",
+        ),
+        (
+            "twin",
+            {"view": View(6, VIEW.members, frozenset({4})), "forbid": True},
+            "0000000000000003 (a member), 0000000000000004 (removed for good)",
+        ),
         ("here", {}, "a node does not remove itself"),
         ("node-9", {"view": View()}, "the run is not founded yet"),
         (
