@@ -12,7 +12,7 @@ from p2psgd.recipes.datasets import Dataset
 from p2psgd.recipes.gradients import HOST, check_loss, loss_and_accuracy, net_shape
 from p2psgd.recipes.model import Net, Vector
 from p2psgd.recipes.recipe import Recipe
-from p2psgd.recipes.schedule import Order, Plan, learning_rate
+from p2psgd.recipes.schedule import Order, Plan, RunPart, learning_rate
 
 Curve = list[tuple[float, float]]  # (epoch, accuracy from 0 to 1)
 
@@ -22,7 +22,7 @@ def train_plainly(recipe: Recipe, dataset: Dataset, weights: Vector) -> Curve:
     if it diverges, as in a node.
     """
     shape, samples = net_shape(recipe, dataset), len(dataset.train.labels)
-    plan, order = Plan(recipe, samples, (0, 1), None, None), Order(samples, recipe.seed)
+    plan, order = Plan(recipe, samples, RunPart(rank=0, world_size=1)), Order(samples, recipe.seed)
     net, feed = Net(shape, recipe.batch), HOST.feed(dataset.train, recipe.batch)
     gradient, curve = np.empty_like(weights), Curve()
     assert plan.mini_batches is not None

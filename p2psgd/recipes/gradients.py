@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.client.host_compute import HostCompute, MakeCompute
+from p2psgd.client.link import Link
 from p2psgd.client.step_size import StepSize
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.recipes.datasets import Dataset, Samples, load_data_of
@@ -165,13 +166,14 @@ class Gradients:
             rows = positions if self._order is None else self._order.rows(positions)
             inputs, labels = self._feed.take(rows)
         with self._times.part("gradient"):
-            laps, layers = self._times.laps(), len(self.shape.layers)
+            since, layers = self._times.clock_ns(), len(self.shape.layers)
 
             def layer_ready(layer: int) -> None:
+                nonlocal since
                 forward = "forward, then " if layer == layers else ""
-                laps.end(f"{forward}gradient of layer {layer}")
+                self._times.show(f"{forward}gradient of layer {layer}", since)
                 ready(layer)
-                laps.begin()
+                since = self._times.clock_ns()
 
             return self._net.gradient(weights, inputs, labels, gradient=gradient, ready=layer_ready)
 
@@ -236,28 +238,10 @@ class StepSizes:
 # step is smaller now.
 
 
-class SparseLink(Protocol):
-    """What is asked of a link."""
-
-    @property
-    def residual(self) -> Vector:
-        """(P,) what was proposed and not yet sent."""
-
-    @property
-    def sent(self) -> Mapping[str, int]:
-        """How many indices of each tensor the last send() sent."""
-
-    def send(self, delta: Vector, step: int | Mapping[str, int]) -> int:
-        """Propose a change of all weights; returns how many indices were sent.
-
-        step: in quanta, for all tensors or by tensor name.
-        """
-
-
 class SparseSending:
     """Of one trainer."""
 
-    def __init__(self, recipe: Recipe, shape: Shape, link: SparseLink) -> None:
+    def __init__(self, recipe: Recipe, shape: Shape, link: Link) -> None:
         self._link = link
         self._step_sizes = StepSizes(recipe, shape.tensors)
         self.rate: float | None = None  # of the last mini-batch, also of an earlier life's; None: not known

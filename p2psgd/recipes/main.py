@@ -16,15 +16,15 @@ from p2psgd.recipes.datasets import Dataset, load_data_of
 from p2psgd.recipes.gradients import HOST, Backend, net_shape
 from p2psgd.recipes.initial import starting_weights
 from p2psgd.recipes.recipe import Recipe
-from p2psgd.recipes.schedule import Plan, RoundPlan, check_length, check_share
+from p2psgd.recipes.schedule import Plan, RoundPlan, RunPart, check_length, check_share
 from p2psgd.recipes.telemetry import Trace
 from p2psgd.recipes.training import (
     NO_SHARE,
-    Circumstances,
     RingTraining,
     StreamedPlan,
     StreamedTraining,
     Training,
+    TrainingContext,
 )
 
 # ----------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def train(
     share: (i, n); None takes the daemon's word for it. steps: mini-batches of this node, or rounds of a ring;
     seconds: length of the run, counted from `started` (Unix time, so that a trainer that is started again
     does not begin anew) or from now. `initial`: a file of the weights to start from. `trace` gets
-    what this process does when. `overlap`: as in Circumstances. SIGTERM and SIGINT end it after the
+    what this process does when. `overlap`: as in TrainingContext. SIGTERM and SIGINT end it after the
     mini-batch in work.
 
     Raises UsageError (recipe, data or arguments at fault, the seconds over before a mini-batch, or the
@@ -113,7 +113,7 @@ def train(
             if dataset.shards is None:
                 raise UsageError(str(error)) from None
             share = NO_SHARE
-        met = Circumstances(
+        context = TrainingContext(
             backend=backend,
             interrupted=lambda: interruption.wanted,
             elapsed_s=max(0.0, time.time() - began),
@@ -121,7 +121,8 @@ def train(
             overlap=overlap,
         )
         try:
-            training = _make_training(recipe, dataset, link, (share, steps, seconds), met)
+            part = RunPart(rank=share[0], world_size=share[1], steps=steps, seconds=seconds)
+            training = _make_training(recipe, dataset, link, part, context)
             training.run()
         except MemoryError as error:
             place = backend.name or "this machine"
@@ -136,17 +137,13 @@ def train(
 
 
 def _make_training(
-    recipe: Recipe,
-    dataset: Dataset,
-    link: Link,
-    length: tuple[tuple[int, int], int | None, float | None],
-    met: Circumstances,
+    recipe: Recipe, dataset: Dataset, link: Link, part: RunPart, context: TrainingContext
 ) -> Training | RingTraining:
-    """In rounds, or as each node likes; `length`: the share, and steps or seconds or neither."""
+    """Return a training in rounds, on shards, or as each node likes."""
     if dataset.shards is not None:
-        plan = StreamedPlan(recipe, dataset.shards.list.samples, *length)
-        return StreamedTraining(recipe, dataset, plan, link, met)
+        streamed = StreamedPlan(recipe, dataset.shards.list.samples, part)
+        return StreamedTraining(recipe, dataset, streamed, link, context)
     samples = len(dataset.train.labels)
     if recipe.run.trains.ring:
-        return RingTraining(recipe, dataset, RoundPlan(recipe, samples, *length), link, met)
-    return Training(recipe, dataset, Plan(recipe, samples, *length), link, met)
+        return RingTraining(recipe, dataset, RoundPlan(recipe, samples, part), link, context)
+    return Training(recipe, dataset, Plan(recipe, samples, part), link, context)

@@ -148,33 +148,43 @@ NEARLY_DONE = 1 - 1e-9  # the end itself would begin another halving
 UNENDING = 2**40  # mini-batches; the gentle start of a run by time, until the time has come
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPart:
+    """What one trainer does of a run: its share of the samples, and for how long if not by the recipe's
+    epochs.
+
+    `rank` of `world_size` shares; `steps`: mini-batches of this node, or rounds of a ring, the gentle start's
+    among them. UsageError when a number is out of range.
+    """
+
+    rank: int
+    world_size: int
+    steps: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        check_share(self.rank, self.world_size)
+        check_length(self.steps, self.seconds)
+
+
 class Plan:
     """The walk of one share, its end, and its progress."""
 
-    def __init__(
-        self, recipe: Recipe, samples: int, share: tuple[int, int], steps: int | None, seconds: float | None
-    ) -> None:
-        """Plan for `samples` training samples; give `steps` (mini-batches of this node), `seconds`, or
-        neither.
-
-        Raises UsageError when a number is out of range.
-        """
-        index, shares = share
-        check_length(steps, seconds)
-        check_share(index, shares)
+    def __init__(self, recipe: Recipe, samples: int, part: RunPart) -> None:
+        """Plan for `samples` training samples."""
         self._recipe = recipe
-        self.seconds = seconds
+        self.seconds = part.seconds
         positions: int | None = None
-        if steps is not None:
-            gentle = round(recipe.gentle_start * steps)
-            self._positions = (gentle + shares * steps) * recipe.batch
-        elif seconds is not None:
+        if part.steps is not None:
+            gentle = round(recipe.gentle_start * part.steps)
+            self._positions = (gentle + part.world_size * part.steps) * recipe.batch
+        elif part.seconds is not None:
             gentle = UNENDING if recipe.gentle_start else 0
         else:
             positions = self._positions = recipe.epochs * samples
             gentle = int(recipe.gentle_start * positions) // recipe.batch
-        self.walk = Walk(samples, recipe.batch, index, shares, gentle, positions)
-        self.mini_batches = self.walk.mini_batches if steps is None else steps
+        self.walk = Walk(samples, recipe.batch, part.rank, part.world_size, gentle, positions)
+        self.mini_batches = self.walk.mini_batches if part.steps is None else part.steps
 
     def gentle_start_over(self, mini_batches: int, *, elapsed_s: float) -> bool:
         """Say whether all shares may train, now that share 0 has taken this many mini-batches."""
@@ -238,34 +248,25 @@ def check_length(steps: int | None, seconds: float | None) -> None:
 class RoundPlan:
     """The rounds of one share, counted from 1."""
 
-    def __init__(
-        self, recipe: Recipe, samples: int, share: tuple[int, int], steps: int | None, seconds: float | None
-    ) -> None:
-        """Plan for `samples` training samples; give `steps` (rounds, the gentle start's among them),
-        `seconds`, or neither.
-
-        Raises UsageError when a number is out of range.
-        """
-        index, shares = share
-        check_length(steps, seconds)
-        check_share(index, shares)
+    def __init__(self, recipe: Recipe, samples: int, part: RunPart) -> None:
+        """Plan for `samples` training samples."""
         self._recipe = recipe
-        self._seconds = seconds
+        self._seconds = part.seconds
         self._gentle_part = 0.0 if recipe.run.trains.dense else recipe.gentle_start
         positions: int | None = None
         self.rounds: int | None = None
-        if steps is not None:
-            gentle = round(self._gentle_part * steps)
-            self.rounds = steps
-            positions = (gentle + shares * (steps - gentle)) * recipe.batch
-        elif seconds is not None:
+        if part.steps is not None:
+            gentle = round(self._gentle_part * part.steps)
+            self.rounds = part.steps
+            positions = (gentle + part.world_size * (part.steps - gentle)) * recipe.batch
+        elif part.seconds is not None:
             gentle = UNENDING if self._gentle_part else 0
         else:
             positions = recipe.epochs * samples
             gentle = int(self._gentle_part * positions) // recipe.batch
-            whole, rest = divmod(positions - gentle * recipe.batch, shares * recipe.batch)
-            self.rounds = gentle + whole + (rest >= shares)  # a last one only with a sample for each
-        self.walk = Walk(samples, recipe.batch, index, shares, gentle, positions)
+            whole, rest = divmod(positions - gentle * recipe.batch, part.world_size * recipe.batch)
+            self.rounds = gentle + whole + (rest >= part.world_size)  # a last one only with a sample for each
+        self.walk = Walk(samples, recipe.batch, part.rank, part.world_size, gentle, positions)
 
     def settle_gentle_start(self, rounds: int) -> None:
         """In a run by time: the gentle start was so many rounds; elsewhere it is settled."""

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Protocol
 
+from p2psgd.client.link import Link
+
 # ----------------------------------------------------------------------------
 # Where the time of a trainer's steps goes: computing, waiting, adding and sending.
 #
@@ -43,22 +45,6 @@ class Trace(Protocol):
         """A figure of the daemon, valid from here until the next one of this name."""
 
 
-class Timed(Protocol):
-    """What is asked of a link; all since it was attached."""
-
-    @property
-    def waited_s(self) -> float:
-        """How long its calls have waited."""
-
-    @property
-    def adding_s(self) -> float:
-        """How long its daemon has added up shares."""
-
-    @property
-    def sending_s(self) -> float:
-        """How long its daemon has handed frames of rounds to the network."""
-
-
 @dataclass(frozen=True, slots=True)
 class Split:
     """So many steps, and what they took together. The daemon's are beside the others, within the same
@@ -72,23 +58,6 @@ class Split:
     sending_s: float = 0.0
     daemon_adding_s: float = 0.0
     daemon_sending_s: float = 0.0
-
-
-class Laps:
-    """Pieces of a computation; they count for nothing but the trace."""
-
-    def __init__(self, trace: Trace | None, clock_ns: Callable[[], int]) -> None:
-        self._trace, self._clock_ns = trace, clock_ns
-        self._since = clock_ns()
-
-    def end(self, name: str) -> None:
-        """A piece ends now."""
-        if self._trace is not None:
-            self._trace.span(name, Part.COMPUTING, self._since, self._clock_ns())
-
-    def begin(self) -> None:
-        """The next one begins now."""
-        self._since = self._clock_ns()
 
 
 class Piece:
@@ -116,7 +85,7 @@ class StepTimes:
     """Times the steps of one trainer on its link."""
 
     def __init__(
-        self, link: Timed, trace: Trace | None = None, clock_ns: Callable[[], int] = time.perf_counter_ns
+        self, link: Link, trace: Trace | None = None, clock_ns: Callable[[], int] = time.perf_counter_ns
     ) -> None:
         self._link, self._trace, self.clock_ns = link, trace, clock_ns
         self._steps = self._total_ns = 0
@@ -180,9 +149,10 @@ class StepTimes:
             if waited:
                 self._trace.span("waiting", Part.WAITING, end - waited, end)
 
-    def laps(self) -> Laps:
-        """Shows pieces of what is being computed that follow each other, from now on."""
-        return Laps(self._trace, self.clock_ns)
+    def show(self, name: str, begin_ns: int) -> None:
+        """Show a piece of what is being computed, which ends now, in the trace alone."""
+        if self._trace is not None:
+            self._trace.span(name, Part.COMPUTING, begin_ns, self.clock_ns())
 
     def figures(self) -> dict[str, float]:
         """The split as figures of a report."""
@@ -201,19 +171,12 @@ RATE_REPORTS = 10  # the rate looks back over so many reports, some 5 s
 LOSS_MEMORY = 50  # mini-batches that the running mean of the loss looks back over
 
 
-class Reports(Protocol):
-    """Where the words go: a link."""
-
-    def report(self, **fields: object) -> None:
-        """Send one report; never waits."""
-
-
 class Progress:
     """Counts samples, averages the loss, and reports."""
 
     def __init__(
         self,
-        link: Reports,
+        link: Link,
         samples: int,
         clock: Callable[[], float] = time.monotonic,
         loss: float | None = None,

@@ -9,26 +9,26 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from p2psgd.data.assignment import ShardLink, Use
+from p2psgd.client.link import Link
+from p2psgd.data.assignment import Use
 from p2psgd.data.shards import shuffled
 from p2psgd.recipes.datasets import Dataset, samples_of
 from p2psgd.recipes.gradients import (
     HOST,
     Backend,
     Gradients,
-    SparseLink,
     SparseSending,
     check_loss,
     loss_and_accuracy,
 )
-from p2psgd.recipes.model import Vector, layer_tensors
+from p2psgd.recipes.model import layer_tensors
 from p2psgd.recipes.recipe import Recipe
-from p2psgd.recipes.schedule import NEARLY_DONE, UNENDING, Indices, Plan, RoundPlan, learning_rate
-from p2psgd.recipes.telemetry import Part, Progress, Reports, StepTimes, Timed, Trace
+from p2psgd.recipes.schedule import NEARLY_DONE, UNENDING, Indices, Plan, RoundPlan, RunPart, learning_rate
+from p2psgd.recipes.telemetry import Part, Progress, StepTimes, Trace
 
 # ----------------------------------------------------------------------------
 # What the built-in trainer has its daemon keep, so that a later life goes on as if nothing had happened.
@@ -81,38 +81,9 @@ def read_kept(restored: Mapping[str, Any] | None) -> KeptState | None:
 LOOK_EVERY_S = 0.25  # how soon a wait notices a signal
 
 
-class TrainingLink(Reports, Timed, SparseLink, Protocol):
-    """What every training needs of a link, in rounds or not; p2psgd.attach() gives one."""
-
-    @property
-    def weights(self) -> Vector:
-        """(P,) as of the last receive() and send()."""
-
-    @property
-    def mini_batches(self) -> int:
-        """How often this node's trainers have sent, over all their lives."""
-
-    @property
-    def stopping(self) -> bool:
-        """The daemon asks for an end."""
-
-    def receive(self) -> int:
-        """Apply what has arrived; returns how many updates."""
-
-    @property
-    def restored(self) -> Mapping[str, Any] | None:
-        """What an earlier trainer of this node kept last, if one did."""
-
-    def keep(self, make_state: Callable[[], Mapping[str, Any]]) -> None:
-        """Have what this returns kept for a later one."""
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until something arrives."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Circumstances:
-    """Of a training, besides what it trains.
+class TrainingContext:
+    """What a training runs with, besides recipe, data and link.
 
     `backend` computes gradients; the link's arrays are of its kind. `interrupted` is asked between
     mini-batches. `elapsed_s` of a run by time have passed before. `overlap` false: a dense share is begun
@@ -128,10 +99,9 @@ class Circumstances:
 
 
 PlanType = TypeVar("PlanType", bound=Plan | RoundPlan)
-LinkType = TypeVar("LinkType", bound=TrainingLink)
 
 
-class RecipeTraining(abc.ABC, Generic[PlanType, LinkType]):
+class RecipeTraining(abc.ABC, Generic[PlanType]):
     """Of one life of a trainer, which goes on where an earlier one ended."""
 
     def __init__(
@@ -139,20 +109,20 @@ class RecipeTraining(abc.ABC, Generic[PlanType, LinkType]):
         recipe: Recipe,
         dataset: Dataset,
         plan: PlanType,
-        link: LinkType,
-        met: Circumstances,
+        link: Link,
+        context: TrainingContext,
     ) -> None:
-        self._backend = met.backend
+        self._backend = context.backend
         self._recipe, self._dataset, self._plan, self._link = recipe, dataset, plan, link
-        self._interrupted, self._clock, self._overlap = met.interrupted, met.clock, met.overlap
+        self._interrupted, self._clock, self._overlap = context.interrupted, context.clock, context.overlap
         kept = read_kept(link.restored)
-        self._begin: float = met.clock() - self._passed_s(met, kept)
-        self._times = StepTimes(link, met.trace)
-        self._gradients = Gradients(recipe, dataset, self._times, met.backend)
+        self._begin: float = context.clock() - self._passed_s(context, kept)
+        self._times = StepTimes(link, context.trace)
+        self._gradients = Gradients(recipe, dataset, self._times, context.backend)
         self._sending: SparseSending | None = None  # none in a dense ring
         if not recipe.run.trains.dense:
             self._sending = SparseSending(recipe, self._gradients.shape, link)
-            self._gradient = met.backend.xp.empty(self._gradients.shape.weights, "float32")
+            self._gradient = context.backend.xp.empty(self._gradients.shape.weights, "float32")
         if kept:
             plan.settle_gentle_start(kept.gentle_batches)
         if kept and self._sending is not None:
@@ -161,7 +131,7 @@ class RecipeTraining(abc.ABC, Generic[PlanType, LinkType]):
                 self._sending.rate = kept.rate
         samples = plan.walk.samples_before(link.mini_batches)
         self._progress = Progress(
-            link, samples, met.clock, loss=kept.loss if kept else None, more=self._times.figures
+            link, samples, context.clock, loss=kept.loss if kept else None, more=self._times.figures
         )
         link.keep(self._keep)
 
@@ -176,9 +146,9 @@ class RecipeTraining(abc.ABC, Generic[PlanType, LinkType]):
     def _epoch(self, number: int, elapsed_s: float) -> float:
         """How far the recipe's schedule is at a mini-batch or round, from 1: 0 to its epochs."""
 
-    def _passed_s(self, met: Circumstances, kept: KeptState | None) -> float:
+    def _passed_s(self, context: TrainingContext, kept: KeptState | None) -> float:
         """How much of a run by time was over before this life."""
-        return max(met.elapsed_s, kept.elapsed_s if kept else 0.0)
+        return max(context.elapsed_s, kept.elapsed_s if kept else 0.0)
 
     def _keep(self) -> dict[str, Any]:
         """What a later life goes on from, as of the last mini-batch."""
@@ -246,28 +216,7 @@ EMPTY_ROUND_S = 0.02  # after a round that brought nothing: share 0 may be start
 # the gentle start would be over when it is back
 
 
-class RingLink(TrainingLink, Protocol):
-    """And what training in rounds needs besides."""
-
-    @property
-    def round(self) -> int:
-        """The number of the round that this node gives to next."""
-
-    def skip(self) -> int:
-        """Give an empty share to the round of a sparse ring."""
-
-    @property
-    def proposed(self) -> Mapping[str, Vector]:
-        """In a dense ring: this node's share of the round, by tensor, to be written."""
-
-    def allreduce_begin(self, name: str) -> None:
-        """In a dense ring: this tensor of the share is whole."""
-
-    def allreduce_wait(self) -> int:
-        """In a dense ring: change the weights by the mean of all shares."""
-
-
-class RingTraining(RecipeTraining[RoundPlan, RingLink]):
+class RingTraining(RecipeTraining[RoundPlan]):
     """Round after round. Time counts from the first: how long the nodes took to be all there is no part of
     it.
     """
@@ -287,10 +236,10 @@ class RingTraining(RecipeTraining[RoundPlan, RingLink]):
                 self._follow(self._link.round)
         self._progress.ends(None if self._interrupted() else self._test_accuracy())
 
-    def _passed_s(self, met: Circumstances, kept: KeptState | None) -> float:
+    def _passed_s(self, context: TrainingContext, kept: KeptState | None) -> float:
         """By the clock of the life before: the wait for the first round is no part of that."""
         if kept is None or kept.kept_at is None:
-            return super()._passed_s(met, kept)
+            return super()._passed_s(context, kept)
         return kept.elapsed_s + max(0.0, time.time() - kept.kept_at)
 
     def _ended(self) -> bool:
@@ -378,15 +327,7 @@ class RingTraining(RecipeTraining[RoundPlan, RingLink]):
 QUIET_S = 30.0  # so long a trainer waits without a mini-batch of share 0 before it starts all the same
 
 
-class AsyncLink(TrainingLink, Protocol):
-    """And what training without rounds needs besides."""
-
-    @property
-    def peer_mini_batches(self) -> dict[int, int]:
-        """`mini_batches` of every peer, as far as known here."""
-
-
-class Training(RecipeTraining[Plan, AsyncLink]):
+class Training(RecipeTraining[Plan]):
     """Mini-batch after mini-batch, without rounds."""
 
     def run(self) -> None:
@@ -477,19 +418,13 @@ NO_SHARE: Final = (1, 2)  # of a node that was told none: it is not the first on
 UNLIMITED: Final = 2**20 - 1  # epochs of a run by mini-batches or by time
 
 
-class StreamedLink(AsyncLink, ShardLink, Protocol):
-    """And what dealing out shards needs besides."""
-
-
 class StreamedPlan(Plan):
     """How long a run on shards is: `samples` in all of them."""
 
-    def __init__(
-        self, recipe: Recipe, samples: int, share: tuple[int, int], steps: int | None, seconds: float | None
-    ) -> None:
-        super().__init__(recipe, samples, share, steps, seconds)
+    def __init__(self, recipe: Recipe, samples: int, part: RunPart) -> None:
+        super().__init__(recipe, samples, part)
         self.walk = dataclasses.replace(self.walk, positions=None)  # of which only the gentle start is walked
-        self._steps = steps
+        self._steps = part.steps
 
     @property
     def epochs(self) -> int:
@@ -523,23 +458,21 @@ class StreamedTraining(Training):
         recipe: Recipe,
         dataset: Dataset,
         plan: StreamedPlan,
-        link: StreamedLink,
-        met: Circumstances,
+        link: Link,
+        context: TrainingContext,
     ) -> None:
         """`dataset` has shards."""
-        super().__init__(recipe, dataset, plan, link, met)
+        super().__init__(recipe, dataset, plan, link, context)
         shards = dataset.shards
         assert shards is not None
-        self._shards, self._shard_link = shards, link
+        self._shards = shards
         self._samples = np.array([shard.samples for shard in shards.list.shards])
         self._through = 0.0  # the data, in epochs
 
     def run(self) -> None:
         """Train until all shards were used, or the daemon or a signal asks for the end."""
         self._wait_for_gentle_start()
-        uses = self._shards.each(
-            self._shard_link, epochs=self._plan.epochs, says=self._say, ended=self._ended
-        )
+        uses = self._shards.each(self._link, epochs=self._plan.epochs, says=self._say, ended=self._ended)
         with contextlib.closing(uses):
             for use in uses:
                 if not self._train_on_shard(use):
@@ -551,7 +484,7 @@ class StreamedTraining(Training):
         samples = samples_of(use.shard, use.arrays, "train")
         self._gradients.turn_to(samples)
         order = shuffled(use, self._recipe.seed)
-        used = np.minimum(self._shard_link.shard_counts[1], self._plan.epochs)
+        used = np.minimum(self._link.shard_counts[1], self._plan.epochs)
         total = int(self._samples.sum())
         before = float(used @ self._samples)
         for begin in range(0, len(order), self._recipe.batch):

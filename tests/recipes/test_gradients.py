@@ -12,7 +12,7 @@ from p2psgd.recipes.gradients import Gradients, check_loss
 from p2psgd.recipes.model import initial_weights
 from p2psgd.recipes.recipe import load_recipe
 from p2psgd.recipes.telemetry import StepTimes
-from tests.recipes.fake_link import FakeNet
+from tests.recipes.fake_link import FakeNet, as_link
 
 RECIPE = load_recipe("digits")
 
@@ -20,7 +20,7 @@ RECIPE = load_recipe("digits")
 def test_the_samples_of_the_positions_are_used_and_layers_shown_in_the_trace() -> None:
     dataset, trace = load_dataset("digits"), TraceEvents()
     link = FakeNet({"weights": np.zeros(1, np.float32)}, 1.0, 1).links[0]
-    gradients = Gradients(RECIPE, dataset, StepTimes(link, trace))
+    gradients = Gradients(RECIPE, dataset, StepTimes(as_link(link), trace))
     weights = np.concatenate([part.ravel() for part in initial_weights(gradients.shape, 1).values()])
     both = np.empty((3, gradients.shape.weights), np.float32)
     ready: list[int] = []

@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from p2psgd.recipes import main
 from p2psgd.recipes.main import train
 from p2psgd.recipes.model import Vector
 from p2psgd.recipes.recipe import Recipe, Told, load_recipe
-from p2psgd.recipes.schedule import Plan
+from p2psgd.recipes.schedule import Plan, RunPart
 from tests.recipes.fake_link import FakeLink, FakeNet
 from tests.recipes.fake_ring import FakeRing
 
@@ -79,9 +78,9 @@ def test_the_share_is_the_daemons_unless_it_is_given(
 ) -> None:
     seen: list[tuple[int, int]] = []
 
-    def noting(recipe: Recipe, samples: int, share: tuple[int, int], *length: Any) -> Plan:
-        seen.append(share)
-        return Plan(recipe, samples, share, *length)
+    def noting(recipe: Recipe, samples: int, part: RunPart) -> Plan:
+        seen.append((part.rank, part.world_size))
+        return Plan(recipe, samples, part)
 
     monkeypatch.setattr(main, "Plan", noting)
     train(RECIPE, steps=1)

@@ -4,7 +4,7 @@ import pytest
 
 from p2psgd.errors import UsageError
 from p2psgd.recipes.recipe import Recipe, parse_recipe
-from p2psgd.recipes.schedule import Plan
+from p2psgd.recipes.schedule import Plan, RunPart
 
 RECIPE: Recipe = parse_recipe(
     {"name": "x", "data": "digits", "hidden": [], "batch": 10, "epochs": 4, "learning_rate": 1, "tau": 0.1},
@@ -13,7 +13,7 @@ RECIPE: Recipe = parse_recipe(
 
 
 def plan(share: int, shares: int, *, steps: int | None = None, seconds: float | None = None) -> Plan:
-    return Plan(RECIPE, 100, (share, shares), steps, seconds)
+    return Plan(RECIPE, 100, RunPart(rank=share, world_size=shares, steps=steps, seconds=seconds))
 
 
 def test_the_total_of_samples_does_not_depend_on_the_number_of_nodes() -> None:
@@ -82,4 +82,4 @@ def test_numbers_out_of_range_are_refused(
     share: tuple[int, int], steps: int | None, seconds: float | None, words: str
 ) -> None:
     with pytest.raises(UsageError, match=words):
-        Plan(RECIPE, 100, share, steps, seconds)
+        RunPart(rank=share[0], world_size=share[1], steps=steps, seconds=seconds)

@@ -3,6 +3,7 @@
 import pytest
 
 from p2psgd.recipes.telemetry import Progress
+from tests.recipes.fake_link import as_link
 
 
 class Line:
@@ -21,7 +22,7 @@ class Line:
 
 def test_reports_come_at_most_twice_a_second() -> None:
     line = Line()
-    progress = Progress(line, 0, line.clock)
+    progress = Progress(as_link(line), 0, line.clock)
     for _ in range(101):
         progress.trained(10, 1.0, 0.5)
         line.now += 0.1
@@ -38,7 +39,7 @@ def test_reports_come_at_most_twice_a_second() -> None:
 
 def test_waiting_is_said_and_not_counted_as_training() -> None:
     line = Line()
-    progress = Progress(line, 500, line.clock)
+    progress = Progress(as_link(line), 500, line.clock)
     progress.waits("because")
     assert line.reports[0]["waits"] == "because"
     assert line.reports[0]["loss"] is None
@@ -54,7 +55,7 @@ def test_waiting_is_said_and_not_counted_as_training() -> None:
 
 def test_the_loss_is_a_running_mean_that_begins_at_the_first() -> None:
     line = Line()
-    progress = Progress(line, 0, line.clock)
+    progress = Progress(as_link(line), 0, line.clock)
     for loss in (5.0, *[1.0] * 400):
         progress.trained(1, loss, 0.0)
         line.now += 1
@@ -64,7 +65,7 @@ def test_the_loss_is_a_running_mean_that_begins_at_the_first() -> None:
 
 def test_the_last_report_is_sent_at_once() -> None:
     line = Line()
-    progress = Progress(line, 0, line.clock)
+    progress = Progress(as_link(line), 0, line.clock)
     progress.trained(10, 1.0, 0.5)
     progress.ends(0.75)
     assert line.reports[-1]["test_accuracy"] == 0.75

@@ -15,8 +15,9 @@ from p2psgd.recipes.datasets import Dataset, load_dataset
 from p2psgd.recipes.gradients import net_shape
 from p2psgd.recipes.model import initial_weights
 from p2psgd.recipes.recipe import Recipe, Told, load_recipe
-from p2psgd.recipes.schedule import RoundPlan
-from p2psgd.recipes.training import Circumstances, RingTraining
+from p2psgd.recipes.schedule import RoundPlan, RunPart
+from p2psgd.recipes.training import RingTraining, TrainingContext
+from tests.recipes.fake_link import as_link
 from tests.recipes.fake_ring import FakeRing, FakeRingLink
 
 DEADLINE_S = 60.0
@@ -43,9 +44,11 @@ def ring(recipe: Recipe, dataset: Dataset, nodes: int) -> FakeRing:
 def training(
     recipe: Recipe, dataset: Dataset, link: FakeRingLink, *, steps: int | None = None, **more: Any
 ) -> RingTraining:
-    share = (link.node, len(link.net.links))
-    plan = RoundPlan(recipe, len(dataset.train.labels), share, steps, more.pop("seconds", None))
-    return RingTraining(recipe, dataset, plan, link, Circumstances(**more))
+    part = RunPart(
+        rank=link.node, world_size=len(link.net.links), steps=steps, seconds=more.pop("seconds", None)
+    )
+    plan = RoundPlan(recipe, len(dataset.train.labels), part)
+    return RingTraining(recipe, dataset, plan, as_link(link), TrainingContext(**more))
 
 
 def run_together(net: FakeRing, parts: list[RingTraining]) -> None:

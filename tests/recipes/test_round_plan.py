@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from p2psgd.recipes.recipe import Recipe, parse_recipe
-from p2psgd.recipes.schedule import RoundPlan
+from p2psgd.recipes.schedule import RoundPlan, RunPart
 
 KEYS = {"name": "x", "data": "digits", "hidden": [], "batch": 10, "epochs": 4, "learning_rate": 1, "tau": 0.1}
 
@@ -16,7 +16,10 @@ def recipe(payload: str) -> Recipe:
 
 
 def plans(payload: str, shares: int, *, steps: int | None = None, samples: int = 100) -> list[RoundPlan]:
-    return [RoundPlan(recipe(payload), samples, (share, shares), steps, None) for share in range(shares)]
+    return [
+        RoundPlan(recipe(payload), samples, RunPart(rank=share, world_size=shares, steps=steps))
+        for share in range(shares)
+    ]
 
 
 @pytest.mark.parametrize("payload", ["sparse", "dense"])
@@ -50,7 +53,9 @@ def test_in_a_sparse_ring_share_0_trains_alone_at_first() -> None:
 
 def test_a_dense_round_uses_what_one_node_with_the_whole_batch_would() -> None:
     parts = plans("dense", 4, steps=9)
-    one = RoundPlan(recipe("dense").model_copy(update={"batch": 40}), 100, (0, 1), 9, None)
+    one = RoundPlan(
+        recipe("dense").model_copy(update={"batch": 40}), 100, RunPart(rank=0, world_size=1, steps=9)
+    )
     for number in range(1, 10):
         together = np.concatenate([part.positions(number) for part in parts])
         assert sorted(together) == one.positions(number).tolist()
@@ -67,7 +72,10 @@ def test_by_steps_there_are_so_many_rounds_and_the_schedule_is_squeezed_into_the
 
 
 def test_by_time_the_gentle_start_ends_with_the_round_in_which_its_time_is_over() -> None:
-    first, second = (RoundPlan(recipe("sparse"), 100, (share, 2), None, 60.0) for share in range(2))
+    first, second = (
+        RoundPlan(recipe("sparse"), 100, RunPart(rank=share, world_size=2, seconds=60.0))
+        for share in range(2)
+    )
     for part in (first, second):
         part.look_at_time(20, elapsed_s=5.9)
         assert part.gentle(20)

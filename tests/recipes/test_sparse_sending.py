@@ -6,7 +6,7 @@ import pytest
 from p2psgd.recipes.gradients import SparseSending
 from p2psgd.recipes.model import Activation, Shape
 from p2psgd.recipes.recipe import parse_recipe
-from tests.recipes.fake_link import FakeLink, FakeNet
+from tests.recipes.fake_link import FakeLink, FakeNet, as_link
 
 SHAPE = Shape(inputs=2, hidden=(), classes=2, activation=Activation.RELU)
 RECIPE = parse_recipe(
@@ -22,7 +22,7 @@ def link() -> FakeLink:
 
 
 def test_what_exceeds_the_step_is_sent_against_the_gradient(link: FakeLink) -> None:
-    sending = SparseSending(RECIPE, SHAPE, link)
+    sending = SparseSending(RECIPE, SHAPE, as_link(link))
     sending.send(np.array([1, -1, 0.25, 0, 0, 0], np.float32), rate=1.0)
     assert link.weights.tolist() == [-0.5, 0.5, 0, 0, 0, 0]
     assert link.steps == [0.5 / RECIPE.quantum]
@@ -30,7 +30,7 @@ def test_what_exceeds_the_step_is_sent_against_the_gradient(link: FakeLink) -> N
 
 
 def test_the_residual_changes_with_the_rate(link: FakeLink) -> None:
-    sending = SparseSending(RECIPE, SHAPE, link)
+    sending = SparseSending(RECIPE, SHAPE, as_link(link))
     gradient = np.array([0.25, 0, 0, 0, 0, 0], np.float32)
     sending.send(gradient.copy(), rate=1.0)
     assert link.residual[0] == -0.25

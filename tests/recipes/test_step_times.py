@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.trace import TraceEvents
 from p2psgd.recipes.telemetry import Part, StepTimes
+from tests.recipes.fake_link import as_link
 
 
 class Bench:
@@ -33,14 +34,14 @@ def two_steps(bench: Bench, times: StepTimes) -> None:
     for number in (1, 2):
         with times.step(f"round {number}"):
             with times.part("gradient"):
-                laps = times.laps()
+                since = times.clock_ns()
                 bench.spend(3)
-                laps.end("layer 2")
+                times.show("layer 2", since)
                 with times.part("begin layer 2", Part.SENDING):
                     bench.spend(0.5)
-                laps.begin()
+                since = times.clock_ns()
                 bench.spend(2)
-                laps.end("layer 1")
+                times.show("layer 1", since)
             bench.spend(1)
             with times.part("send", Part.SENDING):
                 bench.spend(2, waiting_ms=1.5)
@@ -52,7 +53,7 @@ def two_steps(bench: Bench, times: StepTimes) -> None:
 
 def test_the_parts_make_up_the_steps_and_the_daemons_are_beside_them() -> None:
     bench = Bench()
-    times = StepTimes(bench, None, bench.clock_ns)
+    times = StepTimes(as_link(bench), None, bench.clock_ns)
     two_steps(bench, times)
     assert asdict(times.split) == pytest.approx(
         {
@@ -70,7 +71,7 @@ def test_the_parts_make_up_the_steps_and_the_daemons_are_beside_them() -> None:
 
 def test_in_a_trace_spans_lie_within_each_other_and_sum_up_to_the_split() -> None:
     bench, trace = Bench(), TraceEvents()
-    times = StepTimes(bench, trace, bench.clock_ns)
+    times = StepTimes(as_link(bench), trace, bench.clock_ns)
     two_steps(bench, times)
     spans = [(event["ts"], event["ts"] + event["dur"], event) for event in trace.events if event["ph"] == "X"]
     for begin, end, event in spans:

@@ -16,9 +16,9 @@ from p2psgd.recipes.datasets import Dataset, load_dataset
 from p2psgd.recipes.gradients import net_shape
 from p2psgd.recipes.model import initial_weights
 from p2psgd.recipes.recipe import Recipe, load_recipe
-from p2psgd.recipes.schedule import Plan
-from p2psgd.recipes.training import Circumstances, Training
-from tests.recipes.fake_link import FakeLink, FakeNet
+from p2psgd.recipes.schedule import Plan, RunPart
+from p2psgd.recipes.training import Training, TrainingContext
+from tests.recipes.fake_link import FakeLink, FakeNet, as_link
 
 DEADLINE_S = 60.0
 
@@ -45,7 +45,11 @@ def trainings(
     samples = len(dataset.train.labels)
     return [
         Training(
-            recipe, dataset, Plan(recipe, samples, (share, len(ends)), steps, None), link, Circumstances()
+            recipe,
+            dataset,
+            Plan(recipe, samples, RunPart(rank=share, world_size=len(ends), steps=steps)),
+            as_link(link),
+            TrainingContext(),
         )
         for share, link in enumerate(ends)
     ]
@@ -241,9 +245,11 @@ def test_what_is_kept_continues_the_run_as_if_nothing_had_happened(
         def clock() -> float:
             return 1000 * begin + 0.1 * link.mini_batches
 
-        plan = Plan(recipe, len(digits.train.labels), (0, 1), steps, seconds)
-        met = Circumstances(interrupted=lambda: link.mini_batches == until, clock=clock)
-        Training(recipe, digits, plan, link, met).run()
+        plan = Plan(
+            recipe, len(digits.train.labels), RunPart(rank=0, world_size=1, steps=steps, seconds=seconds)
+        )
+        context = TrainingContext(interrupted=lambda: link.mini_batches == until, clock=clock)
+        Training(recipe, digits, plan, as_link(link), context).run()
 
     whole, first, second = (links(recipe, digits, 1)[0] for _ in range(3))
     life(whole, 0)
@@ -318,8 +324,8 @@ def test_a_run_by_time_follows_the_clock(digits: Dataset, monkeypatch: pytest.Mo
     samples = len(digits.train.labels)
     for share, link in enumerate(ends):
         now = 0.0
-        plan = Plan(recipe, samples, (share, 2), None, 20.0)
-        Training(recipe, digits, plan, link, Circumstances(clock=clock)).run()
+        plan = Plan(recipe, samples, RunPart(rank=share, world_size=2, seconds=20.0))
+        Training(recipe, digits, plan, as_link(link), TrainingContext(clock=clock)).run()
         assert 20 <= now < 20.2
     first = round(recipe.learning_rate * 0.03 / recipe.quantum)
     assert ends[0].steps[0] == ends[1].steps[0] == first
@@ -333,8 +339,8 @@ def test_a_run_by_time_follows_the_clock(digits: Dataset, monkeypatch: pytest.Mo
 def test_time_that_passed_before_counts(digits: Dataset) -> None:
     recipe = quick()
     (link,) = links(recipe, digits, 1)
-    plan = Plan(recipe, len(digits.train.labels), (0, 1), None, 20.0)
-    Training(recipe, digits, plan, link, Circumstances(elapsed_s=20.0)).run()
+    plan = Plan(recipe, len(digits.train.labels), RunPart(rank=0, world_size=1, seconds=20.0))
+    Training(recipe, digits, plan, as_link(link), TrainingContext(elapsed_s=20.0)).run()
     assert link.mini_batches == 0
 
 

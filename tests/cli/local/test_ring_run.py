@@ -17,11 +17,11 @@ from p2psgd.recipes.datasets import load_dataset
 from p2psgd.recipes.gradients import Gradients, net_shape
 from p2psgd.recipes.model import Vector, initial_weights
 from p2psgd.recipes.recipe import Told, load_recipe
-from p2psgd.recipes.schedule import RoundPlan, learning_rate
+from p2psgd.recipes.schedule import RoundPlan, RunPart, learning_rate
 from p2psgd.recipes.telemetry import StepTimes
 from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run
-from tests.recipes.fake_link import FakeNet
+from tests.recipes.fake_link import FakeNet, as_link
 
 Start = Callable[..., Run]
 PAYLOADS = ["sparse", "dense"]
@@ -101,8 +101,8 @@ def one_node(batch: int, rounds: int) -> Vector:
     shape = net_shape(recipe, dataset)
     initial = initial_weights(shape, recipe.seed)
     weights = np.concatenate([tensor.ravel() for tensor in initial.values()])
-    plan = RoundPlan(recipe, len(dataset.train.labels), (0, 1), rounds, None)
-    gradients = Gradients(recipe, dataset, StepTimes(FakeNet(initial, 1.0, 1).links[0]))
+    plan = RoundPlan(recipe, len(dataset.train.labels), RunPart(rank=0, world_size=1, steps=rounds))
+    gradients = Gradients(recipe, dataset, StepTimes(as_link(FakeNet(initial, 1.0, 1).links[0])))
     gradient = np.empty(shape.weights, np.float32)
     for number in range(1, rounds + 1):
         gradients.take(weights, plan.positions(number), gradient=gradient)
