@@ -1,8 +1,8 @@
 """p2psgd: data-parallel SGD on ordinary machines over ordinary networks.
 
-A training script needs two names from here: `with p2psgd.attach(...) as link:`, and `p2psgd.TrainerError`,
-which a link raises for what it refuses; and `p2psgd.data.Shards`, if its data come in shards. They are
-imported when they are asked for, so that commands start fast.
+A training script attaches with `with p2psgd.attach(...) as link:` and catches `p2psgd.TrainerError`, which a
+link raises for every call that it refuses. `p2psgd.data.Shards` distributes data in shards. The names are
+imported when they are used, so that commands start fast.
 """
 
 from __future__ import annotations

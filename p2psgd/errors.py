@@ -1,16 +1,16 @@
-"""The errors of p2psgd, typed by who has to act.
+"""Define the errors of p2psgd, typed by who must act.
 
 P2psgdError
  +-- PeerError      a peer broke the protocol: drop that connection, count the reason, go on
  +-- UsageError     configuration, command line, data or recipe: one sentence and an exit code
- |    +-- StoreError        where the data are gives none, or wrong ones: it may later
- |    +-- RecordingError    a file that is no recording, or from some place on is none
- |    +-- CheckpointError   a checkpoint that is damaged, or cannot be written
- |         +-- CheckpointUnreadable   one that the disk does not give, now: it may be whole
+ |    +-- StoreError        the data store gives no data, or wrong data; a later attempt may succeed
+ |    +-- RecordingError    a file is not a recording, or is damaged from some place on
+ |    +-- CheckpointError   a checkpoint is damaged, or cannot be written
+ |         +-- CheckpointUnreadable   the disk does not return it now: it may be intact
  +-- TrainerError   the training script used its link wrongly, or the daemon refused what it sent
-      +-- DaemonLost    the daemon that the link led to is gone
+      +-- DaemonLost    the daemon at the other end of the link is gone
 
-Anything else that is raised is a bug of ours: the process ends and its supervisor starts it again.
+Any other exception is a bug in p2psgd: the process ends and its supervisor starts it again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 
 
 class ExitCode(enum.IntEnum):
-    """Process exit codes, from sysexits.h where it has one that fits; APPEND ONLY."""
+    """Process exit codes, from sysexits.h where it has a fitting one; APPEND ONLY."""
 
     OK = 0
     FAILED = 1  # the run ended, but not as promised (replicas differ, a node was lost)
@@ -38,23 +38,21 @@ _PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM
 
 
 def exit_code_of(error: OSError) -> ExitCode:
-    """Of a file that cannot be used: TEMPORARY if it may go well later, PERMISSION if a person must act."""
+    """Return TEMPORARY for a file error that may pass, PERMISSION if a person must act."""
     return ExitCode.TEMPORARY if error.errno in _PASSING else ExitCode.PERMISSION
 
 
 def words_of(error: OSError) -> str:
-    """What the system says went wrong, in a few lower-case words."""
+    """Return the system's description of an error in a few lower-case words."""
     return (error.strerror or str(error)).lower()
 
 
 class P2psgdError(Exception):
-    """Root of everything p2psgd raises on purpose."""
+    """Root of all exceptions that p2psgd raises on purpose."""
 
 
 class PeerError(P2psgdError):
-    """A peer sent something that the protocol forbids; `reason` is the short word the status counts it
-    under.
-    """
+    """A peer sent something that the protocol forbids; the status counts it under `reason`."""
 
     def __init__(self, reason: str, words: str) -> None:
         super().__init__(words)
@@ -62,7 +60,10 @@ class PeerError(P2psgdError):
 
 
 class UsageError(P2psgdError):
-    """Something a person can mend; the message is one sentence that says what and how."""
+    """A person can fix the cause; the message is one sentence that says what is wrong and how to fix it.
+
+    `exit_code` is the exit code of a command that ends with this error.
+    """
 
     def __init__(self, words: str, exit_code: ExitCode = ExitCode.USAGE) -> None:
         super().__init__(words)
@@ -70,7 +71,7 @@ class UsageError(P2psgdError):
 
 
 def cannot(do: str, error: OSError) -> UsageError:
-    """A UsageError for a file with which the system refuses to `do` something."""
+    """Return a UsageError for a file on which the system refuses an operation, `do`."""
     return UsageError(f"cannot {do}: {words_of(error)}", exit_code_of(error))
 
 
@@ -78,8 +79,9 @@ STORE: Final = "the data store "  # how each StoreError begins, by which a daemo
 
 
 class StoreError(UsageError):
-    """The place where the data are does not give them, or gives others than its list says, again and again.
-    A trainer that ends with it is started again as long as its node runs: the node itself goes on.
+    """The data store repeatedly gives no data, or other data than its list describes.
+
+    A trainer that ends with this error is started again as long as its node runs; the node itself goes on.
     """
 
     def __init__(self, place: str, words: str) -> None:
@@ -87,26 +89,26 @@ class StoreError(UsageError):
 
 
 class RecordingError(UsageError):
-    """A recording cannot be read, or not to its end; what was read of it before holds."""
+    """A recording cannot be read, or not to its end; the part before the fault is valid."""
 
     def __init__(self, words: str) -> None:
         super().__init__(words, ExitCode.DATA)
 
 
 class CheckpointError(UsageError):
-    """A checkpoint cannot be read, or not be written; an older one may be whole."""
+    """A checkpoint cannot be read or written; an older one may be intact."""
 
     def __init__(self, words: str) -> None:
         super().__init__(words, ExitCode.DATA)
 
 
 class CheckpointUnreadable(CheckpointError):
-    """A checkpoint, or the folder of all, cannot be read now; nothing is known of what is in it."""
+    """A checkpoint, or their directory, cannot be read now; its content is unknown."""
 
 
 class TrainerError(P2psgdError):
-    """The training script and its link disagree; nothing of the refused call was applied or sent."""
+    """The link refuses a call of the training script; nothing of that call was applied or sent."""
 
 
 class DaemonLost(TrainerError):
-    """The daemon closed the link or died; weights and residual live on in no other place than its peers."""
+    """The daemon closed the link or died; weights and residual survive only on its peers and its disk."""

@@ -1,6 +1,7 @@
-"""Share out shards of data, in a folder or any place that fsspec reads, among the nodes: docs/how-to/data.md.
+"""Distribute shards of data, in a folder or any place that fsspec reads, among the nodes:
+docs/how-to/data.md.
 
-For training scripts: `Shards`, and `StoreError`, which it raises when a store fails for good.
+Training scripts use `Shards`, and catch `StoreError`, which it raises when a store fails permanently.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Assignment of shards to nodes: which shard is taken next, counted and given back."""
+"""Assign shards to nodes: choose the next one, count it and give it back."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ class Deal:
 
 
 class Dealing:
-    """One node's, over one life of its trainer. `node`: its id; `life`: any 64 bits, others in each life;
-    `lease_s`: the shortest lease.
+    """The assignment for one node, during one start of its trainer.
+
+    `node`: its id; `life`: any 64 bits, different at each start; `lease_s`: the shortest lease.
     """
 
     def __init__(self, shards: ShardList, node: int, *, life: int, epochs: int, lease_s: float) -> None:
@@ -68,13 +69,13 @@ class Dealing:
         self._since = np.zeros(len(self._contents))  # when either count of a shard last changed
 
     def over(self, used: Counts) -> bool:
-        """Every shard was used in every epoch."""
+        """Return True if every shard was used in every epoch."""
         return bool((used >= self.epochs).all())
 
     def choose(
         self, held: Counts, used: Counts, *, others: Set[int], mine: Set[int], now: float
     ) -> Deal | None:
-        """What to take next, None if there is nothing to take now.
+        """Return the shard to take next, None if there is nothing to take now.
 
         held, used: (shards,) each. `others`: nodes that seem to be at work; `mine`: shards that this node
         holds; `now` in seconds, monotonic.
@@ -137,33 +138,33 @@ SAY_EVERY_S: Final = 1.0
 
 
 class ShardLink(Protocol):
-    """What is asked of a link (client/link.py)."""
+    """The calls of a link (client/link.py) that shards need."""
 
     @property
     def node_id(self) -> int:
-        """This node's."""
+        """The id of this node."""
 
     @property
     def peer_mini_batches(self) -> Mapping[int, int]:
-        """Mini-batches of every peer, as far as known here."""
+        """The mini-batches of every peer, as far as known here."""
 
     @property
     def mini_batches(self) -> int:
-        """How often this node's trainers have sent."""
+        """The number of `send` calls of this node's trainers."""
 
     @property
     def stopping(self) -> bool:
-        """The daemon asks for an end."""
+        """True if the daemon asks for the end."""
 
     @property
     def shard_counts(self) -> NDArray[np.int64]:
-        """(2, shards): held, used."""
+        """The counts (2, shards): held, used."""
 
     def count_shard(self, shard: int, *, held: int = 0, used: int = 0) -> None:
-        """Add to them with the next send."""
+        """Add to the counts with the next send."""
 
     def flush_shard_counts(self) -> None:
-        """Add now."""
+        """Add the counts now."""
 
     def receive(self) -> int:
         """Apply what has arrived."""
@@ -172,12 +173,12 @@ class ShardLink(Protocol):
         """Wait until something arrives."""
 
     def report(self, **figures: Any) -> None:
-        """For people."""
+        """Report figures for people."""
 
 
 @dataclass(slots=True)
 class Taken:
-    """A shard that this node has taken, and is being brought."""
+    """A shard that this node has taken and is fetching."""
 
     deal: Deal
     fetch: Fetch
@@ -188,10 +189,10 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One shard in one epoch (from 1), this node's to train on; `number` is its place in the list.
+    """A shard in one epoch (from 1), for this node to train on; `number` is its place in the list.
 
-    `count_as_used` says that it is through, with the next `send`: called before the last one for it, that
-    bears both. Asking for the next shard says it too, and empties `arrays`.
+    `count_as_used` records with the next `send` that the shard is used: call it before the last `send` for
+    the shard, which then carries both. Asking for the next shard records it too, and empties `arrays`.
     """
 
     epoch: int
@@ -202,7 +203,7 @@ class Use:
 
 
 class Turn:
-    """This node's part in one going through of the shards."""
+    """This node's part in one pass over the shards."""
 
     def __init__(
         self,
@@ -218,13 +219,13 @@ class Turn:
         self._heard: dict[int, tuple[int, float]] = {}  # of each peer: its mini-batches, when they changed
 
     def over(self, *, busy: bool) -> bool:
-        """There is nothing left to do, or the end is asked for."""
+        """Return True if nothing is left to do, or the end is asked for."""
         if self._link.stopping or self._ended():
             return True
         return not busy and self._dealing.over(self._link.shard_counts[1])
 
     def take(self, mine: set[int]) -> Deal | None:
-        """The next shard, which is held from now on."""
+        """Take and hold the next shard."""
         held, used = self._link.shard_counts
         now = time.monotonic()
         deal = self._dealing.choose(held, used, others=self._at_work(now), mine=mine, now=now)
@@ -233,7 +234,7 @@ class Turn:
         return deal
 
     def use(self, queue: deque[Taken]) -> Iterator[Use]:
-        """The first of the queue, which leaves it once it is through."""
+        """Yield the first shard of the queue, which leaves the queue once it is used."""
         first = queue[0]
         deal, arrays = first.deal, first.fetch.result()
 
@@ -250,7 +251,7 @@ class Turn:
         self._dealing.held_for(time.monotonic() - first.since)
 
     def wait_for(self, fetch: Fetch) -> bool:
-        """A little; whether it is there. What the store fails to give is raised."""
+        """Wait a little; return True if the shard is there. Raises the errors of the store."""
         if fetch.wait(0.0) or fetch.wait(LOOK_EVERY_S):
             fetch.result()
             return True
@@ -258,19 +259,20 @@ class Turn:
         return False
 
     def wait_for_others(self) -> None:
-        """A little."""
+        """Wait a little."""
         self._link.wait(LOOK_EVERY_S)
         _, used = self._link.shard_counts
         left = int((used < self._dealing.epochs).sum())
         self._wait(f"{left} of {len(used)} shards {'is' if left == 1 else 'are'} other nodes' to use")
 
     def is_late(self, deal: Deal) -> bool:
-        """Others have used it meanwhile, who did not know that this node holds it, or gave it up."""
+        """Return True if other nodes have used the shard meanwhile."""
         return bool(self._link.shard_counts[1, deal.shard] >= deal.epoch)
 
     def give_back(self, queue: Iterable[Taken]) -> None:
-        """Those that were not used: others need not wait for a lease. Not used is also what was counted for a
-        `send` that has not come.
+        """Give back shards that were not used, so that others need not wait for a lease.
+
+        A shard that was counted for a `send` that has not come was not used either.
         """
         for each in queue:
             each.fetch.give_up()
@@ -323,7 +325,7 @@ class Turn:
 
 @contextlib.contextmanager
 def raised_termination() -> Iterator[None]:
-    """Meanwhile SIGTERM raises SystemExit, unless the script has said what it does. The next one kills."""
+    """Make SIGTERM raise SystemExit meanwhile, unless the script handles it. The next one kills."""
     if threading.current_thread() is threading.main_thread() and _is(signal.SIG_DFL):
         signal.signal(signal.SIGTERM, _end)
     try:

@@ -1,4 +1,4 @@
-"""Fetching of shards: from a cache on this machine's disk, else from the store."""
+"""Fetch shards from a cache on this machine's disk, else from the store."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CacheMoved = Callable[[], None]
 
 
 def default_cache() -> Path:
-    """$P2PSGD_CACHE, else $XDG_CACHE_HOME/p2psgd/shards, else that below ~/.cache."""
+    """Return $P2PSGD_CACHE, else $XDG_CACHE_HOME/p2psgd/shards, else the same below ~/.cache."""
     told, base = os.environ.get(FOLDER_VARIABLE, ""), os.environ.get("XDG_CACHE_HOME", "")
     try:
         if told:
@@ -58,7 +58,7 @@ def default_cache() -> Path:
 
 
 def default_bytes() -> int:
-    """$P2PSGD_CACHE_BYTES, else CACHE_BYTES."""
+    """Return $P2PSGD_CACHE_BYTES, else CACHE_BYTES."""
     told = os.environ.get(BYTES_VARIABLE, "")
     try:
         return int(told) if told else CACHE_BYTES
@@ -77,7 +77,7 @@ def hash_of(content: bytes, moved: CacheMoved) -> str:
 
 
 class Cache:
-    """A folder of at most `bytes_max`, but for what is just being written."""
+    """A folder of at most `bytes_max`, apart from the file that is being written."""
 
     def __init__(self, folder: Path, *, bytes_max: int = CACHE_BYTES) -> None:
         if bytes_max < 1:
@@ -165,7 +165,7 @@ _Result = TypeVar("_Result")
 
 
 class Fetch:
-    """Of one shard, from now on. `cache` None: the store is as near as a cache would be."""
+    """The fetch of one shard, from now on. Without `cache` the store is as near as a cache would be."""
 
     def __init__(self, store: Store, cache: Cache | None, shard: Shard, patience: Patience) -> None:
         self.shard, self.place = shard, store.place
@@ -173,20 +173,18 @@ class Fetch:
         self._attempts = Attempts(self._bring, f"shard {shard.name}", store.place, patience)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait so long for the end; False if it has not come."""
+        """Wait for the end; return False if it has not come within the timeout."""
         return self._attempts.wait(timeout_s)
 
     def result(self) -> Arrays:
-        """After the end: the arrays; StoreError if the store did not give them, UsageError if they will not
-        do.
-        """
+        """Return the arrays, after the end; StoreError if the store failed, UsageError for a bad shard."""
         try:
             return self._attempts.result()
         except Missing as error:
             raise StoreError(self.place, f"does not give shard {self.shard.name}: {error}") from None
 
     def give_up(self) -> None:
-        """Read no further."""
+        """Stop reading."""
         self._attempts.give_up()
 
     def _bring(self, moved: Moved) -> Arrays:
@@ -215,7 +213,7 @@ class Fetch:
 
 
 def fetch_list(store: Store, patience: Patience) -> ShardList:
-    """The list of a store's shards; UsageError if there is none, StoreError if the store does not say."""
+    """Return the list of a store's shards; UsageError if there is none, StoreError if the store fails."""
     try:
         content = insist(
             lambda moved: read_whole(store, LIST_NAME, moved, bytes_max=LIST_BYTES_MAX),
@@ -235,7 +233,7 @@ def fetch_list(store: Store, patience: Patience) -> ShardList:
 
 
 def insist(work: Callable[[Moved], _Result], what: str, store: Store, patience: Patience) -> _Result:
-    """What the store gives, after some attempts if need be, for which this waits; see Attempts.result."""
+    """Return what the store gives, after several attempts if needed; waits. See Attempts.result."""
     attempts = Attempts(work, what, store.place, patience)
     begun = said_at = time.monotonic()
     while not attempts.wait(LOOK_EVERY_S):
@@ -248,7 +246,7 @@ def insist(work: Callable[[Moved], _Result], what: str, store: Store, patience: 
 
 
 def read_checked(store: Store, shard: Shard, moved: Moved) -> bytes:
-    """A shard's content, of the length and with the hash that the list tells, or Unavailable."""
+    """Return a shard's content, with the length and hash in the list; raises Unavailable."""
     content = read_whole(store, shard.name, moved, bytes_max=shard.bytes)
     if len(content) != shard.bytes:
         raise Unavailable(f"it has {len(content)} bytes, and {LIST_NAME} tells {shard.bytes}")
@@ -259,7 +257,7 @@ def read_checked(store: Store, shard: Shard, moved: Moved) -> bytes:
 
 
 def read_whole(store: Store, name: str, moved: Moved, *, bytes_max: int) -> bytes:
-    """A file's content, or Unavailable."""
+    """Return a file's content; raises Unavailable."""
     content = io.BytesIO()  # which gives its bytes away without a copy
     for piece in store.read(name):
         moved()

@@ -1,4 +1,4 @@
-"""Makes the list of a data set's shards, and copies them to where a list is not needed."""
+"""Make the list of a data set's shards, and copy shards to where a list is not needed."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _describe_array(array: NDArray[Any]) -> Array:
 
 
 def _insist(store: Store, what: str, work: Callable[[Moved], _Result]) -> _Result:
-    """What the store gives, tried a few times."""
+    """Return what the store gives, after several attempts if needed."""
     try:
         return insist(work, what, store, Patience())
     except Missing as error:

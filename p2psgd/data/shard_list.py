@@ -1,4 +1,4 @@
-"""The list of a data set's shards, and the formats that a shard may have."""
+"""Define the list of a data set's shards, and the formats that a shard may have."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ Size = Annotated[int, Field(ge=0, le=2**48)]
 
 
 class Array(BaseModel):
-    """One array of a shard; `least` and `largest` of whole numbers in one dimension, which labels are."""
+    """An array of a shard; `least` and `largest` are given for whole numbers in one dimension, such as
+    labels.
+    """
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
@@ -52,7 +54,7 @@ class Array(BaseModel):
 
 
 class Shard(BaseModel):
-    """One file; `samples` is the first dimension of all its arrays."""
+    """A file of the data set; `samples` is the first dimension of all its arrays."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
@@ -76,7 +78,7 @@ class Shard(BaseModel):
 
 
 class ShardList(BaseModel):
-    """All shards, in the order of their names."""
+    """The list of all shards, in the order of their names."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
@@ -92,30 +94,30 @@ class ShardList(BaseModel):
 
     @cached_property
     def samples(self) -> int:
-        """Of all shards together."""
+        """The number of samples in all shards together."""
         return sum(shard.samples for shard in self.shards)
 
     @cached_property
     def digest(self) -> str:
-        """Of names and contents, in hex: equal lists name the same samples in the same order."""
+        """The digest of names and contents, in hex: equal lists name the same samples in the same order."""
         content = json.dumps([[shard.name, shard.bytes, shard.sha256] for shard in self.shards])
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def with_array(self, name: str) -> tuple[Shard, ...]:
-        """Those that hold an array of this name."""
+        """Return the shards that contain an array of this name."""
         return tuple(shard for shard in self.shards if name in shard.arrays)
 
     def of(self, shards: Sequence[Shard]) -> ShardList:
-        """A list of these alone."""
+        """Return a list of these shards alone."""
         return ShardList.model_construct(shards=tuple(shards))  # a copy would keep samples and digest
 
     def packed(self) -> bytes:
-        """The file's content."""
+        """Return the content of the file."""
         return (self.model_dump_json(exclude_none=True, indent=1) + "\n").encode()
 
 
 def parse_list(content: bytes, where: str) -> ShardList:
-    """What `packed` wrote; UsageError that begins with `where` if it is not exactly that."""
+    """Read the output of `packed`; any other content is a UsageError that begins with `where`."""
     try:
         return ShardList.model_validate_json(content)
     except ValidationError as error:
@@ -124,7 +126,7 @@ def parse_list(content: bytes, where: str) -> ShardList:
 
 
 def fault_of(error: ValidationError) -> str:
-    """The first one, and where, in one line."""
+    """Return the first fault and its place, in one line."""
     fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in fault["loc"])
     return f"{place + ': ' if place else ''}{fault['msg']}"
@@ -160,10 +162,10 @@ ONLY_ARRAY: Final = "array"  # what the one array of a .npy file is called
 
 
 def load_shard(content: bytes, name: str) -> Arrays:
-    """All arrays in the content of a file of this name, which says how it is read.
+    """Return all arrays in the content of a file, whose name determines the format.
 
-    UsageError (exit code 65) that names it if it is damaged, or if its arrays have not all the same, positive
-    number of samples, their first dimension.
+    UsageError (exit code 65) that names the file if it is damaged, or if its arrays do not all have the same,
+    positive number of samples, their first dimension.
     """
     try:
         with warnings.catch_warnings():
@@ -182,7 +184,7 @@ def load_shard(content: bytes, name: str) -> Arrays:
 
 
 def bad_shard(name: str, words: str) -> UsageError:
-    """The error for something wrong with one shard."""
+    """Return the error for a fault of one shard."""
     return UsageError(f"shard {name}: {words}", ExitCode.DATA)
 
 

@@ -1,4 +1,4 @@
-"""A data set of shards, as a training script uses it: fetched ahead, and shared out among a run's nodes."""
+"""Present a data set of shards to a training script: fetched ahead, and distributed among a run's nodes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,32 @@ AHEAD_MAX: Final = 64
 
 
 class Shards:
-    """The shards below a folder or URL, by the list `shards.json` there.
+    """The shards below a folder or URL, which its list `shards.json` names.
 
-    At most `ahead` + 1 shards are in memory, one of them the one in use, and the file of each that is just
-    being read. `patience`: with the store. `cache`: a folder that files from a URL are kept in, up to
-    `cache_bytes`; None: as fetch.py has them.
-    UsageError if there is no such list, StoreError if the store gives none.
+    At most `ahead` + 1 shards are in memory, one of them in use, besides the file that is being read. `list`
+    is the list for `p2psgd.attach(shards=...)`.
+
+    Args:
+        place: The folder or URL that contains `shards.json`.
+        cache: The folder that keeps files from a URL. Default: $P2PSGD_CACHE, else
+            $XDG_CACHE_HOME/p2psgd/shards, else the same in ~/.cache.
+        cache_bytes: The limit of that folder in bytes. Default: $P2PSGD_CACHE_BYTES, else 10 GiB.
+        ahead: The number of shards to fetch ahead, 0 to 64. Default: 1.
+        patience: Pauses between attempts to read the store. Default: four more attempts, after 1, 2, 4 and 8
+            s.
+
+    Raises:
+        UsageError: there is no such list, or an argument is out of range.
+        StoreError: the store does not return the list.
+
+    Example:
+        ```python
+        data = p2psgd.data.Shards("s3://bucket/train")
+        with p2psgd.attach(initial, shards=data.list) as link:
+            for batch in data.batches(link, 256, epochs=10):
+                link.receive()
+                link.send(change_for(batch), step=4000)
+        ```
     """
 
     def __init__(
@@ -58,7 +78,14 @@ class Shards:
         return self._store.place
 
     def only(self, array: str) -> Shards:
-        """The shards with an array of this name; UsageError if there are none."""
+        """Return the shards that contain an array of this name.
+
+        Args:
+            array: The name of the array, such as "x_train".
+
+        Raises:
+            UsageError: no shard has such an array.
+        """
         chosen = self.list.with_array(array)
         if not chosen:
             known = ", ".join(sorted({name for shard in self.list.shards for name in shard.arrays}))
@@ -68,7 +95,15 @@ class Shards:
         return part
 
     def load(self, shard: Shard) -> Arrays:
-        """The arrays of one shard, for which this waits."""
+        """Read one shard and return its arrays by name; waits for the store.
+
+        Args:
+            shard: An entry of `list.shards`.
+
+        Raises:
+            StoreError: the store does not return the shard.
+            UsageError: the shard is damaged.
+        """
         fetch = self._fetch(shard)
         while not fetch.wait(LOOK_EVERY_S):
             pass
@@ -77,10 +112,22 @@ class Shards:
     def batches(
         self, link: ShardLink, size: int, *, epochs: int = 1, seed: int = 1, lease_s: float = LEASE_S
     ) -> Generator[Arrays, None, None]:
-        """Mini-batches of `size` samples (the last of a shard may be shorter), as dicts of arrays.
+        """Yield mini-batches of samples as dicts of arrays, from the shards that this node takes.
 
-        Each shard is used in random order that follows from `seed`, epoch and shard. Give each mini-batch to
-        one `link.send`. Otherwise as `each`.
+        Give each mini-batch to exactly one `link.send`: the last one of a shard also records that the shard
+        was used. The samples of a shard are in random order, which follows from `seed`, epoch and shard.
+
+        Args:
+            link: The link, attached with `shards=data.list`.
+            size: Samples in a mini-batch, at least 1; the last mini-batch of a shard may be smaller.
+            epochs: Passes over all shards, by all nodes together. Default: 1.
+            seed: Seed of the order within a shard. Default: 1.
+            lease_s: Seconds after which a shard that another node holds is given up; see `each`. Default: 30.
+
+        Raises:
+            StoreError: the store does not return a shard.
+            UsageError: an argument is out of range.
+            TrainerError: the link was attached with another list.
         """
         if size < 1:
             raise UsageError(f"a mini-batch of {size} samples is refused: give 1 or more")
@@ -104,13 +151,24 @@ class Shards:
         says: Callable[[str], None] | None = None,
         ended: Callable[[], bool] = lambda: False,
     ) -> Generator[Use, None, None]:
-        """The shards that this node is to use, one after the other, until all were used in all epochs, by
-        whichever node, or `link.stopping` or `ended()`.
+        """Yield the shards that this node takes, until all were used in all epochs, by whichever node.
 
-        A shard that another node has taken is given up `lease_s` after the last sign of it, or after four
-        times as long as this node ever took for one, whichever is longer. `says`: hears what is waited for,
-        instead of the node's status. The link must have been attached with this `list`. StoreError when the
-        store does not give a shard. Meanwhile SIGTERM, unless the script handles it, raises SystemExit.
+        The loop also ends when `link.stopping` is set. Meanwhile SIGTERM raises SystemExit, unless the script
+        handles it.
+
+        Args:
+            link: The link, attached with `shards=data.list`.
+            epochs: Passes over all shards, by all nodes together. Default: 1.
+            lease_s: Seconds after the last sign of a node at which a shard that it holds is given up; at
+                least four times as long as this node ever took for one. Default: 30.
+            says: Called with a sentence while the loop waits. Default: the sentence goes to the node's
+                status.
+            ended: Called between shards; the loop ends when it returns True. Default: never.
+
+        Raises:
+            StoreError: the store does not return a shard.
+            UsageError: an argument is out of range.
+            TrainerError: the link was attached with another list.
         """
         if not 1 <= epochs < 2**20:
             raise UsageError(f"epochs = {epochs} is refused: give 1 to {2**20 - 1}")
@@ -144,8 +202,9 @@ class Shards:
 
 
 def shuffled(use: Use, seed: int) -> NDArray[np.int64]:
-    """The order of a shard's samples, (samples,): by PCG64's raw output, which numpy promises never to
-    change.
+    """Return the order of a shard's samples, (samples,).
+
+    It is made from PCG64's raw output, which numpy promises never to change.
     """
     source = np.random.PCG64(np.random.SeedSequence([seed, use.epoch, use.number]))
     return np.argsort(source.random_raw(use.shard.samples), kind="stable")

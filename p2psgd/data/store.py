@@ -27,45 +27,45 @@ _EXTRAS: Final = {"s3": "s3", "s3a": "s3"}  # which extra has what fsspec needs 
 
 
 class Missing(Exception):
-    """The store says that there is no such file, or that it is not for us: to ask again does not help."""
+    """The store reports that there is no such file, or refuses access: asking again does not help."""
 
 
 class Forbidden(Missing):
-    """It is not for us: not with these credentials, which a person may mend meanwhile."""
+    """The store refuses access with these credentials, which a person may fix meanwhile."""
 
 
 class Unavailable(Exception):
-    """The store gave no file, or not all of it, this time."""
+    """The store returned no file, or not all of it, this time."""
 
 
 class Store(Protocol):
-    """Reads, and writes the list."""
+    """A place that reads files, and writes the list."""
 
     @property
     def place(self) -> str:
-        """For people: the folder or URL."""
+        """The folder or URL, for messages."""
 
     @property
     def local(self) -> Path | None:
-        """The folder, if it is one on this machine."""
+        """The folder, if the place is one on this machine."""
 
     def read(self, name: str) -> Iterator[bytes]:
-        """The content of a file below the place, piece by piece; Missing or Unavailable."""
+        """Yield the content of a file below the place, piece by piece; raises Missing or Unavailable."""
 
     def names(self) -> list[str]:
-        """All files below the place, in order; Missing or Unavailable."""
+        """Return all files below the place, in order; raises Missing or Unavailable."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a file there; Missing or Unavailable."""
+        """Write a file there; raises Missing or Unavailable."""
 
 
 def is_url(place: str) -> bool:
-    """Whether it is a URL, and no path of this machine."""
+    """Return True for a URL, False for a path of this machine."""
     return _URL.match(place) is not None
 
 
 def open_store(place: str) -> Store:
-    """The store at a folder or URL; UsageError if there is nothing that reads it."""
+    """Return the store at a folder or URL; UsageError if nothing installed reads it."""
     if place.startswith("file://"):
         return FolderStore(Path(place.removeprefix("file://")))
     return RemoteStore(place) if is_url(place) else FolderStore(Path(place).expanduser())
@@ -80,7 +80,7 @@ class FolderStore:
         self.place = str(folder)
 
     def read(self, name: str) -> Iterator[bytes]:
-        """Of a file in it."""
+        """Yield a file of the folder, piece by piece."""
         try:
             with (self._folder / name).open("rb") as file:
                 while piece := file.read(PIECE_BYTES):
@@ -89,7 +89,7 @@ class FolderStore:
             _fail(error)
 
     def names(self) -> list[str]:
-        """Of all files, also in folders within."""
+        """Return all files, also in subfolders."""
         if not self._folder.is_dir():
             raise Missing("there is no such folder")
         try:
@@ -99,7 +99,7 @@ class FolderStore:
         return sorted(path.relative_to(self._folder).as_posix() for path in paths)
 
     def write(self, name: str, content: bytes) -> None:
-        """It appears whole or not at all."""
+        """Write a file that appears whole or not at all."""
         path = self._folder / name
         fresh = path.with_name(f".{path.name}.new")
         try:
@@ -111,7 +111,7 @@ class FolderStore:
 
 
 class RemoteStore:
-    """What fsspec reads; credentials and endpoints come from where its libraries look for them."""
+    """A place that fsspec reads; its libraries find credentials and endpoints where they look for them."""
 
     local: Path | None = None
 
@@ -132,7 +132,7 @@ class RemoteStore:
         self._root = self._root.rstrip("/")
 
     def read(self, name: str) -> Iterator[bytes]:
-        """Of an object."""
+        """Yield an object, piece by piece."""
         try:
             with cast(
                 BinaryIO, self._files.open(f"{self._root}/{name}", "rb", block_size=PIECE_BYTES)
@@ -143,7 +143,7 @@ class RemoteStore:
             _fail(error)
 
     def names(self) -> list[str]:
-        """Of all objects below it."""
+        """Return all objects below the place."""
         try:
             found: list[str] = self._files.find(self._root)
         except Exception as error:  # of whatever library is behind it
@@ -151,7 +151,7 @@ class RemoteStore:
         return sorted(path.removeprefix(f"{self._root}/") for path in found)
 
     def write(self, name: str, content: bytes) -> None:
-        """As the store does it: whole or not at all, where that is an object store."""
+        """Write an object as the store does it: whole or not at all in an object store."""
         try:
             self._files.pipe_file(f"{self._root}/{name}", content)
         except Exception as error:  # of whatever library is behind it
@@ -184,8 +184,9 @@ Result = TypeVar("Result")
 
 
 class Moved(Protocol):
-    """What work calls as often as something has come; `whole`: all has, and what is left only computes, as
-    long as it takes.
+    """Called by the work whenever a piece has arrived.
+
+    `whole` is True when everything has arrived and the rest is computing, which may take as long as it needs.
     """
 
     def __call__(self, *, whole: bool = False) -> None: ...
@@ -193,17 +194,22 @@ class Moved(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Pauses between attempts, of which there is one more, and how long one may bring nothing."""
+    """The pauses between attempts to read a store, and the time without progress after which an attempt ends.
+
+    Attributes:
+        pauses_s: Seconds before each further attempt; there is one attempt more than pauses.
+        stall_s: Seconds without a byte after which an attempt counts as failed.
+    """
 
     pauses_s: tuple[float, ...] = PAUSES_S
     stall_s: float = STALL_S
 
 
 class Attempts(Generic[Result]):
-    """At `work(moved)`, which calls `moved` as often as something has come."""
+    """Repeated attempts at `work(moved)`, which calls `moved` whenever a piece has arrived."""
 
     def __init__(self, work: Callable[[Moved], Result], what: str, place: str, patience: Patience) -> None:
-        """Begin. `what` is wanted of `place`, for people."""
+        """Begin. The messages name `what` and `place`."""
         self._work, self._what, self._place, self._patience = work, what, place, patience
         self._done = threading.Event()
         self._lock = threading.Lock()
@@ -217,14 +223,15 @@ class Attempts(Generic[Result]):
         self._begin(pause_s=0.0)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait so long for the end; False if it has not come."""
+        """Wait for the end; return False if it has not come within the timeout."""
         if not self._done.wait(timeout_s) and time.monotonic() - self._moved > self._patience.stall_s:
             self._fail(self._attempt, f"nothing has come for {self._patience.stall_s:g} s")
         return self._done.is_set()
 
     def result(self) -> Result:
-        """After the end: what the work returned; StoreError if no attempt did, or another error of p2psgd
-        that it raised. Missing, if it raised that.
+        """Return the work's result, after the end.
+
+        Raises StoreError if no attempt succeeded, or the error of p2psgd or Missing that the work raised.
         """
         assert self._done.is_set()
         if self._error is not None:
@@ -232,7 +239,7 @@ class Attempts(Generic[Result]):
         return self._results[0]
 
     def give_up(self) -> None:
-        """It is wanted no more: the attempt at work ends as soon as something comes, no other is begun."""
+        """Give up: the running attempt ends with its next piece, and no other begins."""
         self._end(self._attempt, StoreError(self._place, f"was not waited for to give {self._what}"))
 
     def _begin(self, pause_s: float) -> None:

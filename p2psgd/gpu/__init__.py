@@ -1,8 +1,7 @@
-"""The trainer on an NVIDIA GPU: weights and residual on the device, CuPy in numpy's place. Nothing else
-imports CuPy, and this package does so only when a device is asked for.
+"""Train on an NVIDIA GPU: weights and residual on the device, with CuPy in the place of numpy.
 
-A training script attaches by `p2psgd.gpu.attach`, and its arrays are CuPy's; all else is as with
-`p2psgd.attach`.
+A training script attaches by `p2psgd.gpu.attach`, and its arrays are CuPy's; everything else is as with
+`p2psgd.attach`. No other package imports CuPy, and this one does so only when a device is asked for.
 """
 
 from __future__ import annotations
@@ -33,19 +32,33 @@ COPY_VARIABLE: Final = "P2PSGD_RESIDUAL_COPY_S"
 def attach(
     initial: Any = None, *, device: str = "cuda:0", residual_copy_s: float | None = None, **options: Any
 ) -> Link:
-    """Attach this process to the daemon of its node as its trainer, with weights and residual on a device.
+    """Attach this process to the daemon of its node, with weights and residual on a device.
 
-    `initial` and `options` are those of `p2psgd.attach`; arrays may be CuPy's too. The link's `weights`,
-    `tensors`, `residual` and `proposed` are CuPy arrays, and so is the `delta` of `send`; `allreduce` takes
-    and gives numpy arrays. `device`: "cuda:0" and so on, which becomes the current one; "auto" takes the CPU,
-    and numpy arrays, where there is none. Every `residual_copy_s` seconds, by default $P2PSGD_RESIDUAL_COPY_S
-    or 60, the residual is copied to the daemon's memory: should this process crash, its next life goes on
-    from that. The last copy is made when the link is closed, so use a with block. Where SIGTERM would end
-    this process without a word (called on the main thread, no handler set), it raises SystemExit(143) from
-    now on, which leaves the with block: that is how a daemon stops its trainer.
+    The link's `weights`, `tensors`, `residual` and `proposed` are CuPy arrays, and `send` accepts one;
+    `allreduce` accepts and returns numpy arrays. Use a with block, so that the residual is copied back when
+    the link is closed. A daemon stops its trainer by SIGTERM: on the main thread of a script without a
+    handler of its own it raises SystemExit(143) from now on, which leaves the with block.
 
-    TrainerError as from `p2psgd.attach`, and if there is no such device; a script that does not catch that
-    one ends with its sentence and exit code 78, so that nobody tries again.
+    Args:
+        initial: As for `p2psgd.attach`; arrays may be CuPy's too.
+        device: "cuda:0" and so on; it becomes the current device. "auto" uses the CPU, and numpy arrays,
+            where there is no CUDA device. Default: "cuda:0".
+        residual_copy_s: Seconds between copies of the residual to the daemon's memory, from which the next
+            trainer continues if this process crashes. Default: $P2PSGD_RESIDUAL_COPY_S, else 60.
+        **options: Options of `p2psgd.attach`.
+
+    Returns:
+        The link, whose arrays are on the device.
+
+    Raises:
+        TrainerError: as from `p2psgd.attach`, or there is no such device. A script that does not catch the
+            latter exits with 78 and the sentence, so that it is not started again.
+
+    Example:
+        ```python
+        with p2psgd.gpu.attach(np.zeros(100, np.float32), device="cuda:0") as link:
+            link.receive()
+        ```
     """
     from p2psgd.client.attach import attach as attach_anywhere
 
@@ -98,7 +111,7 @@ def find_backend(device: str, *, residual_copy_s: float | None = None) -> Backen
 
 
 def _for_good(error: TrainerError) -> TrainerError:
-    """The same; uncaught, it ends the process like a command's, unless the script has it otherwise."""
+    """Make an uncaught error end the process like a command's, unless the script has a hook."""
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         if value is not error:
@@ -113,7 +126,7 @@ def _for_good(error: TrainerError) -> TrainerError:
 
 
 def _leave_by_sigterm() -> None:
-    """Have the with blocks under way left, and their links closed, unless the script has it otherwise."""
+    """Make SIGTERM leave the open with blocks and close their links, unless the script handles it."""
     on_main = threading.current_thread() is threading.main_thread()
     if on_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _exit)
@@ -145,7 +158,7 @@ def _copy_s(given: float | None) -> float:
 
 
 def _on_host(initial: Any, xp: ModuleType) -> Any:
-    """Arrays of this module as numpy's; all else as it is."""
+    """Return arrays of this module as numpy arrays; return anything else unchanged."""
     if isinstance(initial, Mapping):
         return {name: _on_host(tensor, xp) for name, tensor in initial.items()}
     return xp.asnumpy(initial) if hasattr(xp, "asnumpy") and isinstance(initial, xp.ndarray) else initial

@@ -1,5 +1,5 @@
-"""A plain PyTorch script trained by p2psgd: after `p2psgd.torch.attach(model, optimizer)` each
-`optimizer.step()` is a mini-batch of this node. Nothing else imports PyTorch.
+"""Train a plain PyTorch script by p2psgd: after `p2psgd.torch.attach(model, optimizer)` each
+`optimizer.step()` is one step of this node. No other package imports PyTorch.
 """
 
 from __future__ import annotations

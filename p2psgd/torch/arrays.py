@@ -1,4 +1,4 @@
-"""A flat tensor as arrays of the kind that a link takes, in the same memory: numpy's, or CuPy's by DLPack."""
+"""View a flat tensor as arrays that a link accepts, in the same memory: numpy's, or CuPy's by DLPack."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from p2psgd.client.link import Link
 
 
 class Arrays(Protocol):
-    """Of the device that a model is on."""
+    """The arrays of the device that a model is on."""
 
     @property
     def xp(self) -> ModuleType:
-        """numpy, or a module with the same functions."""
+        """The module of these arrays: numpy, or one with the same functions."""
 
     def attach(self, initial: Mapping[str, Any], options: Mapping[str, Any]) -> Link:
-        """A link whose arrays are of this kind."""
+        """Attach, and return a link whose arrays are of this kind."""
 
     def view(self, tensor: Any) -> Any:
-        """The same memory as an array."""
+        """Return an array in the tensor's memory."""
 
     def ordered(self) -> AbstractContextManager[Any]:
-        """What is done with arrays in here comes after what PyTorch has ordered, and before what it will."""
+        """Order work on arrays after PyTorch's earlier work and before its later work."""
 
 
 class HostArrays:
-    """numpy's."""
+    """numpy's arrays."""
 
     xp: ModuleType = np
 
@@ -48,7 +48,7 @@ class HostArrays:
 
 
 class DeviceArrays:
-    """CuPy's, on one CUDA device; PyTorch's current stream there becomes CuPy's."""
+    """CuPy's arrays on one CUDA device; PyTorch's current stream there becomes CuPy's."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
@@ -76,5 +76,5 @@ class DeviceArrays:
 
 
 def arrays_of(device: Any) -> Arrays:
-    """Of a torch.device of type cpu or cuda."""
+    """Return the arrays for a torch.device of type cpu or cuda."""
     return DeviceArrays(device) if device.type == "cuda" else HostArrays()

@@ -1,4 +1,4 @@
-"""How a PyTorch script comes by its link."""
+"""Attach a PyTorch model and its optimizer to the daemon of this node."""
 
 from __future__ import annotations
 
@@ -26,22 +26,40 @@ def attach(
     keep: Sequence[Any] = (),
     **options: Any,
 ) -> ModelLink:
-    """Attach this process to the daemon of its node, to train this model by this optimiser with the others.
+    """Attach a model and its optimizer to the daemon of this node.
 
-    `model`: a torch.nn.Module, its parameters float32, on the CPU or one CUDA device, with the same numbers
-    on all nodes (torch.manual_seed). Those that require a gradient are trained, and the optimiser, any
-    torch.optim.Optimizer but LBFGS, must have all of them. From now on each optimizer.step() gives what it
-    changed, and afterwards the parameters hold what all nodes have made of them.
+    From now on each `optimizer.step()` is one step of this node. p2psgd sends what the step has changed, or
+    keeps it in the residual; then the parameters follow the updates of all nodes. The model must have the
+    same weights on all nodes (call `torch.manual_seed` before it is made, or load the same file).
 
-    `density`, by default 0.01, is the part of all weights that a mini-batch sends, what is too small waits;
-    or `tau` says it: a weight moves, and is sent, when changes of learning rate x tau have added up.
-    In a dense ring neither has a meaning. `keep`: what has state_dict() and load_state_dict(), such as
-    learning-rate schedulers and a GradScaler, to be kept with the node's checkpoints together with the
-    optimiser's state and the model's buffers; all of it is as it was when a script is started again.
-    `options` are those of p2psgd.attach, such as mode and payload, or for a CUDA device of p2psgd.gpu.attach.
+    Args:
+        model: The model, a `torch.nn.Module` whose parameters are float32 and on the CPU or one CUDA device.
+            Parameters that require a gradient now are trained.
+        optimizer: Any `torch.optim.Optimizer` except LBFGS. It must have all trained parameters.
+        density: The fraction of all weights that one step sends, above 0 and at most 0.25. Default: 0.01, if
+            `tau` is not given. Without effect in a dense ring.
+        tau: The threshold in units of the learning rate, instead of `density`: a weight is sent, and moves,
+            when changes of learning rate x tau have added up. Without effect in a dense ring.
+        keep: Objects with `state_dict()` and `load_state_dict()`, such as schedulers and a `GradScaler`. They
+            are kept with the node's checkpoints, as are the optimizer's state and the model's buffers, and
+            restored when the script is started again. Default: none.
+        **options: Options of `p2psgd.attach`, such as `mode` and `payload`, or of `p2psgd.gpu.attach` for a
+            model on a CUDA device.
 
-    TrainerError, with the model as it was, for a model or an optimiser that p2psgd cannot train, and as from
-    p2psgd.attach.
+    Returns:
+        The model's link. Close it, or use it in a with block.
+
+    Raises:
+        TrainerError: p2psgd cannot train this model or optimizer, which are unchanged then; or as from
+            `p2psgd.attach`.
+
+    Example:
+        ```python
+        link = p2psgd.torch.attach(model, optimizer, keep=[scheduler])
+        loader = DataLoader(dataset, batch_size=32, sampler=link.sampler(dataset))
+        ...  # the training loop of the script
+        link.close()
+        ```
     """
     parameters = TrainedParameters(model, optimizer)
     if density is not None and tau is not None:

@@ -1,5 +1,5 @@
-"""What is kept of a PyTorch script with the checkpoints of its node, for its next life: the optimiser's
-state, the model's buffers, and what else it names. The weights are the replica's.
+"""Keep the state of a PyTorch script with its node's checkpoints: the optimizer's state, the model's buffers,
+and further objects that the script names. The weights are in the replica.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEADERS_BYTES = 1 << 24  # so much less than a link keeps, for names and the lik
 
 
 class Kept:
-    """Of one trainer; `others` have state_dict() and load_state_dict(), as schedulers and scalers have."""
+    """Keeps the state of one trainer; `others` have state_dict() and load_state_dict(), as schedulers do."""
 
     def __init__(self, link: Link, model: Any, optimizer: Any, steps: Steps, others: Sequence[Any]) -> None:
         self._link, self._model, self._optimizer, self._steps = link, model, optimizer, steps
@@ -32,7 +32,7 @@ class Kept:
         self._said = False
 
     def make(self) -> dict[str, Any]:
-        """For Link.keep(), as of the last step."""
+        """Return the state after the last step, for Link.keep()."""
         state = {
             "by": KEPT_BY,
             "kinds": self._kinds,
@@ -57,7 +57,7 @@ class Kept:
         return state
 
     def restore(self) -> None:
-        """Go on from what an earlier life kept, if one did; TrainerError if it does not fit."""
+        """Continue from the state that an earlier start kept, if any; TrainerError if it does not fit."""
         kept: Mapping[str, Any] | None = self._link.restored
         if kept is None or kept.get("by") != KEPT_BY:
             return
@@ -86,8 +86,9 @@ def _saved(value: Any) -> memoryview:
 
 
 def _plain(value: Any) -> Any:
-    """The same without numpy's numbers, which `_loaded` refuses: a schedule that is computed by numpy makes a
-    learning rate one.
+    """Return the value with Python's numbers in place of numpy's, which `_loaded` refuses.
+
+    A schedule that is computed by numpy makes a learning rate of them.
     """
     match value:
         case np.generic():
@@ -114,7 +115,7 @@ def _copy_buffers(model: Any, kept: Mapping[str, Any]) -> None:
 
 
 def _buffers(model: Any) -> dict[str, Any]:
-    """Those that model.state_dict() would have too: the others are caches, and may have any shape by now."""
+    """Return the buffers that model.state_dict() has too; others are caches, of any shape by now."""
     passing = {
         f"{path}.{name}".lstrip(".")
         for path, module in model.named_modules()
@@ -124,7 +125,7 @@ def _buffers(model: Any) -> dict[str, Any]:
 
 
 def _size(optimizer: Mapping[str, Any]) -> int:
-    """Bytes of the tensors in an optimiser's state."""
+    """Return the bytes of the tensors in an optimizer's state."""
     return sum(
         value.nbytes
         for state in optimizer["state"].values()

@@ -1,4 +1,4 @@
-"""A PyTorch model and its optimiser on a node's link, sparse and in a dense ring."""
+"""Connect a PyTorch model and its optimizer to a node's link, in all modes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,15 @@ from p2psgd.torch.step_size import Steps
 
 
 def needs_mean_of_gradients(link: Link, optimizer: Any) -> bool:
-    """Whether the mean of changes would be another thing; a class derived from SGD may do anything."""
+    """Return True if gradients must be averaged before the step: the mean of changes would differ.
+
+    A class derived from SGD may do anything, so only SGD itself does without.
+    """
     return link.mode.dense and type(optimizer) is not torch.optim.SGD
 
 
 class GradientMean:
-    """Of one link in a dense ring; the numbers pass through the host's memory."""
+    """Averages the gradients of all nodes in a dense ring; they pass through the host's memory."""
 
     def __init__(self, link: Link, parameters: TrainedParameters) -> None:
         self._link = link
@@ -47,14 +50,15 @@ class GradientMean:
 
     @property
     def due(self) -> bool:
-        """Whether the round that is open is one of gradients."""
+        """True if the open round is one of gradients."""
         return self._link.round % 2 == 1
 
     def take(self, optimizer: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
-        """Before optimizer.step(*arguments, **named): average the gradients; none counts as zeros, and stays
-        none where all nodes have zeros, since decay and momentum would move a frozen parameter.
+        """Average the gradients before `optimizer.step(*arguments, **named)`.
 
-        TrainerError for what cannot be averaged. Once the daemon asks for the end they stay as they are.
+        A missing gradient counts as zeros. It stays missing where all nodes have zeros, since decay and
+        momentum would move a frozen parameter. Once the daemon asks for the end the gradients stay as they
+        are. Raises TrainerError for gradients that cannot be averaged.
         """
         if any(one is not None and one is not optimizer for one in (*arguments, named.get("closure"))):
             raise TrainerError(
@@ -90,8 +94,9 @@ class GradientMean:
 
 
 class LinkOfModel:
-    """All of a Link, but that `receive` has the model's parameters follow, and what would leave them behind,
-    or take the place of what steps give, is refused.
+    """A Link that keeps the model's parameters up to date: `receive` updates them too.
+
+    Calls that would leave the parameters behind, or do the steps' work, are refused.
     """
 
     def __init__(self, link: Link, receive: Callable[[], int]) -> None:
@@ -102,19 +107,19 @@ class LinkOfModel:
         return getattr(self._link, name)
 
     def receive(self) -> int:
-        """Apply what has come, as after each step, but between two; return how many updates that were."""
+        """Apply what has arrived, between two steps; return the number of updates."""
         return self._receive()
 
     def send(self, *arguments: object, **named: object) -> NoReturn:
-        """TrainerError."""
+        """Refuse the call: raises TrainerError."""
         raise TrainerError("each optimizer.step() sends what it has changed: leave send out")
 
     def skip(self) -> NoReturn:
-        """TrainerError."""
+        """Refuse the call: raises TrainerError."""
         raise TrainerError("call skip() of what p2psgd.torch.attach has returned, not of its link")
 
     def keep(self, *arguments: object) -> NoReturn:
-        """TrainerError."""
+        """Refuse the call: raises TrainerError."""
         raise TrainerError("what is to be kept beside the model is given to p2psgd.torch.attach(keep=[...])")
 
 
@@ -128,9 +133,19 @@ class LinkOfModel:
 
 
 class ModelLink:
-    """Made by `p2psgd.torch.attach`; ended by `close`, or at the end of its with block.
+    """The link of a PyTorch model; made by `p2psgd.torch.attach`, ended by `close` or its with block.
 
-    `link` is the node's, for all that is not here (LinkOfModel). Not safe for several threads.
+    `link` is the node's `Link`, for everything that is not here; its `send`, `skip` and `keep` are refused.
+    Not safe for several threads.
+
+    Example:
+        ```python
+        with p2psgd.torch.attach(model, optimizer) as link:
+            for x, y in DataLoader(dataset, batch_size=32, sampler=link.sampler(dataset)):
+                optimizer.zero_grad()
+                loss_function(model(x), y).backward()
+                optimizer.step()
+        ```
     """
 
     def __init__(
@@ -181,34 +196,50 @@ class ModelLink:
 
     @property
     def share(self) -> tuple[int, int]:
-        """(i, n): take the i-th of n parts of the data. TrainerError if this node was not told it."""
+        """This node's rank and the world size, `(i, n)`: take the i-th of n parts of the data, from 0.
+
+        Raises:
+            TrainerError: the node does not know its rank.
+        """
         return self._link.share
 
     @property
     def mini_batches(self) -> int:
-        """How many steps this node has made, over all lives of its script."""
+        """The number of steps that all trainers of this node have made so far."""
         return self._link.mini_batches
 
     @property
     def stopping(self) -> bool:
-        """Whether the daemon asks this script to end after its current mini-batch."""
+        """True if the daemon asks this script to end after its current mini-batch."""
         return self._link.stopping
 
     def report(self, **figures: Any) -> None:
-        """Tell the daemon's status how training goes: loss=..., samples_per_s=...; see Link.report."""
+        """Report figures of the training to the daemon's status; never waits.
+
+        Args:
+            **figures: For example `loss`, `samples_per_s`, `epoch`, `test_accuracy`; see `Link.report`.
+        """
         self._link.report(**figures)
 
     def sampler(self, dataset: Any, **options: Any) -> Any:
-        """A torch.utils.data.DistributedSampler of this node's share of a dataset."""
+        """Return a `torch.utils.data.DistributedSampler` for this node's part of a dataset.
+
+        Args:
+            dataset: The dataset, the same on all nodes.
+            **options: Options of `DistributedSampler`, such as `shuffle` and `seed`.
+
+        Raises:
+            TrainerError: the node does not know its rank.
+        """
         share, shares = self.share
         return DistributedSampler(dataset, num_replicas=shares, rank=share, **options)
 
     def skip(self) -> None:
-        """A mini-batch without a gradient of this node's, as after a GradScaler has left a step out.
+        """Take part without a gradient, as after a `GradScaler` has skipped a step.
 
-        In a ring the others wait for this node's share: in a sparse one it is empty, in a dense one the
-        optimiser makes a step with zeros for this node's gradient. Without rounds the weights only follow
-        the peers, and nobody needs to call this.
+        In a ring the others wait for this node's contribution. In a sparse ring it is empty; in a dense one
+        the optimizer makes a step with zeros for this node's gradient. In asynchronous mode the parameters
+        only follow the peers, and no call is needed.
         """
         self._parameters.check()
         if self._link.mode.dense:
@@ -222,9 +253,11 @@ class ModelLink:
         self._follow()
 
     def close(self, finished: bool = True) -> None:
-        """End the training; `finished`: all is done, nobody needs to start this script again.
+        """End the training; the model keeps its weights and the optimizer is an ordinary one again.
 
-        The model keeps its weights, and the optimiser is an ordinary one again. May be called twice.
+        Args:
+            finished: True if the training is complete; False if this script should be started again. Default:
+                True. A second call does nothing.
         """
         self._remove_hooks()
         self._link.close(finished)
@@ -261,8 +294,9 @@ class ModelLink:
         self._follow()
 
     def _after_any_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
-        """Of any optimiser of this process: another one must not change the parameters behind the link, which
-        would be this node's training alone. One inside the own one's step, or around it, is no other.
+        """Refuse a step of another optimizer on the trained parameters, which would train this node alone.
+
+        An optimizer inside the own one's step, or around it, is allowed.
         """
         if optimizer is self._optimizer or not self._whole:
             return
@@ -288,14 +322,14 @@ class ModelLink:
         steps.sent(link.sent)
 
     def _follow_round_of_changes(self) -> None:
-        """The others give what came of gradients that this node had no part in: it changes nothing."""
+        """Contribute zeros to a round of changes whose gradients this node missed."""
         with self._arrays.ordered():
             self._delta[...] = 0
             self._link.send(self._delta)
         self._follow()
 
     def _receive(self) -> int:
-        """Between two steps: the parameters follow, and what the script has changed in them is not lost."""
+        """Receive between two steps; changes that the script has made to parameters are kept."""
         if not self._whole:
             return self._follow()
         self._whole = False
@@ -307,7 +341,7 @@ class ModelLink:
         return applied
 
     def _follow(self) -> int:
-        """Apply what has come from peers, and have the parameters be what the replica is."""
+        """Apply what has arrived from peers and set the parameters to the replica's weights."""
         with self._arrays.ordered():
             applied = self._link.receive()
         self._undo()
@@ -320,7 +354,7 @@ class ModelLink:
         self._whole = True
 
     def _blame_parameter(self, error: TrainerError) -> None:
-        """TrainerError with the name of the first parameter that a step has spoilt, else the error itself."""
+        """Raise TrainerError with the first parameter that a step has spoilt, else `error`."""
         for name, (begin, end) in self._parameters.ranges.items():
             if not bool(self._arrays.xp.isfinite(self._delta[begin:end]).all()):
                 raise TrainerError(
@@ -336,10 +370,10 @@ class ModelLink:
 
 
 class LoadGuard:
-    """A hook that has load_state_dict of a model, or of a part of it, undone and refused.
+    """A hook that undoes and refuses `load_state_dict` of a model, or of a part of it.
 
-    What is loaded would look like a change of this node's, to be sent bit by bit. In copies of the model, and
-    where it was pickled, nothing is refused.
+    The loaded weights would look like a change of this node, to be sent bit by bit. In copies of the model,
+    and where it was unpickled, the call is allowed.
     """
 
     def __init__(self, undo: Callable[[], None] | None = None) -> None:

@@ -1,8 +1,8 @@
-"""Which parameters of a model are trained together with the other nodes, and their numbers in a flat tensor.
+"""Select the parameters of a model that are trained together with the other nodes, as one flat tensor.
 
-They are all that require a gradient, each once, in the order of `model.named_parameters()`. Each becomes a
-view of its part of the flat tensor, so that one pass over that sees the whole model; it stays the Parameter
-that it was, and whoever holds it need not know.
+These are all that require a gradient, each once, in the order of `model.named_parameters()`. Each becomes a
+view of its part of the flat tensor, so that one pass over that tensor sees the whole model. It stays the same
+Parameter object, so references to it stay valid.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ DEVICES = ("cpu", "cuda")
 
 
 class TrainedParameters:
-    """Those of one model, which an optimiser changes; checked, and nothing else, until `lay_out`.
+    """The trained parameters of one model, which an optimizer changes; they are only checked until `lay_out`.
 
-    `ranges` are their places by name. TrainerError for what p2psgd cannot train.
+    `ranges` are their places in the flat tensor, by name. Raises TrainerError for a model or optimizer that
+    p2psgd cannot train.
     """
 
     def __init__(self, model: Any, optimizer: Any) -> None:
@@ -50,17 +51,17 @@ class TrainedParameters:
 
     @property
     def rates(self) -> list[float]:
-        """The learning rate of each of them, in their order; 1 of a group that has none, or None."""
+        """The learning rate of each parameter, in order; 1 for a group without one."""
         rates = [group.get("lr") for group in self._optimizer.param_groups]
         by_group = [1.0 if rate is None else float(rate) for rate in rates]
         return [by_group[group] for group in self._groups]
 
     def initial(self) -> dict[str, NDArray[Any]]:
-        """Their numbers now, in the host's memory."""
+        """Return the parameters' numbers now, in the host's memory."""
         return {name: each.detach().cpu().numpy() for name, each in self.named.items()}
 
     def lay_out(self) -> Any:
-        """The flat tensor (P,) float32 on their device, which from now on holds them."""
+        """Move all parameters into one flat tensor (P,) float32 on their device; return it."""
         flat = torch.empty(self.weights, dtype=torch.float32, device=self.device)
         for name, parameter in self.named.items():
             begin, end = self.ranges[name]
@@ -71,7 +72,7 @@ class TrainedParameters:
         return flat
 
     def check(self) -> None:
-        """After `lay_out`: TrainerError if model or optimiser have other parameters than they had."""
+        """Raise TrainerError if model or optimizer have other parameters than at `lay_out`."""
         for path, holder, name, held in self._places:
             if holder.get(name) is not held:
                 raise TrainerError(
@@ -97,7 +98,7 @@ class TrainedParameters:
             )
 
     def _find_groups(self, model: Any) -> Sequence[int]:
-        """The parameter group of each."""
+        """Return the parameter group of each parameter."""
         known = {id(parameter) for parameter in model.parameters()}
         groups: dict[int, int] = {}
         for number, group in enumerate(self._optimizer.param_groups):
@@ -120,7 +121,7 @@ class TrainedParameters:
         return [groups[id(parameter)] for parameter in self.named.values()]
 
     def _check_values(self) -> Any:
-        """The one device that they are all on."""
+        """Check the parameters' numbers; return the one device that they are all on."""
         first, device = next((name, each.device) for name, each in self.named.items())
         for name, parameter in self.named.items():
             if torch.nn.parameter.is_lazy(parameter):
@@ -144,7 +145,7 @@ class TrainedParameters:
         return device
 
     def _check_memory(self, model: Any) -> None:
-        """Each is to get memory of its own, so it must not be in another tensor's of the model now."""
+        """Check that no parameter shares memory with another tensor of the model."""
         spans = sorted(
             (*_span(each), name)
             for name, each in (*self.named.items(), *self._left_out.items(), *model.named_buffers())
@@ -164,7 +165,7 @@ class TrainedParameters:
 
 
 def _span(tensor: Any) -> tuple[int, int]:
-    """The addresses of a tensor: begin, end; none at all where it has no memory of the plain kind."""
+    """Return the addresses of a tensor, begin and end; none where it has no memory of the plain kind."""
     if torch.nn.parameter.is_lazy(tensor) or tensor.layout != torch.strided or not tensor.numel():
         return 0, 0
     last = sum((side - 1) * stride for side, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -196,5 +197,5 @@ def _is_trained(parameter: Any) -> bool:
 
 
 def _optimized(optimizer: Any) -> list[list[int]]:
-    """Which parameters are in which group."""
+    """Return the parameters of each group."""
     return [[id(each) for each in group["params"]] for group in optimizer.param_groups]

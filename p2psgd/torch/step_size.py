@@ -19,7 +19,7 @@ Range = tuple[int, int]  # of weights: begin, end
 
 
 class Steps:
-    """Of one trainer whose parameters lie in these `ranges`; exactly one of density and tau is given."""
+    """Chooses the thresholds of one trainer with these `ranges`, by either density or tau."""
 
     def __init__(
         self, ranges: Mapping[str, Range], *, density: float | None, tau: float | None, quantum: float
@@ -34,16 +34,16 @@ class Steps:
 
     @property
     def tau(self) -> float | None:
-        """The threshold in units of the learning rate; None as long as no change was seen."""
+        """The threshold in units of the learning rate; None until a change was seen."""
         return self._size.tau if self._begun else None
 
     @property
     def rates(self) -> Sequence[float]:
-        """Of each parameter in the last mini-batch, those of 0 left out: the last one before."""
+        """The rate of each parameter in the last mini-batch; where that was 0, the one before."""
         return self._rates or []
 
     def restore(self, tau: float | None, rates: Sequence[float]) -> None:
-        """Go on from an earlier life; `rates` empty: what waits is of an unknown rate."""
+        """Continue from an earlier start; empty `rates` mean a residual of an unknown rate."""
         if tau is not None:
             self._size.restore(tau)
             self._begun = True
@@ -51,10 +51,11 @@ class Steps:
             self._rates = list(rates)
 
     def take(self, delta: Any, residual: Any, rates: Sequence[float]) -> int | dict[str, int]:
-        """The step in quanta, for all or by name, for a change (P,) made at these rates.
+        """Return the threshold in quanta, for all parameters or by name, for a change (P,) made at these
+        rates.
 
-        `delta` is changed: what waits in `residual` shrinks with a rate that falls, for none of it is to be
-        sent for the sole reason that the step is smaller now.
+        `delta` is changed: the residual shrinks with a rate that falls, so that none of it is sent only
+        because the threshold is smaller now.
         """
         before = self._rates or [rate or 1.0 for rate in rates]
         now = [rate or last for rate, last in zip(rates, before, strict=True)]
@@ -77,8 +78,8 @@ class Steps:
         """Find a tau to begin with.
 
         The residual of a weight that drifts reaches a step of mean / density in 1 / density mini-batches, one
-        that wanders a step of mean / sqrt(density); real ones are in between, and the latter sends too much
-        rather than too little, which the first mini-batches bear better.
+        that wanders a step of mean / sqrt(density). Real weights are in between. The second value sends too
+        much rather than too little, which the first mini-batches tolerate better.
         """
         assert self._size.density is not None
         parts = zip(self._ranges.values(), rates, strict=True)
