@@ -71,9 +71,9 @@ def measure(updates: int) -> list[Figure]:
     cluster.forget()
     cluster.link(0, 2)
     joiner, alone = cluster.replica(2), updates // 10
-    taken = joiner.parts.counters
+    taken = joiner.counters
     while not taken.snapshots_taken:
-        if alone and joiner.snapshots.taking.bytes_taken:
+        if alone and joiner.fetch.taking.bytes_taken:
             make(cluster, 2, alone)
             alone = 0
         if not sum(cluster.deliver(*direction) for direction in list(cluster.queues)):

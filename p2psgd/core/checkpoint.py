@@ -5,17 +5,36 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.context import Parts
+from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import WriteCheckpoint
 from p2psgd.core.frontier import Origin
+from p2psgd.core.node_state import Node
+from p2psgd.core.peer import Outbound
+from p2psgd.core.scrub import Sweeping
+from p2psgd.core.state import State
 from p2psgd.wire.messages import FrontierRow
 
 
 class Checkpoints:
     """One at a time, from `want` to `written`."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        cluster: Cluster,
+        state: State,
+        *,
+        node: Node,
+        sweeping: Sweeping,
+        saved: dict[Origin, int],
+        out: Outbound,
+    ) -> None:
+        """`saved`: the frontier of the latest checkpoint, which this keeps up to date."""
+        self._cluster = cluster
+        self._state = state
+        self._node = node
+        self._sweeping = sweeping
+        self._saved = saved
+        self._out = out
         self._wanted = False
         self._writing: dict[Origin, int] | None = None
         self._coordinates: NDArray[np.int32] | None = None  # lent to who writes them
@@ -29,29 +48,29 @@ class Checkpoints:
         """Begin the copy that is wanted; later, if another is under way or being written, or the weights are
         damaged.
         """
-        busy = self._parts.sweeping.copying or self._writing is not None
-        if self._wanted and not busy and not self._parts.node.quarantined:
-            self._parts.sweeping.begin_copy(self._order)
+        busy = self._sweeping.copying or self._writing is not None
+        if self._wanted and not busy and not self._node.quarantined:
+            self._sweeping.begin_copy(self._order)
 
     def _order(self, coordinates: NDArray[np.int32], rows: list[FrontierRow]) -> None:
         self._wanted = False
-        state = self._parts.state
+        state = self._state
         self._coordinates = coordinates
         self._writing = {Origin(row.node, row.incarnation): row.sequence for row in rows}
         tail = state.log.tail(self._saved_by_others)
-        self._parts.out.order(WriteCheckpoint(coordinates, rows, state.digest_of(rows), tail, state.rounds))
+        self._out.order(WriteCheckpoint(coordinates, rows, state.digest_of(rows), tail, state.rounds))
 
     def _saved_by_others(self, origin: Origin) -> int:
-        acks, others = self._parts.acks, self._parts.other_members
+        acks, others = self._cluster.acks, self._cluster.other_members
         return min((acks.durable(member, origin) for member in others), default=0)
 
     def written(self, *, successfully: bool) -> None:
         """The copy ordered last is on disk, or could not be written."""
         if successfully and self._writing is not None:
-            self._parts.saved.clear()
-            self._parts.saved.update(self._writing)
+            self._saved.clear()
+            self._saved.update(self._writing)
         self._writing = None
         if self._coordinates is not None:
-            self._parts.state.log.release()
-            self._parts.sweeping.take_back(self._coordinates)
+            self._state.log.release()
+            self._sweeping.take_back(self._coordinates)
             self._coordinates = None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from p2psgd.core.context import Parts
+from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alarm, Drop
 from p2psgd.core.events import LinkEvent, StatusReceived, VoteReceived
 from p2psgd.core.frontier import Origin
-from p2psgd.core.peer import Peer
-from p2psgd.core.retention import EVICT, TRIM_FOR_JOINER, WARN
+from p2psgd.core.metrics import Tally
+from p2psgd.core.node_state import Node
+from p2psgd.core.peer import Outbound, Peer
+from p2psgd.core.retention import EVICT, TRIM_FOR_JOINER, WARN, Budget
 from p2psgd.core.view import View
 from p2psgd.errors import PeerError
 from p2psgd.wire.messages import ViewNews, pack_message
@@ -25,76 +28,82 @@ WAITED_FOR_PATIENCES: Final = 2  # so long a member may be unheard of while a jo
 class Upkeep:
     """Of one replica; `look` several times a second."""
 
-    def __init__(self, parts: Parts, now: float) -> None:
-        self._parts = parts
+    def __init__(
+        self, cluster: Cluster, *, node: Node, budget: Budget, tally: Tally, out: Outbound, now: float
+    ) -> None:
+        self._cluster = cluster
+        self._node = node
+        self._budget = budget
+        self._tally = tally
+        self._out = out
         self._warned = False
         self._wished = False  # that somebody be evicted, at the last look
         # members, and since when they are known as such
-        self._since = dict.fromkeys(parts.membership.view.members, now)
+        self._since = dict.fromkeys(cluster.membership.view.members, now)
 
-    def look(self, now: float) -> None:
-        """Trim what may go, then warn and wish by how full the log still is."""
-        parts = self._parts
-        parts.budget.look(
-            parts.membership.view,
-            parts.acks,
-            ready=parts.ready,
-            own_bytes=parts.tally.own_bytes,
-            saved=parts.saved,
+    def look(self, late: Mapping[Origin, str], now: float) -> None:
+        """Trim what may go, then warn and wish by how full the log still is. `late`: members that hold a ring
+        back, and how.
+        """
+        self._budget.look(
+            self._cluster.membership.view, ready=self._node.ready, own_bytes=self._tally.own_bytes
         )
-        fullness = parts.budget.fullness
+        fullness = self._budget.fullness
         if fullness >= WARN and not self._warned:
-            who = ", ".join(map(parts.name_of, parts.budget.holders[:3])) or "the lack of an agreed view"
-            parts.out.order(Alarm(f"the log is {fullness:.0%} full, held back by {who}"))
+            who = (
+                ", ".join(map(self._cluster.name_of, self._budget.holders[:3]))
+                or "the lack of an agreed view"
+            )
+            self._out.order(Alarm(f"the log is {fullness:.0%} full, held back by {who}"))
         self._warned = fullness >= WARN
-        wishes = self._wishes(now) if parts.ready else {}
+        wishes = self._wishes(late, now) if self._node.ready else {}
         if not (wishes or self._wished):
             return
         self._wished = bool(wishes)
-        for member in parts.membership.view.members:
+        for member in self._cluster.membership.view.members:
             if member in wishes:
-                parts.membership.wish_eviction(member.node, wishes[member], now)
+                self._cluster.membership.wish_eviction(member.node, wishes[member], now)
             else:
-                parts.membership.withdraw_eviction(member.node)
+                self._cluster.membership.withdraw_eviction(member.node)
 
-    def _wishes(self, now: float) -> dict[Origin, str]:
+    def _wishes(self, late: Mapping[Origin, str], now: float) -> dict[Origin, str]:
         """Who holds back a log that is nearly full is to leave the view, or a ring; and, while a member is
         not READY and so waits for all the others, those that nobody hears of.
         """
-        parts, view, wishes = self._parts, self._parts.membership.view, dict(self._parts.late)
-        limit_s = WAITED_FOR_PATIENCES * parts.timing.patience_s
+        view, wishes = self._cluster.membership.view, dict(late)
+        limit_s = WAITED_FOR_PATIENCES * self._cluster.timing.patience_s
         if any(
             not peer.ready and peer.status is not None and peer.origin in view
-            for peer in parts.peers.values()
+            for peer in self._cluster.peers.values()
         ):
-            for member in parts.other_members:
-                silent_s = now - max(parts.acks.heard(member), self._since[member])
+            for member in self._cluster.other_members:
+                silent_s = now - max(self._cluster.acks.heard(member), self._since[member])
                 if silent_s > limit_s:
                     wishes[member] = f"nothing was heard of it for {silent_s:.0f} s while others wait for it"
-        if parts.budget.fullness >= EVICT:
-            holders = (each for each in parts.budget.holders if not self._is_joining(each, now))
+        if self._budget.fullness >= EVICT:
+            holders = (each for each in self._budget.holders if not self._is_joining(each, now))
             worst = next(holders, None)
             if worst is not None:
-                wishes[worst] = f"it holds back a log that is {parts.budget.fullness:.0%} full"
+                wishes[worst] = f"it holds back a log that is {self._budget.fullness:.0%} full"
         return wishes
 
     def _is_joining(self, member: Origin, now: float) -> bool:
         """It is on its way to READY, and has been for less than four patiences. Of one that is not linked
         nobody tells whether it has arrived: it has that time in any case.
         """
-        parts, peer = self._parts, self._parts.peers.get(member)
-        if now - self._since[member] >= JOINING_PATIENCES * parts.timing.patience_s:
+        peer = self._cluster.peers.get(member)
+        if now - self._since[member] >= JOINING_PATIENCES * self._cluster.timing.patience_s:
             return False
-        admitted_in = parts.membership.view.member_since(member) or 0
+        admitted_in = self._cluster.membership.view.member_since(member) or 0
         return peer is None or not peer.ready or peer.view < admitted_in  # what it said before is void
 
     def enter_view(self, before: View, now: float) -> None:
         """The view after `before` is known. A newcomer has acknowledged nothing yet, so from now on nothing
         can be trimmed until it is READY: make room by the view that ends.
         """
-        parts, view = self._parts, self._parts.membership.view
-        if parts.ready and any(member not in before for member in view.members):
-            parts.budget.trim(before, parts.acks, parts.saved, TRIM_FOR_JOINER)
+        view = self._cluster.membership.view
+        if self._node.ready and any(member not in before for member in view.members):
+            self._budget.trim(before, TRIM_FOR_JOINER)
         self._since = {member: self._since.get(member, now) for member in view.members}
 
 
@@ -110,12 +119,13 @@ class Upkeep:
 class Barring:
     """Of one replica; `Peer.barred_at` says since when a peer has been barred or last brought a view."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, cluster: Cluster, out: Outbound) -> None:
+        self._cluster = cluster
+        self._out = out
 
     def hear(self, peer: Peer, event: LinkEvent, now: float) -> None:
         """What a barred peer says; PeerError if its link is to end."""
-        membership = self._parts.membership
+        membership = self._cluster.membership
         number = membership.view.number
         if isinstance(event, VoteReceived) and isinstance(event.message, ViewNews):
             membership.hear_vote(peer.origin, event.message, now)
@@ -131,14 +141,14 @@ class Barring:
     def tell(self, peer: Peer) -> None:
         """Send it the view that is known here, if its link takes anything."""
         if peer.credit > 0:
-            self._parts.out.send(peer, pack_message(self._parts.membership.view.news()))
+            self._out.send(peer, pack_message(self._cluster.membership.view.news()))
 
     def pass_time(self, now: float) -> None:
         """End the links of those that have brought nothing for a patience."""
-        patience_s = self._parts.timing.patience_s
-        for peer in self._parts.peers.values():
+        patience_s = self._cluster.timing.patience_s
+        for peer in self._cluster.peers.values():
             if peer.barred and now - peer.barred_at > patience_s:
                 words = (
                     f"{peer.name} was removed from the run for good, and brought no view for {patience_s:g} s"
                 )
-                self._parts.out.order(Drop(peer.origin, "forbidden", words))
+                self._out.order(Drop(peer.origin, "forbidden", words))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from p2psgd.core.effects import Effect, NextTurn, ReportDrained, Send, SendNumbers
 from p2psgd.core.frontier import Frontier, Origin
-from p2psgd.core.snapshot_offer import SnapshotFeed
 from p2psgd.transitions import Lifecycle, Transitions
 from p2psgd.wire.messages import FrontierRow, Message, pack_message
+
+if TYPE_CHECKING:
+    from p2psgd.core.snapshot_serve import SnapshotFeed
 
 # ----------------------------------------------------------------------------
 # The life-cycle of a linked peer, as of etcd's Progress.

@@ -6,14 +6,17 @@ from typing import Final
 
 import numpy as np
 
-from p2psgd.core.context import Parts
 from p2psgd.core.effects import Alarm, Note, ReadCheckpoint, Reload
 from p2psgd.core.events import CheckpointRead, Restored
 from p2psgd.core.frontier import RING, Origin
-from p2psgd.core.scrub import SLICE, Scrub
-from p2psgd.core.snapshot import Snapshots
-from p2psgd.core.snapshot_adopt import NAMED_MAX, name_weights
+from p2psgd.core.metrics import Counters
+from p2psgd.core.node_state import Node
+from p2psgd.core.peer import Outbound
+from p2psgd.core.scrub import SLICE, Scrub, Sweeping
+from p2psgd.core.snapshot_install import NAMED_MAX, name_weights
+from p2psgd.core.snapshot_serve import SnapshotServer
 from p2psgd.core.state import State
+from p2psgd.core.timing import Timing
 from p2psgd.core.weights import magnitude_of
 from p2psgd.wire import codec
 from p2psgd.wire.messages import FrontierRow
@@ -127,53 +130,67 @@ class Rebuild:
 class Quarantine:
     """Of one replica: into it, out of it by its own means, or on to a donor."""
 
-    def __init__(self, parts: Parts, snapshots: Snapshots) -> None:
-        self._parts = parts
-        self._snapshots = snapshots
+    def __init__(
+        self,
+        state: State,
+        *,
+        node: Node,
+        sweeping: Sweeping,
+        server: SnapshotServer,
+        counters: Counters,
+        out: Outbound,
+        timing: Timing,
+    ) -> None:
+        self._state = state
+        self._node = node
+        self._sweeping = sweeping
+        self._server = server
+        self._counters = counters
+        self._out = out
+        self._timing = timing
         self._rebuild: Rebuild | None = None
 
     def pass_time(self, now: float) -> None:
         """Go on with the scrub, and see what it found; wait no longer for a disk that does not answer."""
-        parts = self._parts
-        limit_s = parts.timing.gone_s
-        if not parts.node.repairing:  # a snapshot may have come first
+        limit_s = self._timing.gone_s
+        if not self._node.repairing:  # a snapshot may have come first
             self._rebuild = None
-        elif self._rebuild is None and now - parts.node.quarantined_at > limit_s:
+        elif self._rebuild is None and now - self._node.quarantined_at > limit_s:
             self._give_up(f"reading the checkpoint has taken {limit_s:.0f} s", now)
-        result = parts.sweeping.pass_time(now)
+        result = self._sweeping.pass_time(now)
         if result is None:
             return
-        parts.counters.scrubs += 1
-        if result or parts.node.quarantined:
+        self._counters.scrubs += 1
+        if result or self._node.quarantined:
             return
-        parts.counters.quarantines += 1
+        self._counters.quarantines += 1
         words = "the weights in memory differ from what was applied: bad memory, or a bug"
-        parts.out.order(Alarm(f"{words}; nothing is sent until they are right again"))
-        parts.out.order(Note("quarantine", words))
-        parts.node.quarantine(now)
+        self._out.order(Alarm(f"{words}; nothing is sent until they are right again"))
+        self._out.order(Note("quarantine", words))
+        self._node.quarantine(now)
         self._rebuild = None
-        self._snapshots.withdraw()
-        parts.out.order(ReadCheckpoint())
+        self._server.withdraw()
+        self._out.order(ReadCheckpoint())
 
     def checkpoint_read(self, event: CheckpointRead, now: float) -> None:
         """The checkpoint that was asked for, unless a snapshot has come before it."""
-        self._parts.node.checkpoint_found |= event.found is not None
-        if not self._parts.node.repairing or self._rebuild is not None:
+        self._node.checkpoint_found |= event.found is not None
+        if not self._node.repairing or self._rebuild is not None:
             return
         if event.found is None:
             self._give_up("there is no checkpoint that can be used", now)
             return
-        self._rebuild = Rebuild(self._parts.state, event.found)
+        self._rebuild = Rebuild(self._state, event.found)
 
     @property
     def rebuilding(self) -> bool:
         """There is a piece of work for the next turn."""
-        return self._rebuild is not None and self._parts.node.repairing
+        return self._rebuild is not None and self._node.repairing
 
     def turn(self, now: float) -> None:
         """One piece of the rebuilding."""
         rebuild = self._rebuild
-        if rebuild is None or not self._parts.node.repairing:
+        if rebuild is None or not self._node.repairing:
             return
         try:
             result = rebuild.advance()
@@ -186,22 +203,22 @@ class Quarantine:
             self._give_up("what they make together is wrong as well", now)
 
     def _adopt(self, rebuild: Rebuild, now: float) -> None:
-        parts, damage = self._parts, rebuild.describe()
-        parts.sweeping.abort()
-        parts.sweeping.scrub_due = now  # the status is to say that all is well as soon as that is known
-        parts.state.replace(
+        damage = rebuild.describe()
+        self._sweeping.abort()
+        self._sweeping.scrub_due = now  # the status is to say that all is well as soon as that is known
+        self._state.replace(
             rebuild.coordinates, rebuild.rows, rebuild.digest, magnitude_max=rebuild.magnitude_max
         )
-        parts.node.release()
-        parts.counters.mendings += 1
+        self._node.release()
+        self._counters.mendings += 1
         words = f"the weights were made anew from the last checkpoint and {rebuild.applied} updates since"
-        parts.out.order(Note("mended", f"{words}: {damage}"))
-        parts.out.order(Reload())
+        self._out.order(Note("mended", f"{words}: {damage}"))
+        self._out.order(Reload())
         self._rebuild = None
 
     def _give_up(self, why: str, now: float) -> None:
         self._rebuild = None
-        self._parts.node.give_up_repair(now)
-        self._parts.out.order(
+        self._node.give_up_repair(now)
+        self._out.order(
             Note("quarantine", f"the weights cannot be made anew from the checkpoint and the log: {why}")
         )

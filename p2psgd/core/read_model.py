@@ -13,8 +13,8 @@ from functools import partial
 from typing import Final
 
 from p2psgd.core.acks import NEVER
-from p2psgd.core.context import Counters, Tally
 from p2psgd.core.frontier import Origin, name_node
+from p2psgd.core.metrics import Counters, Tally
 from p2psgd.core.replica import Replica
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.view import View
@@ -194,7 +194,7 @@ def view_of(replica: Replica, now: float) -> ReplicaView:
         founders=membership.founders,
         view=membership.view,
         view_waits=membership.explain(),
-        members=tuple(_member(replica, member, now) for member in replica.parts.other_members),
+        members=tuple(_member(replica, member, now) for member in replica.other_members),
         peers={
             peer.origin: PeerView(
                 peer.origin,
@@ -212,13 +212,13 @@ def view_of(replica: Replica, now: float) -> ReplicaView:
         scrub=_scrub(replica, now),
         snapshots=_snapshots(replica, now),
         ring=_ring(replica, now),
-        counters=replace(replica.parts.counters, lost_durability=replica.log.lost_durability),
-        tally=replace(replica.parts.tally),
+        counters=replace(replica.counters, lost_durability=replica.log.lost_durability),
+        tally=replace(replica.tally),
     )
 
 
 def _member(replica: Replica, member: Origin, now: float) -> MemberView:
-    acks, peer = replica.parts.acks, replica.peers.get(member)
+    acks, peer = replica.acks, replica.peers.get(member)
     heard = acks.heard(member) if peer is None else peer.heard
     return MemberView(
         member,
@@ -233,17 +233,17 @@ def _member(replica: Replica, member: Origin, now: float) -> MemberView:
 
 def _relay(replica: Replica, member: Origin, silent_s: float) -> str:
     """Return which linked peer passes on what comes from a member that is not linked, if it is heard of."""
-    relays = (replica.parts.carriers.get(member.node), replica.parts.acks.teller(member))
+    relays = (replica.relays.get(member.node), replica.acks.teller(member))
     linked = [each for each in relays if each is not None and each != member and each in replica.peers]
     return replica.name_of(linked[0]) if linked and silent_s <= replica.timing.patience_s else ""
 
 
 def _log(replica: Replica) -> LogView:
     """Measure who holds the log back: all members, but no more than 64 while it has room."""
-    log, parts = replica.log, replica.parts
+    log = replica.log
     held_by = {
-        member: log.pinned_bytes(partial(parts.acks.applied, member))
-        for member in parts.budget.holders[:HOLDERS_MAX] or parts.other_members[:MEASURED_MAX]
+        member: log.pinned_bytes(partial(replica.acks.applied, member))
+        for member in replica.budget.holders[:HOLDERS_MAX] or replica.other_members[:MEASURED_MAX]
     }
     return LogView(
         updates=len(log),
@@ -251,7 +251,7 @@ def _log(replica: Replica) -> LogView:
         budget_bytes=log.budget_bytes,
         stored_bytes=log.bytes_stored,
         stored_budget_bytes=log.store_budget_bytes,
-        pressure=max(log.pressure, parts.budget.fullness),
+        pressure=max(log.pressure, replica.budget.fullness),
         holders=[
             (member.node, replica.name_of(member), held)
             for member, held in sorted(held_by.items(), key=lambda row: -row[1])[:HOLDERS_MAX]
@@ -261,7 +261,7 @@ def _log(replica: Replica) -> LogView:
 
 
 def _scrub(replica: Replica, now: float) -> ScrubView:
-    sweeping, counters = replica.parts.sweeping, replica.parts.counters
+    sweeping, counters = replica.sweeping, replica.counters
     return ScrubView(
         count=counters.scrubs,
         quarantines=counters.quarantines,
@@ -280,7 +280,7 @@ def _snapshots(replica: Replica, now: float) -> tuple[SnapshotView, ...]:
             views.append(
                 SnapshotView(peer.origin.node, peer.name, True, feed.bytes_sent, feed.bytes_total, rate)
             )
-    taking = replica.snapshots.taking
+    taking = replica.fetch.taking
     if taking.donor is not None:
         rate = taking.bytes_taken / max(now - taking.began, 1e-3)
         total = 4 * replica.spec.weights

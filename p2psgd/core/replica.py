@@ -17,8 +17,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.core.acks import Acknowledgements
 from p2psgd.core.checkpoint import Checkpoints
-from p2psgd.core.context import assemble
+from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Drop, Effect
 from p2psgd.core.events import (
     BootstrapExpectChanged,
@@ -54,30 +55,39 @@ from p2psgd.core.events import (
 )
 from p2psgd.core.eviction import Barring, Upkeep
 from p2psgd.core.frontier import Origin
-from p2psgd.core.node_state import NodeState
-from p2psgd.core.peer import CREDIT_BYTES, Peer, PeerState
+from p2psgd.core.membership import Membership
+from p2psgd.core.metrics import Counters, Tally
+from p2psgd.core.node_state import Node, NodeState
+from p2psgd.core.peer import CREDIT_BYTES, Outbound, Peer, PeerState
 from p2psgd.core.quarantine import Quarantine
-from p2psgd.core.receive import Receiver, apply_own
-from p2psgd.core.ring.reduce import DenseMemory
+from p2psgd.core.readiness import Joining
+from p2psgd.core.receive import Applier, Receiver
+from p2psgd.core.retention import Budget
+from p2psgd.core.ring.contribution import Given
+from p2psgd.core.ring.dense import DenseRounds
+from p2psgd.core.ring.reduce import DenseMemory, make_dense_memory
 from p2psgd.core.ring.ring import Ring
+from p2psgd.core.ring.rounds import OnComplete, RingLife, Rounds
+from p2psgd.core.ring.sparse import SparseRounds
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.core.send import Congestion
-from p2psgd.core.snapshot import Snapshots
+from p2psgd.core.scrub import Sweeping
+from p2psgd.core.send import Congestion, Feeder, Repair
+from p2psgd.core.snapshot_fetch import SnapshotFetch
+from p2psgd.core.snapshot_serve import SnapshotServer
 from p2psgd.core.state import State
 from p2psgd.core.status import Statuses
 from p2psgd.core.timing import Timing
 from p2psgd.core.update_log import FrameStore, UpdateLog
 from p2psgd.core.view import NO_VOTES, View, Votes
-from p2psgd.core.view_change import Following, explain
+from p2psgd.core.view_change import ViewChange
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import Goodbye
-from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.mode import Mode, parse_mode
 from p2psgd.wire.ring_messages import BucketShared, RoundShared
 from p2psgd.wire.update import OwnUpdateMade
 
 NO_NAMES: Final[Mapping[int, str]] = MappingProxyType({})
-NAMES_MAX: Final = 4096  # more than links, members and origins there can be together
 
 
 class Replica:
@@ -114,42 +124,161 @@ class Replica:
             store=store,
             store_budget_bytes=store_budget_bytes,
         )
-        state = State(spec, me, coordinates, log)
         self.spec = spec
         self.me = me
         self.timing = timing
-        self.parts = parts = assemble(
-            state, timing=timing, founders=founders, votes=votes, credit_bytes=credit_bytes, now=now
-        )
-        if restored is not None:
-            parts.saved = state.restore(restored)
-        parts.names |= names
+        self.state = state = State(spec, me, coordinates, log)
         self.lattice = state.lattice  # the weights
         self.frontier = state.frontier  # what is applied
         self.log = log  # what can be given to whoever lacks it
-        self.peers: Mapping[Origin, Peer] = parts.peers  # the linked ones
-        self.membership = parts.membership  # the view, and what is being decided
-        self.snapshots = Snapshots(parts)
-        self._quarantine = Quarantine(parts, self.snapshots)
-        self.statuses = Statuses(parts)
+        self.saved = {} if restored is None else state.restore(restored)  # what the latest checkpoint has
+        self.counters = counters = Counters()
+        self.tally = tally = Tally()
+        self.out = out = Outbound(credit_bytes)
+        self._compose_cluster(founders=founders, votes=votes, names=names, now=now)
+        cluster = self.cluster
+        self.joining = Joining(me, timing, now)
+        self.node = node = Node(self.joining)
+        self.budget = Budget(state, acks=self.acks, saved=self.saved)
+        self.sweeping = sweeping = Sweeping(state, timing, now)
+        self.feeder = Feeder(state, out, node, unasked=not mode.ring)
+        self.repair = Repair(patience_s=timing.patience_s)
+        self.given = Given()
+        self._ring_life = RingLife()
         self._congestion = Congestion(me)
-        self._receiver = Receiver(parts, self._congestion, send_status=self.statuses.send)
-        self._barring = Barring(parts)
-        self._view = parts.membership.view
-        self._upkeep = Upkeep(parts, now)
-        self._checkpoints = Checkpoints(parts)
-        self._following = Following(parts, self.statuses, self._upkeep, self.snapshots.taking)
-        self.ring: Ring | None = None
-        if mode.ring:
-            taking = self.snapshots.taking
-            self.ring = Ring(parts, self.statuses, taking, mode=mode, memory=dense, now=now)
+        self._applier = Applier(state, out=out, tally=tally)
+        self.statuses = Statuses(cluster, state, node=node, saved=self.saved, out=out)
+        self._receiver = Receiver(
+            cluster,
+            state,
+            node=node,
+            ring_life=self._ring_life,
+            given=self.given,
+            applier=self._applier,
+            budget=self.budget,
+            feeder=self.feeder,
+            repair=self.repair,
+            congestion=self._congestion,
+            out=out,
+            counters=counters,
+            tally=tally,
+            send_status=self.statuses.send,
+        )
+        self._checkpoints = Checkpoints(
+            cluster, state, node=node, sweeping=sweeping, saved=self.saved, out=out
+        )
+        self._barring = Barring(cluster, out)
+        self._upkeep = Upkeep(cluster, node=node, budget=self.budget, tally=tally, out=out, now=now)
+        self._compose_snapshots()
+        self._view = self.membership.view
+        self._view_change = ViewChange(
+            cluster,
+            state,
+            joining=self.joining,
+            node=node,
+            budget=self.budget,
+            taking=self.fetch.taking,
+            statuses=self.statuses,
+            upkeep=self._upkeep,
+            counters=counters,
+            out=out,
+        )
+        self.ring = self._make_ring(mode, dense, now) if mode.ring else None
+
+    def _compose_cluster(self, *, founders: int, votes: Votes, names: Mapping[int, str], now: float) -> None:
+        known = dict(names)
+        peers: dict[Origin, Peer] = {}
+        self.acks = Acknowledgements(self.me)
+        self.membership = Membership(  # the view, and what is being decided
+            self.me,
+            founders=founders,
+            two_nodes=self.spec.two_nodes,
+            timing=self.timing,
+            votes=votes,
+            now=now,
+            names=known,
+        )
+        self.cluster = Cluster(
+            me=self.me,
+            timing=self.timing,
+            membership=self.membership,
+            acks=self.acks,
+            peers=peers,
+            names=known,
+        )
+        self.peers: Mapping[Origin, Peer] = peers  # the linked ones
+        self.names: Mapping[int, str] = known  # what people call nodes, by id
+
+    def _compose_snapshots(self) -> None:
+        """Both sides of a snapshot, and the quarantine, which needs them."""
+        self.server = SnapshotServer(
+            self.cluster,
+            self.state,
+            node=self.node,
+            sweeping=self.sweeping,
+            feeder=self.feeder,
+            counters=self.counters,
+            out=self.out,
+        )
+        self.fetch = SnapshotFetch(
+            self.cluster,
+            self.state,
+            joining=self.joining,
+            node=self.node,
+            ring_life=self._ring_life,
+            given=self.given,
+            repair=self.repair,
+            sweeping=self.sweeping,
+            server=self.server,
+            counters=self.counters,
+            out=self.out,
+        )
+        self._quarantine = Quarantine(
+            self.state,
+            node=self.node,
+            sweeping=self.sweeping,
+            server=self.server,
+            counters=self.counters,
+            out=self.out,
+            timing=self.timing,
+        )
+
+    def _make_ring(self, mode: Mode, memory: DenseMemory | None, now: float) -> Ring:
+        def make_rounds(on_complete: OnComplete) -> Rounds:
+            if not mode.dense:
+                return SparseRounds(
+                    self.cluster,
+                    self.state,
+                    own=self.given,
+                    applier=self._applier,
+                    out=self.out,
+                    on_complete=on_complete,
+                )
+            return DenseRounds(
+                self.cluster,
+                self.state,
+                memory or make_dense_memory(self.spec.weights),
+                node=self.node,
+                sweeping=self.sweeping,
+                out=self.out,
+                on_complete=on_complete,
+            )
+
+        return Ring(
+            self.cluster,
+            self.state,
+            make_rounds,
+            node=self.node,
+            life=self._ring_life,
+            taking=self.fetch.taking,
+            statuses=self.statuses,
+            budget=self.budget,
+            out=self.out,
+            mode=mode,
+            now=now,
+        )
 
     # -- what others look at
-
-    @property
-    def names(self) -> Mapping[int, str]:
-        """What people call the nodes that were linked or are known from a checkpoint, by node."""
-        return self.parts.names
 
     @property
     def sequence(self) -> int:
@@ -159,12 +288,12 @@ class Replica:
     @property
     def ready(self) -> bool:
         """This node is a member whose replica is complete."""
-        return self.parts.ready
+        return self.node.ready
 
     @property
     def stalled(self) -> bool:
         """The log is full of what others have not acknowledged: the trainer must wait."""
-        return self.parts.stalled
+        return self.budget.stalled
 
     @property
     def may_leave(self) -> bool:
@@ -191,7 +320,7 @@ class Replica:
     @property
     def damaged(self) -> bool:
         """The weights are wrong, and cannot be made anew from checkpoint and log."""
-        return self.parts.node.state is NodeState.FETCHING
+        return self.node.state is NodeState.FETCHING
 
     @property
     def round_runs(self) -> bool:
@@ -211,12 +340,12 @@ class Replica:
     @property
     def bytes_applied(self) -> int:
         """Bytes of the frames applied since this incarnation began, own and peers'."""
-        return self.parts.tally.bytes_applied
+        return self.tally.bytes_applied
 
     @property
     def unacknowledged(self) -> int:
         """Own updates that no peer has acknowledged."""
-        return self.sequence - self.parts.tally.acknowledged
+        return self.sequence - self.tally.acknowledged
 
     @property
     def linked_nodes(self) -> set[int]:
@@ -248,15 +377,25 @@ class Replica:
         """Every peer that follows us is far behind: the network or the peers carry less than we make."""
         return self._congestion.is_general(self.peers.values(), since=now - self.timing.patience_s)
 
+    @property
+    def relays(self) -> Mapping[int, Origin]:
+        """By node: the peer that passed on its latest update."""
+        return self._receiver.relays
+
+    @property
+    def other_members(self) -> list[Origin]:
+        """The members of the view but this node."""
+        return self.cluster.other_members
+
     def name_of(self, origin: Origin) -> str:
         """What people call this origin's node."""
-        return self.parts.name_of(origin)
+        return self.cluster.name_of(origin)
 
     def waiting_for(self) -> str:
         """One sentence: why this node is not READY or its trainer must wait; empty if neither. Whose share a
         round waits for is said by `ring`.
         """
-        return explain(self.parts, self.snapshots.taking) or self.parts.standstill
+        return self._view_change.explain() or ("" if self.ring is None else self.ring.standstill)
 
     # -- events
 
@@ -293,10 +432,12 @@ class Replica:
             self._take_in(peer, event, now)
         except PeerError as error:
             if error.reason == "snapshot":
-                self.snapshots.refused(peer.origin, now)
-            self.parts.out.order(Drop(peer.origin, error.reason, str(error)))
+                self.fetch.refused(peer.origin, now)
+            self.out.order(Drop(peer.origin, error.reason, str(error)))
 
-    def _take_in(self, peer: Peer, event: LinkEvent, now: float) -> None:
+    def _take_in(  # noqa: PLR0912 (one case for each event)
+        self, peer: Peer, event: LinkEvent, now: float
+    ) -> None:
         if peer.barred and not isinstance(event, LinkDrained):
             self._barring.hear(peer, event, now)
             return
@@ -307,12 +448,12 @@ class Replica:
                 self._receiver.status(peer, event, now)
                 self._hear_ring(peer, event, now)
             case NeedReceived():
-                self.parts.feeder.serve(peer, event, now)
+                self.feeder.serve(peer, event, now)
             case GapReceived():
-                self.parts.repair.gap(event.origin, peer.origin, event.floor)
+                self.repair.gap(event.origin, peer.origin, event.floor)
             case LinkDrained():
                 self._go_on_with(peer, now)
-                self.parts.feeder.push(peer, now)
+                self.feeder.push(peer, now)
             case LinkMeasured():
                 peer.round_trip_us, peer.bytes_per_s = event.round_trip_us, event.bytes_per_s
             case VoteReceived():
@@ -320,14 +461,14 @@ class Replica:
             case GoodbyeReceived():
                 peer.leave()
                 self.membership.leaving(peer.origin.node)
-            case (
-                SnapshotAsked()
-                | SnapshotBegun()
-                | SnapshotChunkReceived()
-                | SnapshotTailReceived()
-                | SnapshotEnded()
-            ):
-                if self.snapshots.hear(peer, event, now):
+            case SnapshotAsked():
+                self.server.give(peer, now)
+            case SnapshotBegun():
+                self.fetch.begin(peer, event, now)
+            case SnapshotChunkReceived() | SnapshotTailReceived():
+                self.fetch.take(peer, event, now)
+            case SnapshotEnded():
+                if self.fetch.end(peer, event, now):
                     self._tell_of_snapshot(now)
             case _:
                 self._hear_ring(peer, event, now)
@@ -345,7 +486,7 @@ class Replica:
     ) -> None:
         if isinstance(event, OwnUpdateMade):
             assert self.ring is None, "an update was made alone in a run that makes them in rounds"
-            apply_own(self.parts, event)
+            self._applier.apply_own(event)
             self._congestion.made(event.mini_batch, self.sequence)
             self._push_all(now)
             return
@@ -379,7 +520,7 @@ class Replica:
             case BootstrapExpectChanged():
                 self.membership.founders = event.nodes
             case ScrubRequested():
-                self.parts.sweeping.scrub_due = now
+                self.sweeping.scrub_due = now
             case NodeStopping():
                 self._say_goodbye(event.why, now)
 
@@ -388,35 +529,27 @@ class Replica:
     def _open_link(self, event: LinkOpened, now: float) -> None:
         for older in [origin for origin in self.peers if origin.node == event.peer.node]:
             self._close_link(older, now)
-        credit = self.parts.out.credit_bytes
+        credit = self.out.credit_bytes
         peer = Peer(event.peer, event.name, heard=now, brought=now, credit=credit)
-        self.parts.peers[event.peer] = peer
-        self._name(event.peer.node, event.name)
+        self.cluster.peers[event.peer] = peer
+        self.cluster.learn_name(event.peer.node, event.name, origins=self.frontier)
         if event.peer.node in self.membership.view.forbidden:
             peer.bar(now)
         else:
             self.membership.link(event.peer, now)
         self.statuses.send(peer, now)
 
-    def _name(self, node: int, name: str) -> None:
-        """Remember it; when there are too many, only those of nodes that are linked, members or origins."""
-        names = self.parts.names
-        names[node] = name
-        if len(names) > NAMES_MAX:
-            here = {origin.node for origin in (*self.peers, *self.membership.view.members, *self.frontier)}
-            for other in names.keys() - here - {node, self.me.node}:
-                del names[other]
-
     def _close_link(self, origin: Origin, now: float) -> None:
-        peer = self.parts.peers.pop(origin, None)
+        peer = self.cluster.peers.pop(origin, None)
         if peer is not None:
             self._forget(peer, now)
 
     def _forget(self, peer: Peer, now: float) -> None:
         """Expect nothing of a peer any more, and give it nothing."""
-        self.parts.repair.forget(peer.origin)
+        self.repair.forget(peer.origin)
         self.membership.unlink(peer.origin)
-        self.snapshots.forget(peer, now)
+        self.server.forget(peer)
+        self.fetch.forget(peer, now)
         if self.ring is not None:
             self.ring.unlink(peer.origin, now)
 
@@ -430,13 +563,13 @@ class Replica:
             elif peer.origin.node in self.membership.view.forbidden:
                 self._forget(peer, now)
                 peer.bar(now)
-                self.parts.acks.forget_hearsay()  # what it told of others
+                self.acks.forget_hearsay()  # what it told of others
 
     def _go_on_with(self, peer: Peer, now: float) -> None:
         """There is credit again: acknowledge and ask before updates take it, or on a link that is always busy
         neither would ever be said.
         """
-        self.parts.out.refill(peer)
+        self.out.refill(peer)
         if now >= peer.status_due:
             self.statuses.send(peer, now)
         if peer.barred:
@@ -447,7 +580,7 @@ class Replica:
 
     def _push_all(self, now: float) -> None:
         for peer in self.peers.values():
-            self.parts.feeder.push(peer, now)
+            self.feeder.push(peer, now)
 
     def _say_goodbye(self, why: str, now: float) -> None:
         """The last acknowledgement, so that no peer waits for it, and the farewell."""
@@ -456,7 +589,7 @@ class Replica:
             self.ring.leave(now)
         self.statuses.send_to_all(now, always=True)
         for peer in self.peers.values():
-            self.parts.out.say(peer, Goodbye(sequence=self.sequence))
+            self.out.say(peer, Goodbye(sequence=self.sequence))
 
     # -- time
 
@@ -465,23 +598,23 @@ class Replica:
         if self.membership.view is not self._view:
             self._view = self.membership.view
             self._bar(now)
-        self._following.look(now)
+        self._view_change.look(now)
         if self.ring is not None:
             self.ring.look(now)
 
     def _orders(self) -> list[Effect]:
         """All that is to be done, another turn among it if there is work for it."""
-        adopting = self.snapshots.taking.adoption is not None
-        if self.parts.sweeping.copying or adopting or self._quarantine.rebuilding or self.log.untidy:
-            self.parts.out.order_turn()
-        return self.parts.out.take()
+        adopting = self.fetch.taking.adoption is not None
+        if self.sweeping.copying or adopting or self._quarantine.rebuilding or self.log.untidy:
+            self.out.order_turn()
+        return self.out.take()
 
     def _take_turn(self, now: float) -> None:
         """One part of each thing that would take long as a whole."""
-        self.parts.out.turn_passed()
-        self.parts.sweeping.turn()
+        self.out.turn_passed()
+        self.sweeping.turn()
         self._quarantine.turn(now)
-        if self.snapshots.turn(now):
+        if self.fetch.turn(now):
             self._tell_of_snapshot(now)
         self.log.tidy()
         self._push_all(now)
@@ -497,18 +630,19 @@ class Replica:
             silent_s = now - peer.heard
             if silent_s > silence_s:
                 words = f"nothing came from {peer.name} for {silent_s:.0f} s"
-                self.parts.out.order(Drop(peer.origin, "silent", words))
+                self.out.order(Drop(peer.origin, "silent", words))
             elif now >= peer.status_due:
                 self.statuses.send(peer, now)
         self._barring.pass_time(now)
         for peer_ahead, words in self.membership.take_unbacked(now).items():
-            self.parts.out.order(Drop(peer_ahead, "view", words))
+            self.out.order(Drop(peer_ahead, "view", words))
         if self.ring is not None:
             self.ring.pass_time(now)
-        self._upkeep.look(now)
+        self._upkeep.look({} if self.ring is None else self.ring.late, now)
         self.membership.pass_time(now, ready=self.ready)
         self._quarantine.pass_time(now)
         self._checkpoints.try_begin()
-        self.snapshots.pass_time(now, full=self._receiver.lacks_room())
-        self.parts.repair.clean(self.frontier, self.peers)
-        self.parts.acks.keep({*self.membership.view.members, *self.peers})
+        self.server.pass_time(now)
+        self.fetch.pass_time(now, full=self._receiver.lacks_room())
+        self.repair.clean(self.frontier, self.peers)
+        self.acks.keep({*self.membership.view.members, *self.peers})

@@ -29,27 +29,25 @@ STALL: Final = 0.95
 class Budget:
     """How full the log is, in shares of what it may hold; `fullness` counts the own part as well."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, *, acks: Acknowledgements, saved: Mapping[Origin, int]) -> None:
+        """`saved`: what is in this node's own checkpoint."""
         self.fullness = 0.0
         self.holders: list[Origin] = []  # members that hold it back, the worst first; from WARN on
         self._state = state
+        self._acks = acks
+        self._saved = saved
 
-    def look(
-        self,
-        view: View,
-        acks: Acknowledgements,
-        *,
-        ready: bool,
-        own_bytes: int,
-        saved: Mapping[Origin, int],
-    ) -> None:
-        """Measure, after trimming what may go. `own_bytes`: of all own updates so far; `saved`: what is in
-        this node's own checkpoint.
-        """
-        log, me = self._state.log, self._state.me
+    @property
+    def stalled(self) -> bool:
+        """The log is full of what others have not acknowledged: the trainer must wait."""
+        return self.fullness >= STALL
+
+    def look(self, view: View, *, ready: bool, own_bytes: int) -> None:
+        """Measure, after trimming what may go. `own_bytes`: of all own updates so far."""
+        log, me, acks = self._state.log, self._state.me, self._acks
         pressure = log.pressure
         if ready and pressure > TRIM_FROM:
-            self.trim(view, acks, saved, TRIM_TO)
+            self.trim(view, TRIM_TO)
             pressure = log.pressure
         others = [member for member in view.members if member != me]
         sequence = self._state.frontier.sequence(me)
@@ -68,8 +66,11 @@ class Budget:
             guilty = [member for member in others if held[member] >= GUILTY * self.fullness]
             self.holders = sorted(guilty, key=lambda member: -held[member])
 
-    def trim(self, view: View, acks: Acknowledgements, saved: Mapping[Origin, int], share: float) -> None:
-        """Let go of what all members of the view have, down to `share` of the budget; READY nodes only."""
+    def trim(self, view: View, share: float) -> None:
+        """Let go of what all members of the view have, down to `share` of the budget; READY nodes only
+        (VIEWS.md, 19).
+        """
+        acks, saved = self._acks, self._saved
         others = [member for member in view.members if member != self._state.me]
 
         def stable(origin: Origin) -> int:

@@ -1,26 +1,32 @@
-"""A snapshot on its way in: checked as it comes, whole or refused.
-
-Nothing of it touches the replica. The coordinates are verified slice by slice against the digest, so that
-the end has nothing left to compute. The frames of the donor's log come from each origin's newest to its
-oldest: the first must have the digest that its row states, and each of the others the one from which the
-frame after it goes on. They are handed to the log as they come, which keeps them where it has room.
-"""
+"""Installation of a snapshot: received and checked, caught up with, swapped in, and damage reported."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.frontier import Origin
+from p2psgd.core.frontier import RING, Origin
+from p2psgd.core.run_spec import RunSpec
+from p2psgd.core.state import State
 from p2psgd.core.update_log import Lane, UpdateLog
 from p2psgd.core.weights import magnitude_of
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from p2psgd.wire.messages import FrontierRow
-from p2psgd.wire.update import UpdateHeader, parse_update
+from p2psgd.wire.update import UpdateHeader, parse_update, weights_of
+
+# ----------------------------------------------------------------------------
+# A snapshot on its way in: checked as it comes, whole or refused.
+#
+# Nothing of it touches the replica. The coordinates are verified slice by slice against the digest, so that
+# the end has nothing left to compute. The frames of the donor's log come from each origin's newest to its
+# oldest: the first must have the digest that its row states, and each of the others the one from which the
+# frame after it goes on. They are handed to the log as they come, which keeps them where it has room.
+
 
 COORDINATE_BYTES: Final = 4
 
@@ -146,3 +152,196 @@ class SnapshotIntake:
 
 def _refusal(words: str) -> PeerError:
     return PeerError("snapshot", f"a snapshot was refused: {words}")
+
+
+# ----------------------------------------------------------------------------
+# Does a snapshot agree with what this node knows? Looked at before anything of it is adopted.
+#
+# A snapshot is proven by its digest, which is a sum: two origins' rows whose errors cancel would pass, and
+# the taker would differ from everybody from then on. But each origin's digest is known here for every update
+# that is in the log or is the last one applied, and every frame leads from one digest to the next. So one
+# update of which both tell the digest holds all the others of its origin. Of an origin of which this node
+# lacks what the frames of neither begin with, nothing can be said.
+
+
+Place = tuple[Origin, int]  # an origin and the sequence number of an update
+
+
+def contradicted_by_rows(state: State, rows: Iterable[FrontierRow]) -> Place | None:
+    """The first update of whose digest a snapshot's frontier says something else than this node."""
+    for row in rows:
+        origin = Origin(row.node, row.incarnation)
+        if state.digest_at(origin, row.sequence) not in (None, row.digest):
+            return origin, row.sequence
+    return None
+
+
+def contradicted_by(state: State, intake: SnapshotIntake) -> Place | None:
+    """The same of a whole snapshot: of its frontier, and of its frames where they begin and where they come
+    by what is applied here.
+    """
+    place = contradicted_by_rows(state, intake.rows)
+    if place is not None:
+        return place
+    for origin, lane in intake.lanes.items():
+        for sequence in (lane.floor, state.frontier.sequence(origin)):
+            told = intake.digest_at(origin, sequence)
+            if told is not None and state.digest_at(origin, sequence) not in (None, told):
+                return origin, sequence
+    return None
+
+
+# ----------------------------------------------------------------------------
+# Which weights in memory were wrong: told when a snapshot has replaced them.
+#
+# The old coordinates, plus the updates that only the snapshot has, must be the new ones; where they differ,
+# memory had changed.
+
+
+NAMED_MAX: Final = 3
+
+
+class Damage:
+    """Made before a snapshot is adopted in place of weights that are wrong, asked afterwards."""
+
+    def __init__(self, state: State) -> None:
+        self._coordinates = state.lattice.coordinates  # adopting puts others into their place
+        self._applied = {origin: state.frontier.sequence(origin) for origin in state.frontier}
+
+    def describe(self, rows: list[FrontierRow], state: State) -> str:
+        """One sentence; `rows` are the snapshot's, `state` is that after its adoption."""
+        if state.spec.dense and self._applied != {RING: state.frontier.sequence(RING)}:
+            return "which weights were wrong cannot be told: a dense ring keeps no updates to compare them by"
+        if not self._add_lacking(rows, state.log):
+            return "which weights were wrong cannot be told: updates came in between that no log holds"
+        return name_differences(state.spec, self._coordinates, state.lattice.coordinates)
+
+    def _add_lacking(self, rows: list[FrontierRow], log: UpdateLog) -> bool:
+        """Bring the old coordinates to where the snapshot is; False if frames for that are missing."""
+        weights = len(self._coordinates)
+        for row in rows:
+            origin = Origin(row.node, row.incarnation)
+            for sequence in range(self._applied.get(origin, 0) + 1, row.sequence + 1):
+                frame = log.frame(origin, sequence)
+                if frame is None:
+                    return False
+                header, payload = parse_update(frame[PREFIX.size :], weights)
+                words = codec.decode(payload, header.count, weights)
+                codec.apply_coordinates(self._coordinates, words, header.step)
+        return True
+
+
+def name_differences(spec: RunSpec, old: NDArray[np.int32], new: NDArray[np.int32]) -> str:
+    """One sentence on the weights that differ, int32 (P,) both."""
+    wrong = np.flatnonzero(old != new)
+    return name_weights(spec, old, new, wrong[:NAMED_MAX].tolist(), len(wrong))
+
+
+def name_weights(
+    spec: RunSpec, old: NDArray[np.int32], new: NDArray[np.int32], first: list[int], count: int
+) -> str:
+    """The same, where it is known that so many differ and which are the `first` of them."""
+    named = first[:NAMED_MAX]
+    was, now = (
+        weights_of(coordinates[named], mode=spec.mode, quantum_log2=spec.quantum_log2)
+        for coordinates in (old, new)
+    )
+    each = [
+        f"{spec.name_weight(index)} was {was[place]:g} instead of {now[place]:g}"
+        for place, index in enumerate(named)
+    ]
+    if count > NAMED_MAX:
+        each.append(f"{count - NAMED_MAX} more were wrong")
+    return "; ".join(each) or "no weight is wrong any more"
+
+
+# ----------------------------------------------------------------------------
+# From a snapshot that has come whole to a replica that has all it had before, and nothing of it twice.
+#
+# What is applied here and not in the snapshot is applied to the snapshot's coordinates first, from the log,
+# some in each turn, while the replica goes on as it is. When all of it is in, the two change places in one
+# step: nobody ever sees, and nothing is ever sent from, a state in between.
+
+
+BYTES_PER_TURN: Final = 128 * 1024  # of frames, each counted with FRAME_BYTES for what it costs by itself
+FRAME_BYTES: Final = 512
+
+
+class ContradictionError(Exception):
+    """A snapshot says something else than this node of an origin's digest at an update."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.place = place
+
+
+class Adoption:
+    """Of one snapshot by one state; `applied_again` updates so far."""
+
+    def __init__(self, state: State, intake: SnapshotIntake) -> None:
+        """`state.lost_by` must have said 0."""
+        self.applied_again = 0
+        self._state = state
+        self._intake = intake
+        self._digest = intake.digest
+        self._rows = {Origin(row.node, row.incarnation): row for row in intake.rows}
+        self._frame_bytes: dict[Origin, int] = {}  # of what was applied again
+        self._version = state.frontier.version
+
+    def turn(self) -> bool:
+        """Apply some; True when nothing is lacking any more, and `finish` may be called in this turn.
+
+        ContradictionError if the first of an origin does not go on from what the snapshot states, LookupError
+        if it is the log here that is wrong. Nothing has changed then.
+        """
+        frontier = self._state.frontier
+        if self._state.spec.dense:
+            return True  # nothing is applied to it: the snapshot is what was agreed on, this node is not
+        least = frontier.version - self._version + 1  # more than came since the last turn, so that it ends
+        self._version = frontier.version
+        left = BYTES_PER_TURN
+        for origin in frontier:
+            while self._sequence(origin) < frontier.sequence(origin):
+                if left <= 0 and least <= 0:
+                    return False
+                left -= self._apply_next(origin) + FRAME_BYTES
+                least -= 1
+        for origin in self._frame_bytes:
+            if self._rows[origin].digest != frontier.digest(origin):
+                words = f"the updates of {origin.node:016x} in the log do not lead to its digest"
+                raise LookupError(words)
+        return True
+
+    def finish(self, *, damaged: bool) -> str:
+        """Change places. If the old weights were `damaged`, returns a sentence on which."""
+        damage = Damage(self._state) if damaged else None
+        self._state.adopt(self._intake, self._rows.values(), self._digest, self._frame_bytes)
+        return "" if damage is None else damage.describe(self._intake.rows, self._state)
+
+    def discard(self) -> None:
+        """It is not to be finished."""
+        self._intake.discard()
+
+    def _sequence(self, origin: Origin) -> int:
+        row = self._rows.get(origin)
+        return 0 if row is None else row.sequence
+
+    def _apply_next(self, origin: Origin) -> int:
+        """One more update of this origin; returns the bytes of its frame."""
+        row = self._rows.get(origin) or FrontierRow(*origin, 0, 0)
+        header, words, size = next(self._state.held(origin, row.sequence, row.sequence + 1))
+        contribution = self._state.contribution(words, header.step)
+        if (row.digest + contribution) % 2**64 != header.digest:
+            if origin in self._rows and origin not in self._frame_bytes:
+                raise ContradictionError((origin, row.sequence))
+            who = f"update {header.sequence} of {origin.node:016x} in the log"
+            raise LookupError(f"{who} does not go on from the one before")
+        magnitude, _ = codec.apply_coordinates(self._intake.coordinates, words, header.step)
+        self._intake.magnitude_max = max(self._intake.magnitude_max, magnitude)
+        self._digest = (self._digest + contribution) % 2**64
+        self._rows[origin] = row._replace(
+            sequence=header.sequence, digest=header.digest, mini_batch=header.mini_batch
+        )
+        self._frame_bytes[origin] = self._frame_bytes.get(origin, 0) + size
+        self.applied_again += 1
+        return size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from p2psgd.core.events import Restored
 from p2psgd.core.frontier import RING, Frontier, Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.core.snapshot_install import SnapshotIntake
 from p2psgd.core.update_log import UpdateLog
 from p2psgd.core.weights import Lattice, RangeWarning
 from p2psgd.errors import PeerError
@@ -19,6 +18,9 @@ from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, parse_update
+
+if TYPE_CHECKING:
+    from p2psgd.core.snapshot_install import SnapshotIntake
 
 # ----------------------------------------------------------------------------
 # The weights and all that must change with them in one go: frontier, log, running digest.

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from p2psgd.core.context import Parts
+from p2psgd.core.cluster import Cluster
 from p2psgd.core.frontier import Origin
-from p2psgd.core.peer import Peer
+from p2psgd.core.node_state import Node
+from p2psgd.core.peer import Outbound, Peer
 from p2psgd.core.readiness import lacks_floor
 from p2psgd.core.state import State
 from p2psgd.core.view import View
@@ -69,10 +70,17 @@ def pack_status(
 class Statuses:
     """Sends STATUS; every peer gets the same one as long as nothing has changed."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(
+        self, cluster: Cluster, state: State, *, node: Node, saved: Mapping[Origin, int], out: Outbound
+    ) -> None:
+        """`saved`: what is in this node's latest checkpoint."""
         self.loop_lag_ms = 0
         self.standing: Callable[[], bytes] = bytes  # in the ring, packed; empty without one
-        self._parts = parts
+        self._cluster = cluster
+        self._state = state
+        self._node = node
+        self._saved = saved
+        self._out = out
         self._said: tuple[object, ...] | None = None  # when the frame was last packed,
         self._frame = b""  # and the frame
 
@@ -81,30 +89,29 @@ class Statuses:
         if peer.credit <= 0 and not always:
             peer.status_due = min(peer.status_due, now)
             return
-        self._parts.out.send(peer, self._pack(now))
-        peer.status_due = now + self._parts.timing.status_s
+        self._out.send(peer, self._pack(now))
+        peer.status_due = now + self._cluster.timing.status_s
         peer.applied_bytes = peer.applied_updates = 0
 
     def send_to_all(self, now: float, *, always: bool = False) -> None:
         """To every linked peer."""
-        for peer in self._parts.peers.values():
+        for peer in self._cluster.peers.values():
             self.send(peer, now, always=always)
 
     def _pack(self, now: float) -> bytes:
-        parts = self._parts
         ring = self.standing()
-        said = parts.state.frontier.version, parts.membership.view.number, parts.ready, ring, now
+        said = self._state.frontier.version, self._cluster.membership.view.number, self._node.ready, ring, now
         if said != self._said:
             self._said = said
             self._frame = pack_status(
-                parts.state,
-                parts.peers,
-                parts.membership.view,
-                parts.saved,
-                unwanted=parts.membership.unwanted if parts.ready else (),
-                ready=parts.ready,
+                self._state,
+                self._cluster.peers,
+                self._cluster.membership.view,
+                self._saved,
+                unwanted=self._cluster.membership.unwanted if self._node.ready else (),
+                ready=self._node.ready,
                 loop_lag_ms=self.loop_lag_ms,
-                heard_since=now - parts.timing.patience_s,
+                heard_since=now - self._cluster.timing.patience_s,
                 ring=ring,
             )
         return self._frame

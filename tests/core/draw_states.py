@@ -11,7 +11,7 @@ from p2psgd.core.node_state import NODE
 from p2psgd.core.peer import PEER
 from p2psgd.core.readiness import READINESS
 from p2psgd.core.ring.rounds import RING_PHASES
-from p2psgd.core.snapshot import FETCH
+from p2psgd.core.snapshot_fetch import FETCH
 from p2psgd.transitions import Transitions
 
 ROOT: Final = Path(__file__).parents[2]
@@ -40,7 +40,10 @@ TABLES: Final[dict[str, tuple[Transitions[Any], str]]] = {
         "One linked peer, as another node sees it, like `Progress` in etcd's Raft. `Peer.check` states what "
         "holds in each state.",
     ),
-    "p2psgd/core/snapshot.py": (FETCH, "The joiner's side of a snapshot, of which one is under way at most."),
+    "p2psgd/core/snapshot_fetch.py": (
+        FETCH,
+        "The joiner's side of a snapshot, of which one is under way at most.",
+    ),
     "p2psgd/core/ring/rounds.py": (
         RING_PHASES,
         "The ring at one node, in ring mode. Rounds follow each other while it is RUNNING; `StopReason` says "

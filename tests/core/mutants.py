@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from p2psgd.core import checkpoint, membership, paxos, receive, replica, send, snapshot, state, timing
+from p2psgd.core import checkpoint, membership, paxos, receive, replica, send, snapshot_serve, state, timing
 from tests.core import (
     test_bad_updates,
     test_barring,
@@ -60,7 +60,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
                 checkpoint,
                 "Checkpoints._saved_by_others",
                 "return min(",
-                "return 2**64 if origin == self._parts.me else min(",
+                "return 2**64 if origin == self._cluster.me else min(",
             ),
         ),
         SAVED,
@@ -71,7 +71,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
                 checkpoint,
                 "Checkpoints._saved_by_others",
                 "for member in others",
-                "for member in others if member in self._parts.peers",
+                "for member in others if member in self._cluster.peers",
             ),
         ),
         SAVED,
@@ -97,7 +97,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_barring.test_its_link_ends_after_a_patience_without_a_new_view,
     ),
     "what-a-removed-node-told-is-kept": (
-        (Edit(replica, "Replica._bar", "self.parts.acks.forget_hearsay()", "pass"),),
+        (Edit(replica, "Replica._bar", "self.acks.forget_hearsay()", "pass"),),
         test_barring.test_who_is_linked_when_it_is_removed_is_out_at_once,
     ),
     "strangers-believed-about-members": (
@@ -112,7 +112,14 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_barring.test_of_others_only_members_are_believed,
     ),
     "snapshots-for-anybody": (
-        (Edit(snapshot, "Snapshots.give", "peer.origin not in self._parts.membership.view", "False"),),
+        (
+            Edit(
+                snapshot_serve,
+                "SnapshotServer.give",
+                "peer.origin not in self._cluster.membership.view",
+                "False",
+            ),
+        ),
         test_barring.test_snapshots_are_for_members,
     ),
     "wishers-keep-the-majority": (
@@ -155,7 +162,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_barring.test_its_updates_are_asked_for_of_others_while_it_is_linked,
     ),
     "claims-of-any-number": (
-        (Edit(receive, "Receiver.status", "parts.membership.check_number(event.view)", "pass"),),
+        (Edit(receive, "Receiver.status", "self._cluster.membership.check_number(event.view)", "pass"),),
         test_unbacked_views.test_its_link_ends_with_the_reason,
     ),
     "node-0-taken": (

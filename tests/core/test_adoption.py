@@ -18,16 +18,16 @@ Clusters = Callable[..., Cluster]
 @pytest.fixture
 def adopting(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """Node 2 has a whole snapshot that lacks six updates of its own, and applies one of them in a turn."""
-    monkeypatch.setattr("p2psgd.core.snapshot_adopt.BYTES_PER_TURN", 1)
+    monkeypatch.setattr("p2psgd.core.snapshot_install.BYTES_PER_TURN", 1)
     cluster = fall_behind(clusters, 2)
     cluster.paused = {2}
     cluster.link_all()
     joiner = cluster.replica(2)
-    deliver_until(cluster, lambda: joiner.snapshots.taking.donor is not None)
+    deliver_until(cluster, lambda: joiner.fetch.taking.donor is not None)
     with silenced(joiner):
         for start in range(6):
             cluster.give(2, own_update([start, 4000]))
-        deliver_until(cluster, lambda: joiner.snapshots.taking.adoption is not None)
+        deliver_until(cluster, lambda: joiner.fetch.taking.adoption is not None)
     return cluster
 
 
@@ -43,13 +43,13 @@ def shown(replica: Replica) -> tuple[object, ...]:
 def test_until_all_is_in_the_replica_stays_as_it_was(adopting: Cluster) -> None:
     joiner, before = adopting.replica(2), shown(adopting.replica(2))
     turns = 0
-    while joiner.snapshots.taking.adoption is not None:
+    while joiner.fetch.taking.adoption is not None:
         assert shown(joiner) == before
         effects = adopting.give(2, TurnPassed())
         turns += 1
-        assert NextTurn() in effects or joiner.snapshots.taking.adoption is None
+        assert NextTurn() in effects or joiner.fetch.taking.adoption is None
     assert turns >= 5
-    assert joiner.parts.counters.reapplied == 6
+    assert joiner.counters.reapplied == 6
     assert joiner.frontier.sequence(joiner.me) == 8
     assert shown(joiner) != before
     adopting.paused = set()
@@ -61,10 +61,10 @@ def test_until_all_is_in_the_replica_stays_as_it_was(adopting: Cluster) -> None:
 
 def test_what_is_made_or_comes_meanwhile_is_in_it_once(adopting: Cluster) -> None:
     joiner = adopting.replica(2)
-    while joiner.snapshots.taking.adoption is not None:
+    while joiner.fetch.taking.adoption is not None:
         adopting.give(2, own_update([7, 4900]))
         adopting.give(2, TurnPassed())
-    assert joiner.sequence == 8 + joiner.parts.counters.reapplied - 6
+    assert joiner.sequence == 8 + joiner.counters.reapplied - 6
     adopting.paused = set()
     adopting.give(2, TurnPassed())
     adopting.pass_time(5)
@@ -73,17 +73,17 @@ def test_what_is_made_or_comes_meanwhile_is_in_it_once(adopting: Cluster) -> Non
 
 def test_it_needs_the_donor_no_more_and_asks_nobody_else(adopting: Cluster) -> None:
     joiner = adopting.replica(2)
-    donor = joiner.snapshots.taking.donor
+    donor = joiner.fetch.taking.donor
     assert donor is not None
     adopting.kill(donor.node - 1)
     for _ in range(10):
         adopting.now += 0.4
         effects = adopting.give(2, TimePassed())
         assert not any(isinstance(effect, SnapshotAsked) for effect in effects)
-    assert joiner.snapshots.taking.donor == donor
-    while joiner.snapshots.taking.adoption is not None:
+    assert joiner.fetch.taking.donor == donor
+    while joiner.fetch.taking.adoption is not None:
         adopting.give(2, TurnPassed())
-    assert joiner.parts.counters.snapshots_taken == 1
+    assert joiner.counters.snapshots_taken == 1
 
 
 @pytest.mark.parametrize("what", [SnapshotEnded, SnapshotBegun])
@@ -91,13 +91,13 @@ def test_a_donor_that_says_more_is_dropped_and_harms_nothing(
     adopting: Cluster, what: type[SnapshotEnded] | type[SnapshotBegun]
 ) -> None:
     joiner = adopting.replica(2)
-    donor = joiner.snapshots.taking.donor
+    donor = joiner.fetch.taking.donor
     assert donor is not None
     adopting.give(2, SnapshotEnded(donor, "", 0) if what is SnapshotEnded else SnapshotBegun(donor, [], 0))
     assert [(number, drop.reason) for number, drop in adopting.drops] == [(2, "snapshot")]
-    while joiner.snapshots.taking.adoption is not None:
+    while joiner.fetch.taking.adoption is not None:
         adopting.give(2, TurnPassed())
-    assert joiner.parts.counters.snapshots_taken == 1
+    assert joiner.counters.snapshots_taken == 1
 
 
 def test_what_cannot_be_read_again_ends_it_with_nothing_changed(adopting: Cluster) -> None:
@@ -107,7 +107,7 @@ def test_what_cannot_be_read_again_ends_it_with_nothing_changed(adopting: Cluste
     adopting.lose_log(2)
     adopting.give(2, TurnPassed())
     assert shown(joiner)[:3] == before
-    assert joiner.snapshots.taking.donor is None
+    assert joiner.fetch.taking.donor is None
     assert "cannot be read from the log" in adopting.alarms[-1]
     while joiner.log.untidy:
         adopting.give(2, TurnPassed())
@@ -118,12 +118,12 @@ def test_what_is_trimmed_meanwhile_leaves_a_log_that_goes_on(adopting: Cluster) 
     joiner = adopting.replica(2)
     for _ in range(4):
         adopting.give(2, TurnPassed())
-    pending = joiner.snapshots.taking.adoption
+    pending = joiner.fetch.taking.adoption
     assert pending is not None
     joiner.log.trim({joiner.me: 4}.get, lambda origin: 0, share=0.0)  # type: ignore[arg-type]
-    while joiner.snapshots.taking.adoption is not None:
+    while joiner.fetch.taking.adoption is not None:
         adopting.give(2, TurnPassed())
-    assert joiner.parts.counters.snapshots_taken == 1
+    assert joiner.counters.snapshots_taken == 1
     assert (joiner.log.floor(joiner.me), joiner.log.last(joiner.me)) == (4, 8)
     adopting.give(2, own_update([7, 4900]))
     adopting.paused = set()

@@ -126,7 +126,7 @@ def test_every_single_flipped_bit_of_an_update_is_noticed(clusters: Clusters) ->
         harmed[bit // 8] ^= 1 << bit % 8
         effects = cluster.give(1, UpdateReceived(cluster.replica(0).me, harmed))
         assert any(isinstance(effect, Drop) for effect in effects), bit
-    assert cluster.replica(1).parts.tally.applied == 0
+    assert cluster.replica(1).tally.applied == 0
 
 
 def test_two_sides_that_disagree_on_a_digest_part_with_an_alarm(clusters: Clusters) -> None:

@@ -81,7 +81,7 @@ def made_by_it(cluster: Cluster) -> bytes:
 def test_nothing_of_its_status_counts_whatever_view_it_claims(cluster: Cluster, claimed: int) -> None:
     open_link(cluster)
     replica, stopped = cluster.replica(0), cluster.replica(1).me
-    before = replica.parts.acks.all_applied(stopped)
+    before = replica.acks.all_applied(stopped)
     own = replica.sequence
     cluster.give(0, own_update([1, 2]))
     rows = [row._replace(least=row.sequence) for row in rows_of(cluster)]  # everybody has all, it says
@@ -90,9 +90,9 @@ def test_nothing_of_its_status_counts_whatever_view_it_claims(cluster: Cluster, 
     assert not dropped(effects)
     peer = replica.peers[OUT]
     assert peer.status is None
-    assert replica.parts.acks.applied(stopped, replica.me) <= own
-    assert replica.parts.acks.all_applied(stopped) == before
-    assert replica.parts.acks.heard(OUT) == NEVER
+    assert replica.acks.applied(stopped, replica.me) <= own
+    assert replica.acks.all_applied(stopped) == before
+    assert replica.acks.heard(OUT) == NEVER
 
 
 def test_its_updates_and_questions_are_not_answered(cluster: Cluster) -> None:
@@ -113,7 +113,7 @@ def test_its_updates_and_questions_are_not_answered(cluster: Cluster) -> None:
         assert not sent(effects, OUT), event
         assert not dropped(effects)
     assert replica.frontier.version == version
-    assert not replica.parts.sweeping.copying
+    assert not replica.sweeping.copying
     cluster.give(0, own_update([7]))
     assert FrameType.UPDATE not in {FrameType(frame[4]) for frame in cluster.queues[0, 2]}
 
@@ -178,16 +178,16 @@ def test_who_is_linked_when_it_is_removed_is_out_at_once(clusters: Clusters) -> 
     told = status_of(outcast, rows, view=1, founding=cluster.replica(0).membership.view.founding)
     cluster.give(0, replace(told, confirmed=[ConfirmedRow(*silent, 1)]))
     replica = cluster.replica(0)
-    assert replica.parts.acks.applied(silent, replica.me) == replica.sequence  # members are believed
+    assert replica.acks.applied(silent, replica.me) == replica.sequence  # members are believed
     cluster.paused.add(0)
     cluster.give(0, SnapshotAsked(outcast))
-    heard = replica.parts.acks.heard(silent)
+    heard = replica.acks.heard(silent)
     cluster.give(
         0, VoteReceived(cluster.replica(1).me, replica.membership.view.replace({}, set(), {4}).news())
     )
     assert replica.peers[outcast].barred_at == cluster.now
-    assert replica.parts.acks.applied(silent, replica.me) == 1  # what it said itself
-    assert replica.parts.acks.heard(silent) == heard
+    assert replica.acks.applied(silent, replica.me) == 1  # what it said itself
+    assert replica.acks.heard(silent) == heard
     assert replica.peers[outcast].status is None
     assert not replica.peers[outcast].cursors
     assert replica.may_leave is False
@@ -214,7 +214,7 @@ def test_of_others_only_members_are_believed(clusters: Clusters) -> None:
     cluster.give(0, LinkOpened(stranger, "stranger"))
     rows = [row._replace(least=row.sequence) for row in rows_of(cluster)]
     cluster.give(0, status_of(stranger, rows, confirmed=[ConfirmedRow(*member, 1)]))
-    assert replica.parts.acks.applied(member, replica.me) < replica.sequence
+    assert replica.acks.applied(member, replica.me) < replica.sequence
 
 
 @pytest.mark.parametrize("needed", [False, True])
@@ -235,8 +235,8 @@ def test_a_strangers_claims_neither_keep_nodes_from_snapshots_nor_make_them_ask_
     cluster.give(2, status_of(stranger, [FrontierRow(77, 1, 7, 1, floor=7)]))
     cluster.link_all()
     cluster.pass_time(3)
-    assert joiner.parts.counters.snapshots_taken == needed
-    assert joiner.snapshots.taking.donor is None
+    assert joiner.counters.snapshots_taken == needed
+    assert joiner.fetch.taking.donor is None
     assert joiner.ready
 
 
@@ -247,7 +247,7 @@ def test_who_is_told_of_by_another_knows_no_later_view_than_this_node(clusters: 
     founding = cluster.replica(0).membership.view.founding
     status = status_of(teller, [], view=1, founding=founding, confirmed=[ConfirmedRow(*other, 2**40)])
     cluster.give(0, status)
-    assert cluster.replica(0).parts.acks.view(other) == 1
+    assert cluster.replica(0).acks.view(other) == 1
 
 
 def test_snapshots_are_for_members(clusters: Clusters) -> None:
@@ -263,7 +263,7 @@ def test_snapshots_are_for_members(clusters: Clusters) -> None:
     end = parse_message(FrameType.SNAPSHOT_END, frame[PREFIX.size :])
     assert isinstance(end, SnapshotEnd)
     assert end.words == "snapshots are for members, and the view known here does not hold you: ask again"
-    assert not cluster.replica(0).parts.sweeping.copying
+    assert not cluster.replica(0).sweeping.copying
 
 
 def test_its_updates_are_asked_for_of_others_while_it_is_linked(clusters: Clusters) -> None:

@@ -27,9 +27,9 @@ class Setting:
         log = UpdateLog(budget_bytes=CAPACITY)
         self.state = State(make_spec(), ME, initial_coordinates(), log)
         self.log = log
-        self.budget = Budget(self.state)
         self.acks = Acknowledgements(ME)
         self.saved: dict[Origin, int] = {}
+        self.budget = Budget(self.state, acks=self.acks, saved=self.saved)
         self.view = view
 
     def append(self, origin: Origin, count: int) -> None:
@@ -43,7 +43,7 @@ class Setting:
 
     def look(self, *, ready: bool = True) -> Budget:
         own_bytes = FRAME_BYTES * self.state.frontier.sequence(ME)
-        self.budget.look(self.view, self.acks, ready=ready, own_bytes=own_bytes, saved=self.saved)
+        self.budget.look(self.view, ready=ready, own_bytes=own_bytes)
         return self.budget
 
 
@@ -90,7 +90,7 @@ def test_what_all_have_on_disk_leaves_first_and_the_rest_is_counted() -> None:
     for member in (A, B):
         setting.acknowledge(member, A, 40)
         setting.acknowledge(member, B, 40, durable=8)
-    setting.saved = {B: 6}
+    setting.saved |= {B: 6}
     setting.look()
     assert setting.log.floor(B) == 6  # the older of A stay
     assert setting.log.floor(A) == 4
@@ -105,7 +105,7 @@ def test_a_member_whose_new_life_has_acknowledged_nothing_pins_everything() -> N
     setting.view = View(2, (ME, A, Origin(B.node, 2)))
     setting.look()
     assert len(setting.log) == 80
-    setting.budget.trim(THREE, setting.acks, {}, TRIM_FOR_JOINER)  # by the view that ends
+    setting.budget.trim(THREE, TRIM_FOR_JOINER)  # by the view that ends
     assert len(setting.log) == 25
 
 
@@ -168,7 +168,7 @@ def test_there_is_room_for_a_peers_update_up_to_the_budget() -> None:
 def test_a_node_alone_in_its_view_asks_nobody(saved: int) -> None:
     setting = Setting(View(2, (ME,)))
     setting.append(A, 80)
-    setting.saved = {A: saved}
+    setting.saved |= {A: saved}
     setting.look()
     assert setting.log.floor(A) == 10
     assert setting.log.lost_durability == 10 - saved

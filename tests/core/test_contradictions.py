@@ -11,8 +11,7 @@ from p2psgd.core.effects import Drop
 from p2psgd.core.events import CheckpointDue, TurnPassed
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
-from p2psgd.core.snapshot_adopt import Adoption, Place, contradicted_by
-from p2psgd.core.snapshot_install import SnapshotIntake
+from p2psgd.core.snapshot_install import Adoption, Place, SnapshotIntake, contradicted_by
 from p2psgd.core.update_log import UpdateLog
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
@@ -58,7 +57,7 @@ def snapshot(donor: Replica, errors: dict[Origin, int], *, tail: tuple[Origin, i
             header, payload = parse_update(frame[PREFIX.size :], donor.spec.weights)
             wrong = replace(header, digest=(header.digest + errors.get(origin, 0)) % 2**64)
             bodies.append(pack_update(wrong, bytes(payload)))
-    assert donor.parts.state.fits(rows, donor.lattice.digest), "the errors do not cancel"
+    assert donor.state.fits(rows, donor.lattice.digest), "the errors do not cancel"
     intake = SnapshotIntake(
         donor.spec.weights,
         donor.spec.key,
@@ -80,7 +79,7 @@ def found(cluster: Cluster, wrong: int, hidden: int, *, tail: tuple[int, int] | 
     errors = {lives[hidden]: -ERROR}
     errors[lives[wrong]] = errors.get(lives[wrong], 0) + ERROR
     begins = None if tail is None else (lives[tail[0]], tail[1])
-    state, intake = cluster.replica(0).parts.state, snapshot(cluster.replica(1), errors, tail=begins)
+    state, intake = cluster.replica(0).state, snapshot(cluster.replica(1), errors, tail=begins)
     place = contradicted_by(state, intake)
     if place is None:
         Adoption(state, intake).turn()
@@ -125,8 +124,8 @@ def test_a_log_that_has_changed_in_memory_is_not_blamed_on_the_donor(cluster: Cl
     lane.entries[-1] = frame[:-1] + bytes([frame[-1] ^ 1])
     with pytest.raises(LookupError, match="update 5 of 0000000000000001 is damaged in the log: the update's"):
         found(cluster, 1, 1)
-    assert hurt.parts.state.digest_at(hurt.me, 5) == hurt.frontier.digest(hurt.me)
-    assert hurt.parts.state.digest_at(hurt.me, 4) is not None
+    assert hurt.state.digest_at(hurt.me, 5) == hurt.frontier.digest(hurt.me)
+    assert hurt.state.digest_at(hurt.me, 4) is not None
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -135,16 +134,16 @@ def test_it_changes_nothing_its_donor_is_avoided_and_another_gives(clusters: Clu
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).parts.sweeping.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).sweeping.copying)
     donor, joiner = cluster.replica(0), cluster.replica(2)
     if trimmed:  # only what is to be applied again tells the digest at the update before it
         cluster.lose_log(2)
     cluster.give(2, own_update([17]))
-    right, scrub_due = donor.frontier._rows.copy(), joiner.parts.sweeping.scrub_due
+    right, scrub_due = donor.frontier._rows.copy(), joiner.sweeping.scrub_due
     for origin, error in ((joiner.me, ERROR), (donor.me, -ERROR)):
         sequence, digest, mini_batch = right[origin]
         donor.frontier._rows[origin] = (sequence, (digest + error) % 2**64, mini_batch)
-    while donor.parts.sweeping.copying:
+    while donor.sweeping.copying:
         cluster.give(0, TurnPassed())
     donor.frontier._rows.update(right)
     before = joiner.lattice.coordinates.tobytes()
@@ -153,11 +152,11 @@ def test_it_changes_nothing_its_donor_is_avoided_and_another_gives(clusters: Clu
     assert cluster.drops == [(2, Drop(donor.me, "snapshot", words))]
     assert cluster.alarms == [f"{words}: it is refused, and the weights here are looked at anew"]
     assert joiner.lattice.coordinates.tobytes() == before
-    assert joiner.snapshots.taking.bytes_taken == 0  # refused at its beginning
-    assert joiner.parts.sweeping.scrub_due < scrub_due
+    assert joiner.fetch.taking.bytes_taken == 0  # refused at its beginning
+    assert joiner.sweeping.scrub_due < scrub_due
     cluster.paused = set()
     cluster.pass_time(5)
-    assert [replica.parts.counters.snapshots_given for replica in cluster.alive()] == [1, 1, 0]
+    assert [replica.counters.snapshots_given for replica in cluster.alive()] == [1, 1, 0]
     assert len(cluster.drops) == 1
     cluster.assert_converged()
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from p2psgd.core.replica import Replica
-from p2psgd.core.snapshot_adopt import Adoption, name_differences
-from p2psgd.core.snapshot_install import SnapshotIntake
+from p2psgd.core.snapshot_install import Adoption, SnapshotIntake, name_differences
 from p2psgd.core.update_log import UpdateLog
 from p2psgd.wire.frames import PREFIX
 from tests.core.cluster import Cluster, own_update
@@ -63,7 +62,7 @@ def test_updates_that_only_the_snapshot_has_are_not_taken_for_damage(
     clusters: Clusters, tail_after: int, words: str
 ) -> None:
     hurt, ahead = hurt_and_ahead(clusters)
-    state = hurt.parts.state
+    state = hurt.state
     adoption = Adoption(state, snapshot_of(ahead, state.log, tail_after=tail_after))
     assert adoption.turn()
     told = adoption.finish(damaged=True)

@@ -13,7 +13,7 @@ from p2psgd.core.replica import Replica
 from p2psgd.core.ring.chunks import NextWeights
 from p2psgd.core.ring.reduce import NUMBERS_MIN
 from p2psgd.core.scrub import SCRUB_TICKS, Sweeping
-from p2psgd.core.snapshot_adopt import name_differences
+from p2psgd.core.snapshot_install import name_differences
 from p2psgd.core.state import State
 from p2psgd.core.timing import Timing
 from p2psgd.core.update_log import UpdateLog
@@ -147,14 +147,14 @@ def test_memory_of_former_weights_is_used_again_but_not_while_it_is_read() -> No
 def test_the_digest_of_the_weights_before_is_looked_at() -> None:
     setting = Setting()
     replica = Replica(SPEC, me=ME, coordinates=initial_coordinates())
-    next_weights = NextWeights(replica.parts.state)
+    next_weights = NextWeights(replica.state)
     next_weights.take(0, changes(1), 1)
-    assert next_weights.is_sound(replica.parts, 5.0)
+    assert next_weights.is_sound(replica.sweeping, replica.out, 5.0)
     replica.lattice.coordinates[9] ^= 1
     next_weights.begin()
     next_weights.take(0, changes(1), 1)
-    assert not next_weights.is_sound(replica.parts, 5.0)
-    assert replica.parts.sweeping.scrub_due == 5.0
+    assert not next_weights.is_sound(replica.sweeping, replica.out, 5.0)
+    assert replica.sweeping.scrub_due == 5.0
     assert len(setting.weights()) < NUMBERS_MIN
 
 
@@ -170,11 +170,11 @@ class Rounds:
         self.cluster.found()
 
     def maker(self, number: int) -> NextWeights:
-        return NextWeights(self.cluster.replica(number).parts.state)
+        return NextWeights(self.cluster.replica(number).state)
 
     def complete(self, number: int, nodes: list[int], *, view: int = 1) -> None:
         for node in nodes:
-            complete_round(self.cluster.replica(node).parts.state, self.makers[node], number, view=view)
+            complete_round(self.cluster.replica(node).state, self.makers[node], number, view=view)
 
     def weights(self, node: int) -> bytes:
         return self.cluster.replica(node).lattice.coordinates.tobytes()
@@ -239,7 +239,7 @@ def test_a_snapshot_that_a_round_has_overtaken_is_not_taken() -> None:
     cluster.pass_time(0.5)
     cluster.stuck.clear()
     late = cluster.replica(1)
-    while late.snapshots.taking.intake is None:
+    while late.fetch.taking.intake is None:
         cluster.now += 0.5
         cluster.give(1, TimePassed())
         cluster.give(0, TimePassed())
@@ -261,7 +261,7 @@ def test_a_run_comes_back_from_its_checkpoints(rounds_since: int) -> None:
     rounds.complete(1, [0, 1])
     for node in range(2):
         rounds.cluster.give(node, CheckpointDue())
-    assert rounds.cluster.replica(0).parts.saved == {RING: 1 << 32 | 1}
+    assert rounds.cluster.replica(0).saved == {RING: 1 << 32 | 1}
     if rounds_since:
         rounds.complete(2, [0, 1])
         rounds.cluster.give(1, CheckpointDue())
@@ -286,7 +286,7 @@ def test_a_run_comes_back_from_its_checkpoints(rounds_since: int) -> None:
 def hurt_and_find(cluster: Cluster, place: int = 4000) -> None:
     replica = cluster.replica(0)
     replica.lattice.coordinates[place] ^= 1 << 30
-    replica.parts.sweeping.scrub_due = cluster.now
+    replica.sweeping.scrub_due = cluster.now
     for _ in range(70):
         cluster.now += 0.1
         cluster.give(0, TimePassed())

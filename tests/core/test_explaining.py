@@ -67,7 +67,7 @@ def test_a_snapshot_under_way_names_its_donor_and_share(clusters: Clusters) -> N
     cluster.kill(2)
     back = cluster.boot(2)
     cluster.link_all()
-    taking = back.snapshots.taking
+    taking = back.fetch.taking
     deliver_until(cluster, lambda: taking.bytes_taken == 8000)
     assert taking.donor is not None
     name = f"node-{taking.donor.node - 1}"
@@ -91,7 +91,7 @@ def test_catching_up_tells_how_far(clusters: Clusters) -> None:
     with silenced(cluster.replica(0)), silenced(cluster.replica(1)):
         cluster.link_all()
         cluster.pass_time(3)
-        assert back.parts.joining.passed
+        assert back.joining.passed
         assert back.waiting_for() == "catching up: 30 updates behind"
     cluster.pass_time(10)
     assert back.ready
@@ -101,8 +101,8 @@ def test_damaged_weights(clusters: Clusters) -> None:
     cluster = clusters(2)
     cluster.found()
     hurt = cluster.replica(1)
-    hurt.parts.node.quarantine(cluster.now)
-    hurt.parts.node.give_up_repair(cluster.now)
+    hurt.node.quarantine(cluster.now)
+    hurt.node.give_up_repair(cluster.now)
     assert hurt.waiting_for() == (
         "the weights in memory were damaged: waiting for a member that can give a snapshot"
     )

@@ -25,9 +25,7 @@ def test_what_is_under_way_on_a_link_is_bounded_by_its_credit(clusters: Clusters
     frame_bytes = 0
     while cluster.replica(0).log.bytes_held < 5 * CREDIT_BYTES:
         cluster.give(0, own_update(dense))
-        frame_bytes = max(
-            frame_bytes, cluster.replica(0).parts.tally.own_bytes // cluster.replica(0).sequence
-        )
+        frame_bytes = max(frame_bytes, cluster.replica(0).tally.own_bytes // cluster.replica(0).sequence)
     waiting = sum(map(len, cluster.queues[0, 1]))
     assert CREDIT_BYTES - 2000 <= waiting <= CREDIT_BYTES + frame_bytes  # messages have taken some of it
     cluster.stuck = set()
@@ -55,7 +53,7 @@ def test_on_a_link_that_is_always_busy_a_status_goes_out_before_more_updates(clu
     cluster.settle()
     cluster.stuck = {(0, 1)}
     replica, there = cluster.replica(0), cluster.replica(1).me
-    replica.parts.out.credit_bytes = 500
+    replica.out.credit_bytes = 500
     replica.peers[there].credit = 0
     for index in range(30):
         cluster.give(0, own_update([index]))

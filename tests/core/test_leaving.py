@@ -45,7 +45,7 @@ def test_who_stops_knows_why_it_is_out_however_soon_the_others_decide(clusters: 
             cluster.give(number, TimePassed())
     assert (2, "this node left with view 2: stopped by SIGTERM") in cluster.noted("left")
     assert not cluster.noted("evicted")
-    assert leaving.parts.counters.evictions_seen == 0
+    assert leaving.counters.evictions_seen == 0
 
 
 def test_the_last_one_may_leave_at_once(clusters: Clusters) -> None:
@@ -136,7 +136,7 @@ def test_two_that_lose_each_other_both_stall(clusters: Clusters) -> None:
     assert not any(replica.stalled or not replica.ready for replica in cluster.alive())
     first, second = cluster.alive()
     assert [second.frontier.sequence(first.me), first.frontier.sequence(second.me)] == made
-    assert sum(replica.parts.counters.snapshots_taken for replica in cluster.alive()) == 0
+    assert sum(replica.counters.snapshots_taken for replica in cluster.alive()) == 0
 
 
 def test_by_lower_id_one_of_two_goes_on_and_the_other_brings_its_own_later(clusters: Clusters) -> None:
@@ -151,5 +151,5 @@ def test_by_lower_id_one_of_two_goes_on_and_the_other_brings_its_own_later(clust
     assert cluster.all_ready()
     cluster.assert_converged()
     assert first.frontier.sequence(second.me) == made
-    assert second.parts.counters.snapshots_taken == 1
-    assert second.parts.counters.evictions_seen == 1
+    assert second.counters.snapshots_taken == 1
+    assert second.counters.evictions_seen == 1

@@ -9,7 +9,7 @@ import pytest
 from p2psgd.core.events import CheckpointDue, TimePassed, TurnPassed
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
-from p2psgd.core.snapshot import SnapshotTaking
+from p2psgd.core.snapshot_fetch import SnapshotTaking
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
 from p2psgd.wire.messages import FrontierRow
@@ -38,10 +38,10 @@ def test_a_replica_that_lacks_what_only_this_one_has_is_not_taken_but_another_is
     cluster.lose_log(1)
     cluster.link(0, 2)
     lone = cluster.replica(2)
-    before = lone.parts.counters.snapshots_taken
+    before = lone.counters.snapshots_taken
     cluster.pass_time(10)
     assert lone.frontier.sequence(lone.me) == 2
-    assert lone.parts.counters.snapshots_taken >= before
+    assert lone.counters.snapshots_taken >= before
     assert not cluster.halts
     cluster.link_all()
     cluster.pass_time(10)
@@ -69,12 +69,12 @@ def test_after_three_patiences_the_loss_is_counted_and_the_node_begins_anew(clus
     cluster = come_back_without_log(clusters)
     cluster.pass_time(14)
     assert not cluster.halts
-    assert cluster.replica(2).parts.counters.snapshots_taken == 0
+    assert cluster.replica(2).counters.snapshots_taken == 0
     cluster.pass_time(6)
     [(number, halt)] = cluster.halts
     assert (number, halt.again, halt.abandon) == (2, True, True)
     assert halt.words.startswith("4 updates that only this node had applied are lost")
-    assert cluster.replica(2).parts.counters.lost_updates == 4
+    assert cluster.replica(2).counters.lost_updates == 4
     cluster.kill(2)
     cluster.boot(2)
     cluster.link_all()
@@ -97,13 +97,13 @@ def test_what_was_lost_while_a_snapshot_came_keeps_it_from_being_adopted(cluster
     cluster = fall_behind(clusters, 2)
     cluster.link_all()
     lone = cluster.replica(2)
-    deliver_until(cluster, lambda: lone.snapshots.taking.bytes_taken > 0)
+    deliver_until(cluster, lambda: lone.fetch.taking.bytes_taken > 0)
     cluster.stuck = {(2, 0), (2, 1)}
     cluster.give(2, own_update([17, 4900]))
     cluster.lose_log(2)
     cluster.pass_time(5)
-    assert lone.snapshots.taking.bytes_taken > 0
-    assert lone.parts.counters.snapshots_taken == 0
+    assert lone.fetch.taking.bytes_taken > 0
+    assert lone.counters.snapshots_taken == 0
     assert lone.frontier.sequence(lone.me) == 3
 
 
@@ -128,7 +128,7 @@ def test_a_donor_is_asked_only_for_what_it_has(clusters: Clusters) -> None:
 
     def chosen(beyond: set[Origin], *, anyway: bool = False) -> Peer | None:
         taking = SnapshotTaking(Timing(5.0))
-        return taking.choose(peers, view, replica.parts.state, beyond=beyond, anyway=anyway, now=0.0)
+        return taking.choose(peers, view, replica.state, beyond=beyond, anyway=anyway, now=0.0)
 
     assert chosen({Z}) is peers[B]
     assert chosen({A}) is peers[A]
@@ -138,7 +138,7 @@ def test_a_donor_is_asked_only_for_what_it_has(clusters: Clusters) -> None:
 
 
 def test_a_donor_is_ready_unless_none_is_and_always_a_member(clusters: Clusters) -> None:
-    state = clusters(1).replica(0).parts.state
+    state = clusters(1).replica(0).state
     first, second = donor(A, FrontierRow(*Z, 3, 1), ready=False), donor(B, FrontierRow(*Z, 3, 1))
     taking = SnapshotTaking(Timing(5.0))
     both = {A: first, B: second}
@@ -150,7 +150,7 @@ def test_a_donor_is_ready_unless_none_is_and_always_a_member(clusters: Clusters)
 def test_nothing_is_given_up_for_one_member_as_long_as_a_ready_one_or_a_majority_has_all(
     clusters: Clusters,
 ) -> None:
-    state = clusters(1).replica(0).parts.state
+    state = clusters(1).replica(0).state
     state.log.start(Z, 7)
     state.frontier.replace([FrontierRow(*Z, 7, 1)])
     lossy = donor(A, FrontierRow(*A, 9, 1))
@@ -172,7 +172,7 @@ def test_nothing_is_given_up_for_one_member_as_long_as_a_ready_one_or_a_majority
 
 
 def test_a_donor_that_had_none_to_give_is_passed_over_for_a_while(clusters: Clusters) -> None:
-    state = clusters(1).replica(0).parts.state
+    state = clusters(1).replica(0).state
     both = {A: donor(A, FrontierRow(*Z, 3, 1)), B: donor(B, FrontierRow(*Z, 3, 1))}
     taking = SnapshotTaking(Timing(5.0))
 
@@ -207,7 +207,7 @@ def test_an_update_that_its_only_holder_cannot_read_comes_with_a_snapshot(cluste
             cluster.drops.clear()
             cluster.link_all()
     assert "update 2 of 0000000000000001 has changed in the log's memory" in cluster.alarms[0]
-    assert holder.parts.counters.snapshots_given == 1
+    assert holder.counters.snapshots_given == 1
     cluster.assert_converged()
 
 
@@ -222,8 +222,8 @@ def test_while_nobody_is_ready_who_gives_a_snapshot_does_not_give_itself_up(clus
     cluster.train([0], 3)
     cluster.pass_time(2)
     first = cluster.replica(0)
-    others = first.parts.other_members
-    first.log.trim(lambda origin: first.parts.acks.stable(origin, others), lambda origin: 0, share=0.0)
+    others = first.other_members
+    first.log.trim(lambda origin: first.acks.stable(origin, others), lambda origin: 0, share=0.0)
     cluster.stuck = {(1, 0), (0, 1)}
     for number in range(4):
         cluster.give(number // 3, own_update([number, 4003]))
@@ -257,6 +257,6 @@ def test_what_the_own_log_cannot_give_is_not_tried_again_at_once(clusters: Clust
     lane.entries[-1] = frame[:-1] + bytes([frame[-1] ^ 1])
     cluster.link_all()
     cluster.pass_time(60)
-    given = sum(cluster.replica(node).parts.counters.snapshots_given for node in (0, 1))
+    given = sum(cluster.replica(node).counters.snapshots_given for node in (0, 1))
     assert given <= 2
     assert sum("could not be taken" in words for words in cluster.alarms) == given

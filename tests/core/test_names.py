@@ -16,12 +16,12 @@ Clusters = Callable[..., Cluster]
 def test_names_of_nodes_that_came_and_went_are_forgotten_when_they_are_too_many(
     clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("p2psgd.core.replica.NAMES_MAX", 6)
+    monkeypatch.setattr("p2psgd.core.cluster.NAMES_MAX", 6)
     cluster = clusters(3)
     cluster.found()
     cluster.train([2], 1)
     cluster.kill(2)
-    names = cluster.replica(0).parts.names
+    names = cluster.replica(0).cluster.names
     names[1] = "node-0"
     for node in (11, 12, 13, 14):
         cluster.queues[0, node - 1] = cluster.queues[0, 1]

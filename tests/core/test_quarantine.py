@@ -35,7 +35,7 @@ def flip(replica: Replica, places: Sequence[int] = (PLACE,)) -> None:
 
 def find(cluster: Cluster) -> None:
     """Have node 0's scrub come round."""
-    cluster.replica(0).parts.sweeping.scrub_due = cluster.now
+    cluster.replica(0).sweeping.scrub_due = cluster.now
     for _ in range(70):
         cluster.now += 0.1
         cluster.give(0, TimePassed())
@@ -59,7 +59,7 @@ def test_a_node_mends_itself_from_its_checkpoint_and_its_log(clusters: Clusters,
     assert hurt.frontier.rows() == rows
     words = f"the weights were made anew from the last checkpoint and {3 * size} updates since"
     assert cluster.noted("mended") == [(0, f"{words}: {named(hurt)}")]
-    counters = hurt.parts.counters
+    counters = hurt.counters
     assert (counters.quarantines, counters.mendings, counters.snapshots_taken) == (1, 1, 0)
     assert hurt.ready
     assert not cluster.halts
@@ -109,7 +109,7 @@ def test_a_digest_that_was_wrong_is_mended_like_a_weight(clusters: Clusters, wha
     [(_, words)] = cluster.noted("mended")
     assert words.endswith("since: no weight was wrong, but the digest kept of them")
     assert hurt.lattice.digest == digest
-    assert hurt.parts.state.fits(hurt.frontier.rows(), digest)
+    assert hurt.state.fits(hurt.frontier.rows(), digest)
 
 
 def test_a_lone_node_without_a_checkpoint_ends_to_be_started_again(clusters: Clusters) -> None:
@@ -165,9 +165,9 @@ def test_what_it_cannot_mend_itself_a_donor_mends(
     flip(hurt)
     find(cluster)
     assert cluster.noted("quarantine")[1][1].startswith(f"{UNUSABLE}{why}")
-    assert not hurt.parts.node.repairing
+    assert not hurt.node.repairing
     cluster.pass_time(10)
-    assert hurt.parts.counters.snapshots_taken == 1
+    assert hurt.counters.snapshots_taken == 1
     assert cluster.noted("mended") == [(0, named(hurt))]
     assert hurt.ready
     assert not cluster.halts
@@ -182,16 +182,16 @@ def test_while_it_mends_itself_no_donor_is_asked(clusters: Clusters, *, answer: 
     find(cluster)
     cluster.pass_time(50)
     assert not cluster.halts
-    assert hurt.parts.counters.snapshots_taken + hurt.parts.counters.mendings == 0
+    assert hurt.counters.snapshots_taken + hurt.counters.mendings == 0
     if answer:
         cluster.give(0, CheckpointRead(None))
     cluster.pass_time(20)  # a disk that does not answer is waited for 12 patiences
-    assert hurt.parts.counters.snapshots_taken == 1
+    assert hurt.counters.snapshots_taken == 1
     assert hurt.ready
     before = hurt.lattice.coordinates
     cluster.give(0, CheckpointRead(cluster.read_checkpoint(0)))  # nobody waits for it any more
     assert hurt.lattice.coordinates is before
-    assert hurt.parts.counters.mendings == 0
+    assert hurt.counters.mendings == 0
 
 
 def test_what_it_was_giving_is_withdrawn(clusters: Clusters) -> None:
@@ -200,9 +200,9 @@ def test_what_it_was_giving_is_withdrawn(clusters: Clusters) -> None:
     cluster.stuck = {(0, 1)}
     asker = hurt.peers[cluster.replica(1).me]
     asker.credit = 1
-    hurt.snapshots.give(asker, cluster.now)
+    hurt.server.give(asker, cluster.now)
     cluster.give(0, TurnPassed())
-    assert hurt.parts.counters.snapshots_given == 1
+    assert hurt.counters.snapshots_given == 1
     flip(hurt)
     find(cluster)
     assert asker.feed is None
@@ -219,8 +219,8 @@ def test_it_catches_up_however_many_updates_come(clusters: Clusters, monkeypatch
     cluster, hurt = trained(clusters, 2)
     flip(hurt)
     cluster.paused = {0}
-    hurt.parts.sweeping.scrub_due = cluster.now
-    while not hurt.parts.node.quarantined:
+    hurt.sweeping.scrub_due = cluster.now
+    while not hurt.node.quarantined:
         cluster.pass_time(0.5)
     for turn in range(40):
         for index in range(5):
@@ -228,19 +228,19 @@ def test_it_catches_up_however_many_updates_come(clusters: Clusters, monkeypatch
         while cluster.deliver(1, 0):
             pass
         cluster.give(0, TurnPassed())
-    assert hurt.parts.counters.mendings == 1
+    assert hurt.counters.mendings == 1
 
 
 def test_what_it_made_is_let_go_if_a_snapshot_comes_first(clusters: Clusters) -> None:
     cluster, hurt = trained(clusters, 2)
     cluster.paused = {0}
     flip(hurt)
-    hurt.parts.sweeping.scrub_due = cluster.now
-    while not hurt.parts.node.quarantined:
+    hurt.sweeping.scrub_due = cluster.now
+    while not hurt.node.quarantined:
         cluster.pass_time(0.5)
     begun = hurt._quarantine.rebuilding
-    hurt.parts.node.release()  # as when a snapshot was taken
+    hurt.node.release()  # as when a snapshot was taken
     cluster.pass_time(0.5)
-    hurt.parts.node.quarantine(cluster.now)
+    hurt.node.quarantine(cluster.now)
     assert (begun, hurt._quarantine.rebuilding) == (True, False)
     flip(hurt)  # back again

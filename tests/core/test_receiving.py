@@ -29,7 +29,7 @@ def full(clusters: Clusters, request: pytest.FixtureRequest) -> Cluster:
     cluster.link_all()
     cluster.pass_time(4)
     assert joiner.me in joiner.membership.view
-    assert joiner.parts.counters.held_back > 0
+    assert joiner.counters.held_back > 0
     return cluster
 
 
@@ -42,7 +42,7 @@ def test_who_is_not_ready_lets_go_of_nothing_to_take_an_update(full: Cluster) ->
 
 
 def test_what_was_held_back_is_not_sent_again_before_there_is_room(full: Cluster) -> None:
-    counters = full.replica(2).parts.counters
+    counters = full.replica(2).counters
     held_back = counters.held_back
     full.pass_time(30)
     assert counters.held_back == held_back
@@ -59,5 +59,5 @@ def test_once_there_is_room_it_comes(full: Cluster, *, snapshot: bool) -> None:
         joiner.log.budget_bytes *= 4
     full.pass_time(8)
     assert joiner.ready
-    assert joiner.parts.counters.snapshots_taken == snapshot
+    assert joiner.counters.snapshots_taken == snapshot
     full.assert_converged()

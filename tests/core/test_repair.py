@@ -52,7 +52,7 @@ def test_the_last_words_of_a_dead_node_spread_by_whoever_heard_them(clusters: Cl
     cluster.kill(0)
     cluster.pass_time(3.0)
     cluster.assert_converged()
-    assert cluster.replica(2).parts.tally.applied == 1
+    assert cluster.replica(2).tally.applied == 1
 
 
 def test_nodes_that_cannot_reach_each_other_are_bridged(clusters: Clusters) -> None:
@@ -91,7 +91,7 @@ def test_a_node_that_lost_its_memory_is_replayed_the_whole_run(clusters: Cluster
     cluster.give(2, own_update([77]))
     cluster.pass_time(4.0)
     cluster.assert_converged()
-    assert cluster.replica(2).parts.tally.applied == 20  # its own old ones, told by others, included
+    assert cluster.replica(2).tally.applied == 20  # its own old ones, told by others, included
 
 
 def test_a_late_node_is_told_by_another_holder_what_the_origin_has_dropped(clusters: Clusters) -> None:
@@ -108,7 +108,7 @@ def test_a_late_node_is_told_by_another_holder_what_the_origin_has_dropped(clust
     cluster.settle()
     cluster.pass_time(8.0)
     cluster.assert_converged()
-    assert cluster.replica(1).parts.counters.snapshots_taken == 0
+    assert cluster.replica(1).counters.snapshots_taken == 0
     for index in range(20):
         cluster.give(0, own_update([200 + index]))
     cluster.pass_time(2.0)
@@ -166,12 +166,12 @@ def test_what_no_log_holds_but_that_of_a_silent_origin_comes_with_a_snapshot(clu
     cluster.stuck = {(0, 1)}
     cluster.lose_log(2)
     cluster.pass_time(14.0)
-    assert cluster.replica(1).parts.counters.snapshots_taken == 1
+    assert cluster.replica(1).counters.snapshots_taken == 1
     assert cluster.replica(1).frontier.sequence(cluster.replica(0).me) == 100
     cluster.stuck = set()  # a hundred duplicates come
     cluster.pass_time(2.0)
     cluster.assert_converged()
-    assert cluster.replica(1).parts.tally.duplicates == 100
+    assert cluster.replica(1).tally.duplicates == 100
     assert not cluster.halts
 
 
@@ -186,13 +186,13 @@ def test_a_holder_that_brings_nothing_is_passed_over_for_another(
         cluster.give(0, own_update([index]))
     cluster.settle()
     cluster.kill(0)
-    idle = cluster.replica(1).parts.feeder  # node 1 has them but sends none
+    idle = cluster.replica(1).feeder  # node 1 has them but sends none
     monkeypatch.setattr(idle, "serve", lambda peer, event, now: None)
     cluster.link(1, 3)
     cluster.pass_time(1.0)
     cluster.link(2, 3)
     cluster.pass_time(20.0)
-    assert cluster.replica(3).parts.tally.applied == 5
+    assert cluster.replica(3).tally.applied == 5
 
 
 def test_a_gap_that_nobody_asked_about_is_not_believed(clusters: Clusters) -> None:

@@ -35,14 +35,14 @@ def test_what_comes_back_is_the_checkpoint_and_the_own_updates_since(clusters: C
     assert after.frontier.digest(before.me) == before.frontier.digest(before.me)
     assert after.lattice.recompute_digest() == after.lattice.digest
     assert (after.sequence, after.ready) == (0, False)
-    assert after.parts.saved == {before.me: 5, other: 5}
+    assert after.saved == {before.me: 5, other: 5}
 
 
 def test_the_initial_digest_follows_from_the_checkpoint(clusters: Clusters) -> None:
     """So that a node can tell a snapshot of its run without ever having seen the initial weights."""
     before, after = restart(checkpointed(clusters))
     assert after.lattice.initial_digest == before.lattice.initial_digest
-    assert after.parts.state.fits(before.frontier.rows(), before.lattice.digest)
+    assert after.state.fits(before.frontier.rows(), before.lattice.digest)
 
 
 def test_its_log_holds_the_tail_and_what_came_after(clusters: Clusters) -> None:
@@ -104,12 +104,12 @@ def test_a_checkpoint_that_could_not_be_written_acknowledges_nothing(clusters: C
     replica = cluster.replica(0)
     replica.handle(own_update([1]), cluster.now)
     replica.handle(CheckpointWritten(written=True), cluster.now)  # of none
-    assert replica.parts.saved == {}
+    assert replica.saved == {}
     cluster.paused = set()
     cluster.give(0, CheckpointDue())
-    assert replica.parts.saved == {replica.me: 1}
+    assert replica.saved == {replica.me: 1}
     replica.handle(own_update([2]), cluster.now)
     replica.handle(CheckpointDue(), cluster.now)
-    replica.parts.sweeping.turn()
+    replica.sweeping.turn()
     replica.handle(CheckpointWritten(written=False), cluster.now)
-    assert replica.parts.saved == {replica.me: 1}
+    assert replica.saved == {replica.me: 1}

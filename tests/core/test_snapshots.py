@@ -49,7 +49,7 @@ def fall_behind(clusters: Clusters, *behind: int, size: int = 3) -> Cluster:
 @contextmanager
 def silenced(replica: Replica) -> Iterator[None]:
     """It sends nothing of its log."""
-    with patch.object(replica.parts.feeder, "push"):
+    with patch.object(replica.feeder, "push"):
         yield
 
 
@@ -71,10 +71,10 @@ def test_what_only_the_joiner_had_is_applied_again_and_goes_to_all(clusters: Clu
     cluster = fall_behind(clusters, 2)
     cluster.link_all()
     joiner = cluster.replica(2)
-    deliver_until(cluster, lambda: joiner.snapshots.taking.bytes_taken > 0)
+    deliver_until(cluster, lambda: joiner.fetch.taking.bytes_taken > 0)
     cluster.give(2, own_update([17, 4900]))
     cluster.pass_time(5)
-    counters = joiner.parts.counters
+    counters = joiner.counters
     assert (counters.snapshots_taken, counters.reapplied, counters.lost_updates) == (1, 1, 0)
     cluster.assert_converged()
     assert cluster.replica(0).frontier.sequence(joiner.me) == 3
@@ -85,13 +85,13 @@ def test_a_donor_gives_one_at_a_time_and_another_is_asked_meanwhile(clusters: Cl
     cluster.paused = {0}
     cluster.link_all()
     cluster.pass_time(4)
-    assert cluster.replica(0).parts.counters.snapshots_given == 0
-    assert cluster.replica(1).parts.counters.snapshots_given == 1
+    assert cluster.replica(0).counters.snapshots_given == 0
+    assert cluster.replica(1).counters.snapshots_given == 1
     cluster.paused = set()
     cluster.give(0, TurnPassed())
     cluster.pass_time(4)
-    assert cluster.replica(0).parts.counters.snapshots_given == 1
-    assert [cluster.replica(node).parts.counters.snapshots_taken for node in (2, 3)] == [1, 1]
+    assert cluster.replica(0).counters.snapshots_given == 1
+    assert [cluster.replica(node).counters.snapshots_taken for node in (2, 3)] == [1, 1]
     assert not cluster.drops
     cluster.assert_converged()
 
@@ -103,7 +103,7 @@ def test_if_the_donor_dies_in_the_middle_nothing_is_half_applied_and_another_giv
     cluster = fall_behind(clusters, 2)
     cluster.link_all()
     joiner = cluster.replica(2)
-    taking, before = joiner.snapshots.taking, joiner.lattice.coordinates.tobytes()
+    taking, before = joiner.fetch.taking, joiner.lattice.coordinates.tobytes()
     deliver_until(cluster, lambda: taking.bytes_taken >= 8000)
     donor = taking.donor
     assert donor is not None
@@ -112,7 +112,7 @@ def test_if_the_donor_dies_in_the_middle_nothing_is_half_applied_and_another_giv
     assert (taking.donor, taking.intake) == (None, None)
     assert joiner.lattice.coordinates.tobytes() == before
     cluster.pass_time(5)
-    assert joiner.parts.counters.snapshots_taken == 1
+    assert joiner.counters.snapshots_taken == 1
     cluster.assert_converged()
 
 
@@ -122,11 +122,11 @@ def test_a_donor_that_brings_nothing_for_two_patiences_is_given_up(clusters: Clu
     cluster.settle()
     cluster.paused = {0}
     cluster.pass_time(9)
-    taking = cluster.replica(2).snapshots.taking
+    taking = cluster.replica(2).fetch.taking
     assert taking.donor == cluster.replica(0).me
     cluster.pass_time(4)
-    assert cluster.replica(1).parts.counters.snapshots_given == 1
-    assert cluster.replica(2).parts.counters.snapshots_taken == 1
+    assert cluster.replica(1).counters.snapshots_given == 1
+    assert cluster.replica(2).counters.snapshots_taken == 1
     cluster.assert_converged()
 
 
@@ -135,7 +135,7 @@ def test_updates_made_while_it_is_copied_are_in_the_snapshot_exactly_once(cluste
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).parts.sweeping.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).sweeping.copying)
     cluster.stuck = {(0, 2), (1, 2)}
     for turn in range(5):  # five slices: each update changes all parts, copied or not
         cluster.give(0, own_update(list(range(turn, 5000, 500)), step=2))
@@ -147,7 +147,7 @@ def test_updates_made_while_it_is_copied_are_in_the_snapshot_exactly_once(cluste
     assert feed is None  # all of it is on the link
     there = cluster.replica(0).lattice.coordinates.copy()
     cluster.stuck = {(1, 2)}
-    deliver_until(cluster, lambda: cluster.replica(2).parts.counters.snapshots_taken == 1)
+    deliver_until(cluster, lambda: cluster.replica(2).counters.snapshots_taken == 1)
     mine = cluster.replica(2)
     assert mine.frontier.sequence(cluster.replica(0).me) == 10
     assert mine.frontier.sequence(cluster.replica(1).me) == 10
@@ -165,13 +165,13 @@ def test_a_snapshot_gives_its_memory_back_when_it_is_sent_and_when_its_link_brea
 ) -> None:
     cluster = fall_behind(clusters, 2)
     for node in (0, 1):
-        cluster.replica(node).parts.out.credit_bytes = 4000
+        cluster.replica(node).out.credit_bytes = 4000
     cluster.link_all()
-    taking = cluster.replica(2).snapshots.taking
+    taking = cluster.replica(2).fetch.taking
     deliver_until(cluster, lambda: taking.donor is not None)
     assert taking.donor is not None
     donor = taking.donor.node - 1
-    sweeping = cluster.replica(donor).parts.sweeping
+    sweeping = cluster.replica(donor).sweeping
     deliver_until(cluster, lambda: sweeping.spare is None)
     if cut_at is not None:
         deliver_until(cluster, lambda: taking.bytes_taken >= 4000 * cut_at)
@@ -179,21 +179,21 @@ def test_a_snapshot_gives_its_memory_back_when_it_is_sent_and_when_its_link_brea
         cluster.cut(donor, 2)
     cluster.pass_time(5)
     assert sweeping.spare is not None
-    assert cluster.replica(2).parts.counters.snapshots_taken == 1
+    assert cluster.replica(2).counters.snapshots_taken == 1
 
 
 def test_an_asker_whose_link_broke_is_not_given_what_it_does_not_await(clusters: Clusters) -> None:
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).parts.sweeping.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).sweeping.copying)
     cluster.cut(0, 2)
     cluster.link(0, 2)
     cluster.give(0, TurnPassed())
     cluster.paused = set()
     cluster.pass_time(5)
     assert not cluster.drops
-    assert cluster.replica(2).parts.counters.snapshots_taken == 1
+    assert cluster.replica(2).counters.snapshots_taken == 1
     cluster.assert_converged()
 
 
@@ -201,7 +201,7 @@ def test_who_takes_nothing_of_its_snapshot_is_dropped(clusters: Clusters) -> Non
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).parts.sweeping.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).sweeping.copying)
     asker = cluster.replica(0).peers[cluster.replica(2).me]
     asker.credit = 0
     cluster.give(0, TurnPassed())
@@ -222,7 +222,7 @@ def test_a_donor_whose_memory_is_found_damaged_sends_no_more_of_it_and_says_so(
     cluster.paused = {0}
     cluster.link_all()
     donor, joiner = cluster.replica(0), cluster.replica(2)
-    deliver_until(cluster, lambda: donor.parts.sweeping.copying)
+    deliver_until(cluster, lambda: donor.sweeping.copying)
     asker = donor.peers[joiner.me]
     if copied:
         asker.credit = 1
@@ -230,8 +230,8 @@ def test_a_donor_whose_memory_is_found_damaged_sends_no_more_of_it_and_says_so(
             cluster.give(0, TurnPassed())
     assert (asker.feed is not None) == copied
     donor.lattice.coordinates[3] += 1
-    donor.parts.sweeping.scrub_due = cluster.now
-    while not donor.parts.node.quarantined:
+    donor.sweeping.scrub_due = cluster.now
+    while not donor.node.quarantined:
         cluster.now += 0.1
         cluster.give(0, TimePassed())
     assert asker.feed is None
@@ -239,15 +239,15 @@ def test_a_donor_whose_memory_is_found_damaged_sends_no_more_of_it_and_says_so(
     cluster.give(0, TurnPassed())
     cluster.pass_time(30)
     assert not cluster.drops
-    assert joiner.parts.counters.snapshots_taken == 1
+    assert joiner.counters.snapshots_taken == 1
 
 
 def test_a_member_gives_one_though_its_own_barrier_waits_for_who_asks(clusters: Clusters) -> None:
     cluster = fall_behind(clusters, 2)
-    cluster.replica(0).parts.joining._life = Lifecycle(READINESS)
+    cluster.replica(0).joining._life = Lifecycle(READINESS)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).parts.sweeping.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).sweeping.copying)
 
 
 def test_a_stranger_that_has_what_no_log_holds_keeps_nobody_from_one(clusters: Clusters) -> None:
@@ -261,10 +261,10 @@ def test_a_stranger_that_has_what_no_log_holds_keeps_nobody_from_one(clusters: C
     peer = Peer(stranger, "stranger", heard=cluster.now, brought=0.0, credit=0)
     rows = by_origin([FrontierRow(*stranger, 5, 1, floor=5)])
     peer.learn_status(rows, rows)
-    joiner.parts.peers[stranger] = peer
+    joiner.cluster.peers[stranger] = peer
     cluster.pass_time(3)
-    del joiner.parts.peers[stranger]
-    assert joiner.parts.counters.snapshots_taken == 1
+    del joiner.cluster.peers[stranger]
+    assert joiner.counters.snapshots_taken == 1
 
 
 def test_nobody_asks_for_one_before_all_members_know_that_it_is_a_member(clusters: Clusters) -> None:
@@ -279,13 +279,13 @@ def test_nobody_asks_for_one_before_all_members_know_that_it_is_a_member(cluster
     cluster.pass_time(9)  # of 10 s until node 1 is evicted
     assert joiner.me in cluster.replica(0).membership.view
     assert cluster.replica(0).ready
-    assert joiner.parts.joining.absent == [cluster.replica(1).me]
-    assert joiner.snapshots.taking.donor is None
-    assert cluster.replica(0).parts.counters.snapshots_given == 0
+    assert joiner.joining.absent == [cluster.replica(1).me]
+    assert joiner.fetch.taking.donor is None
+    assert cluster.replica(0).counters.snapshots_given == 0
     cluster.lose_log(1)
     cluster.link_all()
     cluster.pass_time(3)
-    assert joiner.parts.counters.snapshots_taken == 1
+    assert joiner.counters.snapshots_taken == 1
     assert joiner.ready
     cluster.assert_converged()
 
@@ -294,7 +294,7 @@ def test_a_node_that_is_not_complete_itself_says_so(clusters: Clusters) -> None:
     cluster = clusters(2)
     cluster.link_all()
     cluster.give(1, SnapshotAsked(cluster.replica(0).me))
-    assert not cluster.replica(1).parts.sweeping.copying
+    assert not cluster.replica(1).sweeping.copying
     assert b"not complete" in cluster.queues[1, 0][-1]
 
 
@@ -332,7 +332,7 @@ def test_what_comes_before_the_beginning_drops_the_donor(
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).parts.sweeping.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).sweeping.copying)
     cluster.give(2, what(cluster.replica(0).me))
     assert [(number, drop.reason) for number, drop in cluster.drops] == [(2, "snapshot")]
     assert "before its beginning" in cluster.drops[0][1].words
@@ -342,7 +342,7 @@ def test_a_snapshot_whose_frontier_no_such_run_has_drops_the_donor(clusters: Clu
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).parts.sweeping.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).sweeping.copying)
     cluster.give(2, SnapshotBegun(cluster.replica(0).me, [FrontierRow(0, 0, 1, 7)], 7))
     assert [(number, drop.reason) for number, drop in cluster.drops] == [(2, "origin")]
 
@@ -351,9 +351,9 @@ def test_a_donor_that_stands_still_loses_its_link(clusters: Clusters) -> None:
     """What it had sent before must not come after a request that begins anew."""
     cluster = fall_behind(clusters, 1, size=2)
     donor, joiner = cluster.replica(0).me, cluster.replica(1)
-    cluster.replica(0).parts.out.credit_bytes = 4000
+    cluster.replica(0).out.credit_bytes = 4000
     cluster.link_all()
-    deliver_until(cluster, lambda: joiner.snapshots.taking.bytes_taken > 0)
+    deliver_until(cluster, lambda: joiner.fetch.taking.bytes_taken > 0)
     cluster.stuck = {(0, 1)}
     for _ in range(11):
         cluster.now += 1.0

@@ -59,7 +59,7 @@ def test_updates_that_cross_leave_equal_bits_in_any_order(clusters: Clusters) ->
             )
     cluster.settle()
     cluster.assert_converged()
-    assert cluster.replica(0).parts.tally.applied == 10
+    assert cluster.replica(0).tally.applied == 10
 
 
 def test_a_link_that_comes_back_resumes_from_the_frontier(clusters: Clusters) -> None:
@@ -75,8 +75,8 @@ def test_a_link_that_comes_back_resumes_from_the_frontier(clusters: Clusters) ->
     cluster.link_all()
     cluster.settle()
     cluster.assert_converged()
-    assert cluster.replica(1).parts.tally.applied == 3
-    assert cluster.replica(1).parts.tally.duplicates == 0
+    assert cluster.replica(1).tally.applied == 3
+    assert cluster.replica(1).tally.duplicates == 0
 
 
 def test_a_duplicate_changes_nothing_and_is_counted(clusters: Clusters) -> None:
@@ -88,7 +88,7 @@ def test_a_duplicate_changes_nothing_and_is_counted(clusters: Clusters) -> None:
     cluster.settle()
     digest = cluster.replica(1).lattice.digest
     assert cluster.give(1, UpdateReceived(cluster.replica(0).me, frame[5:])) == []
-    assert cluster.replica(1).parts.tally.duplicates == 1
+    assert cluster.replica(1).tally.duplicates == 1
     assert cluster.replica(1).lattice.digest == digest
 
 
@@ -98,10 +98,10 @@ def test_a_node_that_stops_acknowledges_all_it_has_first(clusters: Clusters) -> 
     cluster.settle()
     cluster.give(0, own_update([5]))
     cluster.settle()
-    assert cluster.replica(0).parts.tally.acknowledged == 0  # not yet due
+    assert cluster.replica(0).tally.acknowledged == 0  # not yet due
     cluster.give(1, NodeStopping())
     cluster.settle()
-    assert cluster.replica(0).parts.tally.acknowledged == 1
+    assert cluster.replica(0).tally.acknowledged == 1
 
 
 def test_a_link_on_which_nothing_comes_is_dropped(clusters: Clusters) -> None:
@@ -132,4 +132,4 @@ def test_the_same_update_unharmed_is_applied(clusters: Clusters) -> None:
     cluster.settle()
     header, payload = sample_update(cluster)
     cluster.give(1, UpdateReceived(cluster.replica(0).me, pack_update(header, payload)))
-    assert cluster.replica(1).parts.tally.applied == 1
+    assert cluster.replica(1).tally.applied == 1

@@ -62,7 +62,7 @@ def test_a_dead_member_is_evicted_when_it_holds_back_the_log_and_comes_back_by_s
     cluster.link_all()
     cluster.pass_time(30)
     assert back.ready, back.waiting_for()
-    assert back.parts.counters.snapshots_taken == 1
+    assert back.counters.snapshots_taken == 1
     cluster.assert_converged()
     cluster.train([0, 1, 2], 10)
     cluster.assert_converged()
@@ -80,7 +80,7 @@ def test_a_node_that_was_cut_off_brings_back_what_only_it_has(clusters: Clusters
     cluster.pass_time(30)
     lone = cluster.replica(2)
     assert lone.ready, lone.waiting_for()
-    assert lone.parts.counters.snapshots_taken == 1
+    assert lone.counters.snapshots_taken == 1
     cluster.assert_converged()
     assert cluster.replica(0).frontier.sequence(lone.me) == 9
 
@@ -138,8 +138,8 @@ def test_a_flipped_coordinate_is_found_within_one_scrub_and_mended_by_a_snapshot
     hurt = cluster.replica(1)
     hurt.lattice.coordinates[1234] ^= 1 << 9
     cluster.pass_time(110)
-    assert hurt.parts.counters.quarantines == 1
-    assert hurt.parts.counters.snapshots_taken == 1
+    assert hurt.counters.quarantines == 1
+    assert hurt.counters.snapshots_taken == 1
     assert hurt.ready
     right = int(hurt.lattice.coordinates[1234])
     wrong, name = right ^ 1 << 9, hurt.spec.name_weight(1234)
@@ -157,14 +157,14 @@ def test_a_full_log_takes_no_more_of_peers_and_has_it_all_later(clusters: Cluste
     for index in range(100):  # at once: nothing is acknowledged in between
         cluster.give(0, own_update([index]))
     cluster.settle()
-    assert slow.parts.counters.held_back > 30
+    assert slow.counters.held_back > 30
     assert slow.log.bytes_held <= BUDGET
     assert 0 < slow.frontier.sequence(peer) < 100
     cluster.pass_time(30)
     cluster.assert_converged()
     assert slow.frontier.sequence(peer) == 100
     assert slow.log.bytes_held <= BUDGET
-    assert slow.parts.counters.snapshots_taken == 0
+    assert slow.counters.snapshots_taken == 0
     assert not cluster.drops
 
 
@@ -180,8 +180,8 @@ def test_nodes_that_cannot_reach_each_other_trim_by_way_of_a_third(clusters: Clu
     for replica in cluster.alive():
         assert replica.log.floor(cluster.replica(0).me) > 20
         assert replica.log.floor(cluster.replica(2).me) > 20
-        assert not replica.parts.counters.evictions_seen
-    assert sum(replica.parts.counters.snapshots_taken for replica in cluster.alive()) == 0
+        assert not replica.counters.evictions_seen
+    assert sum(replica.counters.snapshots_taken for replica in cluster.alive()) == 0
     cluster.assert_converged()
 
 
@@ -196,7 +196,7 @@ def test_a_restarted_node_gets_back_its_own_old_updates_and_those_stay_one_origi
     cluster.pass_time(5)
     assert back.ready
     assert back.frontier.sequence(old) == 4
-    assert back.parts.counters.snapshots_taken == 0
+    assert back.counters.snapshots_taken == 0
     cluster.train([2], 2)
     cluster.assert_converged()
     assert [cluster.replica(0).frontier.sequence(life) for life in (old, back.me)] == [4, 2]
@@ -220,8 +220,8 @@ def test_who_joins_by_way_of_others_is_given_time_before_it_counts_as_holding_ba
         cluster.pass_time(0.2)
     cluster.stuck = {(2, 1)}  # nobody hears what it has
     cluster.pass_time(1)
-    assert first.parts.budget.fullness >= EVICT
-    assert first.parts.budget.holders == [newcomer]
+    assert first.budget.fullness >= EVICT
+    assert first.budget.holders == [newcomer]
     assert not first.membership.unwanted
     cluster.stuck = set()
     cluster.pass_time(5)

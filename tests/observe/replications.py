@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from p2psgd.core.context import Counters, Tally
 from p2psgd.core.frontier import Origin
+from p2psgd.core.metrics import Counters, Tally
 from p2psgd.core.read_model import LogView, MemberView, ReplicaView, ScrubView
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.core.view import View

@@ -74,7 +74,7 @@ def test_a_view_that_lacks_a_majority_says_so(cluster: Cluster) -> None:
 
 
 def test_replicas_are_identical_and_the_scrub_that_was_asked_for_is_clean(cluster: Cluster) -> None:
-    cluster.replica(0).parts.sweeping.scrub_due = cluster.now
+    cluster.replica(0).sweeping.scrub_due = cluster.now
     report = digest(cluster)
     assert [peer["verdict"] for peer in report["peers"]] == ["identical", "identical"]
     assert find_fault(report)  # no scrub has ended yet
@@ -85,7 +85,7 @@ def test_replicas_are_identical_and_the_scrub_that_was_asked_for_is_clean(cluste
 
 
 def test_a_changed_coordinate_is_not_sound(cluster: Cluster) -> None:
-    cluster.replica(0).parts.sweeping.scrub_due = cluster.now
+    cluster.replica(0).sweeping.scrub_due = cluster.now
     cluster.replica(0).lattice.coordinates[77] ^= 1 << 9
     for _ in range(70):  # of the damaged node alone, so that nobody mends it
         cluster.now += 0.5

@@ -4,8 +4,8 @@ import json
 
 import msgpack
 
-from p2psgd.core.context import Counters
 from p2psgd.core.frontier import Origin
+from p2psgd.core.metrics import Counters
 from p2psgd.core.read_model import HOLDERS_MAX, LogView, MemberView, SnapshotView
 from p2psgd.core.view import View
 from p2psgd.ipc.protocol import ANSWER_BYTES_MAX

@@ -316,7 +316,7 @@ class Convergence:
             world.inspector.check_whole(daemon)
         world.inspector.check_pairs()
         for daemon in core:
-            world.see("duplicate dropped", daemon.replica.parts.tally.duplicates)
+            world.see("duplicate dropped", daemon.replica.tally.duplicates)
             for origin, sequence in self._owed.items():
                 has = daemon.replica.frontier.sequence(origin)
                 if has < sequence and has + 1 < world.inspector.judge.abandoned.get(origin, 2**64):

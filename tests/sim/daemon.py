@@ -227,13 +227,13 @@ class Daemon:
             self.handle(TimePassed())
             if self.alive:
                 replica = self.replica
-                self.keeper.pass_time(replica.parts.tally.bytes_applied, replica.log.capacity)
+                self.keeper.pass_time(replica.tally.bytes_applied, replica.log.capacity)
             if self.alive:
                 note_state(self._world.see, self.replica)
                 self._watch_scrub()
 
     def _watch_scrub(self) -> None:
-        if self.book.flipped is not None and not self.replica.parts.node.quarantined:
+        if self.book.flipped is not None and not self.replica.node.quarantined:
             self._flipped_ticks += 1
             if self._flipped_ticks > SCRUB_TICKS_MAX:
                 raise Violation("I9", f"node {self.me.node} has not found its damaged weight")

@@ -72,7 +72,7 @@ class Exchange:
 
     def received(self, event: UpdateReceived, *, applied: bool) -> None:
         """An update came, and was applied or not."""
-        held_back = self._replica.parts.counters.held_back
+        held_back = self._replica.counters.held_back
         if held_back > self._held_back:
             self._held_back, self._lacked_bytes = held_back, len(event.body)
         elif applied:
@@ -120,7 +120,7 @@ class Exchange:
     def _follow(self, asker: Origin, event: Event | None) -> None:
         match event:
             case SnapshotBegun():
-                members, acks = self._members(without=asker), self._replica.parts.acks
+                members, acks = self._members(without=asker), self._replica.acks
                 last = {Origin(row.node, row.incarnation): row.sequence for row in event.rows}
                 lives = [member for member, _ in members]
                 known = {origin: acks.stable(origin, lives) for origin in last}

@@ -243,5 +243,5 @@ class Inspector:
         if undelivered > under_way_max and not self._duplicating:
             words = f"{label(daemon.me)} has {undelivered} bytes on their way to {label(peer)}"
             raise Violation("I7", f"{words}, with a credit of {self._world.scenario.credit_bytes}")
-        if daemon.replica.parts.node.quarantined and frame[4] == FrameType.UPDATE:
+        if daemon.replica.node.quarantined and frame[4] == FrameType.UPDATE:
             raise Violation("quarantine", f"{label(daemon.me)} sends updates while it is quarantined")

@@ -31,7 +31,7 @@ def leave(world: World, daemon: Daemon, keeper: Keeper) -> None:
 
     def drain(deadline: float) -> None:
         undelivered = any(map(replica.lag, replica.peers.values()))
-        if (undelivered or replica.parts.tally.acknowledged < replica.sequence) and clock.now < deadline:
+        if (undelivered or replica.tally.acknowledged < replica.sequence) and clock.now < deadline:
             clock.after(DRAIN_POLL_S, daemon.when_running, drain, deadline)
             return
         world.see("goodbye" if replica.peers else "stopped alone")

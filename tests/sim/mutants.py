@@ -31,10 +31,9 @@ from p2psgd.core import (
     retention,
     scrub,
     send,
-    snapshot,
-    snapshot_adopt,
+    snapshot_fetch,
     snapshot_install,
-    snapshot_offer,
+    snapshot_serve,
     state,
     status,
     update_log,
@@ -83,8 +82,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             receive,
             "Receiver.update",
-            "parts.out.order(Deliver(body))",
-            "parts.out.order(Deliver(body)) if origin == peer.origin else None",
+            "frame_bytes = self._applier.apply(origin, header, words, body)",
+            "frame_bytes = self._applier.apply(origin, header, words, body)\n"
+            "    origin == peer.origin or self._out._effects.pop()",
         ),
     ),
     "running-digest-wrong": (
@@ -101,7 +101,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "incarnation-reused": (Edit(daemon, "Daemon.__init__", "disk.lives += 1", "disk.lives = 1"),),
     # sending and asking
-    "no-push-after-drain": (Edit(replica, R + "_take_in", "self.parts.feeder.push(peer, now)", "pass"),),
+    "no-push-after-drain": (Edit(replica, R + "_take_in", "self.feeder.push(peer, now)", "pass"),),
     "credit-never-given-back": (Edit(peer, "Outbound.refill", "peer.credit = self.credit_bytes", "pass"),),
     "credit-not-spent": (Edit(peer, "Outbound._spend", "peer.credit -= frame_bytes", "pass"),),
     "need-ignored": (Edit(send, "Feeder.serve", "if event.first <= last:", "if False:"),),
@@ -115,7 +115,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
             receive,
             "Receiver.ask_for_all",
             "not self._make_room(self._lacked_bytes)",
-            "self._parts.budget.fullness >= 1.0",
+            "self._budget.fullness >= 1.0",
         ),
     ),
     "old-incarnations-not-repaired": (
@@ -123,7 +123,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
             receive,
             "Receiver.ask_for_all",
             "if lacking and not",
-            "if lacking and origin.node != self._parts.me.node and not",
+            "if lacking and origin.node != self._cluster.me.node and not",
         ),
     ),
     "lively-origin-relied-on": (
@@ -160,13 +160,13 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "sent-snapshot-counted-as-acknowledged": (
         Edit(
-            snapshot,
-            "Snapshots._feed",
-            "self._parts.counters.snapshots_given += 1",
-            "self._parts.counters.snapshots_given += 1\n"
-            "    rows = self._parts.state.frontier.rows()\n"
+            snapshot_serve,
+            "SnapshotServer._feed",
+            "self._counters.snapshots_given += 1",
+            "self._counters.snapshots_given += 1\n"
+            "    rows = self._state.frontier.rows()\n"
             "    given = {Origin(row.node, row.incarnation): row for row in rows}\n"
-            "    self._parts.acks.hear(peer.origin, given, 0, [], now)",
+            "    self._cluster.acks.hear(peer.origin, given, 0, [], now)",
         ),
     ),
     "bridged-more-than-all-have": (
@@ -178,7 +178,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         ),
     ),
     "trimmed-before-ready": (
-        Edit(receive, "Receiver._make_room", "parts.ready and self._acks", "self._acks"),
+        Edit(receive, "Receiver._make_room", "self._node.ready and self._acks", "self._acks"),
     ),
     "log-never-trimmed": (Edit(update_log, "UpdateLog._shed", "while heads and", "while False and"),),
     "trainer-never-stalls": (Edit(trainer, "Trainer._train", "if replica.stalled or", "if"),),
@@ -193,42 +193,42 @@ MUTANTS: Final[dict[str, Mutant]] = {
         Edit(readiness, "Joining.look", "and self._has_all(view, peers, frontier)", ""),
     ),
     "snapshot-without-log": (
-        Edit(snapshot_offer, "SnapshotFeed._tail", "for row in rows:", "for row in ():"),
+        Edit(snapshot_serve, "SnapshotFeed._tail", "for row in rows:", "for row in ():"),
     ),
     "snapshot-without-own-updates": (
         Edit(
-            snapshot,
-            "Snapshots._acknowledged_without",
-            "return self._parts.acks.stable(",
-            "return 2**64 if origin == self._parts.me else self._parts.acks.stable(",
+            snapshot_serve,
+            "SnapshotServer._acknowledged_without",
+            "return self._cluster.acks.stable(",
+            "return 2**64 if origin == self._cluster.me else self._cluster.acks.stable(",
         ),
     ),
     "snapshot-without-what-the-unlinked-lack": (
         Edit(
-            snapshot,
-            "Snapshots._acknowledged_without",
+            snapshot_serve,
+            "SnapshotServer._acknowledged_without",
             "if member != asker",
-            "if member != asker and member in self._parts.peers",
+            "if member != asker and member in self._cluster.peers",
         ),
     ),
     "snapshot-without-what-past-lives-made": (
         Edit(
-            snapshot,
-            "Snapshots._acknowledged_without",
-            "return self._parts.acks.stable(",
-            "return 2**64 if origin not in members else self._parts.acks.stable(",
+            snapshot_serve,
+            "SnapshotServer._acknowledged_without",
+            "return self._cluster.acks.stable(",
+            "return 2**64 if origin not in members else self._cluster.acks.stable(",
         ),
     ),
     "snapshot-with-what-all-have": (
         Edit(
-            snapshot,
-            "Snapshots._acknowledged_without",
-            "return self._parts.acks.stable(",
-            "return 0 * self._parts.acks.stable(",
+            snapshot_serve,
+            "SnapshotServer._acknowledged_without",
+            "return self._cluster.acks.stable(",
+            "return 0 * self._cluster.acks.stable(",
         ),
     ),
     "snapshot-before-the-barrier": (
-        Edit(snapshot, "Snapshots.pass_time", "if not parts.joining.passed:", "if False:"),
+        Edit(snapshot_fetch, "SnapshotFetch.pass_time", "if not self._joining.passed:", "if False:"),
     ),
     "snapshot-unverified": (
         Edit(snapshot_install, "SnapshotIntake.chunk", "and self._digest_left:", "and False:"),
@@ -236,7 +236,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "snapshot-at-a-loss": (
         Edit(state, "State.lost_by", "return sum(", "return 0 * sum("),
         Edit(
-            snapshot_adopt,
+            snapshot_install,
             "Adoption.turn",
             "while self._sequence(origin) <",
             "while self._state.log.floor(origin) <= self._sequence(origin) <",
@@ -244,11 +244,11 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "exclusives-not-applied-again": (
         Edit(
-            snapshot_adopt, "Adoption.turn", "while self._sequence(origin) < frontier", "while 0 > frontier"
+            snapshot_install, "Adoption.turn", "while self._sequence(origin) < frontier", "while 0 > frontier"
         ),
     ),
     "adopted-before-all-is-applied-again": (
-        Edit(snapshot_adopt, "Adoption.turn", "return False", "return True"),
+        Edit(snapshot_install, "Adoption.turn", "return False", "return True"),
     ),
     "copy-misses-updates": (Edit(scrub, "ConsistentCopy.note", "codec.apply_coordinates(", "id, ("),),
     # agreeing

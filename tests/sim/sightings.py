@@ -57,7 +57,7 @@ def note_frame(see: See, frame: bytes, *, after_update: bool) -> None:
 
 def note_state(see: See, replica: Replica) -> None:
     """A node's state at a tick."""
-    joining = replica.parts.joining
+    joining = replica.joining
     if joining.absent and not joining.passed:
         see("barrier wait")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from p2psgd.core.events import Restored
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
-from p2psgd.core.snapshot import TAIL_PER_CAPACITY
+from p2psgd.core.snapshot_fetch import TAIL_PER_CAPACITY
 from p2psgd.core.update_log import ENTRY_BYTES
 from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES
 from p2psgd.wire.update import parse_update
@@ -50,15 +50,15 @@ def check_one(daemon: Daemon, ledger: Ledger | None) -> None:
         raise Violation("I9", f"the running digest of {label(daemon.me)} is not that of its weights")
     for peer in replica.peers.values():
         try:
-            peer.check(replica.frontier, credit_bytes=replica.parts.out.credit_bytes)
+            peer.check(replica.frontier, credit_bytes=replica.out.credit_bytes)
         except AssertionError as error:
             raise Violation("peer", f"{label(daemon.me)}, {peer.state} {peer.name}: {error}") from None
     if ledger is None:
         return
     _check_log(daemon, ledger)
-    if not replica.parts.node.quarantined:
+    if not replica.node.quarantined:
         _check_pushed(replica)
-    acknowledged = replica.parts.tally.acknowledged
+    acknowledged = replica.tally.acknowledged
     if acknowledged > ledger.spread.get(daemon.me, 0):
         raise Violation(
             "acknowledgement",
@@ -99,7 +99,7 @@ def _check_log(daemon: Daemon, ledger: Ledger) -> None:
     replica, log, me = daemon.replica, daemon.replica.log, label(daemon.me)
     frame_bytes = max((len(entries[-1].frame) for entries in ledger.entries.values()), default=0)
     over = log.bytes_held + log.bytes_stored - log.capacity
-    taken = replica.parts.counters.snapshots_taken > 0 or replica.snapshots.taking.donor is not None
+    taken = replica.counters.snapshots_taken > 0 or replica.fetch.taking.donor is not None
     tail_bytes = TAIL_PER_CAPACITY * log.capacity * (1 + ENTRY_BYTES / UPDATE_HEADER_BYTES)
     tail_bytes *= taken or daemon.restored
     frames = UNTIL_STALL_FRAMES + daemon.round_updates

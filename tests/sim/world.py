@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core import scrub, snapshot_adopt, snapshot_offer
+from p2psgd.core import scrub, snapshot_install, snapshot_serve
 from p2psgd.core.effects import Note
 from p2psgd.core.frontier import Origin
 from p2psgd.core.ring import chunks, reduce
@@ -195,7 +195,7 @@ class World:
 
     def died(self, daemon: Daemon, back_after_s: float | None) -> None:
         """A process has ended; it has itself started again after `back_after_s`."""
-        self.sightings["duplicate dropped"] += daemon.replica.parts.tally.duplicates
+        self.sightings["duplicate dropped"] += daemon.replica.tally.duplicates
         self.graves[daemon.me] = bury(daemon)
         if self.inspector.rules is not None:
             self.inspector.rules.died(daemon)
@@ -279,19 +279,19 @@ def small_pieces() -> Iterator[None]:
     its own, though they are small; the CRC-32C of each piece of a dense ring is remembered. The buffers of
     links are small too.
     """
-    usual = scrub.SLICE, snapshot_offer.CHUNK_BYTES, frames.BUFFER_BYTES
-    bytes_per_turn, segment = snapshot_adopt.BYTES_PER_TURN, chunks.SEGMENT_NUMBERS
+    usual = scrub.SLICE, snapshot_serve.CHUNK_BYTES, frames.BUFFER_BYTES
+    bytes_per_turn, segment = snapshot_install.BYTES_PER_TURN, chunks.SEGMENT_NUMBERS
     checked = reduce.CHECKED_NUMBERS_MIN
     small = SLICE, CHUNK_BYTES, BUFFER_BYTES
     try:
-        scrub.SLICE, snapshot_offer.CHUNK_BYTES, frames.BUFFER_BYTES = small  # type: ignore[misc]
-        snapshot_adopt.BYTES_PER_TURN = 1  # type: ignore[misc]
+        scrub.SLICE, snapshot_serve.CHUNK_BYTES, frames.BUFFER_BYTES = small  # type: ignore[misc]
+        snapshot_install.BYTES_PER_TURN = 1  # type: ignore[misc]
         chunks.SEGMENT_NUMBERS = SEGMENT_NUMBERS  # type: ignore[misc]
         reduce.CHECKED_NUMBERS_MIN = 1  # type: ignore[misc]
         yield
     finally:
-        scrub.SLICE, snapshot_offer.CHUNK_BYTES, frames.BUFFER_BYTES = usual  # type: ignore[misc]
-        snapshot_adopt.BYTES_PER_TURN = bytes_per_turn  # type: ignore[misc]
+        scrub.SLICE, snapshot_serve.CHUNK_BYTES, frames.BUFFER_BYTES = usual  # type: ignore[misc]
+        snapshot_install.BYTES_PER_TURN = bytes_per_turn  # type: ignore[misc]
         chunks.SEGMENT_NUMBERS = segment  # type: ignore[misc]
         reduce.CHECKED_NUMBERS_MIN = checked  # type: ignore[misc]
 

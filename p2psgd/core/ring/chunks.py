@@ -9,11 +9,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.context import Parts
 from p2psgd.core.effects import Alarm
 from p2psgd.core.peer import Outbound, Peer
 from p2psgd.core.ring.reduce import Bucket, Reduction
 from p2psgd.core.ring.rounds import Attempt
+from p2psgd.core.scrub import Sweeping
 from p2psgd.core.state import State
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
@@ -63,15 +63,15 @@ class NextWeights:
         self.digest = (self.digest + after) % U64_MODULUS
         self._made += len(sums)
 
-    def is_sound(self, parts: Parts, now: float) -> bool:
+    def is_sound(self, sweeping: Sweeping, out: Outbound, now: float) -> bool:
         """The weights that those made were made from, all of them, have their digest. If not, people are
         told, and the next tick's scrub finds it too.
         """
         assert self._made == len(self._state.lattice.coordinates), self._made
         if self._before == self._state.lattice.digest:
             return True
-        parts.out.order(Alarm(f"{CHANGED}: the round is not completed, and the weights are looked at anew"))
-        parts.sweeping.scrub_at_once(now)
+        out.order(Alarm(f"{CHANGED}: the round is not completed, and the weights are looked at anew"))
+        sweeping.scrub_at_once(now)
         return False
 
     def complete(self, *, view: int, number: int) -> None:

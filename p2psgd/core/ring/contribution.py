@@ -67,6 +67,26 @@ class Share:
         return tuple(part for part in self.parts if part.header.sequence > applied)
 
 
+class Given:
+    """What this node gave to a round that is not known to be complete."""
+
+    def __init__(self) -> None:
+        self.share: Share | None = None
+
+    def part(self, sequence: int) -> Part | None:
+        """The update of it with that sequence number."""
+        return None if self.share is None else self.share.part(sequence)
+
+    def agrees(self, sequence: int, digest: int) -> bool:
+        """Applied up to there, this node's running digest would be that."""
+        return self.share is not None and self.share.agrees(sequence, digest)
+
+    def made(self, state: State) -> int:
+        """Number of own updates, with those that a round may have taken elsewhere."""
+        sequence = state.frontier.sequence(state.me)
+        return sequence if self.share is None else max(sequence, self.share.last)
+
+
 def make_share(state: State, event: RoundShared, number: int) -> Share:
     """What this node's trainer gives to round `number`."""
     before = state.frontier.at(state.me)

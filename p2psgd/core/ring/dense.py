@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from functools import partial
 
-from p2psgd.core.context import Parts
+from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alarm, RefuseShare
 from p2psgd.core.events import RingBucketReceived, RingChunkReceived, RingUpdateReceived
 from p2psgd.core.frontier import Origin
-from p2psgd.core.peer import Peer
+from p2psgd.core.node_state import Node
+from p2psgd.core.peer import Outbound, Peer
 from p2psgd.core.ring.chunks import CHANGED, NextWeights, Outgoing, count_numbers
 from p2psgd.core.ring.reduce import Bucket, Buckets, DenseMemory, Reduction, bucket_of, name_difference
 from p2psgd.core.ring.results import Result, Results
 from p2psgd.core.ring.rounds import Attempt, Completed, OnComplete
+from p2psgd.core.scrub import Sweeping
+from p2psgd.core.state import State
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import Body
 from p2psgd.wire.messages import RingBucket
@@ -151,15 +154,36 @@ class DenseRounds:
     began it tells the others.
     """
 
-    def __init__(self, parts: Parts, memory: DenseMemory, on_complete: OnComplete) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        state: State,
+        memory: DenseMemory,
+        *,
+        node: Node,
+        sweeping: Sweeping,
+        out: Outbound,
+        on_complete: OnComplete,
+    ) -> None:
         self.wish_to_stop = ""
-        self._parts = parts
+        self._cluster = cluster
+        self._state = state
+        self._sweeping = sweeping
+        self._out = out
         self.memory = memory
         self._on_complete = on_complete
-        self._half = parse_mode(parts.state.spec.mode).half
-        self._next_weights = NextWeights(parts.state)
-        self._results = Results(parts, memory, self._next_weights)
-        self._done = parts.state.frontier.round
+        self._half = parse_mode(state.spec.mode).half
+        self._next_weights = NextWeights(state)
+        self._results = Results(
+            state,
+            memory,
+            self._next_weights,
+            node=node,
+            sweeping=sweeping,
+            out=out,
+            timing=cluster.timing,
+        )
+        self._done = state.frontier.round
         self._active = False
         self._own = self._no_buckets()
         self._own_used = False  # all of it went into the round after `done`, in the last attempt
@@ -207,7 +231,7 @@ class DenseRounds:
         self._catch_up(first - 1)
         self.wish_to_stop, self._own_used = "", False
         self._results.withdraw()
-        self._attempt, self._outgoing = attempt, Outgoing(attempt, self._parts.out)
+        self._attempt, self._outgoing = attempt, Outgoing(attempt, self._out)
         self._begin_round(attempt, now)
         self._go_on(now)
 
@@ -234,7 +258,7 @@ class DenseRounds:
 
     def _look_at_replica(self) -> None:
         """A snapshot may have taken its place."""
-        self._catch_up(self._parts.state.frontier.round)
+        self._catch_up(self._state.frontier.round)
 
     def _catch_up(self, done: int) -> None:
         """The replica is that of after round `done`. If others completed the round into which this node's
@@ -246,9 +270,7 @@ class DenseRounds:
         self._results.withdraw()
         if self._own_used and self._own.of_array:
             array = self._own.all[0].describe()
-            self._parts.out.order(
-                RefuseShare(f"others summed array {array} in a round that this node missed")
-            )
+            self._out.order(RefuseShare(f"others summed array {array} in a round that this node missed"))
         if self._own_used:
             self._drop_share()
 
@@ -266,7 +288,7 @@ class DenseRounds:
             self._give(self._round, place, now)
 
     def _no_buckets(self) -> Buckets:
-        return Buckets(self._parts.state.spec.weights, len(self.memory.shares))
+        return Buckets(self._state.spec.weights, len(self.memory.shares))
 
     # -- this node's share
 
@@ -308,7 +330,7 @@ class DenseRounds:
         if current is None or self._active or self._own.all or current.empty:
             return
         number, refused_at = self._unlike
-        if number == current.number and now - refused_at < self._parts.timing.patience_s:
+        if number == current.number and now - refused_at < self._cluster.timing.patience_s:
             return
         current.empty = bool(current.declared.all)
         for place, bucket in enumerate(current.declared.all):
@@ -325,13 +347,13 @@ class DenseRounds:
             return True
         if self._unlike[0] != current.number:
             self._unlike = current.number, now
-        name = self._parts.name_of(left)
+        name = self._cluster.name_of(left)
         self._refuse(name_difference(place, current.number, own, other, name))
         return False
 
     def _refuse(self, words: str) -> None:
-        self._parts.out.order(RefuseShare(words))
-        self._parts.out.order(Alarm(words))
+        self._out.order(RefuseShare(words))
+        self._out.order(Alarm(words))
         self._drop_share()
         self._fail(words)
 
@@ -415,7 +437,7 @@ class DenseRounds:
     def _go_on(self, now: float) -> None:
         """Send what can be sent, and complete what is whole."""
         while self._attempt is not None and self._outgoing is not None:
-            right = self._parts.peers.get(self._attempt.right)
+            right = self._cluster.peers.get(self._attempt.right)
             if right is not None:
                 self._outgoing.push(right)
             if self._round is not None and self._round.unsound:
@@ -431,7 +453,7 @@ class DenseRounds:
         buckets = current.declared if current.empty else self._own
         if not current.is_whole(buckets):
             return False
-        if not buckets.of_array and not self._next_weights.is_sound(self._parts, now):
+        if not buckets.of_array and not self._next_weights.is_sound(self._sweeping, self._out, now):
             self._fail(CHANGED)
             return False
         contributors = (current.others or 0) + (not current.empty)

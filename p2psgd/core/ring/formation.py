@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from p2psgd.core.context import Parts
+from p2psgd.core.cluster import Cluster
 from p2psgd.core.frontier import Origin
+from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Peer, PeerState
+from p2psgd.core.state import State
 from p2psgd.core.view import View
 from p2psgd.wire.mode import Mode
 from p2psgd.wire.ring_messages import ROUND_MAX, LinkRow, RingState
@@ -182,8 +184,12 @@ NAMED_MAX: Final = 3  # of those who are waited for: a sentence is to be read
 class Formation:
     """Of one replica."""
 
-    def __init__(self, parts: Parts, standings: Standings, mode: Mode) -> None:
-        self._parts = parts
+    def __init__(
+        self, cluster: Cluster, state: State, *, node: Node, standings: Standings, mode: Mode
+    ) -> None:
+        self._cluster = cluster
+        self._state = state
+        self._node = node
         self._standings = standings
         self._dense = mode.dense
         self._measured = mode.order == "measured"
@@ -192,14 +198,14 @@ class Formation:
 
     def hindrance(self, mine: RingState, now: float) -> str:
         """Why no attempt can begin, in words that name who is waited for; empty if one can."""
-        parts, view = self._parts, self._parts.membership.view
+        view = self._cluster.membership.view
         if not view.number:
             return "the run is not founded"
         if self._founded is None:
             self._founded = now
-        if parts.membership.stopping:
+        if self._cluster.membership.stopping:
             return "this node is leaving"
-        if not parts.ready:
+        if not self._node.ready:
             return "this node is not ready"
         if len(view.members) < 2:
             alone = f"this is the only member of view {view.number}"
@@ -208,29 +214,31 @@ class Formation:
 
     def order(self, mine: RingState) -> tuple[Origin, ...]:
         """Around the ring, by what is known now."""
-        members = self._parts.membership.view.members
+        members = self._cluster.membership.view.members
         return choose_order(members, self._told(mine) if self._measured else None)
 
     def order_by(self, mine: RingState) -> str:
         """What an order that is chosen now goes by, as far as this node knows: by node id, if nobody has
         measured anything.
         """
-        measured = self._measured and is_chosen(len(self._parts.membership.view.members))
+        measured = self._measured and is_chosen(len(self._cluster.membership.view.members))
         return "measured" if measured and any(self._told(mine).values()) else "id"
 
     def _told(self, mine: RingState) -> Measured:
         """What all members have measured."""
-        told = {each: told.state.links for each, told in self._standings.within(self._parts.membership.view)}
-        return {**told, self._parts.me: mine.links}
+        told = {
+            each: told.state.links for each, told in self._standings.within(self._cluster.membership.view)
+        }
+        return {**told, self._cluster.me: mine.links}
 
     def linked_to(self) -> list[Origin]:
         """Whom this node must be linked to: the head to all, all to the head and to their neighbours; to all
         if anybody may become a neighbour.
         """
         if self._measured:
-            return self._parts.other_members
-        order = choose_order(self._parts.membership.view.members)
-        me = self._parts.me
+            return self._cluster.other_members
+        order = choose_order(self._cluster.membership.view.members)
+        me = self._cluster.me
         if me not in order:
             return []
         if me == order[0]:
@@ -241,15 +249,15 @@ class Formation:
 
     def _absent(self, now: float) -> str:
         """By their own words: nobody vouches for another's standing."""
-        view = self._parts.membership.view
-        since = now - self._parts.timing.patience_s
+        view = self._cluster.membership.view
+        since = now - self._cluster.timing.patience_s
         silent = []
         for member in self.linked_to():
             told = self._standings.of(member, view)
-            if told is None or told.at < since or member not in self._parts.peers:
+            if told is None or told.at < since or member not in self._cluster.peers:
                 silent.append(member)
         if silent and len(view.members) == 2:  # whatever two_nodes says: there is no ring of one
-            again = self._parts.name_of(silent[0])
+            again = self._cluster.name_of(silent[0])
             return f"of two nodes both wait when they lose each other: start {again} again"
         return f"{self._name(silent)} not heard in view {view.number}" if silent else ""
 
@@ -265,14 +273,14 @@ class Formation:
         """A dense round that changed no weight left no trace in the replica: whoever gave to it and does not
         have its sums is to be given them first.
         """
-        states = {each: told.state for each, told in self._standings.within(self._parts.membership.view)}
+        states = {each: told.state for each, told in self._standings.within(self._cluster.membership.view)}
         busy = [each for each, state in states.items() if state.running]
         if busy:
             return f"{self._name(busy)} still in an attempt"
         other = [each.origin for each in self._members() if not self._is_same(each)]
         if other:
             return f"{self._name(other)} without the same replica yet"
-        states[self._parts.me] = mine
+        states[self._cluster.me] = mine
         last = max(state.round for state in states.values())
         if last >= ROUND_MAX:
             far = [each for each, state in states.items() if state.round == last]
@@ -284,7 +292,7 @@ class Formation:
         return ""
 
     def _is_same(self, peer: Peer) -> bool:
-        frontier, told = self._parts.state.frontier, peer.status or {}
+        frontier, told = self._state.frontier, peer.status or {}
         return len(told) == len(frontier) and all(
             frontier.at(origin) == (row.sequence, row.digest) for origin, row in told.items()
         )
@@ -293,21 +301,21 @@ class Formation:
         """The first attempt waits for all founders and their trainers, so that two runs of a recipe begin
         alike; not for ever, since one of them may never come.
         """
-        view, founders = self._parts.membership.view, self._parts.membership.founders
-        states = {each: told.state for each, told in self._standings.within(view)} | {self._parts.me: mine}
+        view, founders = self._cluster.membership.view, self._cluster.membership.founders
+        states = {each: told.state for each, told in self._standings.within(view)} | {self._cluster.me: mine}
         active = {each for each, state in states.items() if state.active}
         assert self._founded is not None
         self.begun |= any(state.round or state.attempt for state in states.values())
-        self.begun |= len(self._parts.state.frontier) > 0
-        if not self.begun and now - self._founded < self._parts.timing.gone_s:
+        self.begun |= len(self._state.frontier) > 0
+        if not self.begun and now - self._founded < self._cluster.timing.gone_s:
             if len(view.members) < founders:
-                left_s = self._parts.timing.gone_s - (now - self._founded)
+                left_s = self._cluster.timing.gone_s - (now - self._founded)
                 who = f"{len(view.members)} of {founders} are members"
                 return f"round 1 waits for all founders: {who}, for {left_s:.0f} s more at most"
             passive = [each for each in view.members if each not in active]
             if passive:
                 return f"round 1 waits for all trainers, {self._name(passive)} without one yet"
-        patience_s = self._parts.timing.patience_s
+        patience_s = self._cluster.timing.patience_s
         if self._measured and not self.begun and now - self._founded < MEASURING_PATIENCES * patience_s:
             blind = [each for each, state in states.items() if len(state.links) < len(view.members) - 1]
             if blind:
@@ -315,12 +323,12 @@ class Formation:
         return "" if active else "no node has a trainer yet"
 
     def _members(self) -> list[Peer]:
-        view = self._parts.membership.view
-        return [peer for peer in self._parts.peers.values() if peer.origin in view]
+        view = self._cluster.membership.view
+        return [peer for peer in self._cluster.peers.values() if peer.origin in view]
 
     def _name(self, members: list[Origin]) -> str:
         """As the subject of what is the matter with them."""
-        names = ["this node" if each == self._parts.me else self._parts.name_of(each) for each in members]
+        names = ["this node" if each == self._cluster.me else self._cluster.name_of(each) for each in members]
         more = [f"{len(names) - NAMED_MAX} more"] if len(names) > NAMED_MAX else []
         named = names[:NAMED_MAX] + more
         return f"{', '.join(named)} {'is' if len(named) == 1 else 'are'}"

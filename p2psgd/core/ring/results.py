@@ -15,13 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from p2psgd.core.context import Parts
 from p2psgd.core.effects import Alarm, Note
 from p2psgd.core.frontier import RING, Origin
-from p2psgd.core.peer import Peer
+from p2psgd.core.node_state import Node
+from p2psgd.core.peer import Outbound, Peer
 from p2psgd.core.ring import chunks
 from p2psgd.core.ring.chunks import U64_MODULUS, NextWeights, count_numbers, declaration, send_chunk
 from p2psgd.core.ring.reduce import Bucket, Buckets, DenseMemory, bucket_of, travelling
+from p2psgd.core.scrub import Sweeping
+from p2psgd.core.state import State
+from p2psgd.core.timing import Timing
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import Body
 from p2psgd.wire.messages import RingBucket
@@ -76,11 +79,25 @@ class _Intake:
 class Results:
     """Keeps one, gives it to any number of peers and takes one at a time."""
 
-    def __init__(self, parts: Parts, memory: DenseMemory, next_weights: NextWeights) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        state: State,
+        memory: DenseMemory,
+        next_weights: NextWeights,
+        *,
+        node: Node,
+        sweeping: Sweeping,
+        out: Outbound,
+        timing: Timing,
+    ) -> None:
+        self._state = state
         self._memory = memory
         self._next_weights = next_weights
-        self._half = parse_mode(parts.state.spec.mode).half
+        self._node = node
+        self._sweeping = sweeping
+        self._out = out
+        self._timing = timing
+        self._half = parse_mode(state.spec.mode).half
         self._kept: Result | None = None
         self._feeds: dict[Origin, _Feed] = {}
         self._intake: _Intake | None = None
@@ -104,10 +121,10 @@ class Results:
         kept, feed = self._kept, self._feeds.get(peer.origin)
         if kept is None or kept.number != done:
             return
-        if feed is not None and feed.peer is peer and now - feed.moved < self._parts.timing.patience_s:
+        if feed is not None and feed.peer is peer and now - feed.moved < self._timing.patience_s:
             return
         words = f"giving {peer.name} the result of round {done}, which it was cut off from"
-        self._parts.out.order(Note("result given", words, peer.origin.node))
+        self._out.order(Note("result given", words, peer.origin.node))
         self._feeds[peer.origin] = _Feed(peer, done, self._produce(peer, kept), now)
         self.push(peer, now)
 
@@ -122,7 +139,7 @@ class Results:
             feed.moved = now
 
     def _produce(self, peer: Peer, kept: Result) -> Iterator[None]:
-        out, sums = self._parts.out, self._memory.sums[kept.number % 2]
+        out, sums = self._out, self._memory.sums[kept.number % 2]
         tag, count = (kept.view, kept.attempt), kept.contributors
         for place, bucket in enumerate(kept.buckets):
             out.say(
@@ -142,11 +159,11 @@ class Results:
         """A peer declares the next bucket of a result; the first begins anew. What is not wanted, or is not
         what the peer's STATUS tells, is passed over.
         """
-        if message.round != done + 1 or self._parts.node.quarantined or message.contributors < 1:
+        if message.round != done + 1 or self._node.quarantined or message.contributors < 1:
             return
         if message.bucket == 0:
             numbers = len(self._memory.shares)
-            buckets = Buckets(self._parts.state.spec.weights, numbers)
+            buckets = Buckets(self._state.spec.weights, numbers)
             tag = message.view, message.attempt, message.round, message.contributors
             self._intake = _Intake(peer.origin, *tag, buckets)
             self._next_weights.begin()
@@ -161,7 +178,7 @@ class Results:
         except ValueError as error:
             raise PeerError("ring", f"a result was refused: {error}") from None
         intake.taken = 0
-        sequence = self._parts.state.frontier.sequence_after(message.view, message.round)
+        sequence = self._state.frontier.sequence_after(message.view, message.round)
         if message.kind == CHANGES and peer.has(RING) != sequence:
             self._intake = None
 
@@ -169,7 +186,7 @@ class Results:
         self, peer: Peer, header: RingChunkHeader, numbers: memoryview, body: Body, now: float
     ) -> Result | None:
         """The next numbers; the result once it is whole and right, to be completed at once."""
-        if self._parts.node.quarantined:
+        if self._node.quarantined:
             self._intake = None
         intake = self._intake
         if intake is None or not _belongs(intake, peer, header.view, header.attempt, header.round):
@@ -198,16 +215,16 @@ class Results:
         """Its weights are those of the giver; PeerError if they are not, and those here are not to blame."""
         if not result.of_changes:
             return True
-        if not self._next_weights.is_sound(self._parts, now):
+        if not self._next_weights.is_sound(self._sweeping, self._out, now):
             return False
         row = (peer.status or {}).get(RING)
-        digest = (self._next_weights.digest - self._parts.state.lattice.initial_digest) % U64_MODULUS
-        sequence = self._parts.state.frontier.sequence_after(result.view, result.number)
+        digest = (self._next_weights.digest - self._state.lattice.initial_digest) % U64_MODULUS
+        sequence = self._state.frontier.sequence_after(result.view, result.number)
         if row is not None and row.sequence == sequence:
             if row.digest == digest:
                 return True
             words = f"the result of round {result.number} that {peer.name} gave does not make its weights"
-            self._parts.out.order(Alarm(words))
+            self._out.order(Alarm(words))
             raise PeerError("digest", words)
         return False
 

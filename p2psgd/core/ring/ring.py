@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from p2psgd.core.context import Parts
+from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import OpenRound, RefuseShare
 from p2psgd.core.events import RingBegun, RingEvent, StatusReceived
 from p2psgd.core.frontier import Origin
-from p2psgd.core.peer import Peer
-from p2psgd.core.retention import STALL
-from p2psgd.core.ring.dense import DenseRounds
+from p2psgd.core.node_state import Node
+from p2psgd.core.peer import Outbound, Peer
+from p2psgd.core.retention import STALL, Budget
 from p2psgd.core.ring.formation import Formation, Standings
-from p2psgd.core.ring.reduce import DenseMemory, make_dense_memory
 from p2psgd.core.ring.rounds import (
     Attempt,
     Completed,
     OnComplete,
     RingCounters,
+    RingLife,
     RingPhase,
     Rounds,
     StopReason,
 )
-from p2psgd.core.ring.sparse import SparseRounds
 from p2psgd.core.ring.stragglers import Laggards, Lateness
-from p2psgd.core.snapshot import SnapshotTaking
+from p2psgd.core.snapshot_fetch import SnapshotTaking
+from p2psgd.core.state import State
 from p2psgd.core.status import Statuses
+from p2psgd.core.update_log import UpdateLog
 from p2psgd.errors import PeerError
 from p2psgd.wire.messages import RingBegin, pack_order
 from p2psgd.wire.mode import Mode
@@ -40,98 +41,10 @@ from p2psgd.wire.ring_messages import (
     pack_ring_state,
 )
 
-# ----------------------------------------------------------------------------
-# Whom the ring waits for, in one sentence for people.
-#
-# What comes through the ring says little of that: it stops at the first member that has not given, and
-# whatever lies behind that one is missing too. So people are told what each member's own STATUS says, and
-# who is silent. Whoever has not been heard lately is named before anybody else: nobody gets on without it,
-# whoever has given.
-
-
 NAMED_MAX: Final = 3
 SILENT_STATUSES: Final = 1.5  # a STATUS comes each status_s; so many without any is silence
 FRESH_STATUSES: Final = 0.5  # whoever gives its share later than that in a round says so at once (Ring.share)
 ON_ITS_WAY_PATIENCES: Final = 0.5  # frames take their time
-
-
-def describe_wait(ring: Ring, parts: Parts, standings: Standings, hindrance: str, now: float) -> str:
-    """Empty where `explain` says already why this node is not READY."""
-    if parts.me not in parts.membership.view or not parts.ready:
-        return ""
-    if ring.attempt is None:
-        reason = hindrance or "the head is to begin"
-        more = parts.membership.explain()
-        return f"the ring has stood still for {now - ring.since:.1f} s: {reason}" + (
-            f"; {more}" if more else ""
-        )
-    return _describe_round(ring, ring.attempt, parts, standings, now)
-
-
-def _describe_round(ring: Ring, attempt: Attempt, parts: Parts, standings: Standings, now: float) -> str:
-    """Of the latest round that is under way anywhere."""
-    last = max(ring.done, standings.rounds(parts.membership.view))
-    waited_s = now - max(ring.since, ring.given_at)
-    said = f"round {last + 1} has waited for {waited_s:.1f} s"
-    quiet = {each: now - _heard(ring, parts, each) for each in attempt.order if each != parts.me}
-    silent = [each for each, quiet_s in quiet.items() if quiet_s > SILENT_STATUSES * parts.timing.status_s]
-    if silent:
-        return f"{said}: {_name(parts, silent)} not heard for {min(quiet[each] for each in silent):.1f} s"
-    late, behind, unsure, untold = _sort_members(ring, attempt, parts, standings, last)
-    if late:
-        of_one = f"{_name(parts, late)}'s trainer"
-        return f"{said} for {of_one if len(late) == 1 else f'the trainers of {_name(parts, late)}'}"
-    if behind:
-        return f"{said} for {_name(parts, behind)}, where not all of round {last} has come"
-    if untold:
-        return f"{said} for {_name(parts, untold)}"
-    if unsure or waited_s <= ON_ITS_WAY_PATIENCES * parts.timing.patience_s:
-        return ""
-    return f"round {last + 1}: all shares are given and on their way for {waited_s:.1f} s"
-
-
-def _sort_members(
-    ring: Ring, attempt: Attempt, parts: Parts, standings: Standings, last: int
-) -> tuple[list[Origin], list[Origin], list[Origin], list[Origin]]:
-    """Whose trainer has not given to the round after `last`, who lacks `last`, whose word is too old to tell,
-    and who has told nothing.
-    """
-    late, behind, unsure, untold = [], [], [], []
-    fresh = ring.since + FRESH_STATUSES * parts.timing.status_s
-    given = set(attempt.order).difference(ring.missing) if last == ring.done else set()
-    for member in sorted(attempt.order):
-        told = standings.of(member, parts.membership.view)
-        mine = member == parts.me
-        if told is None and not mine:
-            if member not in given:
-                untold.append(member)
-            continue
-        state = ring.state if told is None else told.state
-        sure = told is None or (told.at >= fresh and state.attempt == attempt.number)
-        if member in given or (state.round >= last and (state.contributed or not state.active)):
-            continue
-        if not sure:
-            unsure.append(member)
-        elif state.round < last:
-            behind.append(member)
-        else:
-            late.append(member)
-    return late, behind, unsure, untold
-
-
-def _heard(ring: Ring, parts: Parts, member: Origin) -> float:
-    """When it said anything itself, or, if it is not linked, when others had news of it; at the earliest when
-    the wait began.
-    """
-    peer = parts.peers.get(member)
-    return max(ring.since, parts.acks.heard(member)) if peer is None else peer.heard
-
-
-def _name(parts: Parts, members: Sequence[Origin]) -> str:
-    names = ["this node" if each == parts.me else parts.name_of(each) for each in members]
-    more = f" and {len(names) - NAMED_MAX} more" if names[NAMED_MAX:] else ""
-    return ", ".join(names[:NAMED_MAX]) + more
-
 
 # ----------------------------------------------------------------------------
 # When this node's trainer may give its next share: as soon as this node has all that it is to build on.
@@ -142,9 +55,11 @@ class Opening:
     not given it whole.
     """
 
-    def __init__(self, parts: Parts, rounds: Rounds) -> None:
+    def __init__(self, rounds: Rounds, *, budget: Budget, log: UpdateLog, out: Outbound) -> None:
         self.active = self.opened = False
-        self._parts = parts
+        self._budget = budget
+        self._log = log
+        self._out = out
         self._rounds = rounds
         self._last = Completed(0, 0, own=False)
 
@@ -159,7 +74,7 @@ class Opening:
             words = (
                 f"a share came that nobody asked for: round {number} has one of this node, or is not begun"
             )
-            self._parts.out.order(RefuseShare(words))
+            self._out.order(RefuseShare(words))
         return self.opened
 
     def given(self) -> bool:
@@ -182,12 +97,12 @@ class Opening:
             return
         self.opened = True
         known = last.round == done
-        self._parts.out.order(OpenRound(last.contributors if known else 0, last.sums if known else 0))
+        self._out.order(OpenRound(last.contributors if known else 0, last.sums if known else 0))
 
     @property
     def _log_is_full(self) -> bool:
         """By the last look at it or as it is now: rounds may come faster than looks."""
-        return self._parts.stalled or self._parts.state.log.pressure >= STALL
+        return self._budget.stalled or self._log.pressure >= STALL
 
 
 # ----------------------------------------------------------------------------
@@ -203,46 +118,54 @@ class Opening:
 U32_MAX: Final = 2**32 - 1
 
 
-def _make_rounds(parts: Parts, mode: Mode, memory: DenseMemory | None, on_complete: OnComplete) -> Rounds:
-    if mode.dense:
-        return DenseRounds(parts, memory or make_dense_memory(parts.state.spec.weights), on_complete)
-    return SparseRounds(parts, on_complete)
-
-
 class Ring:
     """Of one replica in ring mode."""
 
     def __init__(
         self,
-        parts: Parts,
-        statuses: Statuses,
-        taking: SnapshotTaking,
+        cluster: Cluster,
+        state: State,
+        rounds: Callable[[OnComplete], Rounds],
         *,
+        node: Node,
+        life: RingLife,
+        taking: SnapshotTaking,
+        statuses: Statuses,
+        budget: Budget,
+        out: Outbound,
         mode: Mode,
-        memory: DenseMemory | None,
         now: float,
     ) -> None:
+        """`rounds` makes them, sparse or dense, given what is called whenever one is complete."""
         self.counters = RingCounters()
-        self.attempt: Attempt | None = None  # None while idle
+        self.attempt: Attempt | None = None  # None unless the life is FORMING or RUNNING
         self.order: tuple[int, ...] = ()  # node ids of the last attempt, around the ring,
         self.order_by = mode.order  # and what that order goes by
         self.since = now  # when the last round was completed, or the attempt began or ended
         self.given_at = now  # when this node's share of the round under way was given
+        self.late: dict[Origin, str] = {}  # members that hold the ring back, and how
+        self.standstill = ""  # why the ring has not moved for a while
         self._moved = now  # when a frame of a round came last, or left this node's memory
-        self.rounds: Rounds = _make_rounds(parts, mode, memory, self._complete)
-        self._parts = parts
-        self._statuses = statuses
+        self.rounds = rounds(self._complete)
+        self._cluster = cluster
+        self._state = state
+        self._node = node
+        self._life = life
         self._taking = taking
+        self._statuses = statuses
+        self._out = out
         self._standings = Standings()
-        self._formation = Formation(parts, self._standings, mode)
-        self._lateness = Lateness(parts, self._standings, self._formation)
-        self._view = parts.membership.view
+        self._formation = Formation(cluster, state, node=node, standings=self._standings, mode=mode)
+        self._lateness = Lateness(cluster, node=node, standings=self._standings, formation=self._formation)
+        self._view = cluster.membership.view
         self._number = 0  # of the last attempt in that view
         self._measured = mode.order == "measured"
         self._begin_due = now  # the head begins no attempt before
         self._news: tuple[object, ...] = ()  # at the last look
-        self._opening = Opening(parts, self.rounds)
-        self._laggards = Laggards(parts, self._standings, self.rounds) if mode.dense else None
+        self._opening = Opening(self.rounds, budget=budget, log=state.log, out=out)
+        self._laggards = (
+            Laggards(cluster, state, standings=self._standings, rounds=self.rounds) if mode.dense else None
+        )
         statuses.standing = lambda: pack_ring_state(self.state)
 
     # -- what others look at
@@ -280,7 +203,7 @@ class Ring:
     @property
     def state(self) -> RingState:
         """What the next STATUS tells."""
-        same = self._view.number == self._parts.membership.view.number
+        same = self._view.number == self._cluster.membership.view.number
         return RingState(
             attempt=self._number if same else 0,
             round=self.rounds.done,
@@ -293,7 +216,7 @@ class Ring:
     def _links(self) -> tuple[LinkRow, ...]:
         measured = sorted(
             (peer.origin.node, peer.round_trip_us, peer.bytes_per_s // 1024)
-            for peer in self._parts.peers.values()
+            for peer in self._cluster.peers.values()
             if peer.round_trip_us
         )
         return tuple(LinkRow(node, *(min(each, U32_MAX) for each in figures)) for node, *figures in measured)
@@ -303,7 +226,7 @@ class Ring:
         if not self._standings.active(self._view, mine=self.active) and (self.running or self._has_rounds):
             return ""  # nobody waits for a share of those who only follow, or whose trainers have finished
         hindrance = "" if self.running else self._formation.hindrance(self.state, now)
-        return describe_wait(self, self._parts, self._standings, hindrance, now)
+        return self._describe_wait(hindrance, now)
 
     # -- the trainer
 
@@ -324,7 +247,7 @@ class Ring:
         self._heed(now)
         if self._opening.given():
             self.given_at = now
-            if now - self.since > FRESH_STATUSES * self._parts.timing.status_s:
+            if now - self.since > FRESH_STATUSES * self._cluster.timing.status_s:
                 self._statuses.send_to_all(now)  # or people would be told that this round waits for it
 
     def _complete(self, completed: Completed, now: float) -> None:
@@ -344,7 +267,7 @@ class Ring:
                 self._hear_status(peer, event, now)
             case RingBegun():
                 self._hear_begin(peer, event, now)
-            case _ if peer.origin in self._parts.membership.view:  # who was evicted has results of its own
+            case _ if peer.origin in self._cluster.membership.view:  # who was evicted has results of its own
                 self.rounds.hear(peer, event, now)
                 self._heed(now)
             case _:
@@ -358,7 +281,7 @@ class Ring:
         self._try_to_begin(now)
 
     def _hear_begin(self, peer: Peer, event: RingBegun, now: float) -> None:
-        view, me = self._parts.membership.view, self._parts.me
+        view, me = self._cluster.membership.view, self._cluster.me
         if event.view != view.number or me not in view:
             return
         order = tuple(Origin(node, view.lives[node]) for node in event.order if node in view.lives)
@@ -395,7 +318,7 @@ class Ring:
 
     def look(self, now: float) -> None:
         """After every event: does what holds an attempt together still hold, and what held up a share?"""
-        view = self._parts.membership.view
+        view = self._cluster.membership.view
         if view is not self._view:
             self.stop(StopReason.VIEW, now, tell=False)  # who enters a view tells everybody anyway
             self._view, self._number = view, 0
@@ -412,12 +335,12 @@ class Ring:
         if self.running:
             self.rounds.pass_time(now)
             self._heed(now)
-        self._parts.late = self._lateness.look(self.state, self.rounds.missing, now)
+        self.late = self._lateness.look(self.state, self.rounds.missing, now)
         self._tell_news(now)
         if self._laggards is not None and not self.running:
             self._laggards.serve(now)
         still = self.waiting_for(now) if not self.running else ""
-        self._parts.standstill = still if now - self.since > self._parts.timing.patience_s else ""
+        self.standstill = still if now - self.since > self._cluster.timing.patience_s else ""
         self._try_to_begin(now)
 
     def _is_stuck(self, now: float) -> bool:
@@ -426,11 +349,11 @@ class Ring:
             return False
         quiet_s = now - max(self._moved, self.since, self.given_at)
         given = self._standings.all_given(self._number, self.rounds.done, self._view)
-        return quiet_s > self._parts.timing.silence_s and given
+        return quiet_s > self._cluster.timing.silence_s and given
 
     def _tell_news(self, now: float) -> None:
         """While idle the others wait for just that, as long as a STATUS is apart from the next."""
-        news = self._parts.ready, self._parts.state.frontier.version, self.state
+        news = self._node.ready, self._state.frontier.version, self.state
         if not self.running and news != self._news:
             self._statuses.send_to_all(now)
         self._news = news
@@ -439,41 +362,40 @@ class Ring:
 
     def _try_to_begin(self, now: float) -> None:
         """If this node is the head: begin the next attempt as soon as all can take part."""
-        parts, view = self._parts, self._parts.membership.view
-        if self.running or now < self._begin_due or not view.members or view.members[0] != parts.me:
+        view = self._cluster.membership.view
+        if self.running or now < self._begin_due or not view.members or view.members[0] != self._cluster.me:
             return
         if view is not self._view or not self._is_fit() or self._formation.hindrance(self.state, now):
             return
-        self._begin_due = now + parts.timing.status_s
+        self._begin_due = now + self._cluster.timing.status_s
         number = 1 + max(self._number, self._standings.attempts(view))
         first = 1 + max(self.rounds.done, self._standings.rounds(view))
         attempt = Attempt(view.number, number, self._formation.order(self.state), 0)
-        self._start(attempt, first, parts.state.lattice.digest, now)
+        self._start(attempt, first, self._state.lattice.digest, now)
 
     def _is_fit(self) -> bool:
         """This node can take part: its replica is complete and stays so."""
-        return self._parts.ready and self._taking.donor is None and not self._parts.membership.stopping
+        return self._node.ready and self._taking.donor is None and not self._cluster.membership.stopping
 
     def _start(self, attempt: Attempt, first: int, digest: int, now: float) -> None:
-        parts = self._parts
         self.attempt, self._number = attempt, attempt.number
         self.order = tuple(member.node for member in attempt.order)
         self.order_by = self._formation.order_by(self.state)
         self.since = now
         self.counters.attempts += 1
         self._formation.begun = True
-        parts.ring_life.move(RingPhase.FORMING)
-        right = parts.peers.get(attempt.right)
-        if right is None or attempt.left not in parts.peers:
+        self._life.move(RingPhase.FORMING)
+        right = self._cluster.peers.get(attempt.right)
+        if right is None or attempt.left not in self._cluster.peers:
             self.stop(StopReason.LINK, now)
         elif not self._is_fit():
             self.stop(StopReason.UNREADY, now)
-        elif parts.state.lattice.digest != digest or not self.rounds.fits(first):
+        elif self._state.lattice.digest != digest or not self.rounds.fits(first):
             self.stop(StopReason.UNLIKE, now)  # something came in since it told what it has
         elif self._standings.quitter(attempt.number, self._view) is not None:
             self.stop(StopReason.TOLD, now)
         else:
-            parts.ring_life.move(RingPhase.RUNNING)
+            self._life.move(RingPhase.RUNNING)
             if attempt.right != attempt.order[0]:
                 begin = RingBegin(
                     view=attempt.view,
@@ -482,7 +404,7 @@ class Ring:
                     order=pack_order(self.order),
                     digest=digest,
                 )
-                parts.out.say(right, begin)
+                self._out.say(right, begin)
             self.given_at = now
             if self._laggards is not None:
                 self._laggards.begin()
@@ -497,7 +419,7 @@ class Ring:
             self.stop(StopReason.LAST, now)
 
     def _leave_if_told(self, now: float) -> None:
-        if self.attempt is None or self._view is not self._parts.membership.view:
+        if self.attempt is None or self._view is not self._cluster.membership.view:
             return
         if self._standings.quitter(self.attempt.number, self._view) is not None:
             self.stop(StopReason.TOLD, now)
@@ -509,7 +431,91 @@ class Ring:
         self.attempt = None
         self.since = now
         self.counters.stops[why] += 1
-        self._parts.ring_life.move(RingPhase.STOPPED)
+        self._life.move(RingPhase.STOPPED)
         self.rounds.stop()
         if tell:
             self._statuses.send_to_all(now)
+
+    # -- whom the ring waits for, in one sentence for people
+    #
+    # What comes through the ring says little of that: it stops at the first member that has not given, and
+    # whatever lies behind that one is missing too. So people are told what each member's own STATUS says,
+    # and who is silent. Whoever has not been heard lately is named before anybody else: nobody gets on
+    # without it, whoever has given.
+
+    def _describe_wait(self, hindrance: str, now: float) -> str:
+        """Empty where `explain` says already why this node is not READY."""
+        if self._cluster.me not in self._cluster.membership.view or not self._node.ready:
+            return ""
+        if self.attempt is None:
+            reason = hindrance or "the head is to begin"
+            more = self._cluster.membership.explain()
+            return f"the ring has stood still for {now - self.since:.1f} s: {reason}" + (
+                f"; {more}" if more else ""
+            )
+        return self._describe_round(self.attempt, now)
+
+    def _describe_round(self, attempt: Attempt, now: float) -> str:
+        """Of the latest round that is under way anywhere."""
+        last = max(self.done, self._standings.rounds(self._cluster.membership.view))
+        waited_s = now - max(self.since, self.given_at)
+        said = f"round {last + 1} has waited for {waited_s:.1f} s"
+        quiet = {each: now - self._heard(each) for each in attempt.order if each != self._cluster.me}
+        silent = [
+            each
+            for each, quiet_s in quiet.items()
+            if quiet_s > SILENT_STATUSES * self._cluster.timing.status_s
+        ]
+        if silent:
+            return f"{said}: {self._name(silent)} not heard for {min(quiet[each] for each in silent):.1f} s"
+        late, behind, unsure, untold = self._sort_members(attempt, last)
+        if late:
+            of_one = f"{self._name(late)}'s trainer"
+            return f"{said} for {of_one if len(late) == 1 else f'the trainers of {self._name(late)}'}"
+        if behind:
+            return f"{said} for {self._name(behind)}, where not all of round {last} has come"
+        if untold:
+            return f"{said} for {self._name(untold)}"
+        if unsure or waited_s <= ON_ITS_WAY_PATIENCES * self._cluster.timing.patience_s:
+            return ""
+        return f"round {last + 1}: all shares are given and on their way for {waited_s:.1f} s"
+
+    def _sort_members(
+        self, attempt: Attempt, last: int
+    ) -> tuple[list[Origin], list[Origin], list[Origin], list[Origin]]:
+        """Return whose trainer has not given to the round after `last`, who lacks `last`, whose word is too
+        old to tell, and who has told nothing.
+        """
+        late, behind, unsure, untold = [], [], [], []
+        fresh = self.since + FRESH_STATUSES * self._cluster.timing.status_s
+        given = set(attempt.order).difference(self.missing) if last == self.done else set()
+        for member in sorted(attempt.order):
+            told = self._standings.of(member, self._cluster.membership.view)
+            mine = member == self._cluster.me
+            if told is None and not mine:
+                if member not in given:
+                    untold.append(member)
+                continue
+            state = self.state if told is None else told.state
+            sure = told is None or (told.at >= fresh and state.attempt == attempt.number)
+            if member in given or (state.round >= last and (state.contributed or not state.active)):
+                continue
+            if not sure:
+                unsure.append(member)
+            elif state.round < last:
+                behind.append(member)
+            else:
+                late.append(member)
+        return late, behind, unsure, untold
+
+    def _heard(self, member: Origin) -> float:
+        """Return when it said anything itself, or, if it is not linked, when others had news of it; at the
+        earliest when the wait began.
+        """
+        peer = self._cluster.peers.get(member)
+        return max(self.since, self._cluster.acks.heard(member)) if peer is None else peer.heard
+
+    def _name(self, members: Sequence[Origin]) -> str:
+        names = ["this node" if each == self._cluster.me else self._cluster.name_of(each) for each in members]
+        more = f" and {len(names) - NAMED_MAX} more" if names[NAMED_MAX:] else ""
+        return ", ".join(names[:NAMED_MAX]) + more

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from p2psgd.core.events import RoundEvent
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
-from p2psgd.transitions import Transitions
+from p2psgd.transitions import Lifecycle, Transitions
 from p2psgd.wire.ring_messages import BucketShared, RoundShared
 
 # ----------------------------------------------------------------------------
@@ -55,6 +55,18 @@ RING_PHASES: Final = Transitions(
         RingPhase.STOPPED: {RingPhase.FORMING: _BEGINS},
     },
 )
+
+
+class RingLife(Lifecycle[RingPhase]):
+    """The phase of the ring at this node; IDLE for ever where there is none."""
+
+    def __init__(self) -> None:
+        super().__init__(RING_PHASES)
+
+    @property
+    def in_step(self) -> bool:
+        """An attempt runs: what the replica holds changes by rounds alone."""
+        return self.state in (RingPhase.FORMING, RingPhase.RUNNING)
 
 
 # ----------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Each part is checked whole before it is passed on, so a bad one gets no further 
 round is applied before all of it is here; what a round adds to the weights does not depend on the order in
 which its parts came.
 
-What this node gave stays in `Parts.given` until a round completes with it, here or, as its frontier row
+What this node gave stays in `Given` until a round completes with it, here or, as its frontier row
 then shows, elsewhere.
 """
 
@@ -14,13 +14,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from p2psgd.core.context import Parts
-from p2psgd.core.effects import Alarm, Deliver
+from p2psgd.core.cluster import Cluster
+from p2psgd.core.effects import Alarm
 from p2psgd.core.events import RingUpdateReceived, RoundEvent
 from p2psgd.core.frontier import Origin
-from p2psgd.core.peer import Peer
-from p2psgd.core.receive import apply_update
-from p2psgd.core.ring.contribution import PARTS_MAX, Part, check_part, make_share
+from p2psgd.core.peer import Outbound, Peer
+from p2psgd.core.receive import Applier
+from p2psgd.core.ring.contribution import PARTS_MAX, Given, Part, check_part, make_share
 from p2psgd.core.ring.rounds import Attempt, Completed, OnComplete
 from p2psgd.core.state import State
 from p2psgd.errors import PeerError
@@ -54,10 +54,23 @@ class SparseRounds:
     round before it has the whole of the one before.
     """
 
-    def __init__(self, parts: Parts, on_complete: OnComplete) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        state: State,
+        *,
+        own: Given,
+        applier: Applier,
+        out: Outbound,
+        on_complete: OnComplete,
+    ) -> None:
         self.wish_to_stop = ""  # never: a share fits whatever others give
-        parts.state.rounds = _bound_rounds(parts.state)
-        self._parts = parts
+        state.rounds = _bound_rounds(state)
+        self._cluster = cluster
+        self._state = state
+        self._own = own
+        self._applier = applier
+        self._out = out
         self._on_complete = on_complete
         self._attempt: Attempt | None = None
         self._active = False
@@ -68,12 +81,12 @@ class SparseRounds:
     @property
     def done(self) -> int:
         """See Rounds."""
-        return self._parts.state.rounds
+        return self._state.rounds
 
     @property
     def contributed(self) -> bool:
         """See Rounds."""
-        return self._parts.given is not None or self._followed
+        return self._own.share is not None or self._followed
 
     @property
     def missing(self) -> list[Origin]:
@@ -92,16 +105,16 @@ class SparseRounds:
 
     def begin(self, attempt: Attempt, first: int, now: float) -> None:
         """See Rounds."""
-        self._attempt, self._parts.state.rounds = attempt, first - 1
+        self._attempt, self._state.rounds = attempt, first - 1
         self.settle(first)
-        if self._parts.given is not None:
-            self._give(list(self._parts.given.left(self._parts.state)), now)
+        if self._own.share is not None:
+            self._give(list(self._own.share.left(self._state)), now)
 
     def settle(self, first: int) -> None:
         """Round `first` is the next, and all before it are in the replica: so may be what this node gave."""
-        given = self._parts.given
-        if given is not None and given.is_taken(self._parts.state, first):
-            self._parts.given = None
+        given = self._own.share
+        if given is not None and given.is_taken(self._state, first):
+            self._own.share = None
 
     def stop(self) -> None:
         """See Rounds."""
@@ -117,7 +130,7 @@ class SparseRounds:
     def share(self, event: RoundShared | BucketShared, now: float) -> None:
         """See Rounds."""
         assert isinstance(event, RoundShared), event
-        self._parts.given = share = make_share(self._parts.state, event, self.done + 1)
+        self._own.share = share = make_share(self._state, event, self.done + 1)
         if self._attempt is not None:
             self._give(list(share.parts), now)
 
@@ -140,7 +153,7 @@ class SparseRounds:
             self._give([], now)
 
     def _give(self, parts: list[Part], now: float) -> None:
-        me = self._parts.me
+        me = self._cluster.me
         self._given[me] = _Given(len(parts), parts)
         for index, part in enumerate(parts):
             self._enqueue(me, index, len(parts), part.body)
@@ -158,11 +171,11 @@ class SparseRounds:
             self._waiting.append((header, body))
 
     def _push(self) -> None:
-        right = None if self._attempt is None else self._parts.peers.get(self._attempt.right)
+        right = None if self._attempt is None else self._cluster.peers.get(self._attempt.right)
         while right is not None and right.credit > 0 and self._waiting:
             header, body = self._waiting.popleft()
             frame = pack_frame(FrameType.RING_UPDATE, pack_ring_update(header, body))
-            self._parts.out.send(right, frame)
+            self._out.send(right, frame)
 
     # -- taking
 
@@ -180,7 +193,7 @@ class SparseRounds:
             words = f"a share of round {header.round} came while round {self.done + 1} is under way"
             raise PeerError("ring", words)
         member = next((each for each in attempt.order if each.node == header.node), None)
-        if member is None or member == self._parts.me:
+        if member is None or member == self._cluster.me:
             words = f"{header.node:016x} cannot be whose share of round {header.round} came"
             raise PeerError("ring", words)
         self._take(member, header, body)
@@ -198,10 +211,10 @@ class SparseRounds:
             raise PeerError("ring", f"{words} after {next_part} of {given.expected}")
         if header.parts:
             try:
-                part = check_part(self._parts.state, member, given.parts, body)
+                part = check_part(self._state, member, given.parts, body)
             except PeerError as error:
                 if error.reason == "digest":
-                    self._parts.out.order(Alarm(str(error)))
+                    self._out.order(Alarm(str(error)))
                 raise
             given.parts.append(part)
         self._given[member] = given
@@ -213,26 +226,16 @@ class SparseRounds:
         if attempt is None or not all(self._has_share_of(member) for member in attempt.order):
             return
         round_given, self._given = self._given, {}
-        own = self._parts.given is not None
+        own = self._own.share is not None
         others = sum(
-            bool(given.expected) for member, given in round_given.items() if member != self._parts.me
+            bool(given.expected) for member, given in round_given.items() if member != self._cluster.me
         )
         for member in sorted(attempt.order):
             for part in round_given[member].parts:
-                self._apply(member, part)
-        self._parts.given, self._followed = None, False
-        self._parts.state.rounds += 1
+                self._applier.apply(member, part.header, part.words, part.body)
+        self._own.share, self._followed = None, False
+        self._state.rounds += 1
         self._on_complete(Completed(self.done, contributors=others + own, own=own), now)
-
-    def _apply(self, member: Origin, part: Part) -> None:
-        parts = self._parts
-        frame = pack_frame(FrameType.UPDATE, part.body)
-        apply_update(parts, member, part.header, part.words, frame)
-        if member == parts.me:
-            parts.tally.count_own(part.header.count, len(frame))
-        else:
-            parts.tally.applied += 1
-            parts.out.order(Deliver(part.body))
 
 
 def _bound_rounds(state: State) -> int:

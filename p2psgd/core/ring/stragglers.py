@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from p2psgd.core.context import Parts
+from p2psgd.core.cluster import Cluster
 from p2psgd.core.frontier import Origin
+from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Peer
 from p2psgd.core.ring.formation import Formation, Standings
 from p2psgd.core.ring.rounds import Rounds
+from p2psgd.core.state import State
 from p2psgd.wire.ring_messages import RingState
 
 # ----------------------------------------------------------------------------
@@ -25,8 +27,9 @@ UNREADY_PATIENCES: Final = 12  # a snapshot takes its time
 class Lateness:
     """Of one replica; `look` several times a second."""
 
-    def __init__(self, parts: Parts, standings: Standings, formation: Formation) -> None:
-        self._parts = parts
+    def __init__(self, cluster: Cluster, *, node: Node, standings: Standings, formation: Formation) -> None:
+        self._cluster = cluster
+        self._node = node
         self._standings = standings
         self._formation = formation
         self._since: dict[tuple[Hashable, ...], float] = {}  # what is the matter, and since when
@@ -35,7 +38,7 @@ class Lateness:
         """The members that hold the ring back, and in which words; `missing`: whose share of the round under
         way has not come.
         """
-        timing = self._parts.timing
+        timing = self._cluster.timing
         matters = self._matters(mine, missing)
         self._since = {matter: self._since.get(matter, now) for matter in matters}
         late = {}
@@ -48,31 +51,36 @@ class Lateness:
             limit_s = timing.patience_s * (UNREADY_PATIENCES if kind == "unready" else 1)
             blamed = now - since >= limit_s
             if kind == "share":  # what it told meanwhile may have crossed its share
-                told = self._standings.of(member, self._parts.membership.view)
+                told = self._standings.of(member, self._cluster.membership.view)
                 blamed = blamed and told is not None and told.at >= since + limit_s
             if blamed and member not in late:
                 late[member] = f"{words} for {now - since:.1f} s"
-        return late if len(self._parts.membership.view.members) - len(late) >= 2 else {}
+        return late if len(self._cluster.membership.view.members) - len(late) >= 2 else {}
 
     def _matters(self, mine: RingState, missing: list[Origin]) -> dict[tuple[Hashable, ...], str]:
         """What is the matter with whom, the worst first."""
-        parts, view = self._parts, self._parts.membership.view
+        view = self._cluster.membership.view
         matters: dict[tuple[Hashable, ...], str] = {}
-        if parts.me not in view or not parts.ready or parts.membership.stopping or len(view.members) < 2:
+        if (
+            self._cluster.me not in view
+            or not self._node.ready
+            or self._cluster.membership.stopping
+            or len(view.members) < 2
+        ):
             return matters
         if not self._standings.active(view, mine=mine.active):
             return matters  # nobody waits
-        for member in parts.other_members:
+        for member in self._cluster.other_members:
             matters["silent", member, view.number] = "nothing was heard of it while the ring waits"
         if mine.running:
             if mine.contributed:
                 self._add_late_shares(matters, mine, missing)
             return matters
         for member in self._formation.linked_to():
-            if member not in parts.peers:
+            if member not in self._cluster.peers:
                 matters["unlinked", member, view.number] = "a link of it that the ring needs was missing"
-        for member in parts.other_members:
-            peer = parts.peers.get(member)
+        for member in self._cluster.other_members:
+            peer = self._cluster.peers.get(member)
             if peer is not None and not peer.ready:
                 matters["unready", member, view.number] = "the ring has waited for it to be ready"
         return matters
@@ -81,7 +89,7 @@ class Lateness:
         self, matters: dict[tuple[Hashable, ...], str], mine: RingState, missing: list[Origin]
     ) -> None:
         """If most have given theirs: else the pace is that of the others, and this node is quick."""
-        view, number = self._parts.membership.view, mine.round + 1
+        view, number = self._cluster.membership.view, mine.round + 1
         late = []
         for member in missing:
             told = self._standings.of(member, view)
@@ -95,9 +103,9 @@ class Lateness:
 
     def _heard(self, member: Origin) -> float:
         """When there was news of it last, by whomever."""
-        peer = self._parts.peers.get(member)
+        peer = self._cluster.peers.get(member)
         direct = float("-inf") if peer is None else peer.heard
-        return max(direct, self._parts.acks.heard(member))
+        return max(direct, self._cluster.acks.heard(member))
 
 
 # ----------------------------------------------------------------------------
@@ -114,8 +122,9 @@ Rows = dict[Origin, tuple[int, int]]  # by origin, sequence and digest
 class Laggards:
     """Of one replica; `serve` while idle, several times a second."""
 
-    def __init__(self, parts: Parts, standings: Standings, rounds: Rounds) -> None:
-        self._parts = parts
+    def __init__(self, cluster: Cluster, state: State, *, standings: Standings, rounds: Rounds) -> None:
+        self._cluster = cluster
+        self._state = state
         self._standings = standings
         self._rounds = rounds
         self._before: Rows = {}  # the frontier before the last completed round,
@@ -131,26 +140,26 @@ class Laggards:
         self._before, self._after = self._after, self._rows()
 
     def _rows(self) -> Rows:
-        return {origin: row[:2] for origin, row in self._parts.state.frontier.items()}
+        return {origin: row[:2] for origin, row in self._state.frontier.items()}
 
     def serve(self, now: float) -> None:
         """Give the last round to those that lack it and nothing else, if this node is the one to do it: the
         first, or the next if those before it have not: who came to the ring after that round has no sums.
         """
-        view, done = self._parts.membership.view, self._rounds.done
+        view, done = self._cluster.membership.view, self._rounds.done
         told = dict(self._standings.within(view))
         if any(each.state.running for each in told.values()):
             return
         lacking = [
             peer
             for member, each in told.items()
-            if (peer := self._parts.peers.get(member)) is not None
+            if (peer := self._cluster.peers.get(member)) is not None
             and each.state.round == done - 1
             and self._builds_on(peer)
         ]
         self._since = (now if self._since is None else self._since) if lacking else None
-        before = sum(each.state.round >= done and member < self._parts.me for member, each in told.items())
-        wait_s = before * WAITING_PATIENCES * self._parts.timing.patience_s
+        before = sum(each.state.round >= done and member < self._cluster.me for member, each in told.items())
+        wait_s = before * WAITING_PATIENCES * self._cluster.timing.patience_s
         if self._since is None or now - self._since < wait_s:
             return
         for peer in lacking:

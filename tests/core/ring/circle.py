@@ -92,7 +92,7 @@ class Circle:
                 if other is not node:
                     node.replica.handle(LinkOpened(other.me, name(other.me)), NOW)
             for peer in node.replica.peers.values():
-                node.replica.parts.out.refill(peer)
+                node.replica.out.refill(peer)
 
     def _make(self, number: int, weights: int, half: bool, credit_bytes: int) -> Node:
         spec, memory = dense_spec(weights, half=half), make_dense_memory(weights)
@@ -103,7 +103,15 @@ class Circle:
             now=NOW,
             credit_bytes=credit_bytes,
         )
-        rounds = DenseRounds(replica.parts, memory, lambda done, _: self._complete(number, done))
+        rounds = DenseRounds(
+            replica.cluster,
+            replica.state,
+            memory,
+            node=replica.node,
+            sweeping=replica.sweeping,
+            out=replica.out,
+            on_complete=lambda done, _: self._complete(number, done),
+        )
         rounds.activate(True, NOW)
         return Node(replica, rounds, memory)
 
@@ -172,9 +180,9 @@ class Circle:
         for number in members:
             node = self.nodes[number]
             if node.rounds.done < done:
-                there = self.nodes[giver].replica.parts.peers[node.me]
+                there = self.nodes[giver].replica.peers[node.me]
                 rows = {Origin(*row[:2]): row for row in self.nodes[giver].replica.frontier.rows()}
-                node.replica.parts.peers[self.nodes[giver].me].status = rows
+                node.replica.peers[self.nodes[giver].me].status = rows
                 self.nodes[giver].rounds.give_result(there, self.now)
                 self.collect(giver)
         self.run(random)
@@ -185,7 +193,7 @@ class Circle:
     def collect(self, number: int) -> None:
         """Carry out what a node has ordered."""
         node = self.nodes[number]
-        for effect in node.replica.parts.out.take():
+        for effect in node.replica.out.take():
             match effect:
                 case Send() | SendNumbers() | ReportDrained():
                     self.links[number, effect.peer.node - 1].append(effect)
@@ -208,8 +216,8 @@ class Circle:
                 self._begin(target, event)
                 return
             case ReportDrained():
-                peer = there.replica.parts.peers[here.me]
-                there.replica.parts.out.refill(peer)
+                peer = there.replica.peers[here.me]
+                there.replica.out.refill(peer)
                 there.rounds.drained(peer, self.now)
                 self.collect(source)
                 return
@@ -227,7 +235,7 @@ class Circle:
         event = event_of(self.nodes[source].me, FrameType(kind), frame[PREFIX.size :])
         assert isinstance(event, RingBucketReceived | RingChunkReceived), event
         here = self.nodes[target]
-        here.rounds.hear(here.replica.parts.peers[self.nodes[source].me], event, self.now)
+        here.rounds.hear(here.replica.peers[self.nodes[source].me], event, self.now)
         self.collect(target)
 
     def step(self, random: Random) -> bool:

@@ -150,7 +150,7 @@ def test_an_update_that_comes_in_an_attempt_is_not_taken(cluster: RingCluster) -
 def test_nobody_may_know_more_updates_of_this_node_than_it_gave(cluster: RingCluster) -> None:
     cluster.share(1)
     me = cluster.replica(1).me
-    given = cluster.replica(1).parts.given
+    given = cluster.replica(1).given.share
     assert given is not None
     assert given.last == 3
     right = given.parts[-1].header.digest
@@ -171,7 +171,7 @@ def stopped_with_a_share(*, updates: int = 1) -> tuple[RingCluster, tuple[Part, 
     cluster.cut(0, 1)
     cluster.settle()
     assert cluster.running() == set()
-    given = cluster.replica(1).parts.given
+    given = cluster.replica(1).given.share
     assert given is not None
     return cluster, given.parts
 
@@ -211,9 +211,9 @@ def test_own_updates_that_come_back_out_of_order_are_asked_for_again() -> None:
 
 def test_a_share_that_nobody_asked_for_is_refused(cluster: RingCluster) -> None:
     cluster.share(1)
-    before = cluster.replica(1).parts.given
+    before = cluster.replica(1).given.share
     cluster.give(1, RoundShared(9, (cluster.update(1),)))
-    assert cluster.replica(1).parts.given is before
+    assert cluster.replica(1).given.share is before
     assert [number for number, _ in cluster.refused] == [1]
     assert "round 3 has one of this node" in cluster.refused[0][1]
     cluster.run()

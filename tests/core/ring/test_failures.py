@@ -130,7 +130,7 @@ def test_a_wrong_number_of_rounds_is_not_kept_after_a_stop_of_all() -> None:
     cluster = RingCluster(3)
     cluster.start()
     cluster.run(3)
-    cluster.replica(1).parts.state.rounds = ROUND_MAX - 2  # wrong bits
+    cluster.replica(1).state.rounds = ROUND_MAX - 2  # wrong bits
     cluster.ring(1).stop(StopReason.STUCK, cluster.now)
     cluster.settle()
     cluster.pass_time(6.0)

@@ -39,11 +39,16 @@ class Scene:
     def __init__(self) -> None:
         self.cluster = RingCluster(4)
         self.cluster.start()
-        self.parts = self.cluster.replica(1).parts
+        self.replica = self.cluster.replica(1)
         self.given = Given(12)
         self.standings = Standings()
-        self.laggards = Laggards(self.parts, self.standings, cast(Rounds, self.given))
-        frontier = self.parts.state.frontier
+        self.laggards = Laggards(
+            self.replica.cluster,
+            self.replica.state,
+            standings=self.standings,
+            rounds=cast(Rounds, self.given),
+        )
+        frontier = self.replica.frontier
         frontier.replace([FrontierRow(*RING, 11, 5)])
         self.laggards.begin()
         frontier.replace([FrontierRow(*RING, 12, 6)])
@@ -54,7 +59,7 @@ class Scene:
     ) -> None:
         me = self.cluster.replica(number).me
         self.standings.hear(me, RingState(1, done, running, active=True, contributed=True), view, 0.0)
-        self.parts.peers[me].status = by_origin([FrontierRow(*RING, *at)])
+        self.replica.peers[me].status = by_origin([FrontierRow(*RING, *at)])
 
     def served(self, now: float = 0.0) -> list[int]:
         self.laggards.serve(now)
@@ -82,7 +87,7 @@ def test_the_first_of_those_that_have_it_gives_it(scene: Scene) -> None:
 def test_the_next_gives_it_if_the_first_has_no_sums_of_it(scene: Scene) -> None:
     scene.tell(0, 12, at=(12, 6))
     scene.tell(3, 11, at=(11, 5))
-    patience_s = scene.parts.timing.patience_s
+    patience_s = scene.replica.timing.patience_s
     assert not scene.served()
     assert not scene.served(2 * patience_s - 0.1)
     scene.tell(3, 12, at=(12, 6))

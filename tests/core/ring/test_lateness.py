@@ -182,7 +182,7 @@ def test_who_is_not_ready_for_long_is_evicted() -> None:
     cluster.start()
     cluster.run()
     replica = cluster.replica(2)
-    replica.parts.node.quarantine(cluster.now + 1000.0)  # and its disk says nothing
+    replica.node.quarantine(cluster.now + 1000.0)  # and its disk says nothing
     cluster.pass_time(11 * PATIENCE_S)
     assert cluster.running() == set()
     assert "node-2 is not ready" in cluster.waits()[0]

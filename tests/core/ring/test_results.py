@@ -57,7 +57,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 def tell(circle: Circle, giver: int, taker: int) -> None:
     """The taker hears the giver's STATUS."""
     rows = {Origin(*row[:2]): row for row in circle.nodes[giver].replica.frontier.rows()}
-    circle.nodes[taker].replica.parts.peers[circle.nodes[giver].me].status = rows
+    circle.nodes[taker].replica.peers[circle.nodes[giver].me].status = rows
 
 
 def bytes_of(frame: Send | SendNumbers) -> bytes:
@@ -66,7 +66,7 @@ def bytes_of(frame: Send | SendNumbers) -> bytes:
 
 def give(circle: Circle, giver: int, taker: int) -> None:
     node = circle.nodes[giver]
-    node.rounds.give_result(node.replica.parts.peers[circle.nodes[taker].me], circle.now)
+    node.rounds.give_result(node.replica.peers[circle.nodes[taker].me], circle.now)
     circle.collect(giver)
 
 
@@ -120,7 +120,7 @@ def test_it_is_given_once_and_again_when_nothing_has_moved() -> None:
     assert len(circle.links[0, 2]) == first
     circle.links[0, 2].clear()  # it never came
     circle.now += circle.nodes[0].replica.timing.patience_s
-    circle.nodes[0].replica.parts.out.refill(circle.nodes[0].replica.parts.peers[circle.nodes[2].me])
+    circle.nodes[0].replica.out.refill(circle.nodes[0].replica.peers[circle.nodes[2].me])
     tell(circle, 0, 2)
     give(circle, 0, 2)
     circle.run(Random(1))
@@ -208,7 +208,7 @@ def test_a_snapshot_that_came_first_ends_it_and_the_share_is_in_it() -> None:
     coordinates = other.replica.lattice.coordinates.copy()
     rows = other.replica.frontier.rows()
     before = late.rounds.contributed
-    late.replica.parts.state.replace(coordinates, rows, other.replica.lattice.digest)
+    late.replica.state.replace(coordinates, rows, other.replica.lattice.digest)
     assert late.rounds.done == 1
     assert (before, late.rounds.contributed) == (True, False)
     circle.run(Random(1))
@@ -240,7 +240,7 @@ def test_weights_that_have_changed_in_memory_complete_no_round() -> None:
     words = "the weights in memory have changed since the last round, by bad memory or a bug"
     assert hurt.rounds.wish_to_stop == words
     assert hurt.alarms == [f"{words}: the round is not completed, and the weights are looked at anew"]
-    assert hurt.replica.parts.sweeping.scrub_due == circle.now
+    assert hurt.replica.sweeping.scrub_due == circle.now
     assert hurt.rounds.contributed  # its share is still there
     assert ring_sum(list(shares), [(0, WEIGHTS)])[0] == 3
     circle.stop(0)

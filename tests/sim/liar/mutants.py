@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from p2psgd.core import acks, membership, paxos, receive, snapshot
+from p2psgd.core import acks, membership, paxos, receive, snapshot_fetch
 from tests.sim.mutants import Edit, Mutant
 
 LIAR_MUTANTS: Final[dict[str, Mutant]] = {
@@ -26,7 +26,7 @@ LIAR_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(paxos, "Consensus.hear", "if view.number and peer.node not in view.lives:", "if False:"),
     ),
     "gives-up-for-one-member": (
-        Edit(snapshot, "SnapshotTaking.choose", "self.least_loss = 0  #", "pass  #"),
+        Edit(snapshot_fetch, "SnapshotTaking.choose", "self.least_loss = 0  #", "pass  #"),
     ),
     "origin-of-the-ring-taken": (
         Edit(receive, "Receiver._parse", "if header.node == RING.node:", "if False:"),

@@ -14,7 +14,7 @@ D: Final = "DenseRounds."
 ANY_DIGEST: Final = Edit(
     ring,
     "Ring._start",
-    "elif parts.state.lattice.digest != digest or not self.rounds.fits(first):",
+    "elif self._state.lattice.digest != digest or not self.rounds.fits(first):",
     "elif False:",
 )
 RING_MUTANTS: Final[dict[str, Mutant]] = {
@@ -23,7 +23,7 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(formation, "Formation._unlike", "if not self._is_same(each)", "if False"),
         ANY_DIGEST,
     ),
-    "runs-without-being-ready": (Edit(ring, "Ring._is_fit", "self._parts.ready and", ""),),
+    "runs-without-being-ready": (Edit(ring, "Ring._is_fit", "self._node.ready and", ""),),
     "attempt-number-used-again": (Edit(ring, "Ring._try_to_begin", "number = 1 + max(", "number = max(1, "),),
     "first-round-by-the-head-alone": (
         Edit(
@@ -45,15 +45,15 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "others-parts-kept": (Edit(sparse, S + "stop", "self._given.clear()", "pass"),),
     "own-share-dropped-at-stop": (
-        Edit(sparse, S + "stop", "self._waiting.clear()", "self._parts.given = None"),
+        Edit(sparse, S + "stop", "self._waiting.clear()", "self._own.share = None"),
     ),
     "follower-stays-silent": (
         Edit(sparse, S + "stop", "self._attempt, self._followed = None, False", "self._attempt = None"),
         Edit(
             sparse,
             S + "_try_to_complete",
-            "self._parts.given, self._followed = None, False",
-            "self._parts.given = None",
+            "self._own.share, self._followed = None, False",
+            "self._own.share = None",
         ),
     ),
     # a round
@@ -78,10 +78,10 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "own-share-delivered": (
         Edit(
-            sparse,
-            S + "_apply",
-            "parts.tally.count_own(part.header.count, len(frame))",
-            "parts.out.order(Deliver(part.body))",
+            receive,
+            "Applier.apply",
+            "self._tally.own_bytes += len(frame)",
+            "self._out.order(Deliver(body))",
         ),
     ),
     "opened-before-delivery": (
@@ -90,15 +90,15 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
             S + "_try_to_complete",
             "round_given, self._given = self._given, {}",
             "round_given, self._given = self._given, {}\n"
-            "    self._parts.given, self._followed = None, False\n"
+            "    self._own.share, self._followed = None, False\n"
             "    self._on_complete(Completed(self.done + 1, contributors=1, own=True), now)",
         ),
     ),
     "opened-while-idle": (Edit(ring, "Opening.open", "(self.active and running)", "self.active"),),
     # after a failure
     "repaired-while-running": (
-        Edit(receive, "Receiver.update", "if parts.in_step:", "if False:"),
-        Edit(receive, "Receiver.ask_for_all", "self._parts.in_step or", ""),
+        Edit(receive, "Receiver.update", "if self._ring_life.in_step:", "if False:"),
+        Edit(receive, "Receiver.ask_for_all", "self._ring_life.in_step or", ""),
     ),
     "share-given-twice": (
         Edit(

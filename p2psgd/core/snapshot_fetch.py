@@ -1,42 +1,38 @@
-"""Snapshots, both ways: which node serves one to a joiner, and which donor a joiner asks."""
+"""The joiner's side of a snapshot: when one is needed, which donor is asked, and what becomes of it."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Set
-from functools import partial
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from p2psgd.core.context import Parts
+from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alarm, Drop, Halt, Note, Reload
-from p2psgd.core.events import (
-    SnapshotAsked,
-    SnapshotBegun,
-    SnapshotChunkReceived,
-    SnapshotEnded,
-    SnapshotEvent,
-    SnapshotTailReceived,
-)
+from p2psgd.core.events import SnapshotBegun, SnapshotChunkReceived, SnapshotEnded, SnapshotTailReceived
 from p2psgd.core.frontier import RING, Origin
-from p2psgd.core.peer import Peer
-from p2psgd.core.snapshot_adopt import (
+from p2psgd.core.metrics import Counters
+from p2psgd.core.node_state import Node
+from p2psgd.core.peer import Outbound, Peer
+from p2psgd.core.readiness import Joining
+from p2psgd.core.ring.contribution import Given
+from p2psgd.core.ring.rounds import RingLife
+from p2psgd.core.scrub import Sweeping
+from p2psgd.core.send import Repair
+from p2psgd.core.snapshot_install import (
     Adoption,
     ContradictionError,
     Place,
+    SnapshotIntake,
     contradicted_by,
     contradicted_by_rows,
 )
-from p2psgd.core.snapshot_install import SnapshotIntake
-from p2psgd.core.snapshot_offer import SnapshotFeed
+from p2psgd.core.snapshot_serve import SnapshotServer
 from p2psgd.core.state import State
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
 from p2psgd.errors import PeerError
 from p2psgd.transitions import Lifecycle, Transitions
-from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow, SnapshotEnd, SnapshotRequest
+from p2psgd.wire.messages import ORIGINS_MAX, SnapshotRequest
 
 # ----------------------------------------------------------------------------
 # The joiner's side of a snapshot: whom to ask, what has come, and when to try another donor.
@@ -198,139 +194,84 @@ class SnapshotTaking:
 
 
 # ----------------------------------------------------------------------------
-# Snapshots, both ways: giving this node's replica to a joiner, and taking another's as a whole.
+# From the need of a snapshot to its installation (VIEWS.md, 21).
 
 
 TAIL_PER_CAPACITY: Final = 4  # a donor's log may be larger than the joiner's
-BUSY: Final = "busy with another copy: ask again"
-INCOMPLETE: Final = "this node's own replica is not complete"
-NO_MEMBER: Final = "snapshots are for members, and the view known here does not hold you: ask again"
 
 
-class Snapshots:
-    """Gives one at a time and takes one at a time."""
+class SnapshotFetch:
+    """Fetches one at a time."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.taking = SnapshotTaking(parts.timing)
-        self._parts = parts
-        self._asker: Origin | None = None  # for whom a copy is under way
+    def __init__(
+        self,
+        cluster: Cluster,
+        state: State,
+        *,
+        joining: Joining,
+        node: Node,
+        ring_life: RingLife,
+        given: Given,
+        repair: Repair,
+        sweeping: Sweeping,
+        server: SnapshotServer,
+        counters: Counters,
+        out: Outbound,
+    ) -> None:
+        self.taking = SnapshotTaking(cluster.timing)
+        self._cluster = cluster
+        self._state = state
+        self._joining = joining
+        self._node = node
+        self._ring_life = ring_life
+        self._given = given
+        self._repair = repair
+        self._sweeping = sweeping
+        self._server = server
+        self._counters = counters
+        self._out = out
         self._behind_since: float | None = None  # in a dense ring: others have what this node lacks
 
-    def hear(self, peer: Peer, event: SnapshotEvent, now: float) -> bool:
-        """What a peer says of snapshots; True if one was taken with it."""
-        match event:
-            case SnapshotAsked():
-                self.give(peer, now)
-            case SnapshotBegun():
-                self.begin(peer, event, now)
-            case SnapshotEnded():
-                return self.end(peer, event, now)
-            case _:
-                self.take(peer, event, now)
-        return False
-
-    # -- giving
-
-    def give(self, peer: Peer, now: float) -> None:
-        """A peer asks for a snapshot: begin to copy, or say why not."""
-        if peer.feed is not None or self._asker == peer.origin:
-            return  # it is on its way
-        words = ""
-        if self._parts.node.quarantined or self._parts.membership.admitted_in is None:
-            words = INCOMPLETE
-        elif peer.origin not in self._parts.membership.view:
-            words = NO_MEMBER
-        elif self._parts.sweeping.copying or any(
-            other.feed is not None for other in self._parts.peers.values()
-        ):
-            words = BUSY
-        if words:
-            self._parts.out.say(peer, SnapshotEnd(words=words, tail=0))
-            return
-        self._asker = peer.origin
-        self._parts.sweeping.begin_copy(lambda coordinates, rows: self._feed(coordinates, rows, now))
-
-    def withdraw(self) -> None:
-        """The weights here are wrong: nobody is given more of them."""
-        self._parts.sweeping.abort()
-        for peer in self._parts.peers.values():
-            if peer.feed is not None or peer.origin == self._asker:
-                self._parts.out.say(peer, SnapshotEnd(words=INCOMPLETE, tail=0))
-                if peer.feed is not None:
-                    peer.feed.close()
-                    peer.end_feed()
-        self._asker = None
-
-    def _feed(self, coordinates: NDArray[np.int32], rows: list[FrontierRow], now: float) -> None:
-        asker, self._asker = self._asker, None
-        peer = None if asker is None else self._parts.peers.get(asker)
-        if peer is None:
-            self._parts.sweeping.take_back(coordinates)
-            return
-        feed = SnapshotFeed(
-            coordinates,
-            rows,
-            self._parts.state.digest_of(rows),
-            log=self._parts.state.log,
-            acknowledged=partial(self._acknowledged_without, peer.origin),
-            give_back=self._parts.sweeping.take_back,
-            now=now,
-        )
-        peer.begin_feed(feed)
-        self._parts.counters.snapshots_given += 1
-        size = feed.bytes_total / 1e6
-        words = f"giving {peer.name} a snapshot of {size:.1f} MB"
-        self._parts.out.order(Note("snapshot given", words, peer.origin.node))
-        self._parts.feeder.push(peer, now)
-
-    def _acknowledged_without(self, asker: Origin, origin: Origin) -> int:
-        """Up to where all members but this node and the asker have an origin's updates."""
-        members = self._parts.membership.view.members
-        return self._parts.acks.stable(origin, (member for member in members if member != asker))
-
-    # -- taking
-
     def pass_time(self, now: float, *, full: bool) -> None:
-        """Ask for a snapshot if one is needed; give up on donors and askers that have stopped."""
-        parts = self._parts
-        for peer in parts.peers.values():
-            if peer.feed is not None and now - peer.feed.moved > parts.timing.silence_s:
-                words = f"{peer.name} has taken nothing of its snapshot for {now - peer.feed.moved:.0f} s"
-                parts.out.order(Drop(peer.origin, "slow", words))
+        """Ask for a snapshot if one is needed; give up on a donor that has stopped. `full`: the log has no
+        room for what comes next.
+        """
         slow = self.taking.overdue(now)
         if slow is not None:  # a new link begins anew, without what may still come on this one
-            words = f"{parts.name_of(slow)} has sent nothing of its snapshot for two patiences"
-            parts.out.order(Drop(slow, "slow", words))
-            self.taking.end(now, avoid_s=parts.timing.patience_s)
+            words = f"{self._cluster.name_of(slow)} has sent nothing of its snapshot for two patiences"
+            self._out.order(Drop(slow, "slow", words))
+            self.taking.end(now, avoid_s=self._cluster.timing.patience_s)
         if self.taking.donor is not None:
             return
-        if parts.node.repairing or parts.in_step:
+        if self._node.repairing or self._ring_life.in_step:
             return
-        alone = len(parts.membership.view.members) < 2
-        if parts.node.quarantined and (alone or now - parts.node.quarantined_at > parts.timing.gone_s):
+        alone = len(self._cluster.membership.view.members) < 2
+        if self._node.quarantined and (
+            alone or now - self._node.quarantined_at > self._cluster.timing.gone_s
+        ):
             self._abandon()
             return
-        if not parts.joining.passed:
+        if not self._joining.passed:
             return
         beyond = self._beyond_replay()
-        if parts.state.spec.dense and parts.joining.ready and not self._waited_for_result(beyond, now):
+        if self._state.spec.dense and self._joining.ready and not self._waited_for_result(beyond, now):
             beyond = set()
-        full = full and not parts.joining.ready
-        if not (parts.node.quarantined or full or beyond):
+        full = full and not self._joining.ready
+        if not (self._node.quarantined or full or beyond):
             self.taking.need_none()
             return
         donor = self.taking.choose(
-            parts.peers,
-            parts.membership.view,
-            parts.state,
+            self._cluster.peers,
+            self._cluster.membership.view,
+            self._state,
             beyond=beyond,
-            anyway=parts.node.quarantined,
+            anyway=self._node.quarantined,
             now=now,
         )
         if donor is not None and donor.credit > 0:
             self.taking.ask(donor.origin, now)
-            parts.out.say(donor, SnapshotRequest(view=parts.membership.view.number))
-        elif self.taking.hopeless(now) and not self._is_giving() and not parts.ready:
+            self._out.say(donor, SnapshotRequest(view=self._cluster.membership.view.number))
+        elif self.taking.hopeless(now) and not self._server.serving and not self._node.ready:
             self._abandon()
 
     def _waited_for_result(self, beyond: set[Origin], now: float) -> bool:
@@ -340,19 +281,14 @@ class Snapshots:
         if not beyond or self._behind_since is None:
             self._behind_since = now if beyond else None
         since = self._behind_since
-        return since is not None and now - since > self._parts.timing.patience_s
-
-    def _is_giving(self) -> bool:
-        """Somebody will soon have all that this node has."""
-        peers = self._parts.peers
-        return self._asker in peers or any(peer.feed is not None for peer in peers.values())
+        return since is not None and now - since > self._cluster.timing.patience_s
 
     def _beyond_replay(self) -> set[Origin]:
         """The origins of which a linked member has what is lacking here and no linked log holds. Nobody else
         gives snapshots: what only others claim must not keep this node from one.
         """
-        frontier, peers = self._parts.state.frontier, self._parts.peers.values()
-        repair, beyond, view = self._parts.repair, set(), self._parts.membership.view
+        frontier, peers = self._state.frontier, self._cluster.peers.values()
+        repair, beyond, view = self._repair, set(), self._cluster.membership.view
         for peer in (each for each in peers if each.origin in view):
             for origin, row in peer.ahead.items():
                 applied = frontier.sequence(origin)
@@ -364,23 +300,23 @@ class Snapshots:
         return beyond
 
     def _abandon(self) -> None:
-        if self._parts.node.quarantined:  # only memory is damaged: what is on disk is not given up
+        if self._node.quarantined:  # only memory is damaged: what is on disk is not given up
             words = "no member can give a snapshot that has all that this node had applied"
-            if self._parts.node.checkpoint_found:
+            if self._node.checkpoint_found:
                 words += "; started again, it goes on from its checkpoint"
             else:
                 words += ", and no checkpoint was found whole; started again, it begins anew"
-            self._parts.out.order(Halt(words, again=True))
+            self._out.order(Halt(words, again=True))
             return
         lost = self.taking.least_loss
         self.taking.need_none()
-        self._parts.counters.lost_updates += lost
+        self._counters.lost_updates += lost
         words = (
             f"{lost} updates that only this node had applied are lost: nobody holds them as updates any "
             "more, and nobody who is linked has them. Started again, this node joins anew"
         )
-        self._parts.out.order(Note("abandoned", words))
-        self._parts.out.order(Halt(words, again=True, abandon=True))
+        self._out.order(Note("abandoned", words))
+        self._out.order(Halt(words, again=True, abandon=True))
 
     def begin(self, peer: Peer, event: SnapshotBegun, now: float) -> None:
         """The donor begins; PeerError if what it announces cannot be."""
@@ -389,20 +325,20 @@ class Snapshots:
         if self.taking.state is not FetchState.REQUESTED:
             raise PeerError("snapshot", "a snapshot began before the end of another")
         rows = {Origin(row.node, row.incarnation): row for row in event.rows}
-        self._parts.state.check_origins(rows)
-        if not self._parts.state.fits(event.rows, event.digest):
+        self._state.check_origins(rows)
+        if not self._state.fits(event.rows, event.digest):
             raise PeerError("snapshot", "the digest of a snapshot is not that of its frontier")
-        made = self._parts.made
-        if self._parts.me in rows and rows[self._parts.me].sequence > made:
+        made = self._given.made(self._state)
+        if self._cluster.me in rows and rows[self._cluster.me].sequence > made:
             raise PeerError("snapshot", f"a snapshot holds more updates of this node than the {made} it made")
-        if len(rows) + (self._parts.me not in rows) > ORIGINS_MAX:
+        if len(rows) + (self._cluster.me not in rows) > ORIGINS_MAX:
             raise PeerError(
                 "origins", f"a run has at most {ORIGINS_MAX} origins, this node would be one more"
             )
-        place = contradicted_by_rows(self._parts.state, event.rows)
+        place = contradicted_by_rows(self._state, event.rows)
         if place is not None:
             raise PeerError("snapshot", self._contradicted(peer.origin, place, now))
-        spec, log = self._parts.state.spec, self._parts.state.log
+        spec, log = self._state.spec, self._state.log
         self.taking.begin_intake(
             SnapshotIntake(
                 spec.weights,
@@ -435,32 +371,31 @@ class Snapshots:
         if self.taking.state is FetchState.CATCHING_UP:
             raise PeerError("snapshot", "a snapshot ended twice")
         if event.words:
-            self.taking.end(now, avoid_s=self._parts.timing.turn_s)
+            self.taking.end(now, avoid_s=self._cluster.timing.turn_s)
             return False
         intake = self.taking.intake
         if intake is None:
             raise PeerError("snapshot", "a snapshot ended before its beginning")
         intake.end(event.tail)
-        if self._parts.state.lost_by(
-            {Origin(row.node, row.incarnation): row.sequence for row in intake.rows}
-        ):
-            self.taking.end(now, avoid_s=self._parts.timing.turn_s)  # its STATUS has promised more: ask again
+        if self._state.lost_by({Origin(row.node, row.incarnation): row.sequence for row in intake.rows}):
+            self.taking.end(
+                now, avoid_s=self._cluster.timing.turn_s
+            )  # its STATUS has promised more: ask again
             return False
         if self._has_overtaken(intake):
             self.taking.end(now)
             return False
-        place = contradicted_by(self._parts.state, intake)
+        place = contradicted_by(self._state, intake)
         if place is not None:
             raise PeerError("snapshot", self._contradicted(peer.origin, place, now))
-        self.taking.begin_adoption(Adoption(self._parts.state, intake))
+        self.taking.begin_adoption(Adoption(self._state, intake))
         return self.turn(now)
 
     def _has_overtaken(self, intake: SnapshotIntake) -> bool:
         """In a dense ring: this node was given a round's result meanwhile, and is where the snapshot is."""
-        parts = self._parts
-        if not parts.state.spec.dense or parts.node.quarantined:
+        if not self._state.spec.dense or self._node.quarantined:
             return False
-        return all(row.sequence <= parts.state.frontier.sequence(RING) for row in intake.rows)
+        return all(row.sequence <= self._state.frontier.sequence(RING) for row in intake.rows)
 
     def turn(self, now: float) -> bool:
         """Go on with what has come whole; True if it was taken."""
@@ -470,49 +405,46 @@ class Snapshots:
         try:
             caught_up = adoption.turn()
         except LookupError as error:
-            self._parts.out.order(Alarm(f"a snapshot could not be taken: {error}"))
+            self._out.order(Alarm(f"a snapshot could not be taken: {error}"))
             self.taking.end(now)
-            self.taking.rest(now + self._parts.timing.gone_s)  # another one would fare no better
+            self.taking.rest(now + self._cluster.timing.gone_s)  # another one would fare no better
             return False
         except ContradictionError as error:
             self._contradicted(donor, error.place, now)
-            self.taking.end(now, avoid_s=self._parts.timing.gone_s)
+            self.taking.end(now, avoid_s=self._cluster.timing.gone_s)
             return False
         if caught_up:
             self._finish(donor, adoption)
         return caught_up
 
     def _finish(self, donor: Origin, adoption: Adoption) -> None:
-        parts, frontier = self._parts, self._parts.state.frontier
+        frontier = self._state.frontier
         sequence, number = frontier.sequence(RING), frontier.round
-        wrong = adoption.finish(damaged=parts.node.quarantined)
+        wrong = adoption.finish(damaged=self._node.quarantined)
         if 0 < sequence < frontier.sequence(RING) and number >= frontier.round:
             words = f"round {number}, as this node had completed it, is given up: others did it again without"
-            parts.out.order(Note("given up", words))
-        parts.sweeping.abort()
-        asker, self._asker = parts.peers.get(self._asker) if self._asker else None, None
-        if asker is not None:
-            parts.out.say(asker, SnapshotEnd(words=BUSY, tail=0))
+            self._out.order(Note("given up", words))
+        self._server.replaced()
         self.taking.taken()
         if wrong:
-            parts.out.order(Note("mended", wrong))
-        parts.counters.snapshots_taken += 1
-        parts.counters.reapplied += adoption.applied_again
-        words = f"took a snapshot from {parts.name_of(donor)}"
+            self._out.order(Note("mended", wrong))
+        self._counters.snapshots_taken += 1
+        self._counters.reapplied += adoption.applied_again
+        words = f"took a snapshot from {self._cluster.name_of(donor)}"
         if adoption.applied_again:
             words += f" and applied {adoption.applied_again} updates again that it lacked"
-        parts.out.order(Note("snapshot taken", words, donor.node))
-        parts.node.release()
-        parts.out.order(Reload())
+        self._out.order(Note("snapshot taken", words, donor.node))
+        self._node.release()
+        self._out.order(Reload())
 
     def _contradicted(self, donor: Origin, place: Place, now: float) -> str:
         """One of the two is wrong, this node or the snapshot: the scrub tells if it is this one."""
         origin, sequence = place
-        who = self._parts.name_of(origin)
-        donor_name = self._parts.name_of(donor)
+        who = self._cluster.name_of(origin)
+        donor_name = self._cluster.name_of(donor)
         words = f"this node and {donor_name}'s snapshot differ in their digest of {who} at update {sequence}"
-        self._parts.out.order(Alarm(f"{words}: it is refused, and the weights here are looked at anew"))
-        self._parts.sweeping.scrub_due = now
+        self._out.order(Alarm(f"{words}: it is refused, and the weights here are looked at anew"))
+        self._sweeping.scrub_due = now
         return words
 
     def refused(self, peer: Origin, now: float) -> None:
@@ -520,14 +452,10 @@ class Snapshots:
         come round. One that has come whole was right, whatever its donor says then.
         """
         if self.taking.donor == peer and self.taking.state is not FetchState.CATCHING_UP:
-            self.taking.end(now, avoid_s=self._parts.timing.gone_s)
+            self.taking.end(now, avoid_s=self._cluster.timing.gone_s)
 
     def forget(self, peer: Peer, now: float) -> None:
-        """The link to `peer` is gone: it is given nothing, and asked for nothing more."""
-        if peer.feed is not None:
-            peer.feed.close()
-        if self._asker == peer.origin:
-            self._asker = None
+        """The link to `peer` is gone: what is still to come will not."""
         all_is_here = self.taking.state is FetchState.CATCHING_UP
         if self.taking.donor == peer.origin and not all_is_here:
             self.taking.end(now)
