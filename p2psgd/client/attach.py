@@ -1,6 +1,4 @@
-"""How a training script comes by its link: it proposes a run to its node's daemon, and waits until that lets
-it train.
-"""
+"""Attach a training script to its node's daemon: propose a run and wait until the node may train."""
 
 from __future__ import annotations
 
@@ -47,25 +45,47 @@ def attach(
     timeout_s: float = 30.0,
     make_compute: MakeCompute = HostCompute,
 ) -> Link:
-    """Attach this process to the daemon of its node as its trainer.
+    """Attach this process to the daemon of its node, as its trainer.
 
-    `initial`: the weights that training starts from, the same on all nodes: a float array or a mapping of
-    names to arrays, whose order is the tensors' order; each is rounded to the nearest multiple of `quantum`,
-    a power of two within 2**-30 and 1. None: the run that the daemon already knows. `label` is part of what
-    nodes must agree on, and so is `two_nodes`: of two nodes that lose each other both wait ("stall"), or the
-    one with the lower node id goes on ("lower-id"). `mode` "async": nobody waits for anybody; "ring": all
-    train in step, round after round, and `payload` says what goes around: "sparse" (so if it is not
-    given), coded updates as in async, "dense", the float32 changes of all weights, whose mean is applied, or
-    "dense-float16", the same rounded to float16 on its way; `order` of the ring is by node "id", or
-    "measured". `shards`: the list of the data that the nodes of the run share out among them; see
-    docs/how-to/data.md.
-    `control` is the daemon's state directory or its socket, by default $P2PSGD_CONTROL, else the default
-    state directory. `make_compute` says where weights and residual lie: p2psgd.gpu has another.
+    Waits up to `timeout_s` for a daemon to listen, and then until its node may train; prints what it waits
+    for.
 
-    Waits up to `timeout_s` for a daemon to listen there, and then for as long as it takes until its node may
-    train; what it waits for is printed at once. TrainerError if no daemon listens, if initial weights or any
-    of the words beside them will not do, or with the daemon's sentence if it refuses: another run, or
-    another trainer attached.
+    Args:
+        initial: The weights that training starts from, the same on all nodes: a float array, or a mapping of
+            names to float arrays, whose order is the order of the tensors. Each number is rounded to the
+            nearest multiple of `quantum`. Default: the run that the daemon already knows.
+        quantum: The unit of all weights, a power of two from 2**-30 to 1. Default: 2**-20.
+        label: Free text that all nodes must agree on, such as a name for the data. Default: "".
+        two_nodes: The policy when two nodes lose each other. "stall": both wait, because neither can know
+            whether the other one is dead. "lower-id": the one with the lower node id goes on. Default:
+            "stall".
+        mode: "async": no node waits for another. "ring": all nodes train in lock-step rounds. Default:
+            "async".
+        payload: What goes around the ring. "sparse": coded updates, as in "async". "dense": the float32
+            changes of all weights, whose mean is applied. "dense-float16": the same, rounded to float16 on
+            the way. Default: "sparse".
+        order: The order of the ring, by node "id" or as "measured". Default: "id".
+        shards: The list of the data that the nodes share out, `p2psgd.data.Shards(...).list`. Default: none.
+        control: The daemon's state directory or its socket. Default: $P2PSGD_CONTROL, else the default state
+            directory.
+        timeout_s: Seconds to wait for a daemon. Default: 30.
+        make_compute: Where weights and residual are kept; `p2psgd.gpu.attach` passes its own. Default: host
+            memory.
+
+    Returns:
+        The link. Close it, or use it in a with block.
+
+    Raises:
+        TrainerError: no daemon listens, an argument is invalid, or the daemon refuses: it has another run, or
+            another trainer is attached.
+
+    Example:
+        ```python
+        with p2psgd.attach({"weights": np.zeros(100, np.float32)}) as link:
+            while link.mini_batches < 1000 and not link.stopping:
+                link.receive()
+                link.send(-0.01 * gradient_at(link.weights), step=4000)
+        ```
     """
     path = control_path(control)
     run, coordinates = None, None
