@@ -12,6 +12,7 @@ from p2psgd.core.peer import PEER
 from p2psgd.core.readiness import READINESS
 from p2psgd.core.ring.rounds import RING_PHASES
 from p2psgd.core.snapshot_fetch import FETCH
+from p2psgd.ipc.trainer_session import SESSION
 from p2psgd.transitions import Transitions
 
 ROOT: Final = Path(__file__).parents[2]
@@ -48,6 +49,10 @@ TABLES: Final[dict[str, tuple[Transitions[Any], str]]] = {
         RING_PHASES,
         "The ring at one node, in ring mode. Rounds follow each other while it is RUNNING; `StopReason` says "
         "why an attempt is over.",
+    ),
+    "p2psgd/ipc/trainer_session.py": (
+        SESSION,
+        "One connection of a trainer to its daemon, with the shared memory between them.",
     ),
 }
 
