@@ -21,7 +21,6 @@ from p2psgd.client.host_compute import Compute, cut
 from p2psgd.client.wait import GRACE_S, Waiting
 from p2psgd.errors import TrainerError
 from p2psgd.ipc import layout
-from p2psgd.ipc.ring_buffer import entry_bytes
 from p2psgd.ipc.run_proposal import Tensors
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.wire.ring_messages import ARRAY, CHANGES
@@ -239,7 +238,7 @@ class DenseRounds:
 
     def _write(self, entries: Sequence[bytes], given: Given, *, ends: bool = False) -> None:
         self._memory.settle()  # an interrupted call may have left entries behind
-        self._waiting.until_room(sum(entry_bytes(len(entry)) for entry in entries))
+        self._waiting.until_room(entries)
         self._memory.publish(entries, given, ends=ends)
 
 

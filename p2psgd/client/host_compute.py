@@ -241,9 +241,10 @@ class HostCompute:
         """Apply UPDATE bodies."""
         applied = 0
         for batch in decode_batches(bodies, self._weights.size, lambda: self._batch_words):
-            codec.apply_weights_together(
-                self._weights, [(words, header.step * self._quantum) for header, words in batch]
-            )
+            amounts: list[tuple[Words, float]] = []
+            for header, words in batch:
+                amounts.append((words, header.step * self._quantum))
+            codec.apply_weights_together(self._weights, amounts)
             for header, _ in batch:
                 note_peer(header.node, header.mini_batch)
             applied += len(batch)

@@ -38,7 +38,7 @@ from p2psgd.ipc.protocol import (
     close_descriptors,
     describe_fault,
 )
-from p2psgd.ipc.ring_buffer import Wakeup, entry_bytes
+from p2psgd.ipc.ring_buffer import Wakeup
 from p2psgd.ipc.run_proposal import own_tensors
 from p2psgd.ipc.script_state import pack_state
 from p2psgd.ipc.trainer_memory import TrainerMemory
@@ -69,10 +69,6 @@ class RingCalls(abc.ABC):
     def _follow(self) -> int:
         """Bring the weights up to date with what has come; how many updates, or shares of a dense round."""
 
-    @abc.abstractmethod
-    def _wait_for_room(self, entries: list[bytes]) -> None:
-        """Wait until the outbox has room for these."""
-
     @property
     def round(self) -> int:
         """The number of the round that was opened last, the same at all nodes; 0 before the first.
@@ -95,7 +91,7 @@ class RingCalls(abc.ABC):
             self._memory.settle()
             memory = self._memory
             entries = [layout.OUTBOX_ENTRY.pack(memory.mini_batches, 0, 0)]
-            self._wait_for_room(entries)
+            self._waiting.until_room(entries)
             memory.publish(entries, memory.mark.share(changes=True), ends=False)
         return 0
 
@@ -216,6 +212,7 @@ class ShardCalls(abc.ABC):
 
     _memory: TrainerMemory[Given]
     _compute: Compute
+    _waiting: Waiting
     _counts: ShardCounts | None
     _begun: int
     _all_weights: int  # counts included
@@ -228,10 +225,6 @@ class ShardCalls(abc.ABC):
     @abc.abstractmethod
     def _reload(self) -> None:
         """Fetch the weights from the replica."""
-
-    @abc.abstractmethod
-    def _wait_for_room(self, entries: list[bytes]) -> None:
-        """Wait until the outbox has room for these."""
 
     @property
     def shard_counts(self) -> NDArray[np.int64]:
@@ -257,7 +250,7 @@ class ShardCalls(abc.ABC):
         counted, given = self._count_shards(memory.mini_batches, entries)
         if not entries or memory.mini_batches == self._begun:
             return
-        self._wait_for_room(entries)
+        self._waiting.until_room(entries)
         self._exact = False
         memory.publish(entries, given, ends=False)
         self._apply_counts(counted)
@@ -427,7 +420,8 @@ class Link(RingCalls, ShardCalls):
         """
         self._check_open()
         self._client.check_daemon()
-        self._keeping.give_if_asked()
+        if self._memory.state_wanted:
+            self._keeping.give_if_asked()
         self._compute.rest()
         if self.mode.ring and not self._waiting.until_open():
             return 0
@@ -453,8 +447,10 @@ class Link(RingCalls, ShardCalls):
         """
         self._check_open()
         self._client.check_daemon()
-        self._keeping.give_if_asked_long_ago()
-        self._compute.rest()
+        memory, compute = self._memory, self._compute
+        if memory.state_wanted:
+            self._keeping.give_if_asked_long_ago()
+        compute.rest()
         if self.mode.ring and not self._waiting.until_open():
             return 0
         if self._dense is not None:
@@ -463,7 +459,6 @@ class Link(RingCalls, ShardCalls):
             raise TrainerError("send needs a step, in quanta: only a dense ring does without")
         if not self._exact:
             self._reload()
-        memory, compute = self._memory, self._compute
         mini_batch = memory.mini_batches + 1
         groups = self._sweep.groups(step)
         try:
@@ -471,23 +466,29 @@ class Link(RingCalls, ShardCalls):
             parts = self._sweep.run(pass_over, groups)
         except ValueError as error:
             raise self._refusal(error) from None
-        entries = [
-            layout.OUTBOX_ENTRY.pack(mini_batch, group.step, len(words))
-            + codec.encode(words, self._all_weights)
-            for group, words in parts
-        ]
-        counted, given = self._count_shards(mini_batch, entries)
-        if self.mode.ring:
+        entries: list[bytes] = []
+        indices = 0
+        for group, words in parts:
+            head = layout.OUTBOX_ENTRY.pack(mini_batch, group.step, len(words))
+            entries.append(head + codec.encode(words, self._all_weights))
+            indices += len(words)
+        given: Given | None = None
+        counted: list[bytes] = []
+        if self._counts is not None:
+            counted, given = self._count_shards(mini_batch, entries)
+        elif self.mode.ring:
             entries.append(layout.OUTBOX_ENTRY.pack(mini_batch, 0, 0))
-            given = given.share(changes=True)
-        self._wait_for_room(entries)
+            given = memory.mark.share(changes=True)
+        if self._waiting.says_it_waits or not memory.has_room(entries):
+            self._waiting.until_room(entries)
         self._exact = False
         memory.publish(entries, given)
         compute.apply_sent(parts)
-        self._apply_counts(counted)
+        if counted:
+            self._apply_counts(counted)
         self._exact = True
         self.sent = self._sweep.count(parts)
-        return sum(len(words) for _, words in parts)
+        return indices
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until there is something to `receive` or `stopping` is set; False if neither came in time.
@@ -639,12 +640,3 @@ class Link(RingCalls, ShardCalls):
             " trainer, and the daemon gives the next one zero there; look in the script for what writes"
             " outside its arrays"
         )
-
-    def _wait_for_room(self, entries: list[bytes]) -> None:
-        room = sum(entry_bytes(len(entry)) for entry in entries)
-        if room > self._memory.outbox_bytes:
-            raise TrainerError(
-                f"the {len(entries)} updates of this send take {room} bytes and the daemon's outbox holds"
-                f" {self._memory.outbox_bytes}: give more tensors the same step"
-            )
-        self._waiting.until_room(room)

@@ -77,6 +77,7 @@ class Sweep:
         for name, shape in tensors:
             begin, self._weights = self._weights, self._weights + math.prod(shape)
             self._ranges[name] = (begin, self._weights)
+        self._whole = ((0, self._weights),)
         self._indices_max = indices_max
         self._quantum = quantum
         self._first_words = np.array([begin << 1 for begin, _ in self._ranges.values()], np.uint32)
@@ -85,7 +86,8 @@ class Sweep:
     def groups(self, step: int | Mapping[str, int]) -> list[Group]:
         """All weights by their step, in quanta; TrainerError for one out of range or a tensor without one."""
         if not isinstance(step, Mapping):
-            return [self._group(_checked(step, "step"), [(0, self._weights)])]
+            room = min(self._weights, max(1, self._indices_max))
+            return [Group(_checked(step, "step"), self._whole, room)]
         if step.keys() != self._ranges.keys():
             unknown = [name for name in step if name not in self._ranges]
             missing = [name for name in self._ranges if name not in step]
@@ -106,15 +108,16 @@ class Sweep:
         """
         swept: list[tuple[Group, Words]] = []
         waits = self._weights  # how far after the start the first weight lies that missed its turn
-        parts = [self._parts(group) for group in groups]
-        chains = [
-            Chain((*upper, *lower), group.step * self._quantum, group.room)
-            for group, (upper, lower) in zip(groups, parts, strict=True)
-        ]
-        for group, (upper, _), found in zip(groups, parts, pass_over(chains), strict=True):
+        uppers: list[int] = []  # how many ranges of each group come before the turn
+        chains: list[Chain] = []
+        for group in groups:
+            upper, lower = self._parts(group) if self._start else (group.ranges, ())
+            uppers.append(len(upper))
+            chains.append(Chain((*upper, *lower), group.step * self._quantum, group.room))
+        for group, upper_ranges, found in zip(groups, uppers, pass_over(chains), strict=True):
             if found.missed is not None:
                 waits = min(waits, (found.missed - self._start) % self._weights)
-            count, turn = len(found.words), sum(found.counts[: len(upper)])
+            count, turn = len(found.words), sum(found.counts[:upper_ranges])
             if count:
                 # after a turn in the middle, the lower indices came last
                 swept.append((group, found.words if turn == count else np.roll(found.words, -turn)))
@@ -132,11 +135,11 @@ class Sweep:
         size = sum(end - begin for begin, end in ranges)
         return Group(step, tuple(ranges), min(size, max(1, self._indices_max * size // self._weights)))
 
-    def _parts(self, group: Group) -> tuple[list[Range], list[Range]]:
+    def _parts(self, group: Group) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
         """The group's ranges from the start on, and those before it, whose turn comes after them."""
         start = self._start
-        upper = [(max(begin, start), end) for begin, end in group.ranges if end > start]
-        return upper, [(begin, min(end, start)) for begin, end in group.ranges if begin < start]
+        upper = tuple((max(begin, start), end) for begin, end in group.ranges if end > start)
+        return upper, tuple((begin, min(end, start)) for begin, end in group.ranges if begin < start)
 
 
 def _checked(step: object, what: str) -> int:

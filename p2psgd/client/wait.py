@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import select
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from p2psgd.client.buckets import Given
@@ -31,7 +32,7 @@ class Waiting:
         self._client = client
         self._memory = memory
         self._keeping = keeping
-        self._says_it_waits = False  # in the daemon's status, until a report that it does not gets through
+        self.says_it_waits = False  # in the daemon's status, until a report that it does not gets through
         self._poll = select.poll()
         self._poll.register(client, select.POLLIN)
         self._poll.register(memory.wake_trainer, select.POLLIN)
@@ -60,19 +61,19 @@ class Waiting:
             self.rounds_s += time.perf_counter() - begun
         return True
 
-    def until_room(self, room: int) -> None:
-        """Wait until entries that take so many bytes (`ring.entry_bytes`) fit into the outbox."""
-        if not self._memory.has_room(room):
+    def until_room(self, entries: Sequence[bytes]) -> None:
+        """Wait until these fit into the outbox; TrainerError if they never do."""
+        if not self._memory.has_room(entries):
             words = "the daemon's outbox is full: it takes updates more slowly than this trainer makes them"
-            self._says_it_waits |= self._client.tell(ReportRequest(waits=words))
+            self.says_it_waits |= self._client.tell(ReportRequest(waits=words))
             begun = time.perf_counter()
             self._memory.remind()
-            while not self._memory.has_room(room):
+            while not self._memory.has_room(entries):
                 self._keeping.give_if_asked()
                 self.sleep(math.inf)
             self.room_s += time.perf_counter() - begun
-        if self._says_it_waits:
-            self._says_it_waits = not self._client.tell(ReportRequest(waits=""))
+        if self.says_it_waits:
+            self.says_it_waits = not self._client.tell(ReportRequest(waits=""))
 
     def sleep(self, timeout_s: float) -> None:
         """Wait for a signal of the daemon; DaemonLost if it goes away meanwhile."""

@@ -15,17 +15,16 @@ from p2psgd.ipc.protocol import TENSORS_MAX, close_descriptors
 from p2psgd.ipc.ring_buffer import (
     COUNTERS_BYTES,
     COUNTERS_WORDS,
+    POSITION,
     Counter,
     Counters,
     RingReader,
     RingWriter,
     Wakeup,
-    entry_bytes,
     half_after,
     pack_head,
     published,
     unpack_copy,
-    unpack_head,
 )
 from p2psgd.ipc.segments import Access, create_segment, map_segment
 from p2psgd.wire import codec
@@ -53,10 +52,7 @@ class Entries(Protocol):
 
     mini_batches: int
     opened: int  # rounds, for this trainer
-
-    @property
-    def half(self) -> bool:
-        """What was checked last must go on before anything can be made of it."""
+    half: bool  # what was checked last must go on before anything can be made of it
 
     def check(self, entry: bytes) -> Given | None:
         """What an entry means; None if only with those that follow. TrainerError, with nothing changed."""
@@ -78,9 +74,8 @@ def check_mini_batch(mini_batch: int, first: int, before: int) -> None:
 class Updates:
     """Of the asynchronous mode; one mini-batch may send several."""
 
-    half = False
-
     def __init__(self, weights: int, mini_batches: int) -> None:
+        self.half = False
         self.mini_batches = mini_batches
         self.opened = 0
         self._first = mini_batches + 1  # that the next entry may be of
@@ -116,14 +111,11 @@ class Shares:
         self.mini_batches = mini_batches
         self.opened = 0
         self._given = 0
+        self.half = False
         self._updates: list[OwnUpdateMade] = []
         self._indices = 0
         self._weights = weights
         self._indices_max = codec.indices_max(weights) + TENSORS_MAX  # of one send (client/residual.py)
-
-    @property
-    def half(self) -> bool:
-        return bool(self._updates)
 
     def check(self, entry: bytes) -> RoundShared | None:
         if self._given >= self.opened:
@@ -137,7 +129,7 @@ class Shares:
             check_mini_batch(mini_batch, self.mini_batches + bool(count), self.mini_batches)
         if step == count == 0 and len(entry) == layout.OUTBOX_ENTRY.size:
             share = RoundShared(mini_batch, tuple(self._updates))
-            self._updates, self._indices = [], 0
+            self._updates, self._indices, self.half = [], 0, False
             self._given += 1
             self.mini_batches = mini_batch
             return share
@@ -146,15 +138,15 @@ class Shares:
             raise TrainerError(f"a share of more than {TENSORS_MAX} updates or {self._indices_max} indices")
         self._updates.append(update)
         self._indices += count
+        self.half = True
         return None
 
 
 class Buckets:
     """Of a dense ring. Those of one round of changes hold each weight once; an array is a round alone."""
 
-    half = False
-
     def __init__(self, weights: int, mini_batches: int) -> None:
+        self.half = False
         self.mini_batches = mini_batches
         self.opened = 0
         self._given = 0
@@ -279,10 +271,9 @@ class Attachment:
         if self.reload_wanted:
             return
         self._inbox.accept_tail(self._counters.load(Counter.INBOX_TAIL))
-        if entry_bytes(len(body)) > self._inbox.room:
+        if not self._inbox.put(body):
             self.want_reload()
             return
-        self._inbox.put(body)
         self._counters.store(Counter.INBOX_HEAD, self._inbox.head)
         self._wake_trainer.signal()
 
@@ -338,7 +329,7 @@ class Attachment:
 
     def published_bytes(self) -> int:
         """How far the outbox has been written by now, as a position."""
-        position, _ = unpack_head(self._counters.load(Counter.OUTBOX_HEAD))
+        position = self._counters.load(Counter.OUTBOX_HEAD) & POSITION
         self._outbox.accept_head(position)
         return position
 
@@ -348,14 +339,12 @@ class Attachment:
         None is taken that begins at position `end` or after it. An entry that does not check raises
         TrainerError once what was whole before it has been taken.
         """
-        self.published_bytes()
-        before = self._outbox.tail
+        self._outbox.accept_head(self._counters.load(Counter.OUTBOX_HEAD) & POSITION)
+        before = tail = self._outbox.tail
+        end = self._outbox.head if end is None else end
         given: list[Given] = []
         indices = 0
-        while self._entries.half or (len(given) < entries_max and indices < indices_max):
-            tail = self._outbox.tail
-            if end is not None and tail >= end:
-                break
+        while tail < end and (self._entries.half or (len(given) < entries_max and indices < indices_max)):
             try:
                 entry = self._outbox.take()
                 if entry is None:
@@ -366,11 +355,12 @@ class Attachment:
                 if not given:
                     raise
                 break
+            tail = self._outbox.tail
             if whole is not None:
                 given.append(whole)
                 indices += _count_indices(whole)
-        if self._outbox.tail != before:
-            self._counters.store(Counter.OUTBOX_TAIL, self._outbox.tail)
+        if tail != before:
+            self._counters.store(Counter.OUTBOX_TAIL, tail)
             self._wake_trainer.signal()
         return given
 
@@ -386,7 +376,7 @@ class Attachment:
         is the least from what is known already that fits the residual's current half.
         """
         mini_batch = self._counters.load(Counter.MINI_BATCH)  # before the head: never too many of a live one
-        _, half = unpack_head(self._counters.load(Counter.OUTBOX_HEAD))
+        half = self._counters.load(Counter.OUTBOX_HEAD) & 1
         count = published(mini_batch, half)
         known = max(self.mini_batches, self._shown)
         if not known <= count <= self.mini_batches + MINI_BATCH_LEAP_MAX:

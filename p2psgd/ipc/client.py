@@ -190,8 +190,12 @@ class ControlClient:
 
         The answer to a request that was interrupted is thrown away; then they are two.
         """
-        if not self._has_come():
+        try:
+            self._end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
             return
+        except ConnectionResetError:
+            pass  # its last words may still be there
         if self._exchange.under_way:
             self._receive_answer()
             self._forget_exchange()

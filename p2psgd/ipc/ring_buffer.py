@@ -6,6 +6,8 @@ import contextlib
 import enum
 import os
 import struct
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,22 +72,25 @@ class RingWriter:
         self._tail = self.head
         return self.head
 
-    def put(self, *parts: bytes | bytearray | memoryview) -> None:
-        """Write one entry; the caller has seen to the room and publishes `head` afterwards."""
-        length = sum(len(part) for part in parts)
-        taken = entry_bytes(length)
-        assert taken <= self.room, (taken, self.room)
-        padding = bytes(taken - PREFIX.size - length)
-        entry = b"".join((PREFIX.pack(length, self._generation), *parts, padding))
+    def put(self, body: bytes | bytearray) -> bool:
+        """Write one entry, whose caller publishes `head` afterwards; False, with nothing done, if it has no
+        room.
+        """
+        length = len(body)
+        taken = PREFIX.size + length + -length % ALIGNMENT
+        if taken > self.capacity - (self.head - self._tail):
+            return False
+        entry = b"".join((PREFIX.pack(length, self._generation), body, bytes(-length % ALIGNMENT)))
         offset = self.head % self.capacity
         first = min(taken, self.capacity - offset)
         self._memory[offset : offset + first] = entry[:first]
         self._memory[: taken - first] = entry[first:]
         self.head += taken
+        return True
 
 
 class RingReader:
-    """The reading end; `tail` is what to publish, the writer's head comes in by `accept_head`."""
+    """The reading end; `tail` is what to publish, the writer's `head` comes in by `accept_head`."""
 
     def __init__(
         self, memory: NDArray[np.uint8], generation: int, *, length_min: int, length_max: int
@@ -94,23 +99,18 @@ class RingReader:
         self.tail = 0
         self._memory = memory.data
         self._generation = generation
+        self.head = 0  # how far the writer says it has written, once that was accepted
         self._length_min = length_min
         self._length_max = length_max
-        self._head = 0
-
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes published and not yet read."""
-        return self._head - self.tail
 
     def accept_head(self, head: int) -> None:
         """Take note of how far the writer says it has written."""
-        if head < self._head or head - self.tail > self.capacity or head % ALIGNMENT:
+        if head < self.head or head - self.tail > self.capacity or head % ALIGNMENT:
             raise TrainerError(
-                f"a ring's head was moved from {self._head} to {head}, with its tail at {self.tail}"
+                f"a ring's head was moved from {self.head} to {head}, with its tail at {self.tail}"
                 f" and {self.capacity} bytes in all"
             )
-        self._head = head
+        self.head = head
 
     def skip_to(self, position: int) -> None:
         """Go on reading at `position`, which the writer has promised; what lies before it is not read.
@@ -118,15 +118,17 @@ class RingReader:
         It may lie more than the ring's capacity ahead: the writer counts all as read once it has promised a
         position, and a second promise may follow before the first is kept.
         """
-        if position < self._head or position % ALIGNMENT:
+        if position < self.head or position % ALIGNMENT:
             raise TrainerError(f"a ring cannot be read on from {position}: its tail is at {self.tail}")
-        self.tail = self._head = position
+        self.tail = self.head = position
 
     def take(self) -> bytes | None:
         """A copy of the next entry's bytes, None if no more is published; a refused entry stays unread."""
-        if not self.pending_bytes:
+        pending = self.head - self.tail
+        if not pending:
             return None
-        length, generation = PREFIX.unpack(self._copy(self.tail, PREFIX.size))
+        # a prefix does not wrap: positions and the capacity are multiples of 8
+        length, generation = PREFIX.unpack_from(self._memory, self.tail % self.capacity)
         if generation != self._generation:
             raise TrainerError(
                 f"a ring entry is of generation {generation}; this is generation {self._generation}"
@@ -135,16 +137,16 @@ class RingReader:
             raise TrainerError(
                 f"a ring entry has a length of {length} bytes, not {self._length_min} to {self._length_max}"
             )
-        if entry_bytes(length) > self.pending_bytes:
+        taken = PREFIX.size + length + -length % ALIGNMENT
+        if taken > pending:
             raise TrainerError(f"a ring entry of {length} bytes reaches beyond what is published")
-        entry = self._copy(self.tail + PREFIX.size, length)
-        self.tail += entry_bytes(length)
+        begin = (self.tail + PREFIX.size) % self.capacity
+        wrapped = max(0, begin + length - self.capacity)
+        entry = bytes(self._memory[begin : begin + length - wrapped])
+        if wrapped:
+            entry += bytes(self._memory[:wrapped])
+        self.tail += taken
         return entry
-
-    def _copy(self, position: int, length: int) -> bytes:
-        offset = position % self.capacity
-        first = bytes(self._memory[offset : min(offset + length, self.capacity)])
-        return first if len(first) == length else first + bytes(self._memory[: length - len(first)])
 
 
 # ----------------------------------------------------------------------------
@@ -159,43 +161,41 @@ class RingReader:
 
 COUNTERS_BYTES = 4096
 COUNTERS_WORDS = COUNTERS_BYTES // 8
-LINE_WORDS = 8  # 64 bytes
 
 
 class Counter(enum.IntEnum):
-    """The line of each counter; APPEND ONLY."""
+    """The place of each counter, as an index of words, 8 to a cache line; APPEND ONLY."""
 
     OUTBOX_HEAD = 0  # trainer writes: bytes published, and the current half of the residual (pack_head)
-    INBOX_TAIL = 1  # trainer writes: bytes consumed
-    MINI_BATCH = 2  # trainer writes: the mini-batch that it publishes with its next store of OUTBOX_HEAD
-    INBOX_HEAD = 3  # daemon writes: bytes published
-    OUTBOX_TAIL = 4  # daemon writes: bytes consumed
-    RELOAD_WANTED = 5  # daemon writes: 1 while the inbox lacks updates and the trainer must reload
-    STOPPING = 6  # daemon writes: 1 once the trainer should stop after its mini-batch
-    GENERATION = 7  # daemon writes once: which attachment this page belongs to
-    STATE_WANTED = 8  # daemon writes: while it wants the trainer's state, how often it has; else 0
-    ROUNDS_OPENED = 9  # daemon writes, ring mode: how often this trainer was allowed to give a share
-    CONTRIBUTORS = 10  # daemon writes, before it: nodes with a share in the round before
-    SUMS = 11  # daemon writes, before it: which half of the sums has that round's, 0 or 1
-    ADDING_US = 12  # daemon writes, before it: time spent on adding up shares since the trainer attached,
-    SENDING_US = 13  # and on handing frames of rounds to the network, microseconds
-    ROUND = 14  # daemon writes, before it: the number of the round that it opens
-    RESIDUAL_COPY = 15  # trainer writes, if it keeps its residual elsewhere: the last copy (pack_copy)
+    INBOX_TAIL = 8  # trainer writes: bytes consumed
+    MINI_BATCH = 16  # trainer writes: the mini-batch that it publishes with its next store of OUTBOX_HEAD
+    INBOX_HEAD = 24  # daemon writes: bytes published
+    OUTBOX_TAIL = 32  # daemon writes: bytes consumed
+    RELOAD_WANTED = 40  # daemon writes: 1 while the inbox lacks updates and the trainer must reload
+    STOPPING = 48  # daemon writes: 1 once the trainer should stop after its mini-batch
+    GENERATION = 56  # daemon writes once: which attachment this page belongs to
+    STATE_WANTED = 64  # daemon writes: while it wants the trainer's state, how often it has; else 0
+    ROUNDS_OPENED = 72  # daemon writes, ring mode: how often this trainer was allowed to give a share
+    CONTRIBUTORS = 80  # daemon writes, before it: nodes with a share in the round before
+    SUMS = 88  # daemon writes, before it: which half of the sums has that round's, 0 or 1
+    ADDING_US = 96  # daemon writes, before it: time spent on adding up shares since the trainer attached,
+    SENDING_US = 104  # and on handing frames of rounds to the network, microseconds
+    ROUND = 112  # daemon writes, before it: the number of the round that it opens
+    RESIDUAL_COPY = 120  # trainer writes, if it keeps its residual elsewhere: the last copy (pack_copy)
 
 
 class Counters:
-    """Typed access to a page of counters; `words` is its uint64[512] map."""
+    """Typed access to a page of counters; `words` is its uint64[512] map.
+
+    `load(counter)` returns what the writer of this counter published last; `store(counter, value)` publishes
+    a value, and with it everything written before. Both are the native core's own, without a call between.
+    """
+
+    __slots__ = ("load", "store")
 
     def __init__(self, words: NDArray[np.uint64]) -> None:
-        self._words = words
-
-    def load(self, counter: Counter) -> int:
-        """Return what the writer of this counter published last."""
-        return codec.load_counter(self._words, counter * LINE_WORDS)
-
-    def store(self, counter: Counter, value: int) -> None:
-        """Publish a value, and with it everything written before."""
-        codec.store_counter(self._words, counter * LINE_WORDS, value)
+        self.load: Callable[[Counter], int] = partial(codec.load_counter, words)
+        self.store: Callable[[Counter, int], None] = partial(codec.store_counter, words)
 
 
 # ----------------------------------------------------------------------------
@@ -214,14 +214,12 @@ class Counters:
 # has it and of which mini-batch it is; that is what the next trainer gets.
 
 
+POSITION = ~1  # these bits of an OUTBOX_HEAD are the position; the lowest one is the current half, 0 or 1
+
+
 def pack_head(position: int, mini_batch: int) -> int:
     """OUTBOX_HEAD when the updates up to `position` bytes and the residual after `mini_batch` are current."""
-    return position | half_after(mini_batch)
-
-
-def unpack_head(head: int) -> tuple[int, int]:
-    """The position and the current half, 0 or 1, of an OUTBOX_HEAD; another low bit stays in the position."""
-    return head & ~1, head & 1
+    return position | mini_batch & 1
 
 
 def half_after(mini_batch: int) -> int:

@@ -16,17 +16,17 @@ from p2psgd.ipc import layout
 from p2psgd.ipc.protocol import AttachAnswer
 from p2psgd.ipc.ring_buffer import (
     COUNTERS_WORDS,
+    POSITION,
     Counter,
     Counters,
     RingReader,
     RingWriter,
     Wakeup,
+    entry_bytes,
     half_after,
     pack_copy,
     pack_head,
-    published,
     unpack_copy,
-    unpack_head,
 )
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
@@ -77,8 +77,9 @@ class TrainerMemory(Generic[Mark]):
     @property
     def mini_batches(self) -> int:
         """The last mini-batch published, read back: no interruption can leave a copy behind that is old."""
-        _, half = unpack_head(self._counters.load(Counter.OUTBOX_HEAD))
-        return published(self._counters.load(Counter.MINI_BATCH), half)
+        half = self._counters.load(Counter.OUTBOX_HEAD) & 1
+        mini_batch = self._counters.load(Counter.MINI_BATCH)
+        return mini_batch - (mini_batch & 1 ^ half)
 
     @property
     def reload_wanted(self) -> bool:
@@ -141,22 +142,22 @@ class TrainerMemory(Generic[Mark]):
     @property
     def published_bytes(self) -> int:
         """How far the outbox has been published, as a position."""
-        position, _ = unpack_head(self._counters.load(Counter.OUTBOX_HEAD))
-        return position
+        return self._counters.load(Counter.OUTBOX_HEAD) & POSITION
 
     def has_updates(self) -> bool:
         """Whether an update lies in the inbox."""
         self._inbox.accept_head(self._counters.load(Counter.INBOX_HEAD))
-        return self._inbox.pending_bytes > 0
+        return self._inbox.head > self._inbox.tail
 
     def updates(self, end: int | None = None) -> Iterator[bytes]:
         """The UPDATE bodies in the inbox now, or those before position `end` of them; asking for the next
         gives back the room of the last.
         """
-        self.has_updates()
-        while self._inbox.tail != end and (body := self._inbox.take()) is not None:
+        inbox = self._inbox
+        inbox.accept_head(self._counters.load(Counter.INBOX_HEAD))
+        while inbox.tail not in (end, inbox.head) and (body := inbox.take()) is not None:
             yield body
-            self._counters.store(Counter.INBOX_TAIL, self._inbox.tail)
+            self._counters.store(Counter.INBOX_TAIL, inbox.tail)
 
     def skip_inbox(self, position: int) -> None:
         """Read on at this position, where the daemon said at a reload."""
@@ -166,12 +167,12 @@ class TrainerMemory(Generic[Mark]):
     @property
     def residual(self) -> NDArray[np.float32]:
         """The current half: the residual after the last published mini-batch, float32 (P,)."""
-        return self._halves[half_after(self.mini_batches)]
+        return self._halves[self._counters.load(Counter.OUTBOX_HEAD) & 1]
 
     @property
     def next_residual(self) -> NDArray[np.float32]:
         """The other half, which becomes the residual when the next mini-batch is published."""
-        return self._halves[half_after(self.mini_batches + 1)]
+        return self._halves[~self._counters.load(Counter.OUTBOX_HEAD) & 1]
 
     def take_out_residual(self) -> NDArray[np.float32]:
         """From now on the residual is kept elsewhere, and what lies here are copies; (P,) as it is now."""
@@ -199,27 +200,36 @@ class TrainerMemory(Generic[Mark]):
         if not self.shares.size:
             self._kept[:] = residual
 
-    @property
-    def outbox_bytes(self) -> int:
-        """What the outbox can hold when it is empty."""
-        return self._outbox.capacity
-
-    def has_room(self, room: int) -> bool:
-        """Whether the outbox has room for entries that take so many bytes (`ring.entry_bytes`)."""
+    def has_room(self, entries: Sequence[bytes]) -> bool:
+        """Whether the outbox has room for these now; TrainerError if it never has."""
         self._outbox.accept_tail(self._counters.load(Counter.OUTBOX_TAIL))
-        return self._outbox.room >= room
+        needed = 0
+        for entry in entries:
+            needed += entry_bytes(len(entry))
+        if needed > self._outbox.capacity:
+            raise TrainerError(
+                f"the {len(entries)} updates of this send take {needed} bytes and the daemon's outbox holds"
+                f" {self._outbox.capacity}: give more tensors the same step"
+            )
+        return needed <= self._outbox.room
 
-    def publish(self, entries: Sequence[bytes], mark: Mark, *, ends: bool = True) -> None:
+    def publish(self, entries: Sequence[bytes], mark: Mark | None = None, *, ends: bool = True) -> None:
         """Write entries, then publish them and the residual after them with one store; `ends`: they are the
-        last of a mini-batch, which counts now, and whose residual becomes current.
+        last of a mini-batch, which counts now, and whose residual becomes current. `mark` None: the last one
+        holds on.
 
         The caller has seen to the room. Interrupted anywhere, it has done all or nothing: `mini_batches`
         tells which, or, where there are entries, `mark`; `settle` must come before the next one.
         """
         for entry in entries:
-            self._outbox.put(entry)
-        self._marks = (self._outbox.head, mark, self.mark)
-        mini_batch = self.mini_batches + ends
+            fits = self._outbox.put(entry)
+            assert fits, (len(entry), self._outbox.room)
+        head = self._counters.load(Counter.OUTBOX_HEAD)
+        end, since, before = self._marks
+        last = since if head & POSITION >= end else before
+        self._marks = (self._outbox.head, last if mark is None else mark, last)
+        mini_batch = self._counters.load(Counter.MINI_BATCH)
+        mini_batch += ends - ((mini_batch ^ head) & 1)  # see mini_batches
         self._counters.store(Counter.MINI_BATCH, mini_batch)
         self._counters.store(Counter.OUTBOX_HEAD, pack_head(self._outbox.head, mini_batch))
         if entries:

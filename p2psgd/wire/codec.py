@@ -1,5 +1,8 @@
 """The Python face of the C++ core (native/): payloads, residual pass, applying, digests, checksums, counters.
 
+What needs no more than the core does is the core's own function: calls that only pass on would be a third of
+all calls on the way of an update.
+
 A word is a uint32, `index << 1 | negative`. Buffers belong to the caller, are one-dimensional, contiguous and
 aligned, and are never converted: another element type is a TypeError, another shape or alignment a
 ValueError. The GIL is released while the core works, so a buffer must not be written meanwhile. What a fault
@@ -8,7 +11,6 @@ of ours would be is a ValueError; what a peer did wrong is a PeerError. Limits a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -62,27 +64,24 @@ class PayloadBits:
     sign_coded_blocks: int
 
 
-def indices_max(weights: int) -> int:
-    """Most indices that one update for `weights` (1 to 2**31) weights may hold.
+indices_max = _native.indices_max  # (weights)
+"""Most indices that one update for `weights` (1 to 2**31) weights may hold.
 
-    min(weights, 2**18): the ceiling bounds the work that a single frame can ask of its receiver.
-    """
-    return _native.indices_max(weights)
-
-
-def payload_bytes_max(count: int) -> int:
-    """Upper bound, in bytes, of what `encode` makes of `count` words."""
-    return _native.payload_bytes_max(count)
+min(weights, 2**18): the ceiling bounds the work that a single frame can ask of its receiver.
+"""
 
 
-def encode(words: NDArray[np.uint32], weights: int) -> bytes:
-    """The payload of an update's words: encoding 1, the shorter of its two forms (SPEC.md, section 7).
+payload_bytes_max = _native.payload_bytes_max  # (count)
+"""Upper bound, in bytes, of what `encode` makes of `count` words."""
 
-    Blocks of split-stream Golomb-Rice ([Strom 2015]), with coded signs where that is shorter, or five weights
-    to a byte for an update of most weights. `words`: 1 to `indices_max(weights)` of them, in ascending order
-    of distinct indices below `weights`; ValueError if not.
-    """
-    return _native.encode(words, weights)
+
+encode = _native.encode  # (words, weights)
+"""The payload of an update's words: encoding 1, the shorter of its two forms (SPEC.md, section 7).
+
+Blocks of split-stream Golomb-Rice ([Strom 2015]), with coded signs where that is shorter, or five weights
+to a byte for an update of most weights. `words`: 1 to `indices_max(weights)` of them, in ascending order
+of distinct indices below `weights`; ValueError if not.
+"""
 
 
 def decode(payload: bytes | bytearray | memoryview, count: int, weights: int) -> NDArray[np.uint32]:
@@ -91,8 +90,13 @@ def decode(payload: bytes | bytearray | memoryview, count: int, weights: int) ->
     PeerError (reason "payload") unless the payload is whole, holds exactly `count` indices below `weights`,
     and nothing more.
     """
-    _check_count(count, weights)  # before there is memory for it
-    return _decode(payload, np.empty(count, np.uint32), weights)
+    if not 1 <= count <= indices_max(weights):  # before there is memory for it
+        raise _count_refusal(count, weights)
+    words = np.empty(count, np.uint32)
+    fault = _native.decode(payload, weights, words)
+    if fault is not None:
+        raise _refusal(*fault, payload, count, weights)
+    return words
 
 
 def decode_into(
@@ -102,13 +106,8 @@ def decode_into(
 
     For many updates in a row: memory that is there already costs no page faults, half of the time otherwise.
     """
-    _check_count(len(words), weights)
-    return _decode(payload, words, weights)
-
-
-def _decode(
-    payload: bytes | bytearray | memoryview, words: NDArray[np.uint32], weights: int
-) -> NDArray[np.uint32]:
+    if not 1 <= len(words) <= indices_max(weights):
+        raise _count_refusal(len(words), weights)
     fault = _native.decode(payload, weights, words)
     if fault is not None:
         raise _refusal(*fault, payload, len(words), weights)
@@ -117,19 +116,17 @@ def _decode(
 
 def measure(payload: bytes | bytearray | memoryview, count: int, weights: int) -> PayloadBits:
     """Where the bits of a payload of `count` words go; PeerError for exactly those that `decode` refuses."""
-    _check_count(count, weights)
+    if not 1 <= count <= indices_max(weights):
+        raise _count_refusal(count, weights)
     measured = _native.measure(payload, weights, count)
     if len(measured) == 2:
         raise _refusal(*measured, payload, count, weights)
     return PayloadBits(*measured)
 
 
-def _check_count(count: int, weights: int) -> None:
-    count_max = indices_max(weights)
-    if not 1 <= count <= count_max:
-        raise PeerError(
-            "payload", f"a payload of {count} indices, allowed are 1 to {count_max} for {weights} weights"
-        )
+def _count_refusal(count: int, weights: int) -> PeerError:
+    allowed = f"1 to {indices_max(weights)} for {weights} weights"
+    return PeerError("payload", f"a payload of {count} indices, allowed are {allowed}")
 
 
 def _refusal(
@@ -162,6 +159,8 @@ def residual_pass(
     `missed` is the first such i, else None. `threshold` must be exact in float32. ValueError for a sum that
     is NaN or infinite: `target` and `words` are then undefined, `source` is never written.
     """
+    if getattr(delta, "dtype", None) == np.float32:
+        return _native.residual_pass(source, delta, target, words, Precision.FLOAT32, threshold, first)
     precision, values = _bits(delta)
     return _native.residual_pass(source, values, target, words, precision, threshold, first)
 
@@ -175,52 +174,41 @@ def _bits(delta: NDArray[Any]) -> tuple[Precision, NDArray[Any]]:
     return precision, delta if precision is Precision.FLOAT32 else delta.view(np.uint16)
 
 
-def apply_coordinates(
-    coordinates: NDArray[np.int32], words: NDArray[np.uint32], step: int
-) -> tuple[int, int]:
-    """Add or subtract `step` quanta at every word's index; returns the largest |coordinate| touched, where.
+apply_coordinates = _native.apply_coordinates  # (coordinates, words, step)
+"""Add or subtract `step` quanta at every word's index; returns the largest |coordinate| touched, where.
 
-    (0, 0) for no words. ValueError, with nothing changed, for an index outside or a step not within 1 to
-    STEP_MAX. Beyond COORDINATE_MAX float32 copies would no longer be exact: the caller compares and stops.
-    """
-    return _native.apply_coordinates(coordinates, words, step)
+(0, 0) for no words. ValueError, with nothing changed, for an index outside or a step not within 1 to
+STEP_MAX. Beyond COORDINATE_MAX float32 copies would no longer be exact: the caller compares and stops.
+"""
 
 
-def apply_weights(weights: NDArray[np.float32], words: NDArray[np.uint32], amount: float) -> None:
-    """Add or subtract `amount` = step * quantum, positive and exact in float32, at every word's index.
+apply_weights = _native.apply_weights  # (weights, words, amount)
+"""Add or subtract `amount` = step * quantum, positive and exact in float32, at every word's index.
 
-    ValueError, with nothing changed, for an index outside.
-    """
-    _native.apply_weights(weights, words, amount)
-
-
-def apply_coordinates_together(
-    coordinates: NDArray[np.int32], updates: Sequence[tuple[NDArray[np.uint32], int]]
-) -> tuple[int, int]:
-    """Apply many updates, (words, step) each, with the result of one after the other, but faster.
-
-    At most TOGETHER_MAX of them. The weights are walked once, range by range, with all updates' words in a
-    range: fast if words are sorted by index, as `decode` gives them. Returns the largest |coordinate| that
-    any word left, and the least index that had it; (0, 0) for no words. ValueError, with nothing changed,
-    for any index outside or step not within 1 to STEP_MAX.
-    """
-    return _native.apply_coordinates_together(coordinates, updates)
+ValueError, with nothing changed, for an index outside.
+"""
 
 
-def apply_weights_together(
-    weights: NDArray[np.float32], updates: Sequence[tuple[NDArray[np.uint32], float]]
-) -> None:
-    """The same for a working copy: (words, amount) each, amounts as for `apply_weights`."""
-    _native.apply_weights_together(weights, updates)
+apply_coordinates_together = _native.apply_coordinates_together  # (coordinates, updates)
+"""Apply many updates, (words, step) each, with the result of one after the other, but faster.
+
+At most TOGETHER_MAX of them. The weights are walked once, range by range, with all updates' words in a
+range: fast if words are sorted by index, as `decode` gives them. Returns the largest |coordinate| that
+any word left, and the least index that had it; (0, 0) for no words. ValueError, with nothing changed,
+for any index outside or step not within 1 to STEP_MAX.
+"""
 
 
-def digest_words(words: NDArray[np.uint32], step: int, key: int) -> int:
-    """What an update adds to a replica's digest: sum(+-step * h(index)) mod 2**64.
+apply_weights_together = _native.apply_weights_together  # (weights, updates)
+"""The same for a working copy: (words, amount) each, amounts as for `apply_weights`."""
 
-    h(i) = splitmix64 finalizer of (key + (i + 1) * 0x9E3779B97F4A7C15) mod 2**64, made odd; `key` is the
-    run's.
-    """
-    return _native.digest_words(words, step, key)
+
+digest_words = _native.digest_words  # (words, step, key)
+"""What an update adds to a replica's digest: sum(+-step * h(index)) mod 2**64.
+
+h(i) = splitmix64 finalizer of (key + (i + 1) * 0x9E3779B97F4A7C15) mod 2**64, made odd; `key` is the
+run's.
+"""
 
 
 def digest_coordinates(coordinates: NDArray[np.int32], key: int, start: int = 0) -> int:
@@ -228,28 +216,27 @@ def digest_coordinates(coordinates: NDArray[np.int32], key: int, start: int = 0)
     return _native.digest_coordinates(coordinates, key, start)
 
 
+continue_crc32c = _native.crc32c  # (data, crc)
+"""CRC-32C (RFC 3720, appendix B.4) of `data`, continuing from the `crc` of what came before it."""
+
+
 def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
-    """CRC-32C (RFC 3720, appendix B.4) of `data`, continuing from the `crc` of what came before it."""
+    """The same; nothing came before it unless `crc` is given."""
     return _native.crc32c(data, crc)
 
 
-def add_numbers(
-    incoming: bytes | bytearray | memoryview, own: NDArray[np.float32], sums: NDArray[np.float32]
-) -> tuple[int, int, bool]:
-    """sums = incoming + own, the bytes of float32 numbers and two arrays (K,), one perhaps the other; return
-    the CRC-32C of `incoming` and of `sums`, and whether all of `own` are finite.
-    """
-    return _native.add_numbers(incoming, own, sums)
+add_numbers = _native.add_numbers  # (incoming, own, sums)
+"""sums = incoming + own, the bytes of float32 numbers and two arrays (K,), one perhaps the other; return
+the CRC-32C of `incoming` and of `sums`, and whether all of `own` are finite.
+"""
 
 
-def check_numbers(own: NDArray[np.float32]) -> tuple[int, bool]:
-    """The CRC-32C of `own` (K,), and whether all of them are finite."""
-    return _native.check_numbers(own)
+check_numbers = _native.check_numbers  # (own)
+"""The CRC-32C of `own` (K,), and whether all of them are finite."""
 
 
-def copy_numbers(incoming: bytes | bytearray | memoryview, numbers: NDArray[np.float32]) -> int:
-    """numbers = incoming, the bytes of float32 numbers and an array (K,) elsewhere; return their CRC-32C."""
-    return _native.copy_numbers(incoming, numbers)
+copy_numbers = _native.copy_numbers  # (incoming, numbers)
+"""numbers = incoming, the bytes of float32 numbers and an array (K,) elsewhere; return their CRC-32C."""
 
 
 def move_weights(
@@ -269,11 +256,9 @@ def move_weights(
     return _native.move_weights(old, sums, factor, new, key, start)
 
 
-def load_counter(buffer: NDArray[np.uint64], index: int) -> int:
-    """A counter that another process may store; what was written before is seen after this (acquire)."""
-    return _native.load_counter(buffer, index)
+load_counter = _native.load_counter  # (counters, index)
+"""A counter that another process may store; what was written before is seen after this (acquire)."""
 
 
-def store_counter(buffer: NDArray[np.uint64], index: int, value: int) -> None:
-    """Publish a counter to another process, and with it everything written before (release)."""
-    _native.store_counter(buffer, index, value)
+store_counter = _native.store_counter  # (counters, index, value)
+"""Publish a counter to another process, and with it everything written before (release)."""

@@ -7,7 +7,7 @@ measuring instead of by node id. Another payload is another word here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 PAYLOADS: Final = ("sparse", "dense", "dense-float16")
@@ -17,25 +17,22 @@ _MEASURED: Final = "-measured"
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """One mode: `payload` is empty in asynchronous mode, else one of PAYLOADS; `order` one of ORDERS."""
+    """One mode: `payload` is empty in asynchronous mode, else one of PAYLOADS; `order` one of ORDERS.
+
+    `ring`: in rounds. `dense`: in rounds that sum float32 arrays: the weights are float32 numbers, not
+    multiples of a quantum. `half`: sums travel as float16. These three follow from the payload.
+    """
 
     payload: str = ""
     order: str = ORDERS[0]
+    ring: bool = field(init=False, repr=False, compare=False)
+    dense: bool = field(init=False, repr=False, compare=False)
+    half: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def ring(self) -> bool:
-        """In rounds."""
-        return bool(self.payload)
-
-    @property
-    def dense(self) -> bool:
-        """In rounds that sum float32 arrays: the weights are float32 numbers, not multiples of a quantum."""
-        return self.payload.startswith("dense")
-
-    @property
-    def half(self) -> bool:
-        """Sums travel as float16."""
-        return self.payload == "dense-float16"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ring", bool(self.payload))
+        object.__setattr__(self, "dense", self.payload.startswith("dense"))
+        object.__setattr__(self, "half", self.payload == "dense-float16")
 
     @property
     def word(self) -> str:

@@ -64,7 +64,8 @@ def pack_update(header: UpdateHeader, payload: bytes) -> bytes:
         ENCODING_RICE,
         _ZERO,
     )
-    return b"".join((checked, _CHECKSUM.pack(codec.crc32c(payload, codec.crc32c(checked))), payload))
+    checksum = codec.continue_crc32c(payload, codec.continue_crc32c(checked, 0))
+    return b"".join((checked, _CHECKSUM.pack(checksum), payload))
 
 
 def parse_update(body: bytes | bytearray | memoryview, weights: int) -> tuple[UpdateHeader, memoryview]:
@@ -84,7 +85,7 @@ def parse_update(body: bytes | bytearray | memoryview, weights: int) -> tuple[Up
     if length != len(payload):
         raise PeerError("update length", f"the header announces {length} payload bytes, {len(payload)} came")
     (checksum,) = _CHECKSUM.unpack_from(view, _CHECKED.size)
-    if codec.crc32c(payload, codec.crc32c(view[: _CHECKED.size])) != checksum:
+    if codec.continue_crc32c(payload, codec.continue_crc32c(view[: _CHECKED.size], 0)) != checksum:
         raise PeerError("checksum", "the update's checksum does not match its bytes")
     if encoding != ENCODING_RICE or zero != _ZERO:
         raise PeerError(

@@ -61,25 +61,25 @@ def die_in_sweep(source: Any, delta: Any, target: Any, words: Any, *, threshold:
     die()
 
 
-def die_after_store(fatal: Counter) -> None:
+def die_after_store(counters: Counters, fatal: Counter) -> None:
     """End with the next store of this counter."""
-    store = Counters.store
+    store = counters.store
 
-    def store_and_die(counters: Counters, counter: Counter, value: int) -> None:
-        store(counters, counter, value)
+    def store_and_die(counter: Counter, value: int) -> None:
+        store(counter, value)
         if counter is fatal:
             die()
 
-    Counters.store = store_and_die  # type: ignore
+    counters.store = store_and_die
 
 
 def die_after_put() -> None:
     """End with the next entry that is written into a ring."""
     put = RingWriter.put
-    RingWriter.put = lambda ring, *parts: die(put(ring, *parts))  # type: ignore[method-assign]
+    RingWriter.put = lambda ring, body: die(put(ring, body))  # type: ignore
 
 
-def prepare(ending: str) -> None:
+def prepare(ending: str, counters: Counters) -> None:
     """Have the next send end this process at this place."""
     match ending:
         case "sweep":
@@ -89,9 +89,9 @@ def prepare(ending: str) -> None:
         case "write":
             die_after_put()
         case "count":
-            die_after_store(Counter.MINI_BATCH)
+            die_after_store(counters, Counter.MINI_BATCH)
         case "publish":
-            die_after_store(Counter.OUTBOX_HEAD)
+            die_after_store(counters, Counter.OUTBOX_HEAD)
         case "apply":
             codec.apply_weights = die
         case _:
@@ -113,7 +113,7 @@ def main(control: str, weights: int, ending: str) -> None:
         die()
     if ending != "wait":
         announce(link)
-        prepare(ending)
+        prepare(ending, link._memory._counters)
     while True:
         link.send(delta_of(link.mini_batches + 1, weights), step=STEPS)
 

@@ -203,18 +203,19 @@ def test_the_count_does_not_go_back_when_the_trainer_publishes_between_its_loads
 ) -> None:
     trainer.publish(11)
     assert trainer.daemon.progress() == 11
-    load = Counters.load
+    counters = trainer.daemon._counters
+    load = counters.load
     last = 11 + published_between
 
-    def load_and_publish(counters: Counters, counter: Counter) -> int:
-        value = load(counters, counter)
+    def load_and_publish(counter: Counter) -> int:
+        value = load(counter)
         if counter is Counter.MINI_BATCH:
             for mini_batch in range(12, last + 1):
                 trainer.publish(mini_batch)
         return value
 
     with monkeypatch.context() as patch:
-        patch.setattr(Counters, "load", load_and_publish)
+        patch.setattr(counters, "load", load_and_publish)
         assert 11 <= trainer.daemon.progress() <= last
     assert trainer.daemon.progress() == last  # exact now that nothing more comes
 

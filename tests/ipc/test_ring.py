@@ -32,8 +32,10 @@ def test_what_is_written_is_read_in_order_whatever_the_interleaving(operations: 
             assert reader.take() == (waiting.pop(0) if waiting else None)
             writer.accept_tail(reader.tail)
         elif entry_bytes(len(operation)) <= writer.room:
-            writer.put(operation[:5], operation[5:])
+            assert writer.put(operation)
             waiting.append(operation)
+        else:
+            assert not writer.put(operation)
         assert writer.head % 8 == 0
         assert writer.room == CAPACITY - sum(entry_bytes(len(entry)) for entry in waiting)
 
