@@ -26,7 +26,7 @@ KEPT: Final = ROOT / "tests" / "language.json"
 WORDS: Final = {
     r"\bpatiences?\b": "failure timeout",
     r"\bgentle[ -]starts?\b": "warm start",
-    r"\blife\b(?![ -]?(?:cycle|time))|\blives\b(?! (?:in|on|at|with)\b)": "incarnation, start",
+    r"(?<!of )\blife\b(?![ -]?(?:cycle|time))|\blives\b(?! (?:in|on|at|with)\b)": "incarnation, start",
     r"\b(?:co-?)?found(?:er|ers|ing)\b|\bfounded\b": "bootstrap, cluster id; a run begins",
     r"\bcoordinates?\b|\blattice\b": "quantized weight",
     r"\bwish(?:es|ed)?\b|\bunwanted\b": "pending change, evict, remove",
