@@ -145,21 +145,21 @@ def local(
     device: DeviceOption = None,
 ) -> None:
     """Run a whole cluster of real daemons and trainers on this machine, and prove its replicas equal."""
-    from p2psgd.cli.local import make_plan, run_local
+    from p2psgd.cli.local import Request, make_plan, run_local
     from p2psgd.recipes.recipe import Told
 
     _exclusive(steps, seconds)
     check_patience(patience)
-    plan = make_plan(
-        nodes,
-        recipe=recipe,
+    request = Request(
+        nodes=nodes,
+        recipe_name=recipe,
         steps=steps,
         seconds=seconds,
-        initial=initial,
         report=report,
         weights=weights,
         state=state,
         trainer=trainer,
+        initial=initial,
         patience_s=patience,
         record=record,
         record_bytes=record_limit(record, record_bytes),
@@ -168,6 +168,7 @@ def local(
         device=device,
         http=parse_http(http),
     )
+    plan = make_plan(request)
     for variable in option_variables(context):  # the plan has it, for all nodes or for the first alone
         os.environ.pop(variable, None)
     raise typer.Exit(run_local(plan, Console()))

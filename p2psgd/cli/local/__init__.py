@@ -4,7 +4,7 @@ Start reading at run.py. Daemons and trainers are the real commands; this packag
 at their status as anybody could, and proves at the end that all replicas are the same bits.
 """
 
-from p2psgd.cli.local.plan import make_plan
+from p2psgd.cli.local.plan import Request, make_plan
 from p2psgd.cli.local.run import run_local
 
-__all__ = ["make_plan", "run_local"]
+__all__ = ["Request", "make_plan", "run_local"]

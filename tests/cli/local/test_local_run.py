@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.recording import describe_recording
-from p2psgd.cli.local import make_plan, run_local
+from p2psgd.cli.local import Request, make_plan, run_local
 from p2psgd.core.run_spec import hash_coordinates
 from p2psgd.errors import ExitCode
 from p2psgd.ipc.run_proposal import propose
@@ -104,7 +104,7 @@ def test_a_temporary_state_directory_is_gone_after_a_good_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    plan = make_plan(1, recipe="digits", steps=20, seconds=None, report=None, state=None, trainer=None)
+    plan = make_plan(Request(nodes=1, recipe_name="digits", steps=20))
     assert run_local(plan, Console()) is ExitCode.OK
     assert list(tmp_path.iterdir()) == []
     assert "logs and state" not in capsys.readouterr().out
