@@ -63,7 +63,7 @@ def doctor(
     import json
 
     begin_log(LogFormat.TEXT)
-    from p2psgd.cli.doctor.examination import DoctorOptions, Examination
+    from p2psgd.cli.doctor.examination import Examination
     from p2psgd.cli.doctor.findings import exit_code, render, summarise
     from p2psgd.cli.doctor.intended import intended_run
     from p2psgd.ipc.listener import default_state_directory
@@ -77,16 +77,16 @@ def doctor(
         raise UsageError("which machines are to be met? give --peers FILE, or the --config that names it")
     if tls is not None and insecure_plaintext:
         raise UsageError("--tls and --insecure-plaintext exclude each other: give one of them")
-    options = DoctorOptions(
-        peers=peers,
+    examination = Examination(
+        hosts=peers,
         listen=address,
         state=state or default_state_directory(),
         wait_s=wait,
         intended=intended_run(weights, recipe, initial),
         tls=tls,
         insecure_plaintext=insecure_plaintext,
+        show=lambda finding: as_json or print_text(render(finding)),
     )
-    examination = Examination(options, lambda finding: as_json or print_text(render(finding)))
     asyncio.run(examination.run())
     print_text(json.dumps(examination.describe(), indent=2) if as_json else summarise(examination.findings))
     raise typer.Exit(exit_code(examination.findings))

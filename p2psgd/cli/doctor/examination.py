@@ -33,24 +33,17 @@ from p2psgd.wire.messages import PROTOCOL_VERSION
 RESOLVING_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorOptions:
-    """The options of `p2psgd doctor`."""
+@dataclass
+class Examination:
+    """All checks of one machine, with the options of the command; `show` gets each finding at once."""
 
-    peers: Path
+    hosts: Path
     listen: Address
     state: Path
     wait_s: float
     intended: Intended
-    tls: Path | None = None
-    insecure_plaintext: bool = False
-
-
-@dataclass
-class Examination:
-    """All findings; `show` gets each as soon as it is there."""
-
-    options: DoctorOptions
+    tls: Path | None
+    insecure_plaintext: bool
     show: Callable[[Finding], object]
     findings: list[Finding] = field(default_factory=list)
     greeter: Greeter | None = None
@@ -60,31 +53,30 @@ class Examination:
 
         Raises UsageError if the list of hosts cannot be read.
         """
-        options, intended = self.options, self.options.intended
-        addresses = read_hosts(options.peers)
+        addresses, intended = read_hosts(self.hosts), self.intended
         self._add(_describe_own())
         if intended.words:
             self._add(ok("run", intended.words))
         credentials: Credentials | None = None
-        if options.tls is not None:
-            credentials, finding = local.load_credentials(options.tls, datetime.now(UTC))
+        if self.tls is not None:
+            credentials, finding = local.load_credentials(self.tls, datetime.now(UTC))
             self._add(finding)
         listening, listen, daemon_here = await self._listen()
         try:
             hosts = await split_own(addresses, listen, timeout_s=RESOLVING_S)
             peers = await local.each_host(hosts, listen, timeout_s=RESOLVING_S)
-            self._add(local.check_hosts(options.peers, addresses, hosts, listen))
+            self._add(local.check_hosts(self.hosts, addresses, hosts, listen))
             self._add(local.check_memory(intended.weights, intended.mode, local.find_available()))
             self._add(local.check_descriptors(len(peers)))
-            self._add(local.check_state_directory(options.state, intended.weights))
+            self._add(local.check_state_directory(self.state, intended.weights))
             self._add(local.check_shared_memory())
-            usable = options.tls is None or credentials is not None
+            usable = self.tls is None or credentials is not None
             if usable and peers and self._may_listen(listen):
                 self.greeter = Greeter(peers, _greeting(intended, credentials), credentials)
-                words = f"greets {counted(len(peers), 'peer')}, for {options.wait_s:g} s at most"
+                words = f"greets {counted(len(peers), 'peer')}, for {self.wait_s:g} s at most"
                 sys.stderr.write(f"p2psgd doctor: {words}: run it on all of them now\n")
                 sys.stderr.flush()
-                await self.greeter.greet(listening, wait_s=options.wait_s)
+                await self.greeter.greet(listening, wait_s=self.wait_s)
                 for finding in check_peers(self.greeter, listen, daemon_here=daemon_here):
                     self._add(finding)
         finally:
@@ -107,26 +99,25 @@ class Examination:
 
     async def _listen(self) -> tuple[socket.socket | None, Address, bool]:
         """Return a socket if it can be had, its address, and whether a node of this machine has that."""
-        wanted = self.options.listen
+        wanted = self.listen
         try:
             listening, listen = await bind(wanted)
         except UsageError as error:
-            status = await asyncio.to_thread(local.daemon_status, self.options.state)
+            status = await asyncio.to_thread(local.daemon_status, self.state)
             finding, is_node = local.describe_taken(wanted, str(error), status)
             self._add(finding)
             with contextlib.suppress(UnknownNameError):
                 wanted = (await look_up(wanted, timeout_s=RESOLVING_S))[0]
             return None, wanted, is_node
-        how = "in PLAINTEXT" if self.options.tls is None else "with TLS"
+        how = "in PLAINTEXT" if self.tls is None else "with TLS"
         self._add(ok(local.PORT, f"{listen} is free; links are {how}"))
         return listening, listen, False
 
     def _may_listen(self, listen: Address) -> bool:
         if not is_numeric(listen):  # a name that does not resolve: it was reported above
             return False
-        encrypted, insecure = self.options.tls is not None, self.options.insecure_plaintext
         try:
-            check_exposure(listen, encrypted=encrypted, insecure=insecure)
+            check_exposure(listen, encrypted=self.tls is not None, insecure=self.insecure_plaintext)
         except UsageError as error:
             mend = "p2psgd ca init; p2psgd ca issue NODE...; then --tls DIR here"
             self._add(problem(local.TLS, f"no peer was greeted: {error}", mend))

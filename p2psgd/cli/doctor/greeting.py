@@ -140,15 +140,6 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
-    """A doctor or a node that has dialled this doctor."""
-
-    node: int
-    host: str
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Dial:
     """A connection to a peer, when the HELLO was sent on it, and what is settled when that was answered."""
 
@@ -172,7 +163,7 @@ class Greeter:
     ) -> None:
         self.peers = [Peer(address) for address in peers]
         self.hello = greeting()
-        self.visitors: dict[int, Visitor] = {}  # by node id
+        self.visitors: dict[int, tuple[str, str]] = {}  # by node id: from which host, and who it is
         self.dropped = Reasons()
         self._greeting, self._credentials = greeting, credentials
         known_hosts = KnownHosts(lambda: (host for peer in self.peers for host in peer.hosts))
@@ -210,8 +201,8 @@ class Greeter:
         nodes = {peer.node for peer in self.peers}
         for peer in self.peers:
             peer.visited = any(
-                each.node == peer.node or (each.node not in nodes and each.host in peer.hosts)
-                for each in self.visitors.values()
+                node == peer.node or (node not in nodes and host in peer.hosts)
+                for node, (host, _) in self.visitors.items()
             )
         return all(
             peer.outcome in ANSWERED and (peer.visited or not listens or peer.outcome is not Outcome.DOCTOR)
@@ -327,8 +318,8 @@ class Greeter:
         if doctor and theirs.node == self.hello.node:
             raise PeerError("self", "this is the doctor itself")
         if theirs.node in self.visitors or len(self.visitors) < VISITORS_MAX:
-            words = f"the {'doctor of' if doctor else 'node'} {theirs.name}"
-            self.visitors[theirs.node] = Visitor(theirs.node, connection.host, words)
+            who = f"the {'doctor of' if doctor else 'node'} {theirs.name}"
+            self.visitors[theirs.node] = connection.host, who
             self._changed.set()
         if theirs.protocol != PROTOCOL_VERSION:
             words = (

@@ -29,18 +29,20 @@ from p2psgd.net.tls import WARNED_DAYS, Credentials
 from p2psgd.storage.votes import check_votes
 from p2psgd.wire.mode import Mode
 
-# ----------------------------------------------------------------------------
-# Is there memory for a run of P weights? The one place that says how much a node takes.
-#
-# Bytes a weight, in async mode and in a sparse ring: daemon 4 for the coordinates, 4 for the copy that
-# checkpoints and snapshots are made from and 4 for a second one; 12 shared with the trainer for the
+MEMORY: Final = "memory"
+STATE: Final = "state"
+PORT: Final = "port"
+HOSTS: Final = "hosts"
+DESCRIPTORS: Final = "descriptors"
+TLS: Final = "tls"
+SHARED_MEMORY: Final = "shared memory"
+
+# Bytes of memory for each weight, in async mode and in a sparse ring: daemon 4 for the coordinates, 4 for the
+# copy that checkpoints and snapshots are made from and 4 for a second one; 12 shared with the trainer for the
 # residual, twice and once more for a checkpoint; trainer 4 for its working copy, 4 for a gradient and 4 for
 # the delta. In a dense ring there is no residual; instead the daemon has 4 for the next weights, and shares
 # 16 with the trainer for shares, arrays and two rounds' sums. With a GPU the trainer's part is on the
 # device. Measured with 20 million weights and one node: 35 and 18 beside what the processes take.
-
-
-MEMORY: Final = "memory"
 DAEMON_EACH: Final = 12
 RESIDUAL_EACH: Final = 12
 DENSE_EACH: Final = 16
@@ -48,17 +50,25 @@ TRAINER_EACH: Final = 12
 PROCESSES_BYTES: Final = 128 * 1024 * 1024  # the code and data of two Python processes with numpy
 LOG_BYTES: Final = 256 * 1024 * 1024  # --log-budget, unless it is told otherwise
 
+CHECKPOINTS: Final = 3  # two are kept while the next is written
+CHECKPOINT_EACH: Final = 8  # bytes on disk for each weight: coordinates and residual
+DISK_LOG_BYTES: Final = 1024 * 1024 * 1024  # --log-disk-budget, unless it is told otherwise
+STATUS_TIMEOUT_S: Final = 3.0
+OPEN_AT_START: Final = 24  # descriptors of a daemon without links
+PER_PEER: Final = 2  # descriptors, while one connection takes the place of another
+SEGMENT_NUMBERS: Final = 1 << 16
+
 
 @dataclass(frozen=True, slots=True)
 class Available:
-    """What this machine gives: bytes, and what limits them."""
+    """The memory that this machine gives, in bytes, and what limits it."""
 
     size: int
     limit: str
 
 
 def bytes_needed(weights: int, mode: Mode) -> int:
-    """The most that daemon and trainer take together for a run of so many weights, its log included."""
+    """Return the most memory that daemon and trainer take together for a run of so many weights."""
     each = DAEMON_EACH + TRAINER_EACH
     shared = RESIDUAL_EACH * weights
     if mode.dense:
@@ -69,7 +79,7 @@ def bytes_needed(weights: int, mode: Mode) -> int:
 
 
 def check_memory(weights: int | None, mode: Mode, available: Available | None) -> Finding:
-    """Against what is there now."""
+    """Compare the memory that a run of so many weights takes with what is available."""
     if weights is None:
         return note(MEMORY, "not checked: how large the run is was not said", "--weights P, or --recipe NAME")
     needed = bytes_needed(weights, mode)
@@ -78,14 +88,13 @@ def check_memory(weights: int | None, mode: Mode, available: Available | None) -
         return note(MEMORY, f"{what}; this machine does not say how much it has")
     words = f"{what}, {formatting.size(available.size)} are free ({available.limit})"
     if needed > available.size:
-        return problem(
-            MEMORY, words, "end what else runs here, take a machine with more memory, or a smaller net"
-        )
+        mend = "end what else runs here, take a machine with more memory, or a smaller net"
+        return problem(MEMORY, words, mend)
     return ok(MEMORY, f"{words}; a script's data come on top")
 
 
 def find_available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Available | None:
-    """The machine's free memory, or what is left of this process's control group, whichever is less."""
+    """Return the machine's free memory, or what is left of this process's control group if that is less."""
     try:
         found = re.search(r"^MemAvailable:\s+(\d+) kB", (proc / "meminfo").read_text(), re.MULTILINE)
     except OSError:
@@ -103,22 +112,12 @@ def find_available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgr
 
 
 def _left_of(group: Path) -> Available | None:
-    """Within the limit of a control group; None if it has none."""
+    """Return what is left of a control group's limit; None if it has none."""
     try:
         limit, used = (group / "memory.max").read_text(), (group / "memory.current").read_text()
         return Available(max(0, int(limit) - int(used)), "of the control group's limit")
     except (OSError, ValueError):
         return None
-
-
-# ----------------------------------------------------------------------------
-# Can the node keep its state, is what it has voted whole, and is there room? Makes nothing that stays.
-
-
-STATE: Final = "state"
-CHECKPOINTS: Final = 3  # two are kept while the next is written
-CHECKPOINT_EACH: Final = 8  # bytes a weight: coordinates and residual
-DISK_LOG_BYTES: Final = 1024 * 1024 * 1024  # --log-disk-budget, unless it is told otherwise
 
 
 def check_state_directory(state: Path, weights: int | None, *, free_bytes: int | None = None) -> Finding:
@@ -149,7 +148,7 @@ def check_state_directory(state: Path, weights: int | None, *, free_bytes: int |
 
 
 def disk_bytes_needed(weights: int) -> int:
-    """Of the state directory of a run of so many weights, without what a script keeps."""
+    """Return what the state directory of a run of so many weights takes, without what a script keeps."""
     return CHECKPOINTS * CHECKPOINT_EACH * weights + DISK_LOG_BYTES
 
 
@@ -171,14 +170,6 @@ def _check_room(place: Path, state: Path, weights: int | None, free_bytes: int |
     return problem(STATE, words, mend)
 
 
-# ----------------------------------------------------------------------------
-# The port that a node listens on: is it free, and if not, who has it?
-
-
-PORT: Final = "port"
-STATUS_TIMEOUT_S: Final = 3.0
-
-
 def describe_taken(listen: Address, words: str, status: Mapping[str, Any] | None) -> tuple[Finding, bool]:
     """Judge a port that cannot be had, as `words` say, and return whether it is a node of this machine that
     has it, by the `status` of its daemon.
@@ -196,7 +187,7 @@ def describe_taken(listen: Address, words: str, status: Mapping[str, Any] | None
 
 
 def daemon_status(state: Path | None) -> dict[str, Any] | None:
-    """Of the daemon that commands on this machine ask; None without one that answers."""
+    """Return the status of the daemon that commands on this machine ask; None if none answers."""
     with (
         contextlib.suppress(P2psgdError, OSError),
         ControlClient(control_path(state), timeout_s=STATUS_TIMEOUT_S) as client,
@@ -206,24 +197,18 @@ def daemon_status(state: Path | None) -> dict[str, Any] | None:
     return None
 
 
-# ----------------------------------------------------------------------------
-# The list of hosts: does it name this machine, and what follows from its place in it?
-
-
-HOSTS: Final = "hosts"
-
-
 def check_hosts(path: Path, addresses: Sequence[Address], hosts: Hosts, listen: Address) -> Finding:
-    """`hosts` is what `addresses` say to the node that listens on `listen`."""
+    """Judge the list: does it name this machine, and which share of the data follows from that?
+
+    `hosts` is what its `addresses` mean to the node that listens on `listen`.
+    """
     if not addresses:
         return problem(HOSTS, f"{path} names no host", f"echo HOST[:PORT] >> {path}, a line for each machine")
     lines = formatting.counted(len(addresses), "line")
     if hosts.share is not None:
         own, count = hosts.share
-        words = (
-            f"{path}: {lines}, {own_line(addresses, hosts)} is this machine: share {own}/{count} of the data"
-        )
-        return ok(HOSTS, words)
+        line = next((each for each in addresses if each not in hosts.peers), None)
+        return ok(HOSTS, f"{path}: {lines}, {line} is this machine: share {own}/{count} of the data")
     if hosts.several:
         names = formatting.listed([str(each.host) for each in hosts.several])
         words = f"{path}: {lines}; {names} stands for several hosts, so no line tells a share of the data"
@@ -231,17 +216,10 @@ def check_hosts(path: Path, addresses: Sequence[Address], hosts: Hosts, listen: 
     if hosts.near_misses:
         near = hosts.near_misses[0]
         words = f"{path} names this machine as {near}, but the node is to listen on port {listen.port}"
-        return problem(
-            HOSTS, words, f"--listen {listen.host}:{near.port}, or port {listen.port} in that line"
-        )
+        mend = f"--listen {listen.host}:{near.port}, or port {listen.port} in that line"
+        return problem(HOSTS, words, mend)
     words = f"{path}: {lines}, none of them is this node: its trainer will not know its share of the data"
     return note(HOSTS, words, "add this machine's line on all machines, or give its trainer --share i/n")
-
-
-def own_line(addresses: Sequence[Address], hosts: Hosts) -> Address | None:
-    """This node's own address in the list."""
-    others = set(hosts.peers)
-    return next((each for each in addresses if each not in others), None) if hosts.share else None
 
 
 async def each_host(hosts: Hosts, listening: Address, *, timeout_s: float) -> tuple[Address, ...]:
@@ -260,15 +238,6 @@ async def each_host(hosts: Hosts, listening: Address, *, timeout_s: float) -> tu
             continue
         found |= {host[0]: None for host in several if not any(is_own(each, [listening]) for each in host)}
     return tuple(found)[:HOSTS_MAX]
-
-
-# ----------------------------------------------------------------------------
-# May a daemon open enough files for a link to every peer? By the limits that it goes by itself.
-
-
-DESCRIPTORS: Final = "descriptors"
-OPEN_AT_START: Final = 24  # by a daemon without links
-PER_PEER: Final = 2  # while one connection takes the place of another
 
 
 def descriptors_needed(peers: int) -> int:
@@ -290,54 +259,31 @@ def check_descriptors(peers: int, hard: int | None = None) -> Finding:
     return problem(DESCRIPTORS, words, mend)
 
 
-# ----------------------------------------------------------------------------
-# Are the files of the TLS directory in order, and for how long?
-
-
-TLS: Final = "tls"
-RENEW: Final = "p2psgd ca issue --renew on the machine that holds the CA, then copy the node's files here"
-
-
 def load_credentials(directory: Path, now: datetime) -> tuple[Credentials | None, Finding]:
-    """What a node would use; None if it cannot be used."""
+    """Load a TLS directory, and judge how long it holds; None if a node would refuse it."""
     try:
         credentials = Credentials.load(directory)
     except UsageError as error:
         mend = f"p2psgd ca issue on the machine that holds the CA, then copy the node's files to {directory}"
         return None, problem(TLS, str(error), mend)
-    return credentials, judge_expiry(credentials, now)
-
-
-def judge_expiry(credentials: Credentials, now: datetime) -> Finding:
-    """How long its certificates hold."""
     days = (credentials.expires - now).days
     words = f"{credentials.name} of run {credentials.run}, certificates until {credentials.expires:%Y-%m-%d}"
     if days < WARNED_DAYS:
-        return note(TLS, f"{words}, {days} days from now", RENEW)
-    return ok(TLS, words)
-
-
-# ----------------------------------------------------------------------------
-# Shared memory of daemon and trainer: memfds, which need no /dev/shm, however small that is.
-
-
-SHARED_MEMORY: Final = "shared memory"
-NUMBERS: Final = 1 << 16
+        mend = "p2psgd ca issue --renew on the machine that holds the CA, then copy the node's files here"
+        return credentials, note(TLS, f"{words}, {days} days from now", mend)
+    return credentials, ok(TLS, words)
 
 
 def check_shared_memory() -> Finding:
-    """Makes a segment, seals it, writes to it."""
+    """Make a segment as daemon and trainer share them, and write to it."""
     try:
-        descriptor = create_segment("p2psgd-doctor", 4 * NUMBERS)
+        descriptor = create_segment("p2psgd-doctor", 4 * SEGMENT_NUMBERS)
         try:
-            map_segment(descriptor, np.int32, NUMBERS, Access.WRITE)[:] = 1
+            map_segment(descriptor, np.int32, SEGMENT_NUMBERS, Access.WRITE)[:] = 1
         finally:
             os.close(descriptor)
     except (OSError, TrainerError) as error:
         words = f"memfds do not work here: {getattr(error, 'strerror', None) or error}"
-        return problem(
-            SHARED_MEMORY,
-            words,
-            "Linux 3.17 or newer; in a container, a seccomp profile that allows memfd_create",
-        )
+        mend = "Linux 3.17 or newer; in a container, a seccomp profile that allows memfd_create"
+        return problem(SHARED_MEMORY, words, mend)
     return ok(SHARED_MEMORY, "works without names; /dev/shm is not needed, whatever its size")

@@ -25,9 +25,9 @@ def check_peers(greeter: Greeter, listen: Address, *, daemon_here: bool) -> Iter
         yield check_peer(peer, listen, daemon_here=daemon_here)
     yield from check_twins(greeter.peers)
     named = {peer.node for peer in greeter.peers}, {host for peer in greeter.peers for host in peer.hosts}
-    for visitor in greeter.visitors.values():
-        if visitor.node not in named[0] and visitor.host not in named[1]:
-            words = f"{visitor.words} came from {visitor.host}, which no line leads to"
+    for node, (host, who) in greeter.visitors.items():
+        if node not in named[0] and host not in named[1]:
+            words = f"{who} came from {host}, which no line leads to"
             yield note(REACH, words, "add its line to the list of hosts")
     for peer in greeter.peers:
         if peer.greeting is not None and (found := compare_runs(str(peer), greeter.hello, peer.greeting)):

@@ -93,7 +93,7 @@ def test_a_visitor_is_answered_once_and_noted(loop_factory: LoopFactory) -> None
         async with greeting() as (greeter, hand):
             assert await hand.greet() is FrameType.WELCOME
             await hand.closed()
-            assert [visitor.words for visitor in greeter.visitors.values()] == ["the doctor of evil\x1b[2J"]
+            assert greeter.visitors == {NODE: ("127.0.0.1", "the doctor of evil\x1b[2J")}
             assert not greeter.dropped
 
     run(loop_factory, scenario())
