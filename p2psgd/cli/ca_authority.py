@@ -86,7 +86,7 @@ class Authority:
 
     @property
     def run(self) -> str:
-        """What people call its run."""
+        """The name of its run."""
         return common_name(self.certificate)
 
     def issue(
@@ -101,12 +101,12 @@ class Authority:
         """Make key and certificate for a node, valid from `now` (UTC) on; `node` is its id, by default the
         one it had or a new one.
 
-        UsageError if the name is no good, the id is another node's, or `renew` is given for a node that has
+        UsageError if the name is not valid, the id is another node's, or `renew` is given for a node that has
         been issued no certificate before, or is not given for one that has.
         """
         if not _NODE_NAME.fullmatch(name) or parse_node_id(name) is not None:
             raise UsageError(
-                f"{name!r:.80} is no name for a node: give 1 to 64 letters, digits, dots, dashes and "
+                f"invalid node name {name!r:.80}: give 1 to 64 letters, digits, dots, dashes and "
                 "underscores, which are not the 16 digits of an id"
             )
         known = self._issued()
@@ -209,7 +209,7 @@ def read_certificate(path: Path) -> x509.Certificate:
 
 
 def common_name(certificate: x509.Certificate) -> str:
-    """Of its subject; empty if it has none."""
+    """Return the common name of its subject; empty if it has none."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[0].value) if len(names) == 1 else ""
 
@@ -307,7 +307,7 @@ def _writing(directory: Path) -> Iterator[None]:
 
 
 def pack_bundle(directory: Path) -> bytes:
-    """The archive of a TLS directory: three files, the key with mode 0600, of whoever unpacks it."""
+    """Pack a TLS directory: three files, the key with mode 0600, owned by the user that unpacks them."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, mode in ((CA_FILE, 0o644), (CERTIFICATE_FILE, 0o644), (KEY_FILE, 0o600)):

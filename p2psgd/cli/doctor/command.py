@@ -19,7 +19,7 @@ def doctor(
         Path | None,
         typer.Option(help="The list of hosts, as for `p2psgd node`."),
     ] = None,
-    listen: Annotated[str, typer.Option(help="Where the node is to listen.")] = "0.0.0.0:7315",
+    listen: Annotated[str, typer.Option(help="Where the node listens.")] = "0.0.0.0:7315",
     tls: TlsOption = None,
     insecure_plaintext: PlaintextOption = False,
     state: StateOption = None,
@@ -30,7 +30,7 @@ def doctor(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="What is to be trained: compared with the others, and its size.", allow_from_autoenv=False
+            help="What the run trains: compared with the others, and its size.", allow_from_autoenv=False
         ),
     ] = None,
     initial: Annotated[
@@ -53,11 +53,11 @@ def doctor(
     config: ConfigOption = None,
     preset: PresetOption = None,
 ) -> None:
-    """Say what would keep this machine from a run, and what mends it.
+    """Find what would keep this machine from a run, and name the remedy.
 
     Run it on all machines at about the same time, before their nodes are started. It reads the --config and
     the environment of `p2psgd node` too, for the options that both have. Exit code 0: no problem; 75:
-    machines have not been reached in time; 78: something must be mended.
+    machines have not been reached in time; 78: a person must act.
     """
     import asyncio
     import json
@@ -74,7 +74,7 @@ def doctor(
     except ValueError as error:
         raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
     if peers is None:
-        raise UsageError("which machines are to be met? give --peers FILE, or the --config that names it")
+        raise UsageError("which machines? give --peers FILE, or the --config that names it")
     if tls is not None and insecure_plaintext:
         raise UsageError("--tls and --insecure-plaintext exclude each other: give one of them")
     examination = Examination(

@@ -1,4 +1,4 @@
-"""All checks of one machine, in the order in which a person reads them."""
+"""The examination: runs all checks of one machine, in the order in which a person reads them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RESOLVING_S: Final = 5.0
 
 @dataclass
 class Examination:
-    """All checks of one machine, with the options of the command; `show` gets each finding at once."""
+    """Runs all checks with the options of the command; `show` gets each finding at once."""
 
     hosts: Path
     listen: Address

@@ -13,7 +13,7 @@ from p2psgd.observe.figures import printable
 
 
 class Grade(enum.StrEnum):
-    """How bad a finding is."""
+    """The weight of a finding."""
 
     OK = "ok"
     NOTE = "note"
@@ -22,8 +22,8 @@ class Grade(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report. `mend` is the command or line that mends a problem; a `passing` problem may
-    mend itself, such as a machine that has not come yet.
+    """A line of the report. `mend` is the command or line that solves a problem; a `passing` problem may
+    solve itself, such as a machine that is not there yet.
     """
 
     check: str
@@ -44,7 +44,7 @@ def note(check: str, words: str, mend: str = "") -> Finding:
 
 
 def problem(check: str, words: str, mend: str, *, passing: bool = False) -> Finding:
-    """Make a finding that a person must mend, or may have to if it is `passing`."""
+    """Make a finding on which a person must act, or may have to if it is `passing`."""
     return Finding(check, Grade.PROBLEM, words, mend, passing)
 
 

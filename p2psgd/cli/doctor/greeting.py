@@ -1,4 +1,4 @@
-"""One greeting with each machine of the list: who answers there, and who dials this machine meanwhile.
+"""Greetings: the doctor dials each machine of the list once, and answers those that dial it meanwhile.
 
 The doctor dials every peer with the HELLO of a doctor. A node answers with a REJECT that says which run it
 trains; a doctor that runs there at the same time answers with its WELCOME. This doctor answers others in the
@@ -50,7 +50,7 @@ log = logging.getLogger("p2psgd.doctor")
 
 
 class Outcome(enum.StrEnum):
-    """What the last dial of an address led to."""
+    """The result of the last dial of an address."""
 
     UNTRIED = "untried"
     DOCTOR = "doctor"  # a doctor answers
@@ -79,7 +79,7 @@ _NO_WAY: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How far the other machine's clock is ahead of this one's, give or take half of the round trip."""
+    """The offset of another machine's clock from this one's, give or take half of the round trip."""
 
     round_trip_s: float
     ahead_s: float
@@ -87,7 +87,7 @@ class Clock:
 
 @dataclass(slots=True)
 class Peer:
-    """One line of the list of hosts. `hosts` are the IP addresses that it leads to; `outcome` and `words` are
+    """A line of the list of hosts. `hosts` are the IP addresses that it leads to; `outcome` and `words` are
     those of the last dial; `greeting` is a doctor's; `visited`: the machine has dialled this one.
     """
 

@@ -1,4 +1,4 @@
-"""The run that is to be trained, as far as the doctor was told: its size, its mode and its fingerprint."""
+"""The run that the nodes will train: its size, its mode and its fingerprint, as far as they were given."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Available:
 
 
 def bytes_needed(weights: int, mode: Mode) -> int:
-    """Return the most memory that daemon and trainer take together for a run of so many weights."""
+    """Return the most memory that daemon and trainer take together for a run of this size."""
     each = DAEMON_EACH + TRAINER_EACH
     shared = RESIDUAL_EACH * weights
     if mode.dense:
@@ -79,7 +79,7 @@ def bytes_needed(weights: int, mode: Mode) -> int:
 
 
 def check_memory(weights: int | None, mode: Mode, available: Available | None) -> Finding:
-    """Compare the memory that a run of so many weights takes with what is available."""
+    """Compare the memory that a run of this size takes with what is available."""
     if weights is None:
         return note(MEMORY, "not checked: how large the run is was not said", "--weights P, or --recipe NAME")
     needed = bytes_needed(weights, mode)
@@ -128,7 +128,7 @@ def check_state_directory(state: Path, weights: int | None, *, free_bytes: int |
     while not os.path.lexists(place) and place != place.parent:
         place = place.parent
     if not place.is_dir():
-        words = f"{place} is no directory, so {state} cannot be the state directory"
+        words = f"{place} is not a directory, so {state} cannot be the state directory"
         return problem(STATE, words, "give another one with --state DIR, or P2PSGD_STATE=DIR")
     try:
         with tempfile.TemporaryFile(dir=place) as file:
@@ -148,7 +148,7 @@ def check_state_directory(state: Path, weights: int | None, *, free_bytes: int |
 
 
 def disk_bytes_needed(weights: int) -> int:
-    """Return what the state directory of a run of so many weights takes, without what a script keeps."""
+    """Return what the state directory of a run of this size takes, without what a script keeps."""
     return CHECKPOINTS * CHECKPOINT_EACH * weights + DISK_LOG_BYTES
 
 
@@ -182,7 +182,7 @@ def describe_taken(listen: Address, words: str, status: Mapping[str, Any] | None
         whom = f"{linked} of {formatting.counted(len(peers), 'peer')}"
         words = f"the node {name} of this machine runs already on {listen}: {state}, linked with {whom}{tail}"
         return note(PORT, words), True
-    mend = f"a node? sudo p2psgd status; else sudo ss -ltnp 'sport = :{listen.port}' tells what listens there"
+    mend = f"a node? sudo p2psgd status; else sudo ss -ltnp 'sport = :{listen.port}' shows what listens there"
     return problem(PORT, words, mend), False
 
 
@@ -211,7 +211,7 @@ def check_hosts(path: Path, addresses: Sequence[Address], hosts: Hosts, listen: 
         return ok(HOSTS, f"{path}: {lines}, {line} is this machine: share {own}/{count} of the data")
     if hosts.several:
         names = formatting.listed([str(each.host) for each in hosts.several])
-        words = f"{path}: {lines}; {names} stands for several hosts, so no line tells a share of the data"
+        words = f"{path}: {lines}; {names} stands for several hosts, so no line gives a share of the data"
         return note(HOSTS, words, "give each trainer its --share i/n")
     if hosts.near_misses:
         near = hosts.near_misses[0]
@@ -241,7 +241,7 @@ async def each_host(hosts: Hosts, listening: Address, *, timeout_s: float) -> tu
 
 
 def descriptors_needed(peers: int) -> int:
-    """Return a limit with which no link is refused by a daemon with so many peers."""
+    """Return a limit with which a daemon refuses no link to this many peers."""
     return max(DESCRIPTORS_MIN, OPEN_AT_START + PER_PEER * peers + RESERVE_MAX)
 
 

@@ -57,7 +57,7 @@ def check_peer(peer: Peer, listen: Address, *, daemon_here: bool) -> Finding:
         return ok(REACH, f"{peer} is reached, and reaches this machine{tail}")
     if daemon_here:
         who = "`p2psgd status`" if peer.outcome is Outcome.NODE else "the doctor there"
-        return ok(REACH, f"{peer} is reached{tail}; {who} tells whether it reaches the node of this machine")
+        return ok(REACH, f"{peer} is reached{tail}; {who} shows whether it reaches the node of this machine")
     if peer.outcome is Outcome.NODE:
         words = f"{peer} is reached{tail}; whether it reaches this machine was not shown: it did not dial"
         mend = f"start the node here, then there: nc -zv THIS_MACHINE {listen.port}; if that fails, here: "
@@ -84,7 +84,7 @@ _UNREACHED: Final[Mapping[Outcome, _Unreached]] = {
     Outcome.AWAY: ("the machine is off, or has another address", "switch it on; there: ip address", True),
     Outcome.MUTE: (
         "a node that waits for its trainer does so",
-        f"there: p2psgd status; if it is no node: {_LISTENING}",
+        f"there: p2psgd status; if no node runs there: {_LISTENING}",
         True,
     ),
     Outcome.UNRESOLVED: ("", "correct the line, or make the name known: getent hosts {host}", False),
@@ -95,7 +95,7 @@ _UNREACHED: Final[Mapping[Outcome, _Unreached]] = {
     ),
     Outcome.TLS: ("", "start all with --tls DIR, with certificates of one CA: p2psgd ca issue", False),
     Outcome.VERSION: ("", "on both machines: p2psgd --version", False),
-    Outcome.STRANGE: ("", f"there: {_LISTENING} tells what listens", False),
+    Outcome.STRANGE: ("", f"there: {_LISTENING} shows what listens", False),
 }
 
 

@@ -284,7 +284,7 @@ def test_a_doctor_that_is_told_of_nobody_says_so(
 ) -> None:
     Path("node.toml").write_text("log_budget = 512\n")
     assert run(monkeypatch, "doctor", "--config", "node.toml") == ExitCode.USAGE
-    words = "p2psgd: which machines are to be met? give --peers FILE, or the --config that names it\n"
+    words = "p2psgd: which machines? give --peers FILE, or the --config that names it\n"
     assert capsys.readouterr().err == words
 
 

@@ -87,7 +87,7 @@ def test_a_node_that_ran_without_tls_keeps_its_id_and_no_two_have_one(authority:
 def test_a_name_that_is_no_good_is_refused_before_anything_is_written(
     authority: Authority, name: str
 ) -> None:
-    with pytest.raises(UsageError, match="is no name for a node"):
+    with pytest.raises(UsageError, match="invalid node name"):
         authority.issue(name, now=NOW)
     assert sorted(path.name for path in authority.directory.iterdir()) == ["ca.key", "ca.pem"]
 
