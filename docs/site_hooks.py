@@ -29,6 +29,7 @@ PAGES = {  # in the repository: on the site
 }
 _FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+_ALL_DECISIONS = "<!-- all decisions -->"
 _log = logging.getLogger("mkdocs.hooks.site")
 
 
@@ -39,9 +40,20 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def all_decisions() -> str:
+    """Return the titles of all decisions, by subject."""
+    lines = []
+    for page in sorted((DOCS / "decisions").glob("*.md")):
+        title, *entries = re.findall(r"^##? (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        subject = title.removeprefix("Decisions: ")
+        lines += [f"### [{subject}](decisions/{page.name})", "", *(f"- {entry}" for entry in entries), ""]
+    return "\n".join(lines)
+
+
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Rewrite the links of one page from paths in the repository to pages of the site."""
     source, place = Path(page.file.abs_src_path), page.file.src_uri
+    markdown = markdown.replace(_ALL_DECISIONS, all_decisions() if _ALL_DECISIONS in markdown else "")
 
     def rewrite(link: re.Match[str]) -> str:
         mark, text, target = link.groups()
