@@ -97,7 +97,7 @@ def events(
 ) -> None:
     """Print what happened to a node, whether it runs or not."""
     from p2psgd.ipc.listener import control_path
-    from p2psgd.observe.records import EventReader, render_event, select_events
+    from p2psgd.observe.events import EventReader, render_event, select_events
 
     def show(event: dict[str, Any]) -> bool:
         return print_text(json.dumps(event) if as_json else render_event(event))

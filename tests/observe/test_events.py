@@ -8,7 +8,7 @@ import pytest
 
 import p2psgd
 from p2psgd.errors import UsageError
-from p2psgd.observe.records import EventReader, render_event, select_events
+from p2psgd.observe.events import EventReader, render_event, select_events
 from p2psgd.storage.event_log import KINDS, EventLog
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.observe.records import EventReader
+from p2psgd.observe.events import EventReader
 from p2psgd.storage.event_log import (
     ALARMS_MAX,
     INTERVAL_S,
