@@ -1,4 +1,4 @@
-"""A training script's link to its node's daemon: send and receive, the calls of a ring, and shard counts."""
+"""Link a training script to its node's daemon: send and receive, the calls of a ring, and shard counts."""
 
 from __future__ import annotations
 
@@ -71,17 +71,22 @@ class RingCalls(abc.ABC):
 
     @property
     def round(self) -> int:
-        """The number of the round that was opened last, the same at all nodes; 0 before the first.
+        """The number of the round that was opened last, the same on all nodes; 0 before the first.
 
-        It is this node's to give to until it has, and counts the rounds of the run, also those that this node
-        had no part in.
+        This node contributes to it next. It also counts the rounds in which this node had no part.
         """
         return self._memory.round
 
     def skip(self) -> int:
-        """Give an empty share to the round of a sparse ring, to follow the others; return 0.
+        """Contribute nothing to the round of a sparse ring; waits until the round is open.
 
-        It does not count as a mini-batch. Waits for the round to be opened like `send`.
+        It does not count as a mini-batch.
+
+        Returns:
+            0
+
+        Raises:
+            TrainerError: the run is not a sparse ring.
         """
         self._check_open()
         self._client.check_daemon()
@@ -97,16 +102,26 @@ class RingCalls(abc.ABC):
 
     @property
     def proposed(self) -> Mapping[str, NDArray[np.float32]]:
-        """In a dense ring: what this node gives to the round, by tensor, float32 in their shapes, to be
-        written between `receive` (or `allreduce_wait`) and `allreduce_begin`. TrainerError elsewhere.
+        """The contribution of this node to a round of a dense ring, by tensor, float32 in their shapes.
+
+        Write it between `receive` (or `allreduce_wait`) and `allreduce_begin`.
+
+        Raises:
+            TrainerError: the run is not a dense ring.
         """
         return self._dense_rounds("proposed").proposed
 
     def allreduce_begin(self, name: str) -> None:
-        """In a dense ring: the numbers of `proposed[name]` are whole, the daemon may send them around.
+        """Start to send `proposed[name]`, which is complete now; for a dense ring.
 
-        Begin tensors as soon as they are whole and in the same order at all nodes, such as that in which
-        back-propagation makes them.
+        Begin each tensor as soon as it is complete, in the same order on all nodes, such as that of
+        back-propagation.
+
+        Args:
+            name: The name of the tensor.
+
+        Raises:
+            TrainerError: the run is not a dense ring, or the tensor contains NaN or infinity.
         """
         dense = self._dense_rounds("allreduce_begin")
         if self._waiting.until_open():
@@ -114,11 +129,14 @@ class RingCalls(abc.ABC):
             dense.begin(name)
 
     def allreduce_wait(self) -> int:
-        """In a dense ring: wait for the round that all tensors are begun in, and change the weights by the
-        mean of all proposed changes; return how many nodes had a share in it.
+        """Wait for the round in which all tensors are begun, and apply the mean of all contributions; for a
+        dense ring.
 
-        0 if `stopping` came first: the weights are as before. TrainerError, with nothing given, if a tensor
-        is not begun: begin it and call this again.
+        Returns:
+            The number of nodes that contributed. 0 if `stopping` was set first: the weights are unchanged.
+
+        Raises:
+            TrainerError: a tensor is not begun; begin it and call this again. Nothing was sent.
         """
         dense = self._dense_rounds("allreduce_wait")
         if not dense.pending:
@@ -129,14 +147,19 @@ class RingCalls(abc.ABC):
 
     @property
     def contributors(self) -> int:
-        """How many nodes had a share in the last round that is complete: as many have put into the result of
-        the last `allreduce`. Fewer than there are nodes while some have no trainer.
+        """The number of nodes that contributed to the last complete round, such as the last `allreduce`.
+
+        It is below the number of nodes while some have no trainer.
         """
         return self._memory.contributors
 
     def array(self, *shape: int | tuple[int, ...]) -> NDArray[np.float32]:
-        """In a dense ring: memory of this shape, `array(4, 3)` or `array((4, 3))`, for what `allreduce` is to
-        sum, which it then need not copy; always the same, as long as the link.
+        """Return memory of this shape for `allreduce`, which then does not copy it; for a dense ring.
+
+        It is always the same memory, for as long as the link is open.
+
+        Args:
+            *shape: `array(4, 3)` or `array((4, 3))`.
         """
         sizes = (each if isinstance(each, tuple) else (each,) for each in shape)
         return self._dense_rounds("array").array(tuple(itertools.chain.from_iterable(sizes)))
@@ -150,15 +173,34 @@ class RingCalls(abc.ABC):
         out: NDArray[np.float32] | None = None,
         copy: bool = True,
     ) -> NDArray[np.float32]:
-        """Sum ("sum") or average ("mean") an array over all nodes that give one, in a run in ring mode with a
-        dense payload: each node calls this with an array of the same shape, and all get the same array,
-        of `contributors` nodes: a new one,
-        or `out`, contiguous and of that shape, perhaps `array` itself. `copy` False, for a sum of no more
-        numbers than `array()` has room for: as it lies in the daemon's memory, read-only, and good until this
-        link next gives something or for one patience, whichever ends first: this node may then be out of the
-        ring, and later rounds are written there.
+        """Sum or average an array over all nodes that contribute one, in a dense ring.
 
-        Any float32 array; `name` is what the sentence calls it if shapes differ.
+        Each node calls this with an array of the same shape, and all get the same result. It uses a round of
+        its own.
+
+        Args:
+            array: Any float32 array.
+            op: "sum" or "mean". Default: "mean".
+            name: The name of the array in error messages. Default: "array".
+            out: A contiguous array of the same shape for the result, perhaps `array` itself. Default: a new
+                array.
+            copy: False returns the result as it lies in the daemon's memory, read-only, for "sum" and arrays
+                that `array()` has room for. It is valid until this link contributes again or for one failure
+                timeout, whichever ends
+                first: the node may then be out of the ring, and later rounds are written there. Default:
+                    True.
+
+        Returns:
+            The sum or mean over `contributors` nodes.
+
+        Raises:
+            TrainerError: the run is not a dense ring, the shapes differ between nodes, the array contains NaN
+                or infinity, or the daemon asks this trainer to end.
+
+        Example:
+            ```python
+            mean_loss = link.allreduce(np.array([loss], np.float32))
+            ```
         """
         dense = self._dense_rounds("allreduce")
         whole = dense.check_array(array, op)
@@ -176,19 +218,17 @@ class RingCalls(abc.ABC):
 
     @property
     def waited_s(self) -> float:
-        """How long this link has waited for room in the daemon's outbox, and in ring mode for rounds to be
-        opened.
-        """
+        """Seconds that this link has waited for room in the outbox and, in ring mode, for rounds to open."""
         return self._waiting.room_s + self._waiting.rounds_s
 
     @property
     def adding_s(self) -> float:
-        """How long the daemon has added up shares since this trainer attached, in ring mode."""
+        """Seconds for which the daemon has added contributions since this trainer attached, in ring mode."""
         return self._memory.adding_us / 1e6
 
     @property
     def sending_s(self) -> float:
-        """How long it has handed what goes around to the network, likewise."""
+        """Seconds for which the daemon has handed contributions to the network, in ring mode."""
         return self._memory.sending_us / 1e6
 
     def _dense_rounds(self, call: str) -> DenseRounds:
@@ -228,19 +268,25 @@ class ShardCalls(abc.ABC):
 
     @property
     def shard_counts(self) -> NDArray[np.int64]:
-        """(2, shards): how many nodes hold each shard of the data, and how often it was used, as far as is
-        known here, with what `count_shard` told. TrainerError in a run that was attached to without `shards`.
+        """The counts of the data's shards, (2, shards): how many nodes hold each shard, and how often it was
+        used.
+
+        They are as far as known here, with the changes by `count_shard`.
+
+        Raises:
+            TrainerError: the run was attached without `shards`.
         """
         counts = self._shard_counts()
         return counts.counts(self._compute.fetch(*counts.place), self._memory.mark.changes_counted)
 
     def count_shard(self, shard: int, *, held: int = 0, used: int = 0) -> None:
-        """Have this added to the counts of a shard, by its place in the list, with the next `send`."""
+        """Add to the counts of a shard, by its place in the list, with the next `send`."""
         self._shard_counts().change(shard, held=held, used=used)
 
     def flush_shard_counts(self) -> None:
-        """Have all that `count_shard` told added now, for no `send` follows. A trainer that has not sent
-        anything yet has told nobody anything.
+        """Add the changes by `count_shard` now, because no `send` follows.
+
+        A trainer that has not sent anything yet has published nothing.
         """
         self._check_open()
         memory = self._memory
@@ -296,15 +342,22 @@ DETACH_TIMEOUT_S = 10.0
 
 
 class Link(RingCalls, ShardCalls):
-    """An attached trainer; made by `attach`, closed by `close` or at the end of its with block.
+    """The link of an attached trainer; made by `attach`, closed by `close` or its with block.
 
-    `weights` is the working copy, float32 (P,), read-only; `tensors` are views of it by name, in their
-    shapes. `mini_batches` counts the `send` calls of all this node's trainers so far, `peer_mini_batches` the
-    same of each peer as far as its updates told, by node id. `sent` says how many indices the last `send` of
-    this trainer sent of each tensor, by name.
-    `restored` is the dict that a trainer of this node gave last by `keep`, None if there is none.
-    `residual_age` says how many mini-batches behind the residual was at the begin of this life: that of a
-    trainer on a GPU which crashed is a copy. `mode` is the run's (wire/mode.py).
+    Call `receive` before each mini-batch and `send` after it. Not safe for several threads.
+
+    Attributes:
+        weights: The working copy of the weights, float32 (P,), read-only.
+        tensors: Views of `weights` by name, in their shapes.
+        sent: The number of indices that the last `send` of this trainer sent, by tensor.
+        restored: The dict that a trainer of this node gave last by `keep`; None if there is none.
+        peer_mini_batches: The number of `send` calls of each peer, by node id, as far as its updates showed.
+        quantum: The unit of all weights.
+        mode: The mode of the run.
+        node: The name of this node.
+        node_id: The id of this node.
+        residual_age: How many mini-batches old the residual was at the start of this trainer. It is above 0
+            after a crash of a trainer on a GPU, whose residual is a copy.
     """
 
     def __init__(
@@ -372,7 +425,11 @@ class Link(RingCalls, ShardCalls):
 
     @property
     def share(self) -> tuple[int, int]:
-        """(i, n): take the i-th of n parts of the data. TrainerError if this node was not told it."""
+        """This node's rank and the world size, `(i, n)`: take the i-th of n parts of the data, from 0.
+
+        Raises:
+            TrainerError: the node does not know its rank.
+        """
         if self._share is None:
             raise TrainerError(
                 "this node does not know its share of the data: start it with p2psgd node --share i/n, such "
@@ -382,41 +439,55 @@ class Link(RingCalls, ShardCalls):
 
     @property
     def mini_batches(self) -> int:
-        """How often this node's trainers have sent, over all their lives."""
+        """The number of `send` calls of all trainers that this daemon has had."""
         return self._memory.mini_batches
 
     @property
     def residual(self) -> NDArray[np.float32]:
-        """What was proposed and not yet sent, float32 (P,), read-only; the next `send` puts another there."""
+        """The changes that were proposed and not yet sent, float32 (P,), read-only; `send` replaces it."""
         residual: NDArray[np.float32] = self._compute.residual
         return residual
 
     @property
     def stopping(self) -> bool:
-        """Whether the daemon asks this trainer to end after its current mini-batch."""
+        """True if the daemon asks this trainer to end after its current mini-batch."""
         return self._memory.stopping
 
     def keep(self, make_state: MakeState) -> None:
-        """Have what `make_state()` returns kept with the checkpoints of this node, for `restored`.
+        """Keep a state of the script with the node's checkpoints, for `restored` after a restart.
 
-        It returns a dict of names and values: numpy arrays of plain numbers, ints, floats, texts and bytes,
-        at most 4,096 and 1 GiB together. It is called now, to see that it will do (TrainerError if not), at
-        `close`, and about once a minute inside `receive` or `wait`; for a script that does not call them, or
-        that waits for room, inside `send`, before that counts.
+        Args:
+            make_state: A function without arguments that returns a dict of names and values: numpy arrays of
+                plain numbers, ints, floats, strings and bytes, at most 4,096 of them and 1 GiB together. It
+                is called now, to check the dict, about once a minute inside `receive` or `wait`, and at
+                `close`. For a script that does not call these, or that waits for room, it is called inside
+                `send`, before that counts.
+
+        Raises:
+            TrainerError: the dict cannot be kept.
+
+        Example:
+            ```python
+            link.keep(lambda: {"velocity": velocity})
+            velocity = link.restored["velocity"] if link.restored else np.zeros(100, np.float32)
+            ```
         """
         self._check_open()
         pack_state(make_state())
         self._keeping.make_state = make_state
 
     def receive(self) -> int:
-        """Apply the peers' updates that have come since the last call; return how many they were.
+        """Apply the peers' updates that have arrived since the last call.
 
-        When there were too many to keep, the weights are fetched anew from the replica instead, with the own
-        updates in them.
+        If there were too many to keep, all weights are fetched from the replica instead. In ring mode it
+        waits until the next round is open; all trainers then have the same weights.
 
-        In ring mode: wait until the next round is opened, then do the same; all trainers then have the same
-        weights. In a dense ring, apply what `send` gave, and return how many nodes had a share in it. Returns
-        0 at once when `stopping` comes first.
+        Returns:
+            The number of updates; in a dense ring the number of nodes that contributed to the round. 0 at
+            once if `stopping` is set first.
+
+        Raises:
+            TrainerError: the link is closed, or the daemon is gone.
         """
         self._check_open()
         self._client.check_daemon()
@@ -433,17 +504,32 @@ class Link(RingCalls, ShardCalls):
         return applied
 
     def send(self, delta: NDArray[Any], step: int | Mapping[str, int] | None = None) -> int:
-        """Propose a change of all weights, (P,); return how many indices of it were sent.
+        """Propose a change of all weights, and send its large entries.
 
-        `delta` is float32, float16 or bfloat16. residual += delta, in float32; each weight whose residual
-        exceeds `step` quanta (1 to 2**20; a mapping gives every tensor its own, by name) in magnitude is sent
-        and changed by that much here and everywhere, and its residual reduced by it ([Strom 2015], steps 4 to
-        9); the rest waits in the residual. Waits while the daemon's outbox is full. TrainerError, with
-        nothing changed, for another dtype or shape, a NaN or infinite value, a step out of range or a tensor
-        without one, and for more distinct steps than the outbox has room for.
+        The change is added to the residual. Each weight whose residual exceeds the threshold in magnitude is
+        sent and moves by exactly the threshold, here and on all other nodes; its residual is reduced by it
+        ([Strom 2015], steps 4 to 9). The rest stays in the residual. Waits while the daemon's outbox is full.
+        In ring mode this is the node's contribution to the round; it waits until that is open. In a dense
+        ring the change is contributed as it is, and the next `receive` applies the mean.
 
-        In ring mode this is the node's share of the round; waits until that is opened. In a dense ring there
-        is no step: `delta` is given as it is, float32, and P returned; the next `receive` applies the mean.
+        Args:
+            delta: The change, learning rate included: (P,), float32, float16 or bfloat16, the tensors one
+                after the other.
+            step: The threshold in quanta, 1 to 2**20, or a mapping with one for each tensor, by name. Each
+                distinct threshold costs 69 bytes. Omit it in a dense ring.
+
+        Returns:
+            The number of indices sent; P in a dense ring.
+
+        Raises:
+            TrainerError: another dtype or shape, a NaN or infinite value, a threshold out of range or
+                missing, or more distinct thresholds than the outbox has room for. Nothing was sent or
+                changed.
+
+        Example:
+            ```python
+            link.send(-0.003 * gradient, step=4000)
+            ```
         """
         self._check_open()
         self._client.check_daemon()
@@ -491,10 +577,17 @@ class Link(RingCalls, ShardCalls):
         return indices
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until there is something to `receive` or `stopping` is set; False if neither came in time.
+        """Wait until there is something to `receive` or `stopping` is set; in ring mode, until the next round
+        is open.
 
-        In ring mode: until the next round is opened. A script that must look at something else now and then
-        waits so before it calls `receive`, which then returns at once.
+        A script that must look at something else now and then calls this before `receive`, which then returns
+        at once.
+
+        Args:
+            timeout_s: Seconds to wait at most.
+
+        Returns:
+            False if nothing came in time.
         """
         self._check_open()
         self._keeping.give_if_asked()
@@ -510,13 +603,23 @@ class Link(RingCalls, ShardCalls):
         return True
 
     def report(self, **figures: Any) -> None:
-        """Tell the daemon's status how training goes; figures left out stay as they were. Never waits.
+        """Report figures of the training to the daemon's status; never waits.
 
-        samples (int, of this process), samples_per_s, loss, test_accuracy (0 to 1), epoch, waits (a plain
-        sentence, "" when it waits for nothing); and of so many `steps` of this process the seconds that they
-        took together: computing_s, waiting_s, adding_s, sending_s, and beside these what the daemon did in
-        the same time, daemon_adding_s, daemon_sending_s. A loss or accuracy that is not finite is shown as
-        unknown. TrainerError for any other figure.
+        Args:
+            **figures: Omitted figures stay as they were. `samples` (int, of this process), `samples_per_s`,
+                `loss`, `test_accuracy` (0 to 1), `epoch`, `waits` (a sentence; "" when it waits for nothing).
+                A step split: `steps` of this process and the seconds that they took together, `computing_s`,
+                `waiting_s`, `adding_s`, `sending_s`, and what the daemon did in the same time,
+                `daemon_adding_s`, `daemon_sending_s`. A loss or accuracy that is not finite is shown as
+                unknown.
+
+        Raises:
+            TrainerError: any other figure.
+
+        Example:
+            ```python
+            link.report(loss=0.5, samples_per_s=20_000)
+            ```
         """
         self._check_open()
         plain = {
@@ -531,7 +634,12 @@ class Link(RingCalls, ShardCalls):
             raise TrainerError(f"report: {describe_fault(error)}") from None
 
     def close(self, finished: bool = False) -> None:
-        """Detach; `finished`: all is done, nobody needs to start this trainer again. May be called twice."""
+        """Detach from the daemon. A second call does nothing.
+
+        Args:
+            finished: True if the training is complete, so that this trainer is not started again. Default:
+                False.
+        """
         if self._closed:
             return
         self._closed = True
