@@ -73,14 +73,15 @@ class RingCalls(abc.ABC):
     def round(self) -> int:
         """The number of the round that was opened last, the same on all nodes; 0 before the first.
 
-        This node contributes to it next. It also counts the rounds in which this node had no part.
+        This node contributes to it next. It also counts the rounds in which this node had no part (RINGS.md,
+        section 25).
         """
         return self._memory.round
 
     def skip(self) -> int:
         """Contribute nothing to the round of a sparse ring; waits until the round is open.
 
-        It does not count as a mini-batch.
+        It does not count as a mini-batch (RINGS.md, section 27).
 
         Returns:
             0
@@ -176,7 +177,7 @@ class RingCalls(abc.ABC):
         """Sum or average an array over all nodes that contribute one, in a dense ring.
 
         Each node calls this with an array of the same shape, and all get the same result. It uses a round of
-        its own.
+        its own (RINGS.md, section 28).
 
         Args:
             array: Any float32 array.
