@@ -25,6 +25,7 @@ from p2psgd import formatting
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.errors import ExitCode, RecordingError, UsageError, words_of
+from p2psgd.formatting import printable
 from p2psgd.observe.compression import (
     ADVICE,
     Meter,
@@ -36,7 +37,7 @@ from p2psgd.observe.compression import (
     fraction,
     tensor_rows,
 )
-from p2psgd.observe.figures import printable
+from p2psgd.observe.status import Compression
 from p2psgd.wire.recording import RecordingHeader, read_start, read_updates
 
 if TYPE_CHECKING:
@@ -140,17 +141,18 @@ def describe_recording(path: Path) -> dict[str, Any]:
             "quantum_log2": header.quantum_log2,
         },
         "origins": len(origins),
-        **describe_compression(total, latest, header.tensors),
-        "slices": [describe_tally(part, header.weights) for part in compression.slices],
+        **describe_compression(total, latest, header.tensors).model_dump(),
+        "slices": [describe_tally(part, header.weights).model_dump() for part in compression.slices],
         "fault": fault,
     }
 
 
 def render_recording(description: Mapping[str, Any]) -> str:
     """Return the description as lines of text, without a newline at the end."""
-    run, total = description["run"], description["total"]
+    run, compression = description["run"], Compression.model_validate(description)
+    total = compression.total
     label = f"{printable(run['label'])}: " if run["label"] else ""
-    updates = formatting.counted(total["updates"], "update")
+    updates = formatting.counted(total.updates, "update")
     origins = formatting.counted(description["origins"], "node")
     lines = [
         f"{printable(description['file'])}: {formatting.size(description['bytes'])}, {updates} of {origins}",
@@ -158,12 +160,12 @@ def render_recording(description: Mapping[str, Any]) -> str:
         f"{formatting.counted(description['tensors_total'], 'tensor')}, quantum 2^{run['quantum_log2']}, "
         f"fingerprint {run['fingerprint']}",
     ]
-    if total["updates"]:
-        kinds = "".join(f"{name:>11}" for name in total["bits"])
+    if total.updates:
+        kinds = "".join(f"{name:>11}" for name in total.bits.by_name())
         lines += [*facts_of("all updates", total), "", "from the first update to the last, bits per index:"]
         lines += [SLICE_FORMAT.format("updates", "mini-batches", "density", "bits/index", kinds)]
         lines += map(_render_slice, description["slices"])
-        lines += ["", *tensor_rows(description), "", ADVICE]
+        lines += ["", *tensor_rows(compression), "", ADVICE]
     return "\n".join(lines)
 
 

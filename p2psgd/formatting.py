@@ -88,6 +88,11 @@ def listed(names: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
+def printable(text: object) -> str:
+    """Return `text` with all that a terminal might obey escaped: parts of it were written by peers."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
+
+
 # ----------------------------------------------------------------------------
 # Standard output of a command.
 

@@ -8,15 +8,19 @@ import contextlib
 import io
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 import p2psgd
 from p2psgd.errors import ExitCode, UsageError
-from p2psgd.formatting import print_text
+from p2psgd.formatting import print_text, printable
+
+if TYPE_CHECKING:
+    from p2psgd.ipc.client import ControlClient
+
+KIND_WIDTH: Final = 14
 
 StateOption = Annotated[
     Path | None,
@@ -35,25 +39,25 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
 ) -> None:
     """Print the status of a node of this machine."""
-    from p2psgd.ipc.client import ControlClient
-    from p2psgd.ipc.listener import control_path
     from p2psgd.observe.compression import render_compression
+    from p2psgd.observe.status import read_status
     from p2psgd.observe.text import render_status
 
-    with ControlClient(control_path(state)) as client:
-        answer: dict[str, Any] = client.request("status")["status"]
+    with _client(state) as client:
+        answer = read_status(client.request("status")["status"])
         if compression or as_json:
             try:
-                whole = client.request("compression")["compression"]
+                fields = {"node": answer.node, "compression": client.request("compression")["compression"]}
             except UsageError:  # the request has no fields that could be wrong: the daemon does not know it
                 if not as_json:
-                    raise UsageError(_other_version(answer), ExitCode.CONFIGURATION) from None
-                whole = None
-            answer["compression"] = whole or answer.get("compression")
+                    raise UsageError(_other_version(answer.version), ExitCode.CONFIGURATION) from None
+            else:
+                whole = read_status(fields).compression if fields["compression"] else answer.compression
+                answer = answer.model_copy(update={"compression": whole})
     if as_json:
-        print_text(json.dumps(answer, indent=2))
+        print_text(answer.model_dump_json(indent=2, exclude_unset=True))
     else:
-        print_text(render_compression(answer["compression"] or {}) if compression else render_status(answer))
+        print_text(render_compression(answer.compression) if compression else render_status(answer))
 
 
 def top(
@@ -70,8 +74,8 @@ def top(
     """Watch a node of this machine, and what it knows of the others, until q or Ctrl+C."""
     from rich.console import Console
 
+    from p2psgd.cli.top import ControlSource, HttpSource, Watching
     from p2psgd.ipc.listener import control_path
-    from p2psgd.observe.top import ControlSource, HttpSource, Watching
 
     if url is not None and state is not None:
         raise UsageError("--url and --state both say which node to ask: give one of them")
@@ -97,7 +101,7 @@ def events(
 ) -> None:
     """Print what happened to a node, whether it runs or not."""
     from p2psgd.ipc.listener import control_path
-    from p2psgd.observe.events import EventReader, render_event, select_events
+    from p2psgd.storage.event_log import EventReader, select_events
 
     def show(event: dict[str, Any]) -> bool:
         return print_text(json.dumps(event) if as_json else render_event(event))
@@ -110,6 +114,13 @@ def events(
                 return
 
 
+def render_event(event: dict[str, Any]) -> str:
+    """One line for people: time, kind, the peer it is about, the sentence."""
+    who = f"{printable(event['node'])}: " if event.get("node", "") not in event["words"] else ""
+    when = printable(event["time"])[:19].replace("T", " ")
+    return f"{when}Z  {printable(event['kind']):<{KIND_WIDTH}}  {who}{printable(event['words'])}"
+
+
 def digest(
     state: StateOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
@@ -119,13 +130,11 @@ def digest(
     It also checks the memory that it lies in. Exit code 0: all members have the same; 1: not, or not all
     could be compared.
     """
-    from p2psgd.ipc.client import ControlClient
-    from p2psgd.ipc.listener import control_path
-    from p2psgd.observe.model import find_fault, render_digest, scrub_and_report
+    from p2psgd.cli.digest import find_fault, render_digest, scrub_and_report
 
-    with ControlClient(control_path(state)) as client:
+    with _client(state) as client:
         report = scrub_and_report(client)
-    print_text(json.dumps(report, indent=2) if as_json else render_digest(report))
+    print_text(report.model_dump_json(indent=2) if as_json else render_digest(report))
     if fault := find_fault(report):
         raise UsageError(f"equal replicas are not proved: {fault}", ExitCode.FAILED)
 
@@ -145,9 +154,9 @@ def remove(
     Without --forbid the node must have stopped, and is admitted again if it comes back. With --forbid no node
     with its id is ever admitted again, whatever its name.
     """
+    from p2psgd.cli.remove import remove_node
     from p2psgd.ipc.client import ControlClient
     from p2psgd.ipc.listener import control_path
-    from p2psgd.observe.status import remove_node
 
     with ControlClient(control_path(state)) as client:
         print_text(remove_node(client, member, forbid=forbid))
@@ -169,8 +178,25 @@ def export(
     print_text(f"{counted(weights, 'weight')} with digest {digest} written to {file}")
 
 
-def _other_version(status: Mapping[str, Any]) -> str:
+def _client(state: Path | None) -> ControlClient:
+    """Connect to the node's daemon; if none answers and the last one has said why it ended, say that."""
+    from p2psgd.ipc.client import ControlClient, NoDaemon
+    from p2psgd.ipc.listener import control_path
+    from p2psgd.storage.event_log import EVENTS_NAME, last_event
+
+    path = control_path(state)
+    try:
+        return ControlClient(path)
+    except NoDaemon:
+        event = last_event(path.parent / EVENTS_NAME)
+        if event is None or event["kind"] != "stop":
+            raise
+        ended = f"the last one ended at {event['time'][:19]}Z: {printable(event['words'])}"
+        raise UsageError(f"no daemon answers at {path}: {ended}", ExitCode.TEMPORARY) from None
+
+
+def _other_version(version: str) -> str:
     return (
-        f"the daemon is of another version ({status.get('version', 'unknown')}, this is "
+        f"the daemon is of another version ({version or 'unknown'}, this is "
         f"{p2psgd.__version__}) and does not tell its compression: ask with its own p2psgd"
     )

@@ -22,8 +22,8 @@ NumberOption = Annotated[
 @app.command("list")
 def list_all(state: StateOption = None) -> None:
     """Print all checkpoints: number, time, updates applied, size, whole or damaged."""
+    from p2psgd.cli.checkpoint_listing import open_store, render_list
     from p2psgd.ipc.listener import default_state_directory
-    from p2psgd.observe.checkpoints import open_store, render_list
 
     print_text(render_list(open_store(state or default_state_directory()).entries()))
 
@@ -35,8 +35,8 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
 ) -> None:
     """Print all that a checkpoint (default: the newest) says about itself."""
+    from p2psgd.cli.checkpoint_listing import describe_entry, find_entry, open_store, render_entry
     from p2psgd.ipc.listener import default_state_directory
-    from p2psgd.observe.checkpoints import describe_entry, find_entry, open_store, render_entry
 
     entry = find_entry(open_store(state or default_state_directory()), number)
     print_text(json.dumps(describe_entry(entry), indent=2) if as_json else render_entry(entry))
@@ -51,10 +51,10 @@ def export(
     number: NumberOption = None,
 ) -> None:
     """Write the weights of a checkpoint (default: the newest whole one), a float32 array for each tensor."""
+    from p2psgd.cli.checkpoint_listing import open_store, read_whole
     from p2psgd.cli.weights_file import check_weights_name, write_weights
     from p2psgd.formatting import counted
     from p2psgd.ipc.listener import default_state_directory
-    from p2psgd.observe.checkpoints import open_store, read_whole
     from p2psgd.wire.update import weights_of
 
     check_weights_name(file)

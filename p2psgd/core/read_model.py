@@ -52,7 +52,7 @@ class PeerView:
 
     Attributes:
         barred: Its node was removed from the run for good.
-        view: Number of the latest view that it has told, 0 before.
+        view: Number of the latest view that it has sent, 0 before.
         silent_s: Since it was heard last.
         lag: Own updates that it has not acknowledged.
         frontier: What it has applied, by its last STATUS; None before the first.
@@ -171,6 +171,11 @@ class ReplicaView:
     ring: RingView | None
     counters: Counters
     tally: Tally
+
+    @property
+    def removed(self) -> bool:
+        """This node was removed for good: it is about to end."""
+        return self.me.node in self.view.forbidden
 
     def name_of(self, node: int) -> str:
         """Return what people call a node: its name if that is known, else its id."""

@@ -48,7 +48,7 @@ class ControlHost(SessionHost, Protocol):
         """How the own updates compress, tensor by tensor, in types that MessagePack knows."""
 
     def digest(self, *, scrub: bool) -> dict[str, Any]:
-        """What `p2psgd digest` shows (observe/model.py); `scrub`: begin one now, if none is running.
+        """What `p2psgd digest` shows (observe/digest.py); `scrub`: begin one now, if none is running.
 
         Called only when a run is known.
         """
@@ -61,7 +61,7 @@ class ControlHost(SessionHost, Protocol):
         """
 
     def member(self, node: int) -> dict[str, Any]:
-        """How a node stands in the latest view (observe/status.py).
+        """How a node stands in the latest view (observe/removal.py).
 
         Called only when a run is known.
         """

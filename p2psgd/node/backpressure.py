@@ -10,7 +10,7 @@ from p2psgd import formatting
 from p2psgd.core.frontier import name_node
 from p2psgd.core.replica import Replica
 from p2psgd.ipc.trainer_session import TrainerSession
-from p2psgd.observe.model import SlowLink, StallFigures
+from p2psgd.observe.status import SlowLinkStatus, StallStatus
 from p2psgd.storage.event_log import EventLog
 from p2psgd.wire.mode import parse_mode
 
@@ -54,7 +54,7 @@ class LinkSpeeds:
         """The own replica was replaced by a snapshot: what came with it was not made just now."""
         self._looks.clear()
 
-    def slow(self, names: Mapping[int, str]) -> list[SlowLink]:
+    def slow(self, names: Mapping[int, str]) -> list[SlowLinkStatus]:
         """Peers that were linked all the time, lack more than is made in a patience, and take less than is
         made.
         """
@@ -73,7 +73,11 @@ class LinkSpeeds:
             behind = last.applied - after > made / WINDOW_PATIENCES
             if behind and after - before < SLOW_BELOW * made:
                 needed, available = made * bytes_each / seconds, (after - before) * bytes_each / seconds
-                slow.append(SlowLink(node, name_node(node, names), needed, available))
+                slow.append(
+                    SlowLinkStatus(
+                        node=name_node(node, names), id=f"{node:016x}", needed=needed, available=available
+                    )
+                )
         return slow
 
 
@@ -100,9 +104,9 @@ class Stall:
             self._events.write("stall", sentence, seconds=round(lasted_s, 3))
         self._words = words
 
-    def figures(self, now: float) -> StallFigures | None:
+    def figures(self, now: float) -> StallStatus | None:
         """For the status; None while the trainer is not held up."""
-        return StallFigures(self._words, now - self._since) if self._words else None
+        return StallStatus(words=self._words, since_s=now - self._since) if self._words else None
 
 
 # ----------------------------------------------------------------------------
@@ -158,10 +162,10 @@ class Regulation:
         """By a snapshot: what came with it was not made just now."""
         self._speeds.clear()
 
-    def stall(self, now: float) -> StallFigures | None:
+    def stall(self, now: float) -> StallStatus | None:
         """Why the trainer waits, if it does."""
         return self._stall.figures(now)
 
-    def slow_links(self) -> list[SlowLink]:
+    def slow_links(self) -> list[SlowLinkStatus]:
         """Peers that take less than is made."""
         return self._speeds.slow(self._replica.names)

@@ -24,7 +24,7 @@ from p2psgd.ipc.residual_segment import describe_unfinite, make_finite
 from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.node.recovery import Opened, pack_trainer
 from p2psgd.observe.compression import Accounts
-from p2psgd.observe.model import CheckpointFigures
+from p2psgd.observe.status import CheckpointStatus
 from p2psgd.storage.checkpoint import Checkpoint
 from p2psgd.storage.checkpoint_store import Written
 from p2psgd.storage.files import DiskWork
@@ -245,12 +245,14 @@ class Keeper:
         self._host.handle(CheckpointWritten(written))
         self._idle.set()
 
-    def figures(self, now: float) -> CheckpointFigures:
+    def figures(self, now: float) -> CheckpointStatus:
         """For the status."""
         number, size = (0, 0) if self.last is None else (self.last.number, self.last.bytes)
         age_s = None if self.last is None else now - self.last_at
         trouble = self._disk.overdue(now) or self._trouble
-        return CheckpointFigures(number, age_s, size, self.failures, trouble)
+        return CheckpointStatus(
+            number=number, age_s=age_s, bytes=size, failures=self.failures, trouble=trouble
+        )
 
     # -- the end
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,18 +22,14 @@ from p2psgd.net.address import Address
 from p2psgd.net.hosts import Hosts
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.recovery import Opened, open_run
+from p2psgd.node.removal import Standing, choose_removal, is_removed, standing_of
 from p2psgd.node.run import NodeRun
 from p2psgd.node.tls import NodeTls
 from p2psgd.node.trainer import NodeTrainer
+from p2psgd.observe.collect import Vitals, collect_status
 from p2psgd.observe.compression import Accounts
-from p2psgd.observe.status import (
-    Vitals,
-    choose_removal,
-    describe_node,
-    describe_standing,
-    is_removed,
-    observe_digest,
-)
+from p2psgd.observe.digest import report_digest
+from p2psgd.observe.status import EventsStatus, HttpStatus, NodeState, NodeStatus
 from p2psgd.storage.event_log import Journal
 from p2psgd.storage.files import giving_up
 from p2psgd.storage.identity import Identity
@@ -58,7 +55,7 @@ class ControlledNode(Protocol):
     def now(self) -> float: ...
     def begin_run(self, opened: Opened) -> None: ...
     def fail(self, words: str, code: ExitCode) -> None: ...
-    def http_status(self) -> dict[str, Any] | None: ...
+    def http_status(self) -> HttpStatus | None: ...
 
 
 class NodeControl:
@@ -116,7 +113,7 @@ class NodeControl:
 
     def ready(self) -> str:
         run = self._node.run
-        if run is None or run.replica.ready or self.trainer.state == "draining":
+        if run is None or run.replica.ready or self.trainer.state is NodeState.DRAINING:
             return ""
         return run.replica.waiting_for()
 
@@ -185,7 +182,7 @@ class NodeControl:
         replica = self._known_run().replica
         if scrub:
             self._known_run().handle(ScrubRequested())
-        return observe_digest(view_of(replica, self._node.now()))
+        return report_digest(view_of(replica, self._node.now())).model_dump()
 
     def remove(self, node: str, *, forbid: bool) -> int:
         run = self._known_run()
@@ -199,38 +196,50 @@ class NodeControl:
             linked=replica.linked_nodes,
             two_nodes=replica.spec.two_nodes,
         )
-        if not is_removed(self.member(chosen), forbid=forbid):
+        if not is_removed(self._standing(chosen), forbid=forbid):
             run.handle(RemovalAsked(chosen, forbid))
         return chosen
 
     def member(self, node: int) -> dict[str, Any]:
+        return self._standing(node).model_dump()
+
+    def _standing(self, node: int) -> Standing:
         replica = self._known_run().replica
-        return describe_standing(node, replica.view, replica.names)
+        return standing_of(node, replica.view, replica.names)
 
     def compression(self) -> dict[str, Any]:
-        return self._node.accounts.compression()
+        found = self._node.accounts.compression()
+        return {} if found is None else found.model_dump()
 
     def status(self) -> dict[str, Any]:
-        node, run = self._node, self._node.run
+        return self.node_status().model_dump(exclude_unset=True)
+
+    def node_status(self) -> NodeStatus:
+        """The node's status, made anew."""
+        node, run, now = self._node, self._node.run, self._node.now()
         vitals = Vitals(
             state=self.trainer.state,
             started=node.started,
-            now=node.now(),
+            now=now,
             listen=str(node.listen),
             control=str(node.options.control_place),
             loop_lag_ms=node.loop_lag_s * 1000,
-            congested=run is not None and run.regulation.congested,
-            alarms=node.journal.alarms,
-            stopped_nodes=set() if run is None else run.stopped_nodes,
             trainer=self.trainer.status(),
-            accounts=node.accounts.status(),
-            replication=None if run is None else run.observe(),
-            events=node.journal.events.status(),
+            replica=None if run is None else view_of(run.replica, now),
+            checkpoint=None if run is None else run.keeper.figures(time.monotonic()),
+            stall=None if run is None else run.regulation.stall(now),
+            slow_links=() if run is None else run.regulation.slow_links(),
+            congested=run is not None and run.regulation.congested,
+            stopped_nodes=set() if run is None else run.stopped_nodes,
+            alarms=node.journal.alarms,
+            compression=node.accounts.totals(),
+            recording=node.accounts.recorded(),
+            events=EventsStatus(**node.journal.events.status()),
             http=node.http_status(),
             tls=node.tls.status(),
             insecure_plaintext=node.options.insecure_plaintext,
         )
-        return describe_node(node.identity, vitals, None if run is None else run.mesh)
+        return collect_status(node.identity, vitals, None if run is None else run.mesh)
 
 
 def _another_run(known: RunSpec, spec: RunSpec, state: Path) -> str:

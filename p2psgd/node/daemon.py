@@ -35,6 +35,7 @@ from p2psgd.node.systemd import Supervision, sentence_of
 from p2psgd.node.tls import NodeTls
 from p2psgd.observe.compression import Accounts
 from p2psgd.observe.logs import settle_log
+from p2psgd.observe.status import HttpStatus
 from p2psgd.storage.event_log import Journal
 from p2psgd.storage.identity import claim_identity
 
@@ -121,6 +122,7 @@ class Node:
             self._supervision.ended(words)
         if code is not ExitCode.OK:
             raise UsageError(words, code)
+        settle_log(whole=True)
         log.info("%s", words, extra={"fields": {"kind": "stop"}})
         return code
 
@@ -160,10 +162,10 @@ class Node:
         from p2psgd.node.http import NodeHttp
 
         control = self._control
-        self._http = NodeHttp(control.status, control.compression, self.journal.events)
+        self._http = NodeHttp(control.node_status, self.accounts.compression, self.journal.events)
         await self._http.start(self.options.http, exposed=self.options.http_exposed)
 
-    def http_status(self) -> dict[str, Any] | None:
+    def http_status(self) -> HttpStatus | None:
         """Where this node shows itself, and how often it has; None: nowhere."""
         return None if self._http is None else self._http.status()
 
@@ -219,7 +221,7 @@ class Node:
             self._control.trainer.pass_time(time.monotonic())
             self.tls.look_at_expiry(self.journal)
             settle_log()
-            self._supervision.beat(time.monotonic(), lambda: sentence_of(self._control.status()))
+            self._supervision.beat(time.monotonic(), lambda: sentence_of(self._control.node_status()))
 
     # -- SIGHUP
 

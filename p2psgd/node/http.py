@@ -8,19 +8,19 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import logging
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.net.address import Address
 from p2psgd.net.listen import bind
-from p2psgd.observe.http_server import HttpServer, Response
+from p2psgd.node.http_server import HttpServer, Response
 from p2psgd.observe.metrics import CONTENT_TYPE, Metrics
 from p2psgd.observe.page import load_page
+from p2psgd.observe.status import Compression, EventStatus, HttpStatus, NodeState, NodeStatus
 from p2psgd.storage.event_log import EventLog
 
 EVENTS_SHOWN: Final = 50
@@ -35,17 +35,18 @@ class NodeHttp:
 
     def __init__(
         self,
-        status: Callable[[], dict[str, Any]],
-        compression: Callable[[], dict[str, Any]],
+        status: Callable[[], NodeStatus],
+        compression: Callable[[], Compression | None],
         events: EventLog,
     ) -> None:
         self._ask_status = status
         self._ask_compression = compression
         self._events = events
-        self._latest: dict[str, Any] = {}
+        self._latest: NodeStatus | None = None
         self._made = float("-inf")
         self._metrics = Metrics(self._status)
-        self._page = load_page()
+        page, policy = load_page()
+        self._page = Response(page, "text/html; charset=utf-8", headers={"Content-Security-Policy": policy})
         self._server: HttpServer | None = None
         self._address = ""
 
@@ -73,34 +74,34 @@ class NodeHttp:
         self._address = str(found)
         log.info("http://%s shows this node", found)
 
-    def status(self) -> dict[str, Any] | None:
+    def status(self) -> HttpStatus | None:
         """Its part of the node's status: answers by status code, and connections cut without one."""
         if self._server is None:
             return None
         answered = {str(int(code)): count for code, count in self._server.answered.items()}
-        return {"address": self._address, "answered": answered, "cut": dict(self._server.cut)}
+        return HttpStatus(address=self._address, answered=answered, cut=dict(self._server.cut))
 
     async def close(self) -> None:
         """Answer nobody any more."""
         if self._server is not None:
             await self._server.close()
 
-    def _status(self) -> dict[str, Any]:
+    def _status(self) -> NodeStatus:
         """The status with the whole compression and the last events, oldest first."""
-        if time.monotonic() - self._made >= FRESH_S:
+        if self._latest is None or time.monotonic() - self._made >= FRESH_S:
             status = self._ask_status()
-            whole = self._ask_compression() or status["compression"]
-            events = list(self._events.latest)[-EVENTS_SHOWN:]
-            self._latest = {**status, "compression": whole, "latest_events": events}
+            whole = self._ask_compression() or status.compression
+            events = [EventStatus(**event) for event in list(self._events.latest)[-EVENTS_SHOWN:]]
+            self._latest = status.model_copy(update={"compression": whole, "latest_events": events})
             self._made = time.monotonic()
         return self._latest
 
     def _status_json(self) -> Response:
-        return Response(json.dumps(self._status(), separators=(",", ":")).encode(), JSON)
+        return Response(self._status().model_dump_json(exclude_unset=True).encode(), JSON)
 
     def _readyz(self) -> Response:
         status = self._status()
-        if status.get("ready") and status["state"] != "draining":
+        if status.ready and status.state is not NodeState.DRAINING:
             return Response(b"ready\n")
-        why = status.get("not_ready") or status["waits"] or status["state"]
+        why = status.not_ready or status.waits or status.state
         return Response(f"not ready: {why}\n".encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)

@@ -23,7 +23,6 @@ from p2psgd.core.events import (
     event_of,
 )
 from p2psgd.core.frontier import Origin
-from p2psgd.core.read_model import view_of
 from p2psgd.core.replica import Replica
 from p2psgd.core.ring.reduce import DenseMemory
 from p2psgd.core.run_spec import RunSpec
@@ -46,9 +45,7 @@ from p2psgd.node.options import NodeOptions
 from p2psgd.node.peers import NodePeers, Shares
 from p2psgd.node.recovery import Opened
 from p2psgd.observe.compression import Accounts
-from p2psgd.observe.model import Replication
-from p2psgd.observe.replication_text import unfounded_words
-from p2psgd.observe.status import observe_replication
+from p2psgd.observe.text import unfounded_words
 from p2psgd.storage.event_log import Journal
 from p2psgd.storage.identity import Identity
 from p2psgd.storage.spill_file import FrameFile
@@ -387,18 +384,6 @@ class NodeRun:
 
     def stranger_met(self, node: int, words: str) -> None:
         self._journal.events.write("refused", words, node)
-
-    # -- what is shown
-
-    def observe(self) -> Replication:
-        """Its part of the node's status."""
-        now = self._now()
-        return observe_replication(
-            view_of(self.replica, now),
-            checkpoint=self.keeper.figures(time.monotonic()),
-            stall=self.regulation.stall(now),
-            slow_links=self.regulation.slow_links(),
-        )
 
 
 def _make_store(options: NodeOptions) -> FrameFile:

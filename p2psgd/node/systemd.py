@@ -11,10 +11,11 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, Final
+from collections.abc import Callable, MutableMapping
+from typing import Final
 
-from p2psgd.observe.figures import printable, section, whole
+from p2psgd.formatting import printable
+from p2psgd.observe.status import NodeStatus, PeerState
 
 BEATS: Final = 4  # in one time of the watchdog: some may come late, or find no room
 STATUS_S: Final = 2.0  # between two sentences
@@ -100,15 +101,13 @@ class Supervision:
         self._notifier.tell(STATUS=words[:SENTENCE_MAX])
 
 
-def sentence_of(status: Mapping[str, Any]) -> str:
-    """A node's status in one sentence: its state, with whom, and what it waits for."""
-    peers = status.get("peers") or ()
-    linked = sum(peer["state"] == "connected" for peer in peers)
-    facts = [f"{status['state']}"]
-    if whole(section(status, "trainer"), "mini_batches"):
-        facts.append(f"mini-batch {whole(section(status, 'trainer'), 'mini_batches'):,}")
-    facts.append(f"{linked} of {status.get('peers_total', 0)} peers linked")
-    waits = str(status.get("waits") or status.get("not_ready") or "")
-    disk = str(section(status, "checkpoint").get("trouble") or "")
-    plaintext = "PLAINTEXT (--insecure-plaintext)" if status.get("insecure_plaintext") else ""
+def sentence_of(status: NodeStatus) -> str:
+    """Return a node's status in one sentence: its state, with whom, and what it waits for."""
+    linked = sum(peer.state is PeerState.CONNECTED for peer in status.peers)
+    facts = [f"{status.state}"]
+    facts += [f"mini-batch {status.trainer.mini_batches:,}"] if status.trainer.mini_batches else []
+    facts.append(f"{linked} of {status.peers_total} peers linked")
+    disk = status.checkpoint.trouble if status.checkpoint else ""
+    plaintext = "PLAINTEXT (--insecure-plaintext)" if status.insecure_plaintext else ""
+    waits = status.waits or status.not_ready
     return "; ".join([", ".join(facts), *filter(None, (waits, disk, plaintext))])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from p2psgd.errors import UsageError
 from p2psgd.net.tls import Credentials, ExpiryWatch, describe_expiry
 from p2psgd.node.options import NodeOptions
+from p2psgd.observe.status import TlsStatus
 from p2psgd.storage.event_log import Journal
 
 
@@ -66,15 +66,15 @@ class NodeTls:
             self._warning = words
             journal.alarm(words)
 
-    def status(self) -> dict[str, Any] | None:
+    def status(self) -> TlsStatus | None:
         """Its part of the node's status; None in plaintext."""
         held = self.credentials
         if held is None:
             return None
         now = datetime.now(UTC)
-        return {
-            "run": held.run,
-            "expires": held.expires.isoformat(timespec="seconds"),
-            "expires_s": round((held.expires - now).total_seconds()),
-            "trouble": self._trouble or describe_expiry(held.expires, now),
-        }
+        return TlsStatus(
+            run=held.run,
+            expires=held.expires.isoformat(timespec="seconds"),
+            expires_s=round((held.expires - now).total_seconds()),
+            trouble=self._trouble or describe_expiry(held.expires, now),
+        )

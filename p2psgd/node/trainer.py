@@ -6,13 +6,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from p2psgd.errors import ExitCode
 from p2psgd.ipc.trainer_session import ENDED, SessionState, TrainerSession
 from p2psgd.net.mesh import DRAIN_POLL_S
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.trainer_process import STOP_TIMEOUT_S, Supervisor
+from p2psgd.observe.status import NodeState, TrainerStatus
 from p2psgd.storage.event_log import EventLog
 
 # ----------------------------------------------------------------------------
@@ -54,9 +55,6 @@ class Pace:
 # starts and stops, and what has become of the trainer that is or was attached.
 
 
-WAITING: Final = "waiting for a trainer"
-DRAINING: Final = "draining"
-
 ABOUT_IT: Final = {"fields": {"kind": "trainer"}}  # in the log
 
 log = logging.getLogger("p2psgd.node")
@@ -74,7 +72,7 @@ class NodeTrainer:
         fail: Callable[[str, ExitCode], None],
     ) -> None:
         """`fail` ends the node with a sentence."""
-        self._state = WAITING
+        self._state = NodeState.WAITING
         self._options = options
         self._session = session
         self._events = events
@@ -86,10 +84,11 @@ class NodeTrainer:
         self._supervisor: Supervisor | None = None
 
     @property
-    def state(self) -> str:
-        """The node's state in a few words: joining is one whose trainer waits until it is ready."""
-        if self._state != DRAINING and self._session.state is SessionState.WAITING:
-            return "joining"
+    def state(self) -> NodeState:
+        """The node's state: joining is one whose trainer waits until it is ready."""
+        waits = self._session.state is SessionState.WAITING
+        if self._state is not NodeState.DRAINING and waits:
+            return NodeState.JOINING
         return self._state
 
     def start(self) -> None:
@@ -111,16 +110,16 @@ class NodeTrainer:
 
     def _on_end(self) -> None:
         """The command is done, and is not started again."""
-        if not (self._came or self._asked or self._state == DRAINING):
+        if not (self._came or self._asked or self._state is NodeState.DRAINING):
             words = f"the trainer ended without attaching to this node: {self._options.trainer}"
             self._fail(words, ExitCode.CONFIGURATION)
-        elif self._state != DRAINING:
-            self._state = "serving"
+        elif self._state is not NodeState.DRAINING:
+            self._state = NodeState.SERVING
             self._ended = True
 
     async def drain(self) -> None:
         """Let the trainer end its mini-batch, take what it made, and nothing after that."""
-        self._state = DRAINING
+        self._state = NodeState.DRAINING
         self._session.pause_outbox(paused=False)
         self._session.finish()
         if self._supervisor is not None:
@@ -169,28 +168,28 @@ class NodeTrainer:
         self._pace.begin()
         log.info("trainer %d attached", pid, extra=ABOUT_IT)
         self._events.write("trainer", f"trainer {pid} attached")
-        if self._state != DRAINING:
-            self._state = "training"
+        if self._state is not NodeState.DRAINING:
+            self._state = NodeState.TRAINING
 
     def left(self, *, finished: bool, words: str) -> None:
         """It has left; `words` say why, if there is anything to say."""
         why = words or ("done" if finished else "gone")
-        if words == ENDED and self._state == DRAINING:
+        if words == ENDED and self._state is NodeState.DRAINING:
             why = "stopped with its node"  # by a SIGTERM, which most scripts do not catch
         log.info("trainer left: %s", why, extra=ABOUT_IT)
         self._events.write("trainer", f"the trainer left: {why}")
-        if self._state != DRAINING:
-            self._state = "serving" if finished else WAITING
+        if self._state is not NodeState.DRAINING:
+            self._state = NodeState.SERVING if finished else NodeState.WAITING
 
-    def status(self) -> dict[str, Any]:
-        """The node's status says this about its trainer."""
+    def status(self) -> TrainerStatus:
+        """What the node's status says about its trainer."""
         figures, supervisor = self._session.status(), self._supervisor
-        return {
+        figures["finished"] |= self._ended
+        return TrainerStatus(
             **figures,
-            "mini_batches_per_s": self._pace.per_s if figures["attached"] else None,
-            "supervised": supervisor is not None,
-            "finished": figures["finished"] or self._ended,
-            "restarts": 0 if supervisor is None else supervisor.restarts,
-            "crash": "" if supervisor is None else supervisor.words,
-            "restart_in_s": 0.0 if supervisor is None else supervisor.restart_in_s,
-        }
+            mini_batches_per_s=self._pace.per_s if figures["attached"] else None,
+            supervised=supervisor is not None,
+            restarts=0 if supervisor is None else supervisor.restarts,
+            crash="" if supervisor is None else supervisor.words,
+            restart_in_s=0.0 if supervisor is None else supervisor.restart_in_s,
+        )

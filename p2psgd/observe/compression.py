@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from p2psgd import formatting
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.observe.figures import number, printable, section, whole
+from p2psgd.formatting import printable
+from p2psgd.observe.status import (
+    BITS,
+    BitCounts,
+    Compression,
+    RecordingStatus,
+    TensorSums,
+    UpdateSums,
+)
 from p2psgd.storage.recorder import Recorder
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES
@@ -172,94 +180,85 @@ def _sum(tallies: Sequence[Tally], tensors: int) -> Tally:
 
 
 # ----------------------------------------------------------------------------
-# Compression as plain data, for machines and every view: counts that add up, and the ratios made of them.
+# Compression as a part of the status (status.py): counts that add up, and the ratios made of them.
 #
-# A description is of a node's own updates (its status), of all nodes' (the report of a local run) or of a
-# recording. `bits` are sums by what they are for and add up to all bits of the updates, frames included.
-# `density` is the share of the weights that a mini-batch changes; ratios are null while there is nothing to
-# divide by.
+# Of a node's own updates (its status), of all nodes' (the report of a local run) or of a recording.
 
 
 # Tensors described one by one, the largest: 200 bytes each and the names, which all came in one request of
 # 64 KiB, fit into an answer.
 TENSORS_MAX: Final = 256
-BITS: Final = ("remainder", "quotient", "sign", "header", "dense")
 COUNTS: Final = ("updates", "mini_batches", "indices", "dense_updates", "blocks", "sign_coded_blocks")
 
-Description = dict[str, Any]
 
-
-def describe_tally(tally: Tally, weights: int) -> Description:
-    """The sums over some updates of a run of `weights` weights."""
+def describe_tally(tally: Tally, weights: int) -> UpdateSums:
+    """Return the sums over some updates of a run of `weights` weights."""
     counts = {name: int(getattr(tally, name)) for name in COUNTS}
-    bits = {name: int(getattr(tally, f"{name}_bits")) for name in BITS}
-    return _with_ratios(counts, bits, weights)
+    return _with_ratios(counts, {name: int(getattr(tally, f"{name}_bits")) for name in BITS}, weights)
 
 
-def describe_compression(total: Tally, recent: Tally, tensors: Tensors) -> Description:
-    """All updates and the recent ones, as a whole and for each of the largest tensors, in the run's order."""
+def describe_compression(total: Tally, recent: Tally, tensors: Tensors) -> Compression:
+    """Return all updates and the recent ones, as a whole and for each of the largest tensors."""
     sizes = [math.prod(shape) for _, shape in tensors]
     largest = sorted(range(len(sizes)), key=lambda place: -sizes[place])[:TENSORS_MAX]
-    rows = []
-    for place in sorted(largest):
-        row: Description = {
-            "name": tensors[place][0],
-            "weights": sizes[place],
-            "indices": int(total.tensor_indices[place]),
-            "step": int(total.tensor_steps[place]),
-        }
-        row = _with_density(row, total.mini_batches, total.indices)
-        recently = _ratio(int(recent.tensor_indices[place]), sizes[place] * recent.mini_batches)
-        rows.append({**row, "recent_density": recently})
-    return {
-        "total": describe_tally(total, sum(sizes)),
-        "recent": describe_tally(recent, sum(sizes)),
-        "tensors_total": len(sizes),
-        "tensors": rows,
-    }
+    return Compression(
+        total=describe_tally(total, sum(sizes)),
+        recent=describe_tally(recent, sum(sizes)),
+        tensors_total=len(sizes),
+        tensors=[
+            TensorSums(
+                name=tensors[place][0],
+                weights=sizes[place],
+                indices=int(total.tensor_indices[place]),
+                step=int(total.tensor_steps[place]),
+                share=_ratio(int(total.tensor_indices[place]), total.indices),
+                density=_ratio(int(total.tensor_indices[place]), sizes[place] * total.mini_batches),
+                recent_density=_ratio(int(recent.tensor_indices[place]), sizes[place] * recent.mini_batches),
+            )
+            for place in sorted(largest)
+        ],
+    )
 
 
-def describe_nodes(nodes: Sequence[Mapping[str, Any]], weights: int) -> Description | None:
-    """The descriptions of several nodes of one run as one, without the recent updates; None if none has any.
+def describe_nodes(nodes: Iterable[Compression | None], weights: int) -> Compression | None:
+    """Return the updates of several nodes of one run as one, without the recent ones; None if there are none.
 
     A node that could only tell its total (lost before it was asked for more) is missing in the tensors.
     """
-    totals = [section(node, "total") for node in nodes]
-    counts = {name: sum(whole(total, name) for total in totals) for name in COUNTS}
-    bits = {name: sum(whole(section(total, "bits"), name) for total in totals) for name in BITS}
+    told = [node for node in nodes if node is not None]
+    counts = {name: sum(getattr(node.total, name) for node in told) for name in COUNTS}
+    bits = {name: sum(getattr(node.total.bits, name) for node in told) for name in BITS}
     if not counts["updates"]:
         return None
-    full = [node for node in nodes if node.get("tensors")]
+    full = [node for node in told if node.tensors]
     mini_batches, indices = (
-        sum(whole(section(node, "total"), name) for node in full) for name in ("mini_batches", "indices")
+        sum(getattr(node.total, name) for node in full) for name in ("mini_batches", "indices")
     )
-    rows: dict[str, Description] = {}
-    for entry in (entry for node in full for entry in node["tensors"]):
-        name = str(entry.get("name"))
-        fresh = {"name": name, "weights": whole(entry, "weights"), "indices": 0, "step": 0}
-        row = rows.setdefault(name, fresh)
-        row["indices"] += whole(entry, "indices")
-        row["step"] = whole(entry, "step") or row["step"]
-    return {
-        "total": _with_ratios(counts, bits, weights),
-        "tensors_total": max((whole(node, "tensors_total") for node in full), default=0),
-        "tensors": [_with_density(row, mini_batches, indices) for row in rows.values()],
-    }
+    rows: dict[str, list[TensorSums]] = {}
+    for row in (row for node in full for row in node.tensors):
+        rows.setdefault(row.name, []).append(row)
+    tensors = []
+    for name, each in rows.items():
+        size, found = each[0].weights, sum(row.indices for row in each)
+        step = next((row.step for row in reversed(each) if row.step), 0)
+        share, density = _ratio(found, indices), _ratio(found, size * mini_batches)
+        tensors.append(
+            TensorSums(name=name, weights=size, indices=found, step=step, share=share, density=density)
+        )
+    return Compression(
+        total=_with_ratios(counts, bits, weights),
+        tensors_total=max((node.tensors_total for node in full), default=0),
+        tensors=tensors,
+    )
 
 
-def _with_ratios(counts: dict[str, int], bits: dict[str, int], weights: int) -> Description:
-    return {
+def _with_ratios(counts: Mapping[str, int], bits: Mapping[str, int], weights: int) -> UpdateSums:
+    return UpdateSums(
         **counts,
-        "density": _ratio(counts["indices"], weights * counts["mini_batches"]),
-        "bits": bits,
-        "bits_per_index": _ratio(sum(bits.values()), counts["indices"]),
-    }
-
-
-def _with_density(row: Description, mini_batches: int, indices: int) -> Description:
-    """`share`: of all indices."""
-    density = _ratio(row["indices"], row["weights"] * mini_batches)
-    return {**row, "share": _ratio(row["indices"], indices), "density": density}
+        density=_ratio(counts["indices"], weights * counts["mini_batches"]),
+        bits=BitCounts(**bits),
+        bits_per_index=_ratio(sum(bits.values()), counts["indices"]),
+    )
 
 
 def _ratio(part: int, of: int) -> float | None:
@@ -303,24 +302,23 @@ class Accounts:
         assert self._recorder is not None
         self._recorder.add(frame)
 
-    def compression(self) -> dict[str, Any]:
-        """How the own updates compress, tensor by tensor; empty before the run is known."""
+    def compression(self) -> Compression | None:
+        """How the own updates compress, tensor by tensor; None before the run is known."""
         if self._spec is None or self._compression is None:
-            return {}
+            return None
         own = self._compression
         return describe_compression(own.total(), own.recent(), self._spec.tensors)
 
-    def status(self) -> dict[str, Any]:
-        """The node's status in short: totals of the own updates, the recording; null where there is none."""
-        short = None
-        if self._spec is not None and self._compression is not None:
-            total, recent = self._compression.total(), self._compression.recent()
-            weights = self._spec.weights
-            short = {"total": describe_tally(total, weights), "recent": describe_tally(recent, weights)}
-        return {
-            "compression": short,
-            "recording": None if self._recorder is None else self._recorder.status(),
-        }
+    def totals(self) -> Compression | None:
+        """The same in short, for the node's status: totals of the own updates."""
+        if self._spec is None or self._compression is None:
+            return None
+        total, recent, weights = self._compression.total(), self._compression.recent(), self._spec.weights
+        return Compression(total=describe_tally(total, weights), recent=describe_tally(recent, weights))
+
+    def recorded(self) -> RecordingStatus | None:
+        """The recording; None if none was asked for."""
+        return None if self._recorder is None else RecordingStatus(**self._recorder.status())
 
     async def close(self) -> None:
         """Write the recording to its end."""
@@ -344,59 +342,56 @@ ADVICE: Final = (
 )
 TENSOR_COLUMNS: Final = ("weights", "indices", "share", "density", "recent", "step")
 
-Part = Mapping[str, Any]
 
-
-def render_compression(description: Part) -> str:
-    """A node's own updates, as `p2psgd status --compression` shows them."""
-    total, recent = section(description, "total"), section(description, "recent")
-    if not whole(total, "updates"):
+def render_compression(compression: Compression | None) -> str:
+    """Return a node's own updates as `p2psgd status --compression` shows them."""
+    if compression is None or not compression.total.updates:
         return "this node has made no update yet"
+    total, recent = compression.total, compression.recent
     lines = facts_of("all updates", total)
-    if 0 < whole(recent, "updates") < whole(total, "updates"):
+    if 0 < recent.updates < total.updates:
         lines += facts_of("the latest", recent)
-    return "\n".join([*lines, "", *tensor_rows(description), "", ADVICE])
+    return "\n".join([*lines, "", *tensor_rows(compression), "", ADVICE])
 
 
-def facts_of(label: str, part: Part) -> list[str]:
-    """Two lines on some updates as a whole."""
-    mini_batches = formatting.counted(whole(part, "mini_batches"), "mini-batch", "mini-batches")
-    density, per_index = fraction(number(part, "density")), number(part, "bits_per_index")
+def facts_of(label: str, part: UpdateSums) -> list[str]:
+    """Return two lines on some updates as a whole."""
+    mini_batches = formatting.counted(part.mini_batches, "mini-batch", "mini-batches")
     return [
-        f"{label:<{LABEL_WIDTH}}{formatting.grouped(whole(part, 'updates'))} in {mini_batches}, "
-        f"density {density}, {formatting.decimals(per_index, 2)} bits per index",
+        f"{label:<{LABEL_WIDTH}}{formatting.grouped(part.updates)} in {mini_batches}, "
+        f"density {fraction(part.density)}, {formatting.decimals(part.bits_per_index, 2)} bits per index",
         f"{'':<{LABEL_WIDTH}}= {bits_of(part)}",
     ]
 
 
-def bits_of(part: Part) -> str:
-    """Where the bits of an index go, how often signs are coded and payloads dense."""
+def bits_of(part: UpdateSums) -> str:
+    """Return where the bits of an index go, how often signs are coded and payloads dense."""
     bits = " + ".join(f"{value:.2f} {name}" for name, value in _bits_per_index(part).items() if value)
-    coded = _share(part, "sign_coded_blocks", "blocks")
+    coded = _ratio(part.sign_coded_blocks, part.blocks)
     signs = "" if coded is None else f"; signs coded in {fraction(coded)} of the blocks"
-    dense = _share(part, "dense_updates", "updates")
+    dense = _ratio(part.dense_updates, part.updates)
     also = f", {fraction(dense)} of the updates dense" if dense else ""
     return f"{bits}{signs}{also}"
 
 
-def tensor_rows(description: Part) -> list[str]:
-    """The largest tensors, in the run's order, and how many are left out."""
-    tensors = list(description.get("tensors") or ())
-    largest = sorted(range(len(tensors)), key=lambda place: -whole(tensors[place], "weights"))[:ROWS_MAX]
+def tensor_rows(compression: Compression) -> list[str]:
+    """Return the largest tensors, in the run's order, and how many are left out."""
+    tensors = compression.tensors
+    largest = sorted(range(len(tensors)), key=lambda place: -tensors[place].weights)[:ROWS_MAX]
     shown = [tensors[place] for place in sorted(largest)]
     rows = [
         [
-            formatting.grouped(whole(row, "weights")),
-            formatting.grouped(whole(row, "indices")),
-            fraction(number(row, "share")),
-            fraction(number(row, "density")),
-            fraction(number(row, "recent_density")),
-            formatting.grouped(whole(row, "step") or None),
+            formatting.grouped(row.weights),
+            formatting.grouped(row.indices),
+            fraction(row.share),
+            fraction(row.density),
+            fraction(row.recent_density),
+            formatting.grouped(row.step or None),
         ]
         for row in shown
     ]
-    names = [_shortened(printable(row.get("name", "?"))) for row in shown]
-    left_out = max(whole(description, "tensors_total"), len(tensors)) - len(shown)
+    names = [_shortened(printable(row.name)) for row in shown]
+    left_out = max(compression.tensors_total, len(tensors)) - len(shown)
     more = [f"and {formatting.counted(left_out, 'smaller tensor')}"] if left_out else []
     return _table(TENSOR_COLUMNS, rows, "tensor", names) + more
 
@@ -406,13 +401,8 @@ def fraction(value: float | None) -> str:
     return formatting.UNKNOWN if value is None else f"{100 * value:.3g} %"
 
 
-def _bits_per_index(part: Part) -> dict[str, float]:
-    bits, indices = section(part, "bits"), whole(part, "indices")
-    return {name: whole(bits, name) / indices if indices else 0.0 for name in BITS}
-
-
-def _share(part: Part, some: str, every: str) -> float | None:
-    return whole(part, some) / whole(part, every) if whole(part, every) else None
+def _bits_per_index(part: UpdateSums) -> dict[str, float]:
+    return {name: bits / part.indices if part.indices else 0.0 for name, bits in part.bits.by_name().items()}
 
 
 def _shortened(name: str) -> str:

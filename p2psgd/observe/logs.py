@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
-from p2psgd.observe.figures import printable
+from p2psgd.formatting import printable
 
 # ----------------------------------------------------------------------------
 # How often the log may say the same: a flood of one message must neither fill a disk nor hide another one.
@@ -195,10 +195,10 @@ class LogHandler(logging.StreamHandler[TextIO]):
         else:
             self._write(records)
 
-    def settle(self) -> None:
-        """Tell what was held back, if it is time for it."""
+    def settle(self, *, whole: bool = False) -> None:
+        """Tell what was held back, if it is time for it; or the `whole` of it, before the log ends."""
         with self._locked():
-            self._write(self._limit.settle(time.monotonic()))
+            self._write(self._limit.close() if whole else self._limit.settle(time.monotonic()))
 
     def close(self) -> None:
         with self._locked():
@@ -247,11 +247,11 @@ def leads_to_journal(stream: TextIO, environment: Mapping[str, str] = os.environ
     return (device, inode) == (str(there.st_dev), str(there.st_ino))
 
 
-def settle_log() -> None:
-    """To be called now and then: tells what was held back for being said too often."""
+def settle_log(*, whole: bool = False) -> None:
+    """Tell what was held back for being said too often, now and then; `whole`: before the last line."""
     handler = _handler()
     if handler is not None:
-        handler.settle()
+        handler.settle(whole=whole)
 
 
 def say_warning(words: str) -> None:
@@ -265,6 +265,7 @@ def say_warning(words: str) -> None:
 def say_last(words: str) -> None:
     """The sentence that a command ends with: for people, or a line of the log if machines read it."""
     handler = _handler()
+    settle_log(whole=True)
     if handler is None or isinstance(handler.formatter, TextFormatter):
         sys.stderr.write(f"p2psgd: {printable(words)}\n")
     else:

@@ -1,4 +1,4 @@
-"""A node's status as Prometheus metrics: a pure function of the status JSON, so that no two views disagree.
+"""A node's status as Prometheus metrics: a pure function of the model, so that no two views disagree.
 
 Counters start again with the daemon. Peers, tensors and reasons are label values, bounded by the run and
 capped here all the same; what `p2psgd status` says in sentences is not here, except that there is something
@@ -16,8 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from p2psgd.observe.compression import BITS
-from p2psgd.observe.figures import DENSE_BITS, Status, number, section, whole
+from p2psgd.observe.status import DENSE_BITS, Compression, NodeState, NodeStatus, PeerState, RunStatus
 from p2psgd.observe.text import PARTS
 
 # Every version of Prometheus reads this format.
@@ -26,35 +25,26 @@ PEERS_MAX: Final = 64
 TENSORS_MAX: Final = 64  # the largest
 REASONS_MAX: Final = 64
 LABEL_CHARACTERS_MAX: Final = 200
-STATES: Final = (
-    "training",
-    "waiting for a trainer",
-    "waiting for the ring",
-    "joining",
-    "serving",
-    "draining",
-)
-PEER_STATES: Final = ("connected", "suspect", "lost", "dialling", "stopped")
+STATES: Final = [state for state in NodeState if state not in (NodeState.STARTING, NodeState.LOST)]
 
-Labels = Mapping[str, object]
-Row = tuple[Labels, float | None]
+Row = tuple[Mapping[str, object], float | None]
 
 
 class Metrics:
-    """What `/metrics` answers; `statuses` gives the status of now, with the whole compression."""
+    """What `/metrics` answers; `status` gives the status of now, with the whole compression."""
 
-    def __init__(self, status: Callable[[], Status]) -> None:
+    def __init__(self, status: Callable[[], NodeStatus]) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_NodeCollector(status))
         ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:
-        """All metrics, in Prometheus' text format 0.0.4."""
+        """Return all metrics, in Prometheus' text format 0.0.4."""
         return generate_latest(self._registry)
 
 
 class _NodeCollector(Collector):
-    def __init__(self, status: Callable[[], Status]) -> None:
+    def __init__(self, status: Callable[[], NodeStatus]) -> None:
         self._status = status
 
     def describe(self) -> Iterable[Metric]:
@@ -64,161 +54,157 @@ class _NodeCollector(Collector):
         return node_metrics(self._status())
 
 
-def node_metrics(status: Status) -> Iterator[Metric]:
-    """The families of one status; what is not known yet is left out, never guessed."""
-    for part in (_node, _training, _updates, _tensors, _links, _replication, _ring, _log):
+def node_metrics(status: NodeStatus) -> Iterator[Metric]:
+    """Yield the families of one status; what is not known yet is left out, never guessed."""
+    for part in (_node, _training, _updates, _links, _replication, _ring, _log):
         yield from (family for family in part(status) if family.samples)
 
 
-def _node(status: Status) -> Iterator[Metric]:
-    run = section(status, "run")
-    info = {key: status.get(key, "") for key in ("node", "id", "version")}
-    info |= {key: run.get(key, "") for key in ("fingerprint", "mode", "label")}
+def _node(status: NodeStatus) -> Iterator[Metric]:
+    run = status.run or RunStatus()
+    info = {"node": status.node, "id": status.id, "version": status.version}
+    info |= {"fingerprint": run.fingerprint, "mode": run.mode, "label": run.label}
     yield _gauge("node_info", "What this node is, and the run it takes part in.", [(info, 1)])
-    yield _one("uptime_seconds", "Since the daemon started.", number(status, "uptime_s"))
-    states = [({"state": state}, float(status.get("state") == state)) for state in STATES]
+    yield _one("uptime_seconds", "Since the daemon started.", status.uptime_s)
+    states: list[Row] = [({"state": state}, float(status.state is state)) for state in STATES]
     yield _gauge("state", "1 for the state the node is in.", states)
-    yield _one("ready", "1 if this node is a member whose replica is complete.", _flag(status.get("ready")))
-    waits = any(status.get(key) for key in ("waits", "not_ready"))
-    yield _one("waiting", "1 if `p2psgd status` names something this node waits for.", _flag(waits))
-    yield _one("loop_lag_seconds", "How late the daemon's loop runs.", _scaled(status, "loop_lag_ms", 1e-3))
-    alarms = len(status.get("alarms") or ())
-    http = section(status, "http")
-    answered = _by_label("code", section(http, "answered"))
-    yield _counts("http_answers", "Answers over HTTP, by status code.", answered)
-    cut = _by_label("reason", section(http, "cut"))
-    yield _counts("http_connections_cut", "HTTP connections that got no answer, by reason.", cut)
-    yield _one("alarms", "Alarms in the status, 20 at most.", alarms)
-    yield _one("plaintext", "1 if its links are not encrypted.", _flag(status.get("plaintext")))
-    left = number(section(status, "tls"), "expires_s")
+    yield _one("ready", "1 if this node is a member whose replica is complete.", status.ready)
+    waits = bool(status.waits or status.not_ready)
+    yield _one("waiting", "1 if `p2psgd status` names something this node waits for.", waits)
+    lag = None if status.loop_lag_ms is None else status.loop_lag_ms * 1e-3
+    yield _one("loop_lag_seconds", "How late the daemon's loop runs.", lag)
+    if status.http is not None:
+        answered = _by_label("code", status.http.answered)
+        yield _counts("http_answers", "Answers over HTTP, by status code.", answered)
+        cut = _by_label("reason", status.http.cut)
+        yield _counts("http_connections_cut", "HTTP connections that got no answer, by reason.", cut)
+    yield _one("alarms", "Alarms in the status, 20 at most.", len(status.alarms))
+    yield _one("plaintext", "1 if its links are not encrypted.", status.plaintext)
+    left = None if status.tls is None else status.tls.expires_s
     yield _one("certificate_left_seconds", "Until its certificate ends; below 0: it has.", left)
-    events = section(status, "events")
-    yield _count("events", "Events in this node's log, also of earlier lives.", whole(events, "count"))
-    yield _count("event_failures", "Events that are not in the file.", whole(events, "failures"))
+    if status.events is not None:
+        yield _count("events", "Events in this node's log, also of earlier lives.", status.events.count)
+        yield _count("event_failures", "Events that are not in the file.", status.events.failures)
 
 
-def _training(status: Status) -> Iterator[Metric]:
-    trainer, weights = section(status, "trainer"), section(status, "run")
-    yield _one("weights", "Weights of the model.", number(weights, "weights"))
-    yield _one("trainer_attached", "1 if a trainer is attached.", _flag(trainer.get("attached")))
-    yield _count("trainer_restarts", "Starts of the trainer after it had ended.", whole(trainer, "restarts"))
-    yield _count("mini_batches", "Mini-batches, over all lives.", whole(trainer, "mini_batches"))
-    yield _count("samples", "Samples trained by the attached trainer.", whole(trainer, "samples"))
-    yield _one("samples_per_second", "Speed of the trainer.", number(trainer, "samples_per_s"))
-    yield _one("epoch", "Passes over this node's share of the data.", number(trainer, "epoch"))
-    yield _one("loss", "Loss, as the trainer reports it.", number(trainer, "loss"))
-    yield _one("test_accuracy_ratio", "Share of the test right.", number(trainer, "test_accuracy"))
-    parts = [({"part": part}, number(trainer, f"{part}_s")) for part in PARTS]
+def _training(status: NodeStatus) -> Iterator[Metric]:
+    trainer = status.trainer
+    yield _one("weights", "Weights of the model.", None if status.run is None else status.run.weights)
+    yield _one("trainer_attached", "1 if a trainer is attached.", trainer.attached)
+    yield _count("trainer_restarts", "Starts of the trainer after it had ended.", trainer.restarts)
+    yield _count("mini_batches", "Mini-batches, over all lives.", trainer.mini_batches)
+    yield _count("samples", "Samples trained by the attached trainer.", trainer.samples)
+    yield _one("samples_per_second", "Speed of the trainer.", trainer.samples_per_s)
+    yield _one("epoch", "Passes over this node's share of the data.", trainer.epoch)
+    yield _one("loss", "Loss, as the trainer reports it.", trainer.loss)
+    yield _one("test_accuracy_ratio", "Share of the test right.", trainer.test_accuracy)
+    parts: list[Row] = [({"part": part}, getattr(trainer, f"{part}_s")) for part in PARTS]
     yield _counts("step_seconds", "Time in steps, by what the trainer did.", parts)
-    yield _count("steps", "Steps that took this time.", whole(trainer, "steps"))
+    yield _count("steps", "Steps that took this time.", trainer.steps)
 
 
-def _updates(status: Status) -> Iterator[Metric]:
-    updates, compression = section(status, "updates"), section(status, "compression")
-    total, recent = section(compression, "total"), section(compression, "recent")
-    if updates:
-        yield _count("updates_sent", "Own updates; each goes to every peer.", whole(updates, "sent"))
-        yield _count("updates_applied", "Updates applied from peers.", whole(updates, "applied"))
-        yield _count("updates_duplicate", "Updates that had come already.", whole(updates, "duplicates"))
-    if total:
-        yield _count("update_indices", "Weight indices in own updates.", whole(total, "indices"))
-        bits = section(total, "bits")
-        sizes: list[Row] = [({"part": part}, whole(bits, part) / 8) for part in BITS]
-        yield _counts("update_bytes", "Own updates as sent to one peer, by what the bytes are for.", sizes)
-        dense = whole(section(status, "run"), "weights") * whole(total, "mini_batches") * DENSE_BITS / 8
-        yield _count("dense_bytes", "The gradients of the same mini-batches as float32.", dense)
+def _updates(status: NodeStatus) -> Iterator[Metric]:
+    updates, run = status.updates, status.run or RunStatus()
+    if updates is not None:
+        yield _count("updates_sent", "Own updates; each goes to every peer.", updates.sent)
+        yield _count("updates_applied", "Updates applied from peers.", updates.applied)
+        yield _count("updates_duplicate", "Updates that had come already.", updates.duplicates)
+    if status.compression is None:
+        return
+    total, recent = status.compression.total, status.compression.recent
+    yield _count("update_indices", "Weight indices in own updates.", total.indices)
+    sizes: list[Row] = [({"part": part}, bits / 8) for part, bits in total.bits.by_name().items()]
+    yield _counts("update_bytes", "Own updates as sent to one peer, by what the bytes are for.", sizes)
+    dense = run.weights * total.mini_batches * DENSE_BITS / 8
+    yield _count("dense_bytes", "The gradients of the same mini-batches as float32.", dense)
     windows = (("all", total), ("recent", recent))
     yield _gauge(
         "bits_per_index",
         "Bits of own updates for each weight index, headers included.",
-        [({"window": window}, number(part, "bits_per_index")) for window, part in windows],
+        [({"window": window}, part.bits_per_index) for window, part in windows],
     )
     yield _gauge(
         "density_ratio",
         "Share of the weights that a mini-batch changes.",
-        [({"window": window}, number(part, "density")) for window, part in windows],
+        [({"window": window}, part.density) for window, part in windows],
     )
+    yield from _tensors(status.compression, 2.0**run.quantum_log2)
 
 
-def _tensors(status: Status) -> Iterator[Metric]:
-    quantum = 2.0 ** whole(section(status, "run"), "quantum_log2")
-    rows = list(section(status, "compression").get("tensors") or ())
-    rows = sorted(rows, key=lambda row: -whole(row, "weights"))[:TENSORS_MAX]
-    named = [({"tensor": row.get("name", "")}, row) for row in rows]
-    indices = [(labels, float(whole(row, "indices"))) for labels, row in named]
+def _tensors(compression: Compression, quantum: float) -> Iterator[Metric]:
+    rows = sorted(compression.tensors, key=lambda row: -row.weights)[:TENSORS_MAX]
+    named = [({"tensor": row.name}, row) for row in rows]
+    indices: list[Row] = [(labels, row.indices) for labels, row in named]
     yield _counts("tensor_indices", "Weight indices of a tensor in own updates.", indices)
-    density = [(labels, number(row, "recent_density")) for labels, row in named]
+    density: list[Row] = [(labels, row.recent_density) for labels, row in named]
     yield _gauge("tensor_density_ratio", "Share of a tensor that a recent mini-batch changes.", density)
-    tau = [(labels, whole(row, "step") * quantum or None) for labels, row in named]
+    tau: list[Row] = [(labels, row.step * quantum or None) for labels, row in named]
     yield _gauge("tensor_tau", "Change of a weight in the last update of the tensor.", tau)
 
 
-def _links(status: Status) -> Iterator[Metric]:
-    traffic, peers = section(status, "bytes"), list(status.get("peers") or ())
-    yield _count("network_sent_bytes", "Bytes sent to all peers.", whole(traffic, "sent"))
-    yield _count("network_received_bytes", "Bytes received from all peers.", whole(traffic, "received"))
-    counted = dict.fromkeys(PEER_STATES, 0.0)
-    for peer in peers:
-        if peer.get("state") in counted:
-            counted[peer["state"]] += 1
-    states = [({"state": state}, count) for state, count in counted.items()]
-    yield _gauge("peers", "Peers by the state of the link to them, of the first 128.", states)
-    told = {(peer.get("node", ""), peer.get("id") or ""): peer for peer in peers[:PEERS_MAX]}
+def _links(status: NodeStatus) -> Iterator[Metric]:
+    if status.bytes is not None:
+        yield _count("network_sent_bytes", "Bytes sent to all peers.", status.bytes.sent)
+        yield _count("network_received_bytes", "Bytes received from all peers.", status.bytes.received)
+    states = [peer.state for peer in status.peers]
+    counted: list[Row] = [({"state": state}, states.count(state)) for state in PeerState]
+    yield _gauge("peers", "Peers by the state of the link to them, of the first 128.", counted)
+    told = {(peer.node, peer.id or ""): peer for peer in status.peers[:PEERS_MAX]}
     named = [({"peer": name, "id": node}, peer) for (name, node), peer in told.items()]
-    up = [(labels, _flag(peer.get("state") == "connected")) for labels, peer in named]
+    up: list[Row] = [(labels, peer.state is PeerState.CONNECTED) for labels, peer in named]
     yield _gauge("link_up", "1 if the peer is linked and heard.", up)
-    lag = [(labels, number(peer, "lag")) for labels, peer in named]
+    lag: list[Row] = [(labels, peer.lag) for labels, peer in named]
     yield _gauge("link_lag_updates", "Own updates that the peer has not acknowledged.", lag)
-    sent = [(labels, number(peer, "bytes_sent")) for labels, peer in named]
+    sent: list[Row] = [(labels, peer.bytes_sent) for labels, peer in named]
     yield _counts("link_sent_bytes", "Bytes sent to a peer.", sent)
-    received = [(labels, number(peer, "bytes_received")) for labels, peer in named]
+    received: list[Row] = [(labels, peer.bytes_received) for labels, peer in named]
     yield _counts("link_received_bytes", "Bytes received from a peer.", received)
-    yield _one("slow_links", "Peers that take less than is made.", len(status.get("slow_links") or ()))
-    dropped = _by_label("reason", section(status, "dropped"))
+    yield _one("slow_links", "Peers that take less than is made.", len(status.slow_links))
+    dropped = _by_label("reason", status.dropped)
     yield _counts("links_dropped", "Links and greetings ended, by reason.", dropped)
 
 
-def _replication(status: Status) -> Iterator[Metric]:
-    view, stall = section(status, "view"), section(status, "stall")
-    checkpoint, scrub = section(status, "checkpoint"), section(status, "scrub")
-    if view:
-        yield _one("view_number", "The latest view of the members known.", number(view, "number"))
-        yield _one("members", "Members of that view.", number(view, "members_total"))
-        yield _one("view_waiting", "1 if the next view waits for votes.", _flag(view.get("waits")))
-        yield _one("stalled", "1 if the trainer is held up until others are back.", _flag(stall))
-        yield _one("stalled_seconds", "For how long it has been.", number(stall, "since_s") or 0.0)
-    if checkpoint:
-        yield _one("checkpoint_age_seconds", "Since the last checkpoint.", number(checkpoint, "age_s"))
-        yield _one("checkpoint_bytes", "Its size.", number(checkpoint, "bytes"))
-        failures = whole(checkpoint, "failures")
-        yield _count("checkpoint_failures", "Checkpoints that were not written.", failures)
-    if scrub:
-        yield _one("replica_clean", "0 if the last scrub found damage.", _flag(scrub.get("clean")))
-    for name, value in section(status, "counters").items():
-        yield _count(
-            name, f"{name.replace('_', ' ').capitalize()}, see docs/explanation/reliability.md.", float(value)
-        )
+def _replication(status: NodeStatus) -> Iterator[Metric]:
+    view, stall, checkpoint = status.view, status.stall, status.checkpoint
+    if view is not None:
+        yield _one("view_number", "The latest view of the members known.", view.number)
+        yield _one("members", "Members of that view.", view.members_total)
+        yield _one("view_waiting", "1 if the next view waits for votes.", bool(view.waits))
+        yield _one("stalled", "1 if the trainer is held up until others are back.", stall is not None)
+        yield _one("stalled_seconds", "For how long it has been.", stall.since_s if stall else 0.0)
+    if checkpoint is not None:
+        yield _one("checkpoint_age_seconds", "Since the last checkpoint.", checkpoint.age_s)
+        yield _one("checkpoint_bytes", "Its size.", checkpoint.bytes)
+        yield _count("checkpoint_failures", "Checkpoints that were not written.", checkpoint.failures)
+    if status.scrub is not None:
+        yield _one("replica_clean", "0 if the last scrub found damage.", status.scrub.clean)
+    for name, value in status.counters or ():
+        yield _count(name, f"{name.replace('_', ' ').capitalize()}, see docs/reliability.md.", value)
 
 
-def _ring(status: Status) -> Iterator[Metric]:
-    ring = section(status, "ring")
-    if ring:
-        yield _one("ring_round", "The last complete round.", number(ring, "round"))
-        yield _one("ring_nodes", "Members around the ring.", number(ring, "nodes"))
-        yield _one("ring_running", "1 if a round is under way.", _flag(ring.get("running")))
-        yield _one("ring_waiting", "1 if a member is waited for.", _flag(ring.get("waiting_for")))
-        yield _one("ring_since_seconds", "Since the last round or attempt.", number(ring, "since_s"))
+def _ring(status: NodeStatus) -> Iterator[Metric]:
+    ring = status.ring
+    if ring is not None:
+        yield _one("ring_round", "The last complete round.", ring.round)
+        yield _one("ring_nodes", "Members around the ring.", ring.nodes)
+        yield _one("ring_running", "1 if a round is under way.", ring.running)
+        yield _one("ring_waiting", "1 if a member is waited for.", bool(ring.waiting_for))
+        yield _one("ring_since_seconds", "Since the last round or attempt.", ring.since_s)
 
 
-def _log(status: Status) -> Iterator[Metric]:
-    log = section(status, "log")
-    yield _one("log_updates", "Updates kept for whoever lacks them.", number(log, "updates"))
-    places: tuple[tuple[str, str], ...] = (("memory", ""), ("disk", "stored_"))
-    held = [({"place": place}, number(log, f"{key}bytes")) for place, key in places]
+def _log(status: NodeStatus) -> Iterator[Metric]:
+    log = status.log
+    if log is None:
+        return
+    yield _one("log_updates", "Updates kept for whoever lacks them.", log.updates)
+    held: list[Row] = [({"place": "memory"}, log.bytes), ({"place": "disk"}, log.stored_bytes)]
     yield _gauge("log_bytes", "What they take.", held)
-    budget = [({"place": place}, number(log, f"{key}budget_bytes")) for place, key in places]
+    budget: list[Row] = [
+        ({"place": "memory"}, log.budget_bytes),
+        ({"place": "disk"}, log.stored_budget_bytes),
+    ]
     yield _gauge("log_budget_bytes", "What they may take.", budget)
-    yield _one("log_pressure_ratio", "At 1 members that hold it back are evicted.", number(log, "pressure"))
+    yield _one("log_pressure_ratio", "At 1 members that hold it back are evicted.", log.pressure)
 
 
 # -- families
@@ -240,8 +226,8 @@ def _counts(name: str, words: str, rows: Iterable[Row]) -> Metric:
     return _filled(lambda labels: CounterMetricFamily(f"p2psgd_{name}", words, labels=labels), rows)
 
 
-def _by_label(label: str, counts: Status) -> list[Row]:
-    return [({label: value}, float(count)) for value, count in sorted(counts.items())[:REASONS_MAX]]
+def _by_label(label: str, counts: Mapping[str, int]) -> list[Row]:
+    return [({label: value}, count) for value, count in sorted(counts.items())[:REASONS_MAX]]
 
 
 def _filled(
@@ -250,14 +236,5 @@ def _filled(
     known = [(labels, value) for labels, value in rows if value is not None]
     metric = family(list(known[0][0]) if known else [])
     for labels, value in known:
-        metric.add_metric([str(label)[:LABEL_CHARACTERS_MAX] for label in labels.values()], value)
+        metric.add_metric([str(label)[:LABEL_CHARACTERS_MAX] for label in labels.values()], float(value))
     return metric
-
-
-def _flag(truth: object) -> float | None:
-    return None if truth is None else float(bool(truth))
-
-
-def _scaled(part: Status, key: str, factor: float) -> float | None:
-    value = number(part, key)
-    return None if value is None else value * factor

@@ -1,49 +1,463 @@
-"""The status as text: of one node, as a table of a run, in one line, and the parts of a step."""
+"""The status in words: of one node line by line, of a run as a table or in one line.
+
+Pure functions of the model (status.py); the caller asks again and draws again. `top` puts the same
+words into its picture. What peers wrote is escaped where it leaves this file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from p2psgd import formatting
-from p2psgd.observe.figures import (
-    LOST,
-    NodeFigures,
-    PeerFigures,
-    Status,
-    node_figures,
-    number,
-    printable,
-    section,
-    shared_notes,
-    total_bits_per_index,
-    total_compression_ratio,
-    whole,
+from p2psgd.formatting import counted, decimals, duration, grouped, printable, size
+from p2psgd.observe.status import (
+    LogStatus,
+    NodeState,
+    NodeStatus,
+    PeerStatus,
+    RecordingStatus,
+    RingStatus,
+    SlowLinkStatus,
+    SnapshotStatus,
+    TrainerStatus,
+    bits_per_index,
+    compression_ratio,
 )
-from p2psgd.observe.replication_text import log_words, replication_lines, ring_lines, ring_words
+
+COORDINATE_MAX: Final = 2**24  # from here on float32 no longer holds every multiple of the quantum
+LABEL_WIDTH: Final = 12
+HELD_BACK: Final = 0.75  # of the log: from here on it is trimmed, so what is left has a reason
+NAMED_MAX: Final = 8  # nodes of a ring in one line
+RARE: Final = (  # counters worth a word when they are not 0
+    ("evictions_seen", "eviction", None),
+    ("reapplied", "own update applied again after a snapshot", "own updates applied again after a snapshot"),
+    ("quarantines", "quarantine", None),
+    ("held_back", "update put off for lack of room", "updates put off for lack of room"),
+    (
+        "lost_durability",
+        "update dropped before all had it on disk",
+        "updates dropped before all had them on disk",
+    ),
+    ("lost_updates", "UPDATE LOST", "UPDATES LOST"),
+)
+
+Line = tuple[str, str]  # label, and words; empty: the line is left out
+
+
+def render_status(status: NodeStatus) -> str:
+    """Return one node's status as lines of text, without a newline at the end.
+
+    One fact per line, in the order in which somebody looks for them: is it training, what holds it up, which
+    peers are connected, what was refused.
+    """
+    lines = [
+        _heading(status),
+        *(f"{label:<{LABEL_WIDTH}}{words}" for label, words in status_lines(status) if words),
+    ]
+    return "\n".join(map(printable, lines))
+
+
+def status_lines(status: NodeStatus) -> Iterator[Line]:
+    """Yield label and words of every line but the first."""
+    yield "state", status.state
+    yield from (("note", note) for note in notes(status))
+    yield "run", _run(status)
+    yield "listens", _listens(status)
+    yield "tls", _tls(status)
+    yield "shown at", f"http://{status.http.address}" if status.http and status.http.address else ""
+    yield "trainer", _trainer(status)
+    steps = describe_steps([status.trainer])
+    yield "steps", f"{grouped(steps['steps'])}, each {steps_words(steps)}" if steps else ""
+    yield from (("ring", words) for words in ring_lines(status.ring))
+    yield "updates", _updates(status)
+    yield "traffic", _traffic(status)
+    yield "log", "" if status.dense else log_words(status.log)
+    yield from replication_lines(status)
+    yield "recording", recording_words(status.recording)
+    yield "replica", _replica(status)
+    yield "dropped", _dropped(status)
+    yield "looked at", f"by p2psgd doctor, {counted(status.doctors, 'time')}" if status.doctors else ""
+    yield from (("refused", f"{duration(each.since_s)} ago: {each.words}") for each in status.strangers)
+    yield from (("peer", _peer(peer, dense=status.dense)) for peer in status.peers)
+    yield "peers", "" if status.peers else "none"
+
+
+def notes(status: NodeStatus) -> list[str]:
+    """Return what holds the node up and its alarms, each once, the gravest first."""
+    if status.state is NodeState.LOST:
+        return [status.waits]
+    said: list[str] = []
+    if not status.finished:
+        said += filter(None, dict.fromkeys((status.waits, status.trainer.waits)))
+        said += filter(None, [_crash(status.trainer, said)])
+        if not said and status.state is NodeState.WAITING:
+            said.append(status.state)
+    said += [alarm for alarm in status.alarms if not any(alarm in each for each in said)]
+    return list(dict.fromkeys(said))
+
+
+def _crash(trainer: TrainerStatus, said: Sequence[str]) -> str:
+    """Return how the last trainer crashed, while there is no other and no note says so."""
+    told = trainer.attached or any(trainer.crash in each for each in said)
+    return "" if told else trainer.crash
+
+
+def _heading(status: NodeStatus) -> str:
+    facts = [f"id {status.id}"] if status.id else []
+    facts += [f"pid {status.pid}"] if status.pid else []
+    facts += [f"p2psgd {status.version}"] if status.version else []
+    facts += [f"up {duration(status.uptime_s)}"] if status.uptime_s is not None else []
+    return f"{status.node}: {', '.join(facts)}" if facts else status.node
+
+
+def _run(status: NodeStatus) -> str:
+    run = status.run
+    if run is None:
+        return "none yet: the first trainer brings it, and this node neither dials nor answers before"
+    label = f"{run.label}: " if run.label else ""
+    shards = f"data in {counted(run.shards, 'shard')}, " if run.shards else ""
+    return (
+        f"{label}{run.mode}, {counted(run.weights, 'weight')} in {counted(run.tensors, 'tensor')}, {shards}"
+        f"quantum 2^{run.quantum_log2}, fingerprint {run.fingerprint}"
+    )
+
+
+def _listens(status: NodeStatus) -> str:
+    if not status.listen or not status.plaintext:
+        return status.listen
+    option = " (--insecure-plaintext)" if status.insecure_plaintext else ""
+    return f"{status.listen}; plaintext{option}: whoever reaches this port can read and join"
+
+
+def _tls(status: NodeStatus) -> str:
+    if status.tls is None:
+        return ""
+    trouble = f"; {status.tls.trouble}" if status.tls.trouble else ""
+    return f"run {status.tls.run}, until {status.tls.expires[:10]}{trouble}"
+
+
+def _trainer(status: NodeStatus) -> str:
+    trainer = status.trainer
+    attached = f"attached (pid {trainer.pid or 0})"
+    facts = [attached if trainer.attached else "finished" if trainer.finished else "none attached"]
+    facts += progress_facts(status)
+    if trainer.test_accuracy is not None:
+        facts.append(f"test accuracy {formatting.percent(trainer.test_accuracy)}")
+    for count, one in (
+        (trainer.restarts, "restart"),
+        (trainer.reloads, "reload"),
+        (trainer.refused_requests, "refused request"),
+    ):
+        facts += [counted(count, one)] if count else []
+    if trainer.copies_mended:
+        facts.append(f"its copy of the weights was wrong {counted(trainer.copies_mended, 'time')}")
+    return ", ".join(facts)
+
+
+def progress_facts(status: NodeStatus) -> list[str]:
+    """Return how far the trainer is, and how fast: in samples, or in mini-batches if it reports none."""
+    trainer = status.trainer
+    facts = [f"mini-batch {grouped(trainer.mini_batches)}"] if trainer.mini_batches else []
+    facts += [f"loss {decimals(trainer.loss, 3)}"] if trainer.loss is not None else []
+    if not counts_samples(trainer) and trainer.mini_batches_per_s is not None:
+        facts.append(f"{decimals(trainer.mini_batches_per_s, 1)} mini-batches/s")
+    if counts_samples(trainer):
+        facts += [f"epoch {decimals(trainer.epoch, 2)}"] if trainer.epoch is not None else []
+        facts += [f"{grouped(trainer.samples_per_s)} samples/s"] if trainer.samples_per_s is not None else []
+    return facts
+
+
+def counts_samples(trainer: TrainerStatus) -> bool:
+    """Whether the trainer reports samples or epochs; a script need not."""
+    return bool(trainer.samples or trainer.samples_per_s or trainer.epoch)
+
+
+def _updates(status: NodeStatus) -> str:
+    if status.dense:
+        return ""
+    updates = status.updates
+    sent, applied, duplicates = (updates.sent, updates.applied, updates.duplicates) if updates else (0, 0, 0)
+    facts = [f"{grouped(sent)} sent", f"{grouped(applied)} applied"]
+    facts += [f"{counted(duplicates, 'duplicate')} dropped"] if duplicates else []
+    if status.bits_per_index is not None:
+        facts.append(f"{decimals(status.bits_per_index, 2)} bits per index")
+    if status.compression_ratio is not None:
+        facts.append(f"compression {formatting.times(status.compression_ratio)}")
+    return ", ".join(facts)
+
+
+def _traffic(status: NodeStatus) -> str:
+    if status.bytes is None:
+        return ""
+    lag = f"; loop lag {decimals(status.loop_lag_ms, 1)} ms" if status.loop_lag_ms is not None else ""
+    return f"{size(status.bytes.sent)} sent, {size(status.bytes.received)} received{lag}"
+
+
+def log_words(log: LogStatus | None) -> str:
+    """Return what the log holds, in memory and on disk, of what it may."""
+    if log is None:
+        return ""
+    words = f"{counted(log.updates, 'update')} kept, {size(log.bytes)}"
+    words += f" of at most {size(log.budget_bytes)}" if log.budget_bytes else ""
+    if log.stored_budget_bytes:
+        words += f" in memory, {size(log.stored_bytes)} of at most {size(log.stored_budget_bytes)} on disk"
+    return f"{words}; {formatting.percent(log.pressure)} full" if log.pressure is not None else words
+
+
+def recording_words(recording: RecordingStatus | None) -> str:
+    """Return what a node has recorded so far, and why no more if it has ended."""
+    if recording is None:
+        return ""
+    note = f"; {recording.note}" if recording.note else ""
+    return f"{counted(recording.updates, 'update')} in {size(recording.bytes)} in {recording.file}{note}"
+
+
+def _replica(status: NodeStatus) -> str:
+    if not status.digest or status.coordinate_max is None:  # in a dense ring weights are no multiples
+        return f"digest {status.digest}" if status.digest else ""
+    largest = f"largest coordinate {status.coordinate_max:,} of at most {COORDINATE_MAX:,}"
+    return f"digest {status.digest}; {largest}"
+
+
+def _dropped(status: NodeStatus) -> str:
+    said = {"forbidden": f" ({', '.join(forbidden_names(status))})" if forbidden_names(status) else ""}
+    counts = sorted(status.dropped.items())
+    return ", ".join(f"{reason} {count:,}{said.get(reason, '')}" for reason, count in counts if count)
+
+
+def forbidden_names(status: NodeStatus) -> list[str]:
+    """Return the nodes that were removed for good, by name where one is known."""
+    if status.view is None:
+        return []
+    known = {row.id: row.node for row in status.frontier} | {
+        row.id: row.node for row in status.peers if row.id
+    }
+    return [known.get(node, node) for node in status.view.forbidden[:NAMED_MAX]]
+
+
+def _peer(peer: PeerStatus, *, dense: bool) -> str:
+    name = peer.node or peer.address or "?"
+    address = f" at {peer.address}" if peer.address not in ("", name) else ""
+    since = f" for {duration(peer.since_s)}" if peer.since_s is not None else ""
+    facts = [f"{name}{address}: {peer.state}{since}"]
+    if peer.lag is not None and not dense:
+        facts.append(f"lacks {counted(peer.lag, 'update')} of ours")
+    if peer.bytes_sent or peer.bytes_received:
+        facts.append(f"{size(peer.bytes_sent)} sent, {size(peer.bytes_received)} received")
+    facts += [f"round trip {formatting.milliseconds(peer.round_trip_ms)}"] if peer.round_trip_ms else []
+    return ", ".join([*facts, *filter(None, [trouble_words(peer)])])
+
+
+def trouble_words(peer: PeerStatus) -> str:
+    """Return why a peer is not linked, and which node passes on its updates all the same."""
+    if not peer.through:
+        return peer.error
+    reason = f" ({peer.error})" if peer.error else ""
+    return f"not reached directly{reason}, its updates come through {peer.through}"
+
+
+# ----------------------------------------------------------------------------
+# Replication: view, log, checkpoint, scrub, snapshots, what is slow and what was rare.
+
+
+def replication_lines(status: NodeStatus) -> Iterator[Line]:
+    """Yield label and words of every line, none for a node without a run."""
+    if status.ready is False:
+        yield "not ready", status.not_ready or "nothing says why"
+    elif alone := alone_words(status):
+        yield "ready", alone
+    yield from _view(status)
+    if status.stall is not None:
+        yield "stalled", f"for {duration(status.stall.since_s)}: {status.stall.words}"
+    log = status.log
+    if log is not None and (log.pressure or 0.0) >= HELD_BACK:  # before, it is nobody's fault
+        yield from (("holds log", f"{holder.node}: {size(holder.bytes)}") for holder in log.holders)
+    yield from _kept(status)
+    yield from (("snapshot", snapshot_words(snapshot)) for snapshot in status.snapshots)
+    counters = status.counters
+    if counters is not None and (counters.snapshots_given or counters.snapshots_taken):
+        yield "snapshots", f"{counters.snapshots_given} given, {counters.snapshots_taken} taken"
+    yield from (("slow link", f"{link.node} {slow_link_words(link)}") for link in status.slow_links)
+    if counters is not None:
+        rare = [(getattr(counters, key), one, many) for key, one, many in RARE]
+        yield "since start", ", ".join(counted(count, one, many) for count, one, many in rare if count)
+    if status.events is not None and status.events.failures:
+        lost = counted(status.events.failures, "event")
+        yield "events", f"{lost} could not be written: {status.events.trouble}"
+
+
+def alone_words(status: NodeStatus) -> str:
+    """Return what a ready node waits for before the first view, and what it does meanwhile."""
+    if not status.alone or status.view is None:
+        return ""
+    return unfounded_words(status.view.waits, ring=status.ring is not None)
+
+
+def unfounded_words(waits: str, *, ring: bool) -> str:
+    """Return the same for what the first view waits for; in a ring nobody trains alone."""
+    meanwhile = "it waits" if ring else "it trains alone, and what it makes counts when the others come"
+    return f"but {waits or 'the run is not founded'}; until then {meanwhile}"
+
+
+def _view(status: NodeStatus) -> Iterator[Line]:
+    view = status.view
+    if view is None:
+        return
+    if not view.number:
+        yield "view", "none yet: the run is not founded, and nothing leaves any log"
+    else:
+        facts = [f"{view.number}, {counted(view.members_total, 'member')}"]
+        facts += [] if view.member else ["this node is not one of them"]
+        named = f" ({', '.join(forbidden_names(status))})" if view.forbidden else ""
+        facts += [f"{len(view.forbidden)} forbidden{named}"] if view.forbidden else []
+        yield "view", ", ".join(facts)
+    if not status.alone:
+        yield "view", view.waits
+    for member in view.members:
+        if member.own:
+            continue
+        heard = "never heard" if member.heard_s is None else f"heard of {duration(member.heard_s)} ago"
+        ready = "ready" if member.ready else "not ready"
+        facts = [ready if member.linked else "not linked", heard]
+        if member.lag is not None and not status.dense:
+            facts.append(f"lacks {counted(member.lag, 'update')} of ours")
+        name = member.id if member.node == member.id else f"{member.node} ({member.id})"
+        yield "member", f"{name}: {', '.join(facts)}"
+    if (unlisted := view.members_total - len(view.members)) > 0:
+        yield "member", f"{unlisted} more are not listed"
+
+
+def _kept(status: NodeStatus) -> Iterator[Line]:
+    """Yield what is known of checkpoint and memory."""
+    checkpoint, scrub = status.checkpoint, status.scrub
+    if checkpoint is not None:
+        words = "none yet in this life"
+        if checkpoint.number:
+            words = f"{checkpoint.number}, {size(checkpoint.bytes)}, {duration(checkpoint.age_s)} ago"
+        failures = counted(checkpoint.failures, "failure") if checkpoint.failures else ""
+        yield "checkpoint", "; ".join(filter(None, (words, failures, checkpoint.trouble)))
+    if scrub is not None and scrub.clean is not None:
+        found = "clean" if scrub.clean else "NOT CLEAN"
+        yield "scrub", f"{found} {duration(scrub.age_s)} ago, {scrub.count} in all"
+
+
+def snapshot_words(snapshot: SnapshotStatus) -> str:
+    """Return which peer a snapshot comes from or goes to, and how far it is."""
+    way = "giving to" if snapshot.giving else "taking from"
+    done = f"{size(snapshot.done_bytes)} of {size(snapshot.total_bytes)}, {size(snapshot.bytes_per_s)}/s"
+    return f"{way} {snapshot.node}: {done}"
+
+
+def slow_link_words(link: SlowLinkStatus) -> str:
+    """Return what is wrong with a peer that takes less than is made, to follow its name."""
+    words = (
+        f"takes {size(link.available)}/s of updates, all nodes make {size(link.needed)}/s: it falls behind"
+    )
+    return f"{words}, and has to leave the run when the log is full"
+
+
+# ----------------------------------------------------------------------------
+# The ring of a run: its round, its order, and who is waited for and since when.
+
+
+def ring_lines(ring: RingStatus | None) -> Iterator[str]:
+    """Yield the lines of one node's ring; none in asynchronous mode."""
+    if ring is None:
+        return
+    facts = [f"{ring.payload}, round {grouped(ring.round)} is complete"]
+    if ring.attempt:
+        facts.append(f"attempt {ring.attempt} of this view {'is under way' if ring.running else 'has ended'}")
+    yield ", ".join(facts if ring.active else [*facts, "this node only follows: it has no trainer"])
+    if ring.order:
+        yield f"{_order(ring)}, by {'measurement' if ring.order_by == 'measured' else 'node id'}"
+    if ring.wait:
+        yield ring.wait
+
+
+def ring_words(statuses: Sequence[NodeStatus]) -> str:
+    """Return the ring of all these nodes in a line; empty if none of them is in one.
+
+    Of several that wait the one with the longest wait is quoted; nobody waits when all have finished.
+    """
+    told = [(status.node, status.ring) for status in statuses if status.ring is not None]
+    if not told:
+        return ""
+    foremost = max((ring for _, ring in told), key=lambda ring: ring.round)
+    words = [f"round {grouped(foremost.round)}"]
+    words += [f"ring {order}"] if (order := _order(foremost)) else []
+    waits = [(ring.since_s, f"{node}: {ring.wait}") for node, ring in told if ring.wait]
+    if waits and any(ring.active for _, ring in told):
+        words.append(max(waits)[1])
+    return printable("; ".join(words))
+
+
+def _order(ring: RingStatus) -> str:
+    """Return the members around the ring; empty before the first attempt."""
+    more = max(ring.nodes, len(ring.order)) - NAMED_MAX
+    return " > ".join(ring.order[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+# ----------------------------------------------------------------------------
+# Where trainers' time goes, as parts of a step: from what they report of themselves (recipes/telemetry.py).
+#
+# Computing, waiting, adding and sending make up the whole; what the daemons did meanwhile is beside them and
+# may overlap with any.
+
+
+PARTS: Final = ("computing", "waiting", "adding", "sending")
+DAEMONS: Final = ("daemon_adding", "daemon_sending")
+
+
+def describe_steps(trainers: Sequence[TrainerStatus]) -> dict[str, float] | None:
+    """Return of all steps of these trainers together how many, how long one took, and its parts as fractions.
+
+    None before the first step.
+    """
+    steps = sum(trainer.steps for trainer in trainers)
+    spent_s = {
+        part: sum(getattr(trainer, f"{part}_s") for trainer in trainers) for part in (*PARTS, *DAEMONS)
+    }
+    total_s = sum(spent_s[part] for part in PARTS)
+    if not steps or total_s <= 0:
+        return None
+    parts = {part: round(part_s / total_s, 4) for part, part_s in spent_s.items()}
+    return {"steps": steps, "step_ms": round(1000 * total_s / steps, 4), **parts}
+
+
+def steps_words(steps: Mapping[str, float]) -> str:
+    """Return the same in words; of what the daemons did only if they did it."""
+    own = ", ".join(f"{part} {100 * steps[part]:.0f} %" for part in PARTS)
+    step_ms = steps["step_ms"]
+    words = f"{f'{step_ms:.2g}' if step_ms < 10 else grouped(step_ms)} ms: {own}"
+    adding, sending = (f"{100 * steps[part]:.0f} %" for part in DAEMONS)
+    if any(steps[part] for part in DAEMONS):
+        words += f"; meanwhile in the daemon: adding {adding}, sending {sending}"
+    return words
+
 
 # ----------------------------------------------------------------------------
 # A run at a glance: one row per node, below it in plain words what holds a node up, and what the columns
-# mean.
-#
-# A pure function of the nodes' status JSON (see figures.py), drawn to fit 80 columns and, with whole words,
-# 120. It asks nobody for anything and keeps no state: whoever shows it (p2psgd.cli.local) draws it again
-# with newer statuses.
+# mean. Drawn to fit 80 columns and, with whole words, 120.
 
 
-WIDE = 112  # columns from which there is room for whole words in the headings
-LAG_VECTOR_NODES_WIDE = (
-    8  # up to so many nodes there is room for one lag per peer; above, the largest is shown
-)
-LAG_VECTOR_NODES = 4  # the same, in 80 columns
-STATE_STYLES = {"training": "green", "finished": "cyan", "waiting": "yellow", "draining": "cyan", LOST: "red"}
+WIDE: Final = 112  # columns from which there is room for whole words in the headings
+LAGS_WIDE: Final = 8  # up to so many nodes there is room for one lag per peer; above, the largest is shown
+LAGS: Final = 4  # the same, in 80 columns
+STATE_STYLES: Final = {
+    "training": "green",
+    "finished": "cyan",
+    "waiting": "yellow",
+    "draining": "cyan",
+    "lost": "red",
+}
 
 # (heading in full, heading in brief); the first two stand on the left, figures on the right
-HEADINGS = (
+HEADINGS: Final = (
     ("node", "node"),
     ("state", "state"),
     ("mini-batch", "batch"),
@@ -56,72 +470,70 @@ HEADINGS = (
     ("compression", "compr"),
     ("lag", "lag"),
 )
-ROUND = ("round", "round")
-RING_HEADINGS = (*HEADINGS[:-1], ROUND)  # in a round nobody is ahead of anybody
-DENSE_HEADINGS = (*HEADINGS[:6], ROUND)  # and where whole gradients go around there are no updates
+ROUND: Final = ("round", "round")
+RING_HEADINGS: Final = (*HEADINGS[:-1], ROUND)  # in a round nobody is ahead of anybody
+DENSE_HEADINGS: Final = (*HEADINGS[:6], ROUND)  # and where whole gradients go around there are no updates
 
 
-def live_table(statuses: Sequence[Status], *, title: str, width: int) -> RenderableType:
-    """Draw the nodes in the order given; `width` is the number of columns there are.
+def state_word(status: NodeStatus) -> str:
+    """Return a node's state in one word."""
+    return "finished" if status.finished else status.state.split()[0]
 
-    A node that has not answered yet may be given as {"node": name}, a lost one with the state "lost (why)".
-    """
-    nodes = [node_figures(status) for status in statuses]
-    wide = width >= WIDE
-    ring = ring_words(statuses)
-    vector = not ring and 1 < len(nodes) <= (LAG_VECTOR_NODES_WIDE if wide else LAG_VECTOR_NODES)
-    padding = (0, 2 if wide else 1, 0, 0)
-    table = Table(box=None, pad_edge=False, padding=padding)
-    dense = any(node.dense for node in nodes)
+
+def live_table(statuses: Sequence[NodeStatus], *, title: str, width: int) -> RenderableType:
+    """Draw the nodes in the order given; `width` is the number of columns there are."""
+    wide, ring = width >= WIDE, ring_words(statuses)
+    vector = not ring and 1 < len(statuses) <= (LAGS_WIDE if wide else LAGS)
+    dense = any(status.dense for status in statuses)
     shown = DENSE_HEADINGS if dense else RING_HEADINGS if ring else HEADINGS
+    table = Table(box=None, pad_edge=False, padding=(0, 2 if wide else 1, 0, 0))
     for place, headings in enumerate(shown):
         table.add_column(headings[0 if wide else 1], justify="left" if place < 2 else "right", no_wrap=True)
-    for node in nodes:
-        lag = _lag_vector(node, nodes) if vector else _lag_most(node, nodes)
+    for status in statuses:
+        lags = {peer.node: peer.lag for peer in _followers(status, statuses) if peer.lag is not None}
         if ring:
-            lag = (formatting.grouped if wide else formatting.short)(node.ring_round)
-        figures = _figures(node, wide)[: len(shown) - 3]  # between node, state and the last column
-        table.add_row(Text(node.node), Text(node.state, style=_style(node)), *map(Text, [*figures, lag]))
-    notes = [Text(note, style="red" if LOST in note else "yellow") for note in shared_notes(nodes)]
+            last = (grouped if wide else formatting.short)(status.ring.round if status.ring else None)
+        elif vector:
+            last = " ".join("." if row is status else _brief(lags.get(row.node)) for row in statuses)
+        else:
+            last = _brief(max(lags.values(), default=None))
+        state = Text(state_word(status), style=STATE_STYLES.get(state_word(status), ""))
+        figures = _figures(status, wide)[: len(shown) - 3]  # between node, state and the last column
+        table.add_row(Text(printable(status.node)), state, *map(Text, [*figures, last]))
+    below = [Text(note, style="red" if "lost" in note else "yellow") for note in shared_notes(statuses)]
     legend = Text(_legend(wide=wide, vector=vector, ring=bool(ring), dense=dense), style="dim")
     around = [Text(ring, style="bold")] if ring else []
-    return Group(Text(title, style="bold"), table, *around, *notes, legend)
+    return Group(Text(title, style="bold"), table, *around, *below, legend)
 
 
-def _style(node: NodeFigures) -> str:
-    return STATE_STYLES.get(node.state, "")
+def shared_notes(statuses: Sequence[NodeStatus]) -> list[str]:
+    """Return every note as `who: what`; nodes that have the same one to say share a sentence."""
+    speakers: dict[str, list[str]] = {}
+    for status in statuses:
+        for note in notes(status):
+            speakers.setdefault(note, []).append(status.node)
+    return [printable(f"{formatting.listed(names)}: {note}") for note, names in speakers.items()]
 
 
-def _figures(node: NodeFigures, wide: bool) -> list[str]:
-    count = formatting.grouped if wide else formatting.short
+def _figures(status: NodeStatus, wide: bool) -> list[str]:
+    count, trainer, updates = grouped if wide else formatting.short, status.trainer, status.updates
+    samples = counts_samples(trainer)
     return [
-        count(node.mini_batches),
-        formatting.decimals(node.epoch, 2),
-        count(node.samples_per_s),
-        formatting.decimals(node.loss, 3),
-        count(node.updates_applied),
-        count(node.updates_sent),
-        formatting.decimals(node.bits_per_index, 1),
-        formatting.times(node.compression_ratio),
+        count(trainer.mini_batches),
+        decimals(trainer.epoch if samples else None, 2),
+        count(trainer.samples_per_s if samples else None),
+        decimals(trainer.loss, 3),
+        count(updates.applied if updates else 0),
+        count(updates.sent if updates else 0),
+        decimals(status.bits_per_index, 1),
+        formatting.times(status.compression_ratio),
     ]
 
 
-def _lags(node: NodeFigures, nodes: Sequence[NodeFigures]) -> dict[str, int]:
-    """Return the lag of each peer that is connected and alive."""
-    gone = {row.node for row in nodes if row.state == LOST}
-    if node.node in gone:
-        return {}
-    return {peer.node: peer.lag for peer in node.peers if peer.lag is not None and peer.node not in gone}
-
-
-def _lag_vector(node: NodeFigures, nodes: Sequence[NodeFigures]) -> str:
-    """Return the lag of each peer in the order of the rows, a dot for the node itself."""
-    lags = _lags(node, nodes)
-    return " ".join("." if row is node else _brief(lags.get(row.node)) for row in nodes)
-
-
-def _lag_most(node: NodeFigures, nodes: Sequence[NodeFigures]) -> str:
-    return _brief(max(_lags(node, nodes).values(), default=None))
+def _followers(status: NodeStatus, statuses: Sequence[NodeStatus]) -> list[PeerStatus]:
+    """Return the peers of a node that are not lost."""
+    gone = {other.node for other in statuses if other.state is NodeState.LOST}
+    return [] if status.node in gone else [peer for peer in status.peers if peer.node not in gone]
 
 
 def _brief(lag: int | None) -> str:
@@ -133,9 +545,7 @@ def _brief(lag: int | None) -> str:
 
 def _legend(*, wide: bool, vector: bool, ring: bool, dense: bool) -> str:
     batch = "" if wide else "batch: mini-batches trained; smp/s: samples a second; "
-    names = (
-        ("updates in", "updates out", "bits/index", "compression") if wide else ("in", "out", "bits", "compr")
-    )
+    names = [heading[0 if wide else 1] for heading in HEADINGS[6:10]]
     who = "each peer, in the order of the rows," if vector else "the slowest peer"
     lag = "round: the last that is complete" if ring else f"lag: own updates that {who} has not acknowledged"
     if dense:
@@ -143,306 +553,39 @@ def _legend(*, wide: bool, vector: bool, ring: bool, dense: bool) -> str:
     return (
         f"{batch}{names[0]}: updates applied from peers; {names[1]}: own updates, each goes to every peer; "
         f"{names[2]}: bits sent per changed weight, headers included; "
-        f"{names[3]}: size of the gradients as float32 / bytes sent to one peer; "
-        f"{lag}"
+        f"{names[3]}: size of the gradients as float32 / bytes sent to one peer; {lag}"
     )
 
 
 # ----------------------------------------------------------------------------
-# A run in one line, for logs and pipes, where no table can be redrawn. A pure function of the statuses.
+# A run in one line, for logs and pipes, where no table can be redrawn.
 
 
-def progress_line(statuses: Sequence[Status]) -> str:
+def progress_line(statuses: Sequence[NodeStatus]) -> str:
     """Return the states, the sums over all nodes and whatever holds some up."""
-    nodes = [node_figures(status) for status in statuses]
-    live = [node for node in nodes if node.state != LOST]
-    facts = [", ".join(_states(nodes)), _mini_batches(live)]
-    speeds = [node.samples_per_s for node in live if node.samples_per_s]
-    facts += [f"{formatting.grouped(sum(speeds))} samples/s"] if speeds else []
-    if not speeds and (paces := [node.mini_batches_per_s for node in live if node.mini_batches_per_s]):
-        facts.append(f"{formatting.decimals(sum(paces), 1)} mini-batches/s")
-    losses = [node.loss for node in live if node.loss is not None]
+    live = [status for status in statuses if status.state is not NodeState.LOST]
+    states = list(map(state_word, statuses))
+    facts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+    trainers = [status.trainer for status in live]
+    facts.append(_mini_batches(trainers))
+    speeds = [trainer.samples_per_s for trainer in trainers if trainer.samples_per_s]
+    facts += [f"{grouped(sum(speeds))} samples/s"] if speeds else []
+    paces = [trainer.mini_batches_per_s for trainer in trainers if trainer.mini_batches_per_s]
+    facts += [f"{decimals(sum(paces), 1)} mini-batches/s"] if paces and not speeds else []
+    losses = [trainer.loss for trainer in trainers if trainer.loss is not None]
     facts += [f"loss {sum(losses) / len(losses):.3f}"] if losses else []
-    bits, ratio = total_bits_per_index(nodes), total_compression_ratio(nodes)
-    facts += [f"{formatting.decimals(bits, 1)} bits per index"] if bits is not None else []
+    bits, ratio = bits_per_index(statuses), compression_ratio(statuses)
+    facts += [f"{decimals(bits, 1)} bits per index"] if bits is not None else []
     facts += [f"compression {formatting.times(ratio)}"] if ratio is not None else []
-    gone = {node.node for node in nodes if node.state == LOST}
-    lag = max((peer.lag or 0 for node in live for peer in node.peers if peer.node not in gone), default=0)
+    lag = max((peer.lag or 0 for status in live for peer in _followers(status, statuses)), default=0)
     ring = ring_words(statuses)
     facts += [f"largest lag {lag}"] if lag and not ring else []
-    return "; ".join(filter(None, [", ".join(filter(None, facts)), ring, *shared_notes(nodes)]))
+    return "; ".join(filter(None, [", ".join(filter(None, facts)), ring, *shared_notes(statuses)]))
 
 
-def _states(nodes: Sequence[NodeFigures]) -> list[str]:
-    states = [node.state for node in nodes]
-    return [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
-
-
-def _mini_batches(nodes: Sequence[NodeFigures]) -> str:
-    counts = [node.mini_batches for node in nodes]
+def _mini_batches(trainers: Sequence[TrainerStatus]) -> str:
+    counts = [trainer.mini_batches for trainer in trainers]
     least, most = min(counts, default=0), max(counts, default=0)
     if not most:
         return ""
     return f"mini-batch {least:,}" if least == most else f"mini-batches {least:,} to {most:,}"
-
-
-# ----------------------------------------------------------------------------
-# Where trainers' time goes, as parts of a step: from what they report of themselves (recipes/telemetry.py).
-#
-# Pure functions of the trainers' part of a status. Computing, waiting, adding and sending make up the whole;
-# what the daemons did meanwhile is beside them and may overlap with any.
-
-
-PARTS: Final = ("computing", "waiting", "adding", "sending")
-DAEMONS: Final = ("daemon_adding", "daemon_sending")
-
-
-def describe_steps(trainers: Iterable[Status]) -> dict[str, Any] | None:
-    """Of all steps of these trainers together: how many, how long one took, and the parts as fractions of
-    it; None before the first step.
-    """
-    steps, spent_s = 0, dict.fromkeys((*PARTS, *DAEMONS), 0.0)
-    for trainer in trainers:
-        steps += whole(trainer, "steps")
-        for part in spent_s:
-            spent_s[part] += number(trainer, f"{part}_s") or 0.0
-    total_s = sum(spent_s[part] for part in PARTS)
-    if not steps or total_s <= 0:
-        return None
-    parts = {part: round(part_s / total_s, 4) for part, part_s in spent_s.items()}
-    return {"steps": steps, "step_ms": round(1000 * total_s / steps, 4), **parts}
-
-
-def steps_words(steps: Mapping[str, Any]) -> str:
-    """The same in words; of what the daemons did only if they did it."""
-    own = ", ".join(f"{part} {_percent(steps[part])}" for part in PARTS)
-    words = f"{_time(steps['step_ms'])}: {own}"
-    adding, sending = (steps[part] for part in DAEMONS)
-    if adding or sending:
-        words += f"; meanwhile in the daemon: adding {_percent(adding)}, sending {_percent(sending)}"
-    return words
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.0f} %"
-
-
-def _time(step_ms: float) -> str:
-    return f"{step_ms:.2g} ms" if step_ms < 10 else f"{formatting.grouped(step_ms)} ms"
-
-
-# ----------------------------------------------------------------------------
-# One node's status as text for people: `p2psgd status`, which without --json prints this.
-#
-# A pure function of the status JSON. One fact per line, in the order in which somebody looks for them: is it
-# training, what holds it up, with whom is it connected, what was refused. Lines that would say nothing are
-# left out.
-
-
-COORDINATE_MAX = 2**24  # from here on float32 no longer holds every multiple of the quantum
-LABEL_WIDTH = 12
-
-
-def render_status(status: Status) -> str:
-    """Return the whole status as lines of text, without a newline at the end."""
-    node = node_figures(status)
-    lines = [
-        _heading(status, node),
-        *_line("state", printable(status.get("state", "starting"))),
-        *(line for note in node.notes for line in _line("note", note)),
-        *_line("run", _run(status)),
-        *_line("listens", _listens(status)),
-        *_line("tls", _tls(status)),
-        *_line("shown at", _shown(status)),
-        *_line("trainer", _trainer(status, node)),
-        *_line("steps", _steps(status)),
-        *(line for label, text in ring_lines(status) for line in _line(label, text)),
-        *_line("updates", _updates(status, node)),
-        *_line("traffic", _traffic(status)),
-        *_line("log", "" if node.dense else log_words(section(status, "log"))),
-        *(line for label, text in replication_lines(status) for line in _line(label, text)),
-        *_line("recording", recording_words(section(status, "recording"))),
-        *_line("replica", _replica(status)),
-        *_line("dropped", _dropped(status)),
-        *_line("looked at", _doctors(status)),
-        *(line for text in _refused(status) for line in _line("refused", text)),
-        *_peers(node),
-    ]
-    return "\n".join(lines)
-
-
-def _line(label: str, text: str) -> list[str]:
-    return [f"{label:<{LABEL_WIDTH}}{text}"] if text else []
-
-
-def _heading(status: Status, node: NodeFigures) -> str:
-    facts = [f"id {printable(status['id'])}"] if status.get("id") else []
-    facts += [f"pid {whole(status, 'pid')}"] if status.get("pid") else []
-    facts += [f"p2psgd {printable(status['version'])}"] if status.get("version") else []
-    facts += [f"up {formatting.duration(number(status, 'uptime_s'))}"] if "uptime_s" in status else []
-    return f"{node.node}: {', '.join(facts)}" if facts else node.node
-
-
-def _run(status: Status) -> str:
-    run = section(status, "run")
-    if not run:
-        return "none yet: the first trainer brings it, and this node neither dials nor answers before"
-    label = f"{printable(run['label'])}: " if run.get("label") else ""
-    shards = f"data in {formatting.counted(whole(run, 'shards'), 'shard')}, " if whole(run, "shards") else ""
-    return (
-        f"{label}{printable(run.get('mode', ''))}, {formatting.counted(whole(run, 'weights'), 'weight')} in "
-        f"{formatting.counted(whole(run, 'tensors'), 'tensor')}, {shards}"
-        f"quantum 2^{whole(run, 'quantum_log2')}, fingerprint {printable(run.get('fingerprint', ''))}"
-    )
-
-
-def _listens(status: Status) -> str:
-    if not status.get("listen"):
-        return ""
-    if not status.get("plaintext"):
-        return printable(status["listen"])
-    option = " (--insecure-plaintext)" if status.get("insecure_plaintext") else ""
-    return f"{printable(status['listen'])}; plaintext{option}: whoever reaches this port can read and join"
-
-
-def _tls(status: Status) -> str:
-    tls = section(status, "tls")
-    if not tls:
-        return ""
-    trouble = f"; {printable(tls['trouble'])}" if tls.get("trouble") else ""
-    return f"run {printable(tls.get('run', ''))}, until {printable(tls.get('expires', ''))[:10]}{trouble}"
-
-
-def _shown(status: Status) -> str:
-    address = section(status, "http").get("address")
-    return f"http://{printable(address)}" if address else ""
-
-
-def _trainer(status: Status, node: NodeFigures) -> str:
-    trainer = section(status, "trainer")
-    if trainer.get("attached"):
-        facts = [f"attached (pid {whole(trainer, 'pid')})"]
-    else:
-        facts = ["finished" if trainer.get("finished") else "none attached"]
-    if node.mini_batches:
-        facts.append(f"mini-batch {formatting.grouped(node.mini_batches)}")
-    if node.samples_per_s is None and node.mini_batches_per_s is not None:
-        facts.append(f"{formatting.decimals(node.mini_batches_per_s, 1)} mini-batches/s")
-    for value, text in (
-        (node.epoch, f"epoch {formatting.decimals(node.epoch, 2)}"),
-        (node.samples_per_s, f"{formatting.grouped(node.samples_per_s)} samples/s"),
-        (node.loss, f"loss {formatting.decimals(node.loss, 3)}"),
-        (node.test_accuracy, f"test accuracy {formatting.percent(node.test_accuracy)}"),
-    ):
-        facts += [text] if value is not None else []
-    for key, one in (
-        ("restarts", "restart"),
-        ("reloads", "reload"),
-        ("refused_requests", "refused request"),
-    ):
-        facts += [formatting.counted(whole(trainer, key), one)] if whole(trainer, key) else []
-    if mended := whole(trainer, "copies_mended"):
-        facts.append(f"its copy of the weights was wrong {formatting.counted(mended, 'time')}")
-    return ", ".join(facts)
-
-
-def _steps(status: Status) -> str:
-    steps = describe_steps([section(status, "trainer")])
-    return f"{formatting.grouped(steps['steps'])}, each {steps_words(steps)}" if steps else ""
-
-
-def _updates(status: Status, node: NodeFigures) -> str:
-    if node.dense:
-        return ""
-    updates = section(status, "updates")
-    facts = [
-        f"{formatting.grouped(node.updates_sent)} sent",
-        f"{formatting.grouped(node.updates_applied)} applied",
-    ]
-    duplicates = whole(updates, "duplicates")
-    facts += [f"{formatting.counted(duplicates, 'duplicate')} dropped"] if duplicates else []
-    if node.bits_per_index is not None:
-        facts.append(f"{formatting.decimals(node.bits_per_index, 2)} bits per index")
-    if node.compression_ratio is not None:
-        facts.append(f"compression {formatting.times(node.compression_ratio)}")
-    return ", ".join(facts)
-
-
-def _traffic(status: Status) -> str:
-    traffic = section(status, "bytes")
-    if not traffic:
-        return ""
-    lag_ms = number(status, "loop_lag_ms")
-    lag = f"; loop lag {formatting.decimals(lag_ms, 1)} ms" if lag_ms is not None else ""
-    sent, received = formatting.size(whole(traffic, "sent")), formatting.size(whole(traffic, "received"))
-    return f"{sent} sent, {received} received{lag}"
-
-
-def recording_words(recording: Status) -> str:
-    """What a node has recorded so far, and why no more if it has ended."""
-    if not recording:
-        return ""
-    updates, size = formatting.counted(whole(recording, "updates"), "update"), whole(recording, "bytes")
-    note = f"; {printable(recording['note'])}" if recording.get("note") else ""
-    return f"{updates} in {formatting.size(size)} in {printable(recording.get('file', '?'))}{note}"
-
-
-def _replica(status: Status) -> str:
-    if not status.get("digest"):
-        return ""
-    digest = f"digest {printable(status['digest'])}"
-    if status.get("coordinate_max") is None:  # in a dense ring: coordinates are bit patterns
-        return digest
-    return f"{digest}; largest coordinate {whole(status, 'coordinate_max'):,} of at most {COORDINATE_MAX:,}"
-
-
-def _dropped(status: Status) -> str:
-    counts = {
-        printable(reason): whole(section(status, "dropped"), reason) for reason in section(status, "dropped")
-    }
-    return ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items()) if count)
-
-
-def _doctors(status: Status) -> str:
-    return (
-        f"by p2psgd doctor, {formatting.counted(count, 'time')}"
-        if (count := whole(status, "doctors"))
-        else ""
-    )
-
-
-def _refused(status: Status) -> list[str]:
-    """Which nodes of other runs were, when, and how they differ."""
-    return [
-        f"{formatting.duration(number(each, 'since_s'))} ago: {printable(each.get('words', '?'))}"
-        for each in status.get("strangers") or ()
-    ]
-
-
-def _peers(node: NodeFigures) -> list[str]:
-    if not node.peers:
-        return _line("peers", "none")
-    return [line for peer in node.peers for line in _line("peer", _peer(peer, dense=node.dense))]
-
-
-def _peer(peer: PeerFigures, *, dense: bool) -> str:
-    address = f" at {peer.address}" if peer.address not in ("", peer.node) else ""
-    since = f" for {formatting.duration(peer.since_s)}" if peer.since_s is not None else ""
-    facts = [f"{peer.node}{address}: {peer.state}{since}"]
-    if peer.lag is not None and not dense:
-        facts.append(f"lacks {formatting.counted(peer.lag, 'update')} of ours")
-    if peer.bytes_sent or peer.bytes_received:
-        facts.append(
-            f"{formatting.size(peer.bytes_sent)} sent, {formatting.size(peer.bytes_received)} received"
-        )
-    facts += [f"round trip {formatting.milliseconds(peer.round_trip_ms)}"] if peer.round_trip_ms else []
-    facts += [words] if (words := trouble_words(peer)) else []
-    return ", ".join(facts)
-
-
-def trouble_words(peer: PeerFigures) -> str:
-    """Why it is not linked, and through whom its updates come all the same; empty if nothing is known."""
-    if not peer.through:
-        return peer.error
-    reason = f" ({peer.error})" if peer.error else ""
-    return f"not reached directly{reason}, its updates come through {peer.through}"

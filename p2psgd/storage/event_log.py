@@ -9,13 +9,15 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, BinaryIO, Final, Self, TypedDict
 
 from p2psgd.aio import TokenBuckets
-from p2psgd.errors import words_of
+from p2psgd.errors import ExitCode, UsageError, words_of
+from p2psgd.formatting import printable
 
 # ----------------------------------------------------------------------------
 # How often the event log keeps what peers cause at will: a flood of it would push out everything else. Pure.
@@ -75,6 +77,16 @@ KINDS: Final = frozenset(
 )
 
 Figure = int | float | str | bool
+Event = dict[str, Any]
+
+
+class EventCounts(TypedDict):
+    """How many events there were, and whether all of them are in the file."""
+
+    count: int
+    held_back: int
+    failures: int
+    trouble: str
 
 
 class EventLog:
@@ -89,14 +101,14 @@ class EventLog:
         self, state: Path, *, bytes_max: int = EVENTS_BYTES_MAX, now: Callable[[], float] = time.monotonic
     ) -> None:
         self.path = state / EVENTS_NAME
-        self.latest: deque[dict[str, Any]] = deque(maxlen=EVENTS_KEPT)
+        self.latest: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self.failures = 0
         self.trouble = ""
         self.names: Callable[[int], str | None] = lambda _: None  # what people call a node
         self._bytes_max = bytes_max
         self._limit = EventLimit()
         self._now = now
-        last = _last_event(self.path)
+        last = last_event(self.path)
         self._count = 0 if last is None else int(last["count"])
         self.cut_short = last is not None and last["kind"] != "stop"
         self._file: int | None = None
@@ -115,7 +127,7 @@ class EventLog:
             words += f" (before it {held_back:,} more of this kind were counted and not kept)"
             figures["held_back"] = held_back
         self._count += 1
-        event: dict[str, Any] = {
+        event: Event = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "count": self._count,
             "kind": kind,
@@ -134,7 +146,7 @@ class EventLog:
             return {}
         return {"node": self.names(node) or f"{node:016x}", "id": f"{node:016x}"}
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> EventCounts:
         """The status in short: how many events there were, whether all of them are in the file, and how many
         more peers have caused.
         """
@@ -183,7 +195,7 @@ def older_path(path: Path) -> Path:
     return path.with_name(path.name + ".1")
 
 
-def parse_event(line: bytes) -> dict[str, Any] | None:
+def parse_event(line: bytes) -> Event | None:
     """The event in a line of the file, None if it is none."""
     try:
         event = json.loads(line)
@@ -194,7 +206,8 @@ def parse_event(line: bytes) -> dict[str, Any] | None:
     return event if whole else None
 
 
-def _last_event(path: Path) -> dict[str, Any] | None:
+def last_event(path: Path) -> Event | None:
+    """Return the latest event in a log, or in the full one before it; None if there is none."""
     for candidate in (path, older_path(path)):
         with contextlib.suppress(OSError):
             for line in reversed(candidate.read_bytes().splitlines()):
@@ -208,6 +221,89 @@ def _ends_whole(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
+
+
+# ----------------------------------------------------------------------------
+# Reading it, for `p2psgd events`: of a node that runs, and of one that has ended.
+
+
+POLL_S: Final = 0.2
+LINE_BYTES_MAX: Final = 64 * 1024  # a longer line is no event of ours
+
+
+class EventReader:
+    """The events in the state directory `state`; UsageError if there are none or they cannot be read."""
+
+    def __init__(self, state: Path) -> None:
+        self._path = state / EVENTS_NAME
+        self._newest = self._open()
+        self._rest = b""  # of a line that has only begun
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._newest.close()
+
+    def kept(self) -> list[Event]:
+        """All that are kept now, oldest first; to be called once, before `follow`."""
+        older = b""
+        # The newest was opened before the older one is: else a file that fills up now could be missed.
+        with contextlib.suppress(OSError), older_path(self._path).open("rb") as file:
+            if not os.path.sameopenfile(file.fileno(), self._newest.fileno()):
+                older = file.read()
+        return [*_parse(older.split(b"\n")), *self._read()]
+
+    def follow(self) -> Iterator[Event]:
+        """Those that come after, for ever."""
+        while True:
+            replaced = self._is_replaced()  # looked at first: nothing is added to a file after that
+            yield from self._read()
+            if replaced:
+                self._newest.close()
+                self._newest, self._rest = self._open(), b""
+            else:
+                time.sleep(POLL_S)
+
+    def _read(self) -> Iterator[Event]:
+        *lines, rest = (self._rest + self._newest.read()).split(b"\n")
+        self._rest = rest if len(rest) <= LINE_BYTES_MAX else b""
+        return _parse(lines)
+
+    def _open(self) -> BinaryIO:
+        try:
+            return self._path.open("rb")
+        except FileNotFoundError:
+            raise UsageError(
+                f"no events in {self._path.parent}: name that of a node that has run with --state"
+            ) from None
+        except OSError as error:
+            reason = words_of(error)
+            raise UsageError(f"cannot read {self._path}: {reason}", ExitCode.PERMISSION) from None
+
+    def _is_replaced(self) -> bool:
+        """It was full, and the daemon has begun another."""
+        try:
+            return not os.path.samestat(self._path.stat(), os.fstat(self._newest.fileno()))
+        except OSError:
+            return False
+
+
+def select_events(events: list[Event], *, kind: str | None, last: int | None) -> list[Event]:
+    """The last so many of one kind; None: of any kind, all. UsageError if there is no such kind."""
+    kinds = KINDS | {event["kind"] for event in events}  # those of a later version as well
+    if kind is not None and kind not in kinds:
+        raise UsageError(
+            f"no event is of kind {kind!r:.40}; there are: {', '.join(map(printable, sorted(kinds)))}"
+        )
+    chosen = [event for event in events if kind in (None, event["kind"])]
+    return chosen if last is None else chosen[-last:]
+
+
+def _parse(lines: list[bytes]) -> Iterator[Event]:
+    return filter(None, map(parse_event, lines))
 
 
 # ----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import logging
 import os
 import threading
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from p2psgd import formatting
 from p2psgd.core.run_spec import RunSpec
@@ -33,6 +33,16 @@ WRITE_EVERY_S: Final = 0.2
 CLOSE_LIMIT_S: Final = 5.0  # for what is still in the queue when the node stops
 
 log = logging.getLogger("p2psgd.recorder")
+
+
+class Recorded(TypedDict):
+    """How far a recording is; `note` says why it has ended."""
+
+    file: str
+    updates: int
+    bytes: int
+    bytes_max: int
+    note: str
 
 
 class Recorder:
@@ -80,7 +90,7 @@ class Recorder:
                 self.updates += 1
                 self.bytes += len(frame)
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Recorded:
         """For the node's status; JSON-ready."""
         with self._lock:
             return {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from p2psgd.errors import UsageError
-from p2psgd.observe.events import EventReader
+from p2psgd.storage.event_log import EventReader
 
 COUNTED: Final = frozenset(
     {

@@ -9,6 +9,7 @@ from typing import Final
 
 from p2psgd.cli.local.verify import Convergence, Origin, frontier_of, prove, who_lacks_what
 from p2psgd.errors import P2psgdError
+from p2psgd.observe.status import read_status
 from p2psgd.recipes.gradients import evaluate
 from tests.chaos.nodes import Node
 from tests.chaos.trainer import RECIPE
@@ -43,7 +44,7 @@ def find_equal(nodes: Sequence[Node], *, began: float, turn: Callable[[], None])
         statuses = {node.name: node.look() for node in nodes}
         flipped = {node.name for node in nodes if node.life is not None and node.life.is_flipped}
         frontiers = {
-            name: frontier_of(status)
+            name: frontier_of(read_status(status))
             for name, status in statuses.items()
             if status and status.get("run") and status.get("ready", True) and name not in flipped
         }

@@ -17,7 +17,7 @@ import p2psgd.ipc.client
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.recipes.recipe import built_in_recipes, load_recipe
 from tests.observe.compressions import description
-from tests.observe.statuses import status
+from tests.observe.statuses import fields
 
 
 class Client:
@@ -61,15 +61,15 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_json_has_the_whole_compression(
     daemon: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    daemon |= {"status": status(compression={"total": {}}), "compression": description()}
+    daemon |= {"status": fields(compression={"total": {}}), "compression": description().model_dump()}
     assert run(monkeypatch, "status", "--json") == ExitCode.OK
-    assert json.loads(capsys.readouterr().out)["compression"] == description()
+    assert json.loads(capsys.readouterr().out)["compression"] == description().model_dump()
 
 
 def test_json_before_a_run_has_no_compression(
     daemon: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    daemon |= {"status": status(compression=None), "compression": {}}
+    daemon |= {"status": fields(compression=None), "compression": {}}
     assert run(monkeypatch, "status", "--json") == ExitCode.OK
     assert json.loads(capsys.readouterr().out)["compression"] is None
     assert run(monkeypatch, "status", "--compression") == ExitCode.OK
@@ -79,7 +79,7 @@ def test_json_before_a_run_has_no_compression(
 def test_a_daemon_of_another_version_still_has_a_status_for_machines(
     daemon: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    daemon |= {"status": status(compression={"total": {"updates": 3}}, version="0.0.7")}
+    daemon |= {"status": fields(compression={"total": {"updates": 3}}, version="0.0.7")}
     assert run(monkeypatch, "status", "--json") == ExitCode.OK
     assert json.loads(capsys.readouterr().out)["compression"] == {"total": {"updates": 3}}
     assert run(monkeypatch, "status", "--compression") == ExitCode.CONFIGURATION

@@ -15,16 +15,16 @@ import uvloop
 
 import p2psgd.cli.app
 from p2psgd.core.frontier import Origin
-from p2psgd.core.read_model import ScrubView
+from p2psgd.core.read_model import MemberView, PeerView, ScrubView
 from p2psgd.core.view import View
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.ipc.run_proposal import RunProposal
-from p2psgd.observe.model import PeerReplica, describe_digest, describe_replication
+from p2psgd.observe.digest import report_digest
 from p2psgd.storage.event_log import EventLog
 from p2psgd.wire.messages import FrontierRow
 from tests.daemons import P2PSGD
 from tests.ipc.daemons import Daemon, wait_until
-from tests.observe.replications import ME, OTHER, THIRD, replication
+from tests.observe.replications import ME, OTHER, THIRD, replica_view, replication
 from tests.observe.statuses import status
 
 SEVENTH = Origin(7, 1)
@@ -101,21 +101,25 @@ def test_followed_events_come_as_they_happen_until_nobody_reads(tmp_path: Path) 
 
 
 def digest_report(*, digest: int | None, quarantines: int = 0) -> dict[str, Any]:
-    rows = None if digest is None else [FrontierRow(1, 1, 5, digest)]
-    peer = PeerReplica(2, "node-2", linked=digest is not None, ready=True, view=3, rows=rows)
-    return describe_digest(
-        node=1,
-        name="node-1",
-        digest=7,
-        patience_s=5.0,
-        view=3,
-        founders=2,
+    linked = PeerView(
+        OTHER,
+        "node-2",
         ready=True,
-        waits="",
-        rows=[FrontierRow(1, 1, 5, 7)],
-        scrub=ScrubView(count=0, quarantines=quarantines, running=False, clean=True, age_s=0.0),
-        peers=[peer],
+        barred=False,
+        view=6,
+        silent_s=0.1,
+        lag=0,
+        frontier={ME: FrontierRow(*ME, 5, digest or 0)},
     )
+    away = MemberView(OTHER, "node-2", linked=False, ready=False, heard_s=None, lag=None)
+    scrub = ScrubView(count=0, quarantines=quarantines, running=False, clean=True, age_s=0.0)
+    view = replica_view(
+        frontier=(FrontierRow(*ME, 5, 7),),
+        scrub=scrub,
+        members=() if digest else (away,),
+        peers={OTHER: linked} if digest else {},
+    )
+    return report_digest(view).model_dump()
 
 
 @pytest.mark.parametrize(
@@ -124,7 +128,7 @@ def digest_report(*, digest: int | None, quarantines: int = 0) -> dict[str, Any]
         (digest_report(digest=7), "node-2: identical", ""),
         (
             digest_report(digest=8),
-            "node-2: DIFFERS at update 5 of 0000000000000001/1",
+            "node-2: DIFFERS at update 5 of 0000000000000001/10",
             "node-2: another replica",
         ),
         (
@@ -164,7 +168,7 @@ def test_digest_fails_unless_all_is_equal_and_memory_is_sound(
 
 def show(daemon: Daemon, view: View, **changes: Any) -> None:
     daemon.host.view = view
-    daemon.host.status_value = status(**describe_replication(replication(view=view, **changes)))
+    daemon.host.status_value = status(**replication(view=view, **changes)).model_dump(exclude_unset=True)
 
 
 def test_remove_waits_for_the_view_without_the_node(

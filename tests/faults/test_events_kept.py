@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from p2psgd.observe.events import EventReader
-from p2psgd.storage.event_log import PEER_BURST
+from p2psgd.storage.event_log import PEER_BURST, EventReader
 from p2psgd.wire.messages import FrontierRow
 from tests.daemons import until
 from tests.faults.target import Target, forged_update

@@ -25,7 +25,7 @@ from p2psgd.ipc.ring_buffer import entry_bytes
 from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.server import ControlServer
 from p2psgd.ipc.trainer_session import TrainerState
-from p2psgd.observe.status import describe_standing
+from p2psgd.node.removal import standing_of
 from p2psgd.wire import codec
 from p2psgd.wire.mode import ASYNC
 from p2psgd.wire.ring_messages import BucketShared, RoundShared
@@ -135,7 +135,7 @@ class NumpyHost:
         return 7
 
     def member(self, node: int) -> dict[str, Any]:
-        return describe_standing(node, self.view, {7: "node-7"})
+        return standing_of(node, self.view, {7: "node-7"}).model_dump()
 
     def share(self) -> tuple[int, int] | None:
         return self.share_value

@@ -22,7 +22,7 @@ def test_a_peer_that_takes_half_of_what_is_made_is_named_with_both_figures() -> 
     speeds = LinkSpeeds(patience_s=1.25)
     watch(speeds, {2: 100.0, 3: 50.0})
     (slow,) = speeds.slow(NAMES)
-    assert (slow.node, slow.name) == (3, "node-3")
+    assert (slow.id, slow.node) == (f"{3:016x}", "node-3")
     assert (slow.needed, slow.available) == pytest.approx((5_000, 2_500), rel=0.05)
 
 
@@ -44,7 +44,7 @@ def test_a_link_is_judged_only_after_three_patiences() -> None:
     watch(speeds, {2: 100.0, 3: 10.0}, start=40, looks=14)
     assert speeds.slow(NAMES) == []
     watch(speeds, {2: 100.0, 3: 10.0}, start=54, looks=2)
-    assert [slow.node for slow in speeds.slow(NAMES)] == [3]
+    assert [slow.node for slow in speeds.slow(NAMES)] == ["node-3"]
 
 
 def test_nothing_is_slow_while_nothing_is_made_or_after_a_snapshot() -> None:
@@ -63,4 +63,4 @@ def test_looks_taken_too_often_do_not_shorten_the_time_looked_at() -> None:
     watch(speeds, {3: 10.0}, looks=16)
     for _ in range(100):
         speeds.look(3.7501, applied=1_375, applied_bytes=68_750, acknowledged={3: 1_375})
-    assert [slow.node for slow in speeds.slow(NAMES)] == [3]
+    assert [slow.node for slow in speeds.slow(NAMES)] == ["node-3"]

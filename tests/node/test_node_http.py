@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from p2psgd.observe.http_server import CONNECTIONS_MAX
+from p2psgd.node.http_server import CONNECTIONS_MAX
 from tests.daemons import Daemon, all_stopped, until
 from tests.node.test_node import Place, calm, ended, endless, mini_batches
 from tests.ports import free_ports

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from p2psgd.node.systemd import Notifier, Supervision, sentence_of
+from p2psgd.observe.status import read_status
 from tests.service_manager import ServiceManager
 
 
@@ -112,8 +113,8 @@ def test_a_sentence_is_told_when_it_is_new_and_not_too_often(tmp_path: Path) -> 
 
 def test_a_sentence_says_state_links_what_is_waited_for_and_what_the_disk_is_at() -> None:
     peers = [{"state": "connected"}, {"state": "lost"}]
-    status = {"state": "training", "waits": "", "peers": peers, "peers_total": 2}
-    assert sentence_of(status) == "training, 1 of 2 peers linked"
+    status = {"node": "a", "state": "training", "waits": "", "peers": peers, "peers_total": 2}
+    assert sentence_of(read_status(status)) == "training, 1 of 2 peers linked"
     told = {
         **status,
         "trainer": {"mini_batches": 1234},
@@ -121,9 +122,10 @@ def test_a_sentence_says_state_links_what_is_waited_for_and_what_the_disk_is_at(
         "checkpoint": {"trouble": "the disk has been at votes for 61 s"},
     }
     assert (
-        sentence_of(told) == "training, mini-batch 1,234, 1 of 2 peers linked; the trainer waits; "
+        sentence_of(read_status(told))
+        == "training, mini-batch 1,234, 1 of 2 peers linked; the trainer waits; "
         "the disk has been at votes for 61 s"
     )
-    assert sentence_of({**status, "not_ready": "looking for the other nodes of the run"}).endswith(
-        "; looking for the other nodes of the run"
-    )
+    assert sentence_of(
+        read_status({**status, "not_ready": "looking for the other nodes of the run"})
+    ).endswith("; looking for the other nodes of the run")

@@ -8,6 +8,7 @@ import numpy as np
 
 from p2psgd.core.frontier import Origin
 from p2psgd.observe.compression import OwnCompression, describe_compression
+from p2psgd.observe.status import Compression
 from p2psgd.wire import codec
 
 TENSORS = (("hidden.weight", (80, 100)), ("hidden.bias", (100,)), ("output.weight", (1900,)))
@@ -23,7 +24,7 @@ def own_compression(*, updates: int, indices: int = 50, seed: int = 1) -> OwnCom
     return own
 
 
-def description(*, updates: int = 300, **options: Any) -> dict[str, Any]:
+def description(*, updates: int = 300, **options: Any) -> Compression:
     """What `p2psgd status --json` has under "compression"."""
     own = own_compression(updates=updates, **options)
     return describe_compression(own.total(), own.recent(), TENSORS)

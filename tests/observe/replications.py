@@ -11,7 +11,8 @@ from p2psgd.core.metrics import Counters, Tally
 from p2psgd.core.read_model import LogView, MemberView, ReplicaView, ScrubView
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.core.view import View
-from p2psgd.observe.model import CheckpointFigures, Replication
+from p2psgd.observe.collect import Vitals, replica_parts
+from p2psgd.observe.status import CheckpointStatus, NodeState, TrainerStatus
 
 ME, OTHER, THIRD = Origin(1, 10), Origin(2, 20), Origin(3, 30)
 OF_NODE: Final = ("checkpoint", "stall", "slow_links")
@@ -52,12 +53,22 @@ def replica_view(**changes: Any) -> ReplicaView:
     return ReplicaView(**values | changes)
 
 
-def replication(**changes: Any) -> Replication:
-    """Return what the status of that node tells of it."""
+def vitals(**changes: Any) -> Vitals:
+    """Return what that node tells beside its replica."""
     values: dict[str, Any] = {
-        "checkpoint": CheckpointFigures(number=4, age_s=31.0, bytes=9_300_000, failures=0, trouble=""),
-        "stall": None,
-        "slow_links": [],
+        "state": NodeState.TRAINING,
+        "started": 0.0,
+        "now": 100.0,
+        "listen": "127.0.0.1:7000",
+        "control": "/run/p2psgd/control.sock",
+        "loop_lag_ms": 0.1,
+        "trainer": TrainerStatus(),
+        "checkpoint": CheckpointStatus(number=4, age_s=31.0, bytes=9_300_000, failures=0, trouble=""),
     }
-    values |= {key: changes.pop(key) for key in OF_NODE if key in changes}
-    return Replication(replica_view(**changes), **values)
+    return Vitals(**values | changes)
+
+
+def replication(**changes: Any) -> dict[str, Any]:
+    """Return the fields of that node's status that its replica makes up."""
+    of_node = {key: changes.pop(key) for key in OF_NODE if key in changes}
+    return dict(replica_parts(replica_view(**changes), vitals(**of_node)))

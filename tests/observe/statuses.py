@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from p2psgd.observe.status import NodeStatus, read_status
+
 
 def peer(node: str, **changes: Any) -> dict[str, Any]:
     """Return what a node says of one peer."""
@@ -72,8 +74,23 @@ def split(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def status(node: str = "node-0", **changes: Any) -> dict[str, Any]:
-    """Return one node's status: 1,000 mini-batches of 80,000 weights, 100 indices of 12 bits in each."""
+def status(node: str = "node-0", **changes: Any) -> NodeStatus:
+    """Return one node's status, with `changes` to the fields below."""
+    return read_status(fields(node, **changes))
+
+
+def bare(node: str) -> NodeStatus:
+    """Return what is known of a node that has not answered yet."""
+    return NodeStatus(node=node)
+
+
+def lost(node: str, why: str = "killed by signal 9", **changes: Any) -> NodeStatus:
+    """Return the last status of a node whose daemon has ended."""
+    return status(node, state="lost", waits=f"lost ({why})", **changes)
+
+
+def fields(node: str = "node-0", **changes: Any) -> dict[str, Any]:
+    """Return a status as a daemon sends it: 1,000 mini-batches of 80,000 weights, 100 indices of 12 bits."""
     return {
         "node": node,
         "id": "00112233aabbccdd",
@@ -113,8 +130,8 @@ def status(node: str = "node-0", **changes: Any) -> dict[str, Any]:
             "bytes": 150_000,
         },
         "bytes": {"sent": 9_000_000, "received": 8_000_000},
-        "log": {"updates": 30, "bytes": 88_000, "budget_bytes": 256_000_000, "floors": []},
-        "loop_lag_ms": 0.31,
+        "log": {"updates": 30, "bytes": 88_000, "budget_bytes": 256_000_000},
+        "loop_lag_ms": 0.3,
         "trainer": trainer(),
         "peers": [peer("node-1")],
         "dropped": {},

@@ -9,6 +9,7 @@ from p2psgd.observe.compression import (
     render_compression,
     tensor_rows,
 )
+from p2psgd.observe.status import BitCounts, UpdateSums
 from tests.observe.compressions import description
 
 
@@ -38,7 +39,7 @@ def test_the_parts_of_an_index_add_up() -> None:
 
 
 def test_updates_without_blocks_say_nothing_of_their_signs() -> None:
-    total = {"updates": 2, "dense_updates": 2, "indices": 8, "blocks": 0, "bits": {"dense": 16}}
+    total = UpdateSums(updates=2, dense_updates=2, indices=8, blocks=0, bits=BitCounts(dense=16))
     assert bits_of(total) == "2.00 dense, 100 % of the updates dense"
 
 
@@ -47,7 +48,7 @@ def test_there_is_no_second_line_while_all_updates_are_recent() -> None:
 
 
 def test_a_node_without_updates_says_so() -> None:
-    for nothing in ({}, description(updates=0)):
+    for nothing in (None, description(updates=0)):
         assert render_compression(nothing) == "this node has made no update yet"
 
 

@@ -4,15 +4,13 @@ from typing import Any
 
 import pytest
 
-from p2psgd.core.read_model import ScrubView
-from p2psgd.observe.model import (
-    PeerReplica,
-    describe_digest,
-    find_fault,
-    render_digest,
-    scrub_and_report,
-)
+from p2psgd.cli.digest import find_fault, render_digest, scrub_and_report
+from p2psgd.core.frontier import Origin
+from p2psgd.core.read_model import MemberView, PeerView, ScrubView
+from p2psgd.core.view import View
+from p2psgd.observe.digest import DigestReport, report_digest
 from p2psgd.wire.messages import FrontierRow
+from tests.observe.replications import replica_view
 
 CLEAN = ScrubView(count=3, quarantines=0, running=False, clean=True, age_s=2.0)
 
@@ -21,25 +19,24 @@ def row(node: int, sequence: int, digest: int | None = None) -> FrontierRow:
     return FrontierRow(node, 1, sequence, 1000 * node + sequence if digest is None else digest)
 
 
-def peer(rows: list[FrontierRow] | None, **changes: Any) -> PeerReplica:
-    values: dict[str, Any] = {"node": 2, "name": "node-2", "linked": True, "ready": True, "view": 4}
-    return PeerReplica(**values | changes, rows=rows)
-
-
-def report(*peers: PeerReplica, scrub: ScrubView = CLEAN, view: int = 4, founders: int = 3) -> dict[str, Any]:
-    return describe_digest(
-        node=1,
-        name="node-1",
-        digest=0xABC,
-        patience_s=5.0,
-        view=view,
-        founders=founders,
-        ready=True,
-        waits="",
-        rows=[row(1, 10), row(2, 20)],
-        scrub=scrub,
-        peers=peers,
+def peer(rows: list[FrontierRow] | None, *, node: int = 2, name: str = "node-2") -> PeerView:
+    frontier = None if rows is None else {Origin(row.node, row.incarnation): row for row in rows}
+    return PeerView(
+        Origin(node, 1), name, ready=True, barred=False, view=4, silent_s=0.1, lag=0, frontier=frontier
     )
+
+
+def away(name: str) -> MemberView:
+    return MemberView(Origin(9, 1), name, linked=False, ready=False, heard_s=None, lag=None)
+
+
+def report(
+    *peers: PeerView, members: tuple[MemberView, ...] = (), view: int = 4, **changes: Any
+) -> DigestReport:
+    values = {"digest": 0xABC, "frontier": (row(1, 10), row(2, 20)), "scrub": CLEAN}
+    linked = {Origin(number, 1): each for number, each in enumerate(peers)}
+    decided = View(view, (Origin(1, 10), Origin(2, 20)))
+    return report_digest(replica_view(peers=linked, members=members, view=decided, **{**values, **changes}))
 
 
 @pytest.mark.parametrize(
@@ -59,8 +56,8 @@ def report(*peers: PeerReplica, scrub: ScrubView = CLEAN, view: int = 4, founder
 def test_replicas_are_compared_where_both_have_applied_the_same(
     rows: list[FrontierRow] | None, verdict: str, lacks: int, ahead: int
 ) -> None:
-    told = report(peer(rows))["peers"][0]
-    assert (told["verdict"], told["lacks"], told["ahead"]) == (verdict, lacks, ahead)
+    (told,) = report(peer(rows)).peers
+    assert (told.verdict, told.lacks, told.ahead) == (verdict, lacks, ahead)
 
 
 @pytest.mark.parametrize(
@@ -76,14 +73,14 @@ def test_before_the_run_is_founded_nothing_is_proved(view: int, founders: int, f
 
 
 def test_another_life_of_a_node_is_another_origin() -> None:
-    told = report(peer([FrontierRow(1, 2, 10, 5), row(1, 10), row(2, 20)]))["peers"][0]
-    assert (told["verdict"], told["ahead"]) == ("agrees", 10)
+    (told,) = report(peer([FrontierRow(1, 2, 10, 5), row(1, 10), row(2, 20)])).peers
+    assert (told.verdict, told.ahead) == ("agrees", 10)
 
 
 def test_a_difference_is_named_and_fails_also_when_its_peer_is_not_listed() -> None:
     wrong = peer([row(2, 20, digest=1)], node=3, name="node-3")
     told = report(*[peer([row(1, 10), row(2, 20)])] * 300, wrong)
-    assert (len(told["peers"]), told["peers_total"], told["differ_total"]) == (256, 301, 1)
+    assert (len(told.peers), told.peers_total, told.differ_total) == (256, 301, 1)
     assert find_fault(told) == "node-3: another replica"
     assert "45 more are not listed" in render_digest(told)
     text = render_digest(report(wrong))
@@ -104,17 +101,17 @@ def test_only_a_clean_scrub_is_sound(clean: bool | None, fault: str) -> None:
 
 
 def test_whoever_was_not_compared_is_a_fault_and_named() -> None:
-    away = [peer(None, name=f"node-{number}", linked=False) for number in range(3, 23)]
+    gone = tuple(away(f"node-{number}") for number in range(3, 23))
     silent = peer(None)
     equal = peer([row(1, 10), row(2, 20)])
     assert find_fault(report(equal, silent)) == "node-2: not compared"
-    assert find_fault(report(*[equal] * 300, *away)) == (
+    assert find_fault(report(*[equal] * 300, members=gone)) == (
         "node-3, node-4, node-5, node-6, node-7, node-8, node-9, node-10 and 12 more: not compared"
     )
 
 
 def test_the_text_has_a_line_for_each_fact() -> None:
-    text = render_digest(report(peer([row(1, 7), row(2, 20)]), peer(None, name="x\x1b", linked=False)))
+    text = render_digest(report(peer([row(1, 7), row(2, 20)]), members=(away("x\x1b"),)))
     assert text.splitlines() == [
         "node-1: digest 0000000000000abc after 30 updates, view 4, ready",
         "scrub     clean: the digest was recomputed from the weights in memory and is the same (2 s ago)",
@@ -136,7 +133,8 @@ class SlowScrub:
         assert op == "digest"
         self.asked.append(scrub)
         count = 5 + (len(self.asked) > self.requests)
-        return {"digest": report(scrub=ScrubView(count, 0, running=True, clean=True, age_s=9.0))}
+        scrubbed = ScrubView(count, 0, running=True, clean=True, age_s=9.0)
+        return {"digest": report(scrub=scrubbed).model_dump()}
 
 
 def test_a_scrub_is_asked_for_once_and_waited_for() -> None:
@@ -166,20 +164,8 @@ def ring_row(view: int, number: int, digest: int = 7) -> FrontierRow:
     ],
 )
 def test_of_a_dense_ring_rounds_are_counted(theirs: FrontierRow, verdict: str, words: str) -> None:
-    answer = describe_digest(
-        node=1,
-        name="node-1",
-        digest=0xABC,
-        patience_s=5.0,
-        view=2,
-        founders=2,
-        ready=True,
-        waits="",
-        rows=[ring_row(2, 1402)],
-        scrub=CLEAN,
-        peers=[peer([theirs])],
-    )
-    assert answer["peers"][0]["verdict"] == verdict
+    answer = report(peer([theirs]), view=2, frontier=(ring_row(2, 1402),))
+    assert answer.peers[0].verdict == verdict
     text = render_digest(answer)
     assert "after 1,402 rounds, view 2" in text
     assert words in text

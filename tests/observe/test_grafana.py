@@ -9,7 +9,7 @@ from typing import Any
 
 from p2psgd.observe.metrics import Metrics
 from tests.observe.compressions import description
-from tests.observe.statuses import ring, split, status, trainer
+from tests.observe.statuses import fields, ring, split, status, trainer
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "how-to" / "grafana.json"
 REPLICATION: dict[str, Any] = {
@@ -21,7 +21,7 @@ REPLICATION: dict[str, Any] = {
 
 
 def test_every_metric_of_the_dashboard_is_one_of_a_node() -> None:
-    log = {**status()["log"], "pressure": 0.5}
+    log = {**fields()["log"], "pressure": 0.5}
     whole = status(compression=description(), ring=ring(), trainer=trainer(**split()), log=log, **REPLICATION)
     there = set(re.findall(r"^(p2psgd_\w+)", Metrics(lambda: whole).text().decode(), re.MULTILINE))
     dashboard = json.loads(DASHBOARD.read_text())

@@ -2,24 +2,24 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from rich.console import Console
 
+from p2psgd.observe.status import NodeStatus
 from p2psgd.observe.text import live_table
-from tests.observe.statuses import peer, ring, status, trainer
+from tests.observe.statuses import bare, lost, peer, ring, status, trainer
 
 NAMES = ["node-0", "node-1", "node-2", "node-3"]
 
 
-def draw(statuses: Sequence[dict[str, Any]], width: int) -> list[str]:
+def draw(statuses: Sequence[NodeStatus], width: int) -> list[str]:
     console = Console(width=width, file=io.StringIO(), record=True)
     console.print(live_table(statuses, title="four nodes", width=width))
     return console.export_text().splitlines()
 
 
-def nodes(names: list[str] = NAMES) -> list[dict[str, Any]]:
+def nodes(names: list[str] = NAMES) -> list[NodeStatus]:
     return [
         status(name, peers=[peer(other, lag=lag) for lag, other in enumerate(names) if other != name])
         for name in names
@@ -33,11 +33,11 @@ def row(lines: list[str], node: str) -> list[str]:
 @pytest.mark.parametrize("width", [80, 140])
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 64])
 def test_no_figure_is_cut_off(width: int, count: int) -> None:
-    large = status(
-        updates={"sent": 99_999_999, "applied": 999_999_999, "indices_sent": 10**12, "bytes": 10**12}
-    )
     others = [f"node-{i}" for i in range(1, count)]
-    large["peers"] = [peer(other, lag=999) for other in others]
+    large = status(
+        updates={"sent": 99_999_999, "applied": 999_999_999, "indices_sent": 10**12, "bytes": 10**12},
+        peers=[peer(other, lag=999) for other in others],
+    )
     lines = draw([large, *nodes(["node-0", *others])[1:]], width)
     assert all(len(line.rstrip()) <= width for line in lines)
     assert "…" not in "".join(lines)
@@ -65,7 +65,7 @@ def test_above_four_nodes_eighty_columns_show_the_largest_lag() -> None:
 
 def test_nobody_lags_behind_on_a_lost_node() -> None:
     statuses = nodes()
-    statuses[3] = status("node-3", state="lost (killed by signal 9)")
+    statuses[3] = lost("node-3")
     lines = draw(statuses, 80)
     assert row(lines, "node-0")[-4:] == [".", "1", "2", "-"]
     assert row(lines, "node-3")[-4:] == ["-", "-", "-", "."]
@@ -73,13 +73,13 @@ def test_nobody_lags_behind_on_a_lost_node() -> None:
 
 
 def test_waits_are_said_below_in_plain_words() -> None:
-    statuses = nodes(["node-0", "node-1"])
-    statuses[1]["trainer"] = trainer(waits="its outbox is full: the daemon is behind")
+    waiting = trainer(waits="its outbox is full: the daemon is behind")
+    statuses = [status("node-0"), status("node-1", trainer=waiting)]
     assert "node-1: its outbox is full: the daemon is behind" in draw(statuses, 80)
 
 
 def test_a_node_that_has_not_answered_yet_has_a_row() -> None:
-    lines = draw([status("node-0"), {"node": "node-1"}], 80)
+    lines = draw([status("node-0"), bare("node-1")], 80)
     assert " ".join(row(lines, "node-1")) == "node-1 starting 0 - - - 0 0 - - - ."
 
 
@@ -90,8 +90,11 @@ def test_square_brackets_are_no_markup() -> None:
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_in_a_ring_the_round_stands_in_the_place_of_the_lag(width: int) -> None:
-    statuses = [status(name, ring=ring(round=1_230 + place)) for place, name in enumerate(NAMES)]
-    statuses[2]["ring"] |= {"waiting_for": "round 1233 has waited for 2.5 s for node-1", "since_s": 2.5}
+    waits = {"waiting_for": "round 1233 has waited for 2.5 s for node-1", "since_s": 2.5}
+    statuses = [
+        status(name, ring=ring(round=1_230 + place, **(waits if place == 2 else {})))
+        for place, name in enumerate(NAMES)
+    ]
     lines = draw(statuses, width)
     assert lines[1].split()[-1] == "round"
     assert [row(lines, name)[-1].replace(",", "") for name in NAMES] == ["1230", "1231", "1232", "1233"]
@@ -107,7 +110,7 @@ def test_in_a_ring_the_round_stands_in_the_place_of_the_lag(width: int) -> None:
 @pytest.mark.parametrize("width", [80, 140])
 def test_a_dense_ring_shows_no_figures_of_updates(width: int) -> None:
     statuses = [status(name, ring=ring(payload="dense-float16")) for name in NAMES[:3]]
-    lines = draw([*statuses, {"node": "node-3"}], width)
+    lines = draw([*statuses, bare("node-3")], width)
     headings = lines[1].replace("mini-batch", "batch").replace("samples/s", "smp/s").split()
     assert headings == ["node", "state", "batch", "epoch", "smp/s", "loss", "round"]
     assert [cell.replace(",", "") for cell in row(lines, "node-0")] == (

@@ -118,6 +118,17 @@ def test_the_handler_tells_what_it_held_back_at_the_latest_when_it_is_closed() -
     assert last == "70 more like this in the last minute, the last of them: linked with 99"
 
 
+def test_before_its_last_line_the_log_tells_all_that_it_held_back() -> None:
+    stream = io.StringIO()
+    handler = LogHandler(stream, TextFormatter(timed=False))
+    for number in range(40):
+        handler.handle(record(str(number)))
+    handler.settle(whole=True)
+    assert stream.getvalue().splitlines()[-1].startswith("10 more like this in the last minute")
+    handler.close()
+    assert len(stream.getvalue().splitlines()) == 31
+
+
 def test_a_message_that_cannot_be_made_harms_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     stream = io.StringIO()
     handler = LogHandler(stream, TextFormatter())

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from p2psgd.observe.metrics import LABEL_CHARACTERS_MAX, PEERS_MAX, TENSORS_MAX, Metrics
+from p2psgd.observe.status import NodeStatus
 from tests.observe.compressions import description
-from tests.observe.statuses import peer, ring, split, status, trainer
+from tests.observe.statuses import bare, peer, ring, split, status, trainer
 
 
-def families(node: dict[str, Any]) -> dict[str, Metric]:
+def families(node: NodeStatus) -> dict[str, Metric]:
     text = Metrics(lambda: node).text().decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
 
@@ -39,9 +39,9 @@ def test_a_training_nodes_figures_are_those_of_its_status() -> None:
     assert value(found, "p2psgd_step_seconds_total", part="computing") == 6.0
     assert value(found, "p2psgd_link_lag_updates", peer="node-1") == 0
     assert value(found, "p2psgd_updates_sent_total") == 1_000
-    total = description()["total"]
-    assert value(found, "p2psgd_update_bytes_total", part="sign") == total["bits"]["sign"] / 8
-    assert value(found, "p2psgd_dense_bytes_total") == 4 * 80_000 * total["mini_batches"]
+    total = description().total
+    assert value(found, "p2psgd_update_bytes_total", part="sign") == total.bits.sign / 8
+    assert value(found, "p2psgd_dense_bytes_total") == 4 * 80_000 * total.mini_batches
 
 
 def test_a_certificate_shows_how_long_it_is_good_for() -> None:
@@ -64,13 +64,13 @@ def test_every_family_has_help_and_a_name_as_prometheus_wants_it() -> None:
 @pytest.mark.parametrize(
     "node",
     [
-        {"node": "node-0"},
+        bare("node-0"),
         status(run=None, updates=None, log=None),
         status(peers=[], trainer=trainer(loss=None)),
     ],
     ids=["hardly anything", "no run", "alone"],
 )
-def test_what_is_not_known_is_left_out(node: dict[str, Any]) -> None:
+def test_what_is_not_known_is_left_out(node: NodeStatus) -> None:
     assert value(families(node), "p2psgd_loss") in (None, 2.3456)
     assert value(families(node), "p2psgd_bits_per_index", window="all") is None
 
@@ -83,9 +83,9 @@ def test_a_ring_shows_its_round() -> None:
 
 def test_peers_and_tensors_are_capped() -> None:
     peers = [peer(f"node-{number}", id=f"{number:016x}") for number in range(3 * PEERS_MAX)]
-    row = description()["tensors"][0]
+    row = description().model_dump()["tensors"][0]
     tensors = [{**row, "name": f"tensor-{number}", "weights": number} for number in range(3 * TENSORS_MAX)]
-    found = families(status(peers=peers, compression={**description(), "tensors": tensors}))
+    found = families(status(peers=peers, compression={"tensors": tensors}))
     assert len(found["p2psgd_link_up"].samples) == PEERS_MAX
     assert len(found["p2psgd_tensor_indices"].samples) == TENSORS_MAX
     largest = {sample.labels["tensor"] for sample in found["p2psgd_tensor_indices"].samples}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from p2psgd.cli.digest import find_fault
 from p2psgd.core.events import RemovalAsked, TimePassed
 from p2psgd.core.read_model import view_of
-from p2psgd.observe.model import describe_replication, find_fault
-from p2psgd.observe.replication_text import replication_lines
-from p2psgd.observe.status import observe_digest, observe_replication
+from p2psgd.observe.collect import replica_parts
+from p2psgd.observe.digest import DigestReport, report_digest
+from p2psgd.observe.status import LogStatus, NodeStatus, ViewStatus
+from p2psgd.observe.text import replication_lines
 from tests.core.cluster import Cluster, own_update
+from tests.observe.replications import vitals
 
 
 @pytest.fixture
@@ -27,29 +28,41 @@ def cluster() -> Cluster:
     return cluster
 
 
-def status(cluster: Cluster, number: int = 0) -> dict[str, Any]:
-    replica = cluster.replica(number)
-    figures = observe_replication(view_of(replica, cluster.now), checkpoint=None, stall=None, slow_links=[])
-    return describe_replication(figures)
+def status(cluster: Cluster, number: int = 0) -> NodeStatus:
+    view = view_of(cluster.replica(number), cluster.now)
+    return NodeStatus(node=f"node-{number}", **replica_parts(view, vitals(checkpoint=None)))
 
 
-def digest(cluster: Cluster) -> dict[str, Any]:
-    return observe_digest(view_of(cluster.replica(0), cluster.now))
+def view(cluster: Cluster) -> ViewStatus:
+    found = status(cluster).view
+    assert found is not None
+    return found
+
+
+def log(cluster: Cluster) -> LogStatus:
+    found = status(cluster).log
+    assert found is not None
+    return found
+
+
+def digest(cluster: Cluster) -> DigestReport:
+    return report_digest(view_of(cluster.replica(0), cluster.now))
 
 
 def test_a_run_where_all_is_well(cluster: Cluster) -> None:
     told = status(cluster)
-    assert (told["ready"], told["not_ready"], told["view"]["number"]) == (True, "", 1)
-    rows = [(row["node"], row["linked"], row["ready"], row["lag"]) for row in told["view"]["members"]]
+    assert (told.ready, told.not_ready, view(cluster).number) == (True, "", 1)
+    rows = [(row.node, row.linked, row.ready, row.lag) for row in view(cluster).members]
     assert rows[1:] == [("node-1", True, True, 0), ("node-2", True, True, 0)]
-    assert (told["log"]["updates"], told["log"]["holders"], told["checkpoint"]) == (15, [], None)
-    assert [label for label, _ in replication_lines(told)] == ["view", "member", "member"]
+    assert (log(cluster).updates, log(cluster).holders, told.checkpoint) == (15, [], None)
+    assert [label for label, words in replication_lines(told) if words] == ["view", "member", "member"]
 
 
 def test_a_node_that_starts_says_what_it_waits_for() -> None:
-    told = status(Cluster(3))
-    assert (told["ready"], told["not_ready"]) == (False, "looking for the other nodes of the run")
-    assert told["view"]["members"] == []
+    cluster = Cluster(3)
+    told = status(cluster)
+    assert (told.ready, told.not_ready) == (False, "looking for the other nodes of the run")
+    assert view(cluster).members == []
 
 
 def test_who_is_away_pins_what_it_lacks(cluster: Cluster) -> None:
@@ -57,12 +70,12 @@ def test_who_is_away_pins_what_it_lacks(cluster: Cluster) -> None:
     for number in range(20):
         cluster.give(0, own_update([number], mini_batch=100 + number))
     cluster.pass_time(3.0)
-    told = status(cluster)
-    away = told["view"]["members"][2]
-    assert (away["node"], away["linked"], away["lag"]) == ("node-2", False, 20)
-    assert away["heard_s"] == pytest.approx(3.0, abs=1.5)
-    assert [holder["node"] for holder in told["log"]["holders"]] == ["node-2"]
-    assert told["log"]["holders"][0]["bytes"] >= 20 * 100
+    away = view(cluster).members[2]
+    assert (away.node, away.linked, away.lag) == ("node-2", False, 20)
+    assert away.heard_s == pytest.approx(3.0, abs=1.5)
+    (holder,) = log(cluster).holders
+    assert holder.node == "node-2"
+    assert holder.bytes >= 20 * 100
 
 
 def test_a_view_that_lacks_a_majority_says_so(cluster: Cluster) -> None:
@@ -70,17 +83,17 @@ def test_a_view_that_lacks_a_majority_says_so(cluster: Cluster) -> None:
         cluster.kill(number)
     cluster.give(0, RemovalAsked(cluster.replica(0).membership.view.members[2].node, forbid=False))
     cluster.pass_time(12.0)
-    assert "view 2" in status(cluster)["view"]["waits"]
+    assert "view 2" in view(cluster).waits
 
 
 def test_replicas_are_identical_and_the_scrub_that_was_asked_for_is_clean(cluster: Cluster) -> None:
     cluster.replica(0).sweeping.scrub_due = cluster.now
     report = digest(cluster)
-    assert [peer["verdict"] for peer in report["peers"]] == ["identical", "identical"]
+    assert [peer.verdict for peer in report.peers] == ["identical", "identical"]
     assert find_fault(report)  # no scrub has ended yet
     cluster.pass_time(31.0)
     report = digest(cluster)
-    assert report["scrub"]["count"] == 1
+    assert report.scrub.count == 1
     assert not find_fault(report)
 
 
@@ -91,7 +104,7 @@ def test_a_changed_coordinate_is_not_sound(cluster: Cluster) -> None:
         cluster.now += 0.5
         cluster.give(0, TimePassed())
     report = digest(cluster)
-    assert report["scrub"]["quarantines"] == 1
+    assert report.scrub.quarantines == 1
     assert "the weights in memory" in find_fault(report)
 
 
@@ -101,7 +114,7 @@ def test_one_that_is_behind_agrees_and_one_that_is_away_is_unknown(cluster: Clus
     for number in range(4):
         cluster.give(0, own_update([number], mini_batch=200 + number))
     report = digest(cluster)
-    told = {peer["node"]: (peer["verdict"], peer["lacks"], peer["linked"]) for peer in report["peers"]}
+    told = {peer.node: (peer.verdict, peer.lacks, peer.linked) for peer in report.peers}
     assert told == {"node-1": ("agrees", 4, True), "node-2": ("unknown", 0, False)}
     assert "node-2: not compared" in find_fault(report)
 
@@ -127,9 +140,10 @@ def test_a_snapshot_on_its_way_shows_how_fast_it_goes() -> None:
         for direction in list(cluster.queues):
             cluster.deliver(*direction)
         told = status(cluster, 2)
-        seen |= {(row["giving"], row["node"]) for row in told["snapshots"] if row["bytes_per_s"] > 0}
-    assert told["counters"]["snapshots_taken"] == 1
+        seen |= {(row.giving, row.node) for row in told.snapshots if row.bytes_per_s > 0}
+    assert told.counters is not None
+    assert told.counters.snapshots_taken == 1
     assert seen
     assert {giving for giving, _ in seen} == {False}
-    assert told["snapshots"] == []
+    assert told.snapshots == []
     cluster.assert_converged()

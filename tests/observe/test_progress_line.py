@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from p2psgd.observe.text import progress_line
-from tests.observe.statuses import peer, ring, status, trainer
+from tests.observe.statuses import bare, lost, peer, ring, status, trainer
 
 
 def test_sums_and_ranges_over_the_nodes() -> None:
@@ -13,7 +13,7 @@ def test_sums_and_ranges_over_the_nodes() -> None:
 
 
 def test_before_anything_happened_only_states_are_known() -> None:
-    assert progress_line([{"node": "node-0"}, {"node": "node-1"}]) == "2 starting"
+    assert progress_line([bare("node-0"), bare("node-1")]) == "2 starting"
 
 
 def test_nodes_that_wait_for_the_same_share_a_sentence() -> None:
@@ -23,8 +23,7 @@ def test_nodes_that_wait_for_the_same_share_a_sentence() -> None:
 
 
 def test_nobody_waits_for_a_lost_node() -> None:
-    lost = status("node-1", state="lost (killed by signal 9)")
-    line = progress_line([status(peers=[peer("node-1", lag=500)]), lost])
+    line = progress_line([status(peers=[peer("node-1", lag=500)]), lost("node-1")])
     assert line.startswith("1 training, 1 lost, mini-batch 1,000, ")
     assert "lag" not in line
 

@@ -4,46 +4,42 @@ import json
 
 import msgpack
 
+from p2psgd.cli.top_picture import own_waits
 from p2psgd.core.frontier import Origin
 from p2psgd.core.metrics import Counters
 from p2psgd.core.read_model import HOLDERS_MAX, LogView, MemberView, SnapshotView
 from p2psgd.core.view import View
 from p2psgd.ipc.protocol import ANSWER_BYTES_MAX
 from p2psgd.net.handshake import STRANGERS_MAX
-from p2psgd.observe.model import (
-    CheckpointFigures,
-    SlowLink,
-    StallFigures,
-    describe_replication,
-)
-from p2psgd.observe.replication_text import log_words, replication_lines
-from p2psgd.observe.status import ERROR_MAX, PLACE_MAX, ROWS_MAX
-from p2psgd.observe.text import render_status
-from p2psgd.observe.top_frame import own_waits
-from tests.observe.replications import ME, OTHER, THIRD, replication
+from p2psgd.observe.collect import ERROR_MAX, PLACE_MAX, view_status
+from p2psgd.observe.status import ROWS_MAX, CheckpointStatus, NodeStatus, SlowLinkStatus, StallStatus
+from p2psgd.observe.text import Line, log_words, render_status, replication_lines
+from tests.observe.replications import ME, OTHER, THIRD, replica_view, replication
 from tests.observe.statuses import peer, status
 
 
+def lines(told: NodeStatus) -> list[Line]:
+    return [(label, words) for label, words in replication_lines(told) if words]
+
+
 def test_every_member_of_the_view_is_listed_this_node_too() -> None:
-    view = describe_replication(replication())["view"]
-    assert [
-        (row["node"], row["own"], row["ready"], row["heard_s"], row["lag"]) for row in view["members"]
-    ] == [
+    view = view_status(replica_view())
+    assert [(row.node, row.own, row.ready, row.heard_s, row.lag) for row in view.members] == [
         ("node-1", True, True, 0.0, 0),
         ("node-2", False, True, 0.4, 3),
         ("node-3", False, False, None, None),
     ]
-    assert (view["number"], view["member"], view["members_total"]) == (6, True, 3)
+    assert (view.number, view.member, view.members_total) == (6, True, 3)
 
 
 def test_another_life_of_a_member_is_not_that_member() -> None:
     told = MemberView(Origin(2, 21), "node-2", linked=True, ready=True, heard_s=0.1, lag=0)
-    view = describe_replication(replication(members=[told]))["view"]
-    assert [row["heard_s"] for row in view["members"] if row["id"].endswith("2")] == [None]
+    view = view_status(replica_view(members=(told,)))
+    assert [row.heard_s for row in view.members if row.id.endswith("2")] == [None]
 
 
 def test_a_node_where_all_is_well_says_little() -> None:
-    assert replication_lines(describe_replication(replication())) == [
+    assert lines(status(**replication())) == [
         ("view", "6, 3 members"),
         ("member", "node-2 (0000000000000002): ready, heard of 0 s ago, lacks 3 updates of ours"),
         ("member", "node-3 (0000000000000003): not linked, never heard"),
@@ -59,17 +55,17 @@ def test_a_node_in_trouble_says_all_of_it() -> None:
         view=View(7, (OTHER, THIRD), frozenset({9}), founding=1),
         view_waits="2 of 5 members are reachable, 3 are needed",
         log=LogView(5, 90, 100, 45, 50, 0.9, holders=[(3, "node-3", 90_000)]),
-        checkpoint=CheckpointFigures(0, None, 0, 2, "no space left on device"),
+        checkpoint=CheckpointStatus(failures=2, trouble="no space left on device"),
         snapshots=[SnapshotView(2, "node-2", False, 1_000_000, 4_000_000, 500_000.0)],
-        stall=StallFigures("the log is full", 65.0),
-        slow_links=[SlowLink(3, "node-3", needed=2e6, available=5e5)],
+        stall=StallStatus(words="the log is full", since_s=65.0),
+        slow_links=[SlowLinkStatus(node="node-3", id="3", needed=2e6, available=5e5)],
         counters=Counters(snapshots_taken=1, evictions_seen=1, lost_updates=2, reapplied=7),
     )
-    told = describe_replication(state) | {"events": {"failures": 1, "trouble": "disk full"}}
-    assert json.loads(json.dumps(told)) == told
-    assert replication_lines(told) == [
+    told = status(**state, events={"failures": 1, "trouble": "disk full"})
+    assert json.loads(told.model_dump_json()) == json.loads(json.dumps(told.model_dump()))
+    assert lines(told) == [
         ("not ready", "it takes a snapshot from node-2"),
-        ("view", "7, 2 members, this node is not one of them, 1 forbidden"),
+        ("view", "7, 2 members, this node is not one of them, 1 forbidden (0000000000000009)"),
         ("view", "2 of 5 members are reachable, 3 are needed"),
         ("member", "node-2 (0000000000000002): ready, heard of 0 s ago, lacks 3 updates of ours"),
         ("member", "node-3 (0000000000000003): not linked, never heard"),
@@ -90,14 +86,14 @@ def test_a_node_in_trouble_says_all_of_it() -> None:
         ),
         ("events", "1 event could not be written: disk full"),
     ]
-    assert log_words(told["log"]) == (
+    assert log_words(told.log) == (
         "5 updates kept, 90 B of at most 100 B in memory, 45 B of at most 50 B on disk; 90.00 % full"
     )
 
 
 def test_before_the_founding_there_is_no_view() -> None:
-    lines = dict(replication_lines(describe_replication(replication(view=View(), members=[]))))
-    assert lines["view"] == "none yet: the run is not founded, and nothing leaves any log"
+    told = dict(lines(status(**replication(view=View(), members=()))))
+    assert told["view"] == "none yet: the run is not founded, and nothing leaves any log"
 
 
 def test_what_peers_said_is_escaped() -> None:
@@ -109,10 +105,10 @@ def test_what_peers_said_is_escaped() -> None:
         members=[MemberView(OTHER, evil, linked=True, ready=True, heard_s=1.0, lag=0)],
         log=LogView(1, 1, 1, pressure=1.0, holders=[(2, evil, 1)]),
         snapshots=[SnapshotView(2, evil, True, 1, 2, 3.0)],
-        stall=StallFigures(evil, 1.0),
-        slow_links=[SlowLink(2, evil, 2.0, 1.0)],
+        stall=StallStatus(words=evil, since_s=1.0),
+        slow_links=[SlowLinkStatus(node=evil, needed=2.0, available=1.0)],
     )
-    assert "\x1b" not in render_status(status(**describe_replication(state)))
+    assert "\x1b" not in render_status(status(**state))
 
 
 def test_the_largest_status_fits_into_one_datagram() -> None:
@@ -134,26 +130,26 @@ def test_the_largest_status_fits_into_one_datagram() -> None:
         for _ in range(ROWS_MAX)
     ]
     stranger = {"node": name, "id": "f" * 16, "since_s": 1e6, "words": "w" * ERROR_MAX}
-    whole = status(**describe_replication(state)) | {
-        "frontier": rows,
-        "peers": peers,
-        "alarms": ["a" * 500] * 20,
-        "strangers": [stranger] * STRANGERS_MAX,
-    }
-    assert len(msgpack.packb(whole)) < ANSWER_BYTES_MAX - 10_000
+    whole = status(
+        **state | {"frontier": rows},
+        peers=peers,
+        alarms=["a" * 500] * 20,
+        strangers=[stranger] * STRANGERS_MAX,
+    )
+    assert len(msgpack.packb(whole.model_dump(exclude_unset=True))) < ANSWER_BYTES_MAX - 10_000
 
 
 def test_a_node_that_is_ready_before_the_run_is_founded_says_that_it_trains_alone() -> None:
     waits = "the run is not founded: 1 of 3 nodes are here, it takes 2"
-    told = describe_replication(replication(view=View(), view_waits=waits, members=[]))
+    state = replication(view=View(), view_waits=waits, members=())
     alone = f"but {waits}; until then it trains alone, and what it makes counts when the others come"
-    lines = replication_lines(told)
-    assert lines[:2] == [
+    told = lines(status(**state))
+    assert told[:2] == [
         ("ready", alone),
         ("view", "none yet: the run is not founded, and nothing leaves any log"),
     ]
-    assert ("view", waits) not in lines
-    assert own_waits(told) == f"ready, {alone}"
-    in_a_ring = replication_lines(told | {"ring": {"round": 0}})
+    assert ("view", waits) not in told
+    assert own_waits(status(**state)) == f"ready, {alone}"
+    in_a_ring = lines(status(**state, ring={"round": 0}))
     assert in_a_ring[0] == ("ready", f"but {waits}; until then it waits")
-    assert ("view", waits) in replication_lines(told | {"ready": False})
+    assert ("view", waits) in lines(status(**state | {"ready": False}))

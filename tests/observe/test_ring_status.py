@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p2psgd.observe.status import stands_still
+from p2psgd.observe.status import RingStatus
 from tests.observe.statuses import ring
 
 OTHERS = "round 1235 has waited for 3.1 s for node-2's trainer"
@@ -18,7 +18,7 @@ OTHERS = "round 1235 has waited for 3.1 s for node-2's trainer"
     ],
 )
 def test_a_trainer_that_waits_for_others_stands_still(changes: dict[str, bool]) -> None:
-    assert stands_still(ring(waiting_for=OTHERS, since_s=3.1, **changes))
+    assert RingStatus(**ring(waiting_for=OTHERS, since_s=3.1, **changes)).stands_still
 
 
 @pytest.mark.parametrize(
@@ -31,5 +31,4 @@ def test_a_trainer_that_waits_for_others_stands_still(changes: dict[str, bool]) 
     ],
 )
 def test_one_that_computes_does_not(changes: dict[str, object]) -> None:
-    assert not stands_still(ring(**({"waiting_for": OTHERS, "since_s": 3.1} | changes)))
-    assert not stands_still(None)
+    assert not RingStatus(**ring(**{"waiting_for": OTHERS, "since_s": 3.1, **changes})).stands_still

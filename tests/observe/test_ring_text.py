@@ -1,50 +1,50 @@
 """Round, order, and who is waited for, of one node and of all."""
 
-from p2psgd.observe.replication_text import ring_lines, ring_words
-from tests.observe.statuses import ring, status
+from typing import Any
+
+from p2psgd.observe.status import RingStatus
+from p2psgd.observe.text import ring_lines, ring_words
+from tests.observe.statuses import bare, ring, status
 
 WAITS = "round 1235 has waited for 3.1 s for node-2's trainer"
 
 
+def lines(**changes: Any) -> list[str]:
+    return list(ring_lines(RingStatus(**ring(**changes))))
+
+
 def test_a_node_says_its_round_and_its_order() -> None:
-    assert list(ring_lines(status(ring=ring()))) == [
-        ("ring", "sparse, round 1,234 is complete, attempt 2 of this view is under way"),
-        ("ring", "node-0 > node-1 > node-2, by node id"),
+    assert lines() == [
+        "sparse, round 1,234 is complete, attempt 2 of this view is under way",
+        "node-0 > node-1 > node-2, by node id",
     ]
-    measured = ring(order_by="measured", running=False, active=False, payload="dense")
-    assert list(ring_lines(status(ring=measured))) == [
-        (
-            "ring",
-            "dense, round 1,234 is complete, attempt 2 of this view has ended, this node only follows: "
-            "it has no trainer",
-        ),
-        ("ring", "node-0 > node-1 > node-2, by measurement"),
+    assert lines(order_by="measured", running=False, active=False, payload="dense") == [
+        "dense, round 1,234 is complete, attempt 2 of this view has ended, this node only follows: "
+        "it has no trainer",
+        "node-0 > node-1 > node-2, by measurement",
     ]
 
 
 def test_before_the_first_attempt_there_is_no_order() -> None:
-    fresh = ring(round=0, attempt=0, order=[], nodes=0, running=False, waiting_for="two nodes", since_s=9.0)
-    assert list(ring_lines(status(ring=fresh))) == [
-        ("ring", "sparse, round 0 is complete"),
-        ("ring", "two nodes"),
-    ]
+    waits = {"waiting_for": "two nodes", "since_s": 9.0}
+    found = lines(round=0, attempt=0, order=[], nodes=0, running=False, **waits)
+    assert found == ["sparse, round 0 is complete", "two nodes"]
 
 
 def test_a_wait_is_said_once_it_is_news() -> None:
-    assert len(list(ring_lines(status(ring=ring(waiting_for=WAITS, since_s=0.9))))) == 2
-    assert list(ring_lines(status(ring=ring(waiting_for=WAITS, since_s=3.1))))[2] == ("ring", WAITS)
+    assert len(lines(waiting_for=WAITS, since_s=0.9)) == 2
+    assert lines(waiting_for=WAITS, since_s=3.1)[2] == WAITS
 
 
 def test_an_asynchronous_node_says_nothing() -> None:
-    assert list(ring_lines(status())) == []
-    assert list(ring_lines(status(ring=None))) == []
-    assert ring_words([status(), {"node": "node-1"}]) == ""
+    assert list(ring_lines(None)) == []
+    assert ring_words([status(), bare("node-1")]) == ""
 
 
 def test_of_all_nodes_the_foremost_and_the_longest_wait_are_told() -> None:
     waiting = ring(waiting_for=WAITS, since_s=3.1)
     longer = ring(round=1_235, waiting_for="round 1236 has waited for 4.0 s for node-1", since_s=4.0)
-    statuses = [status("node-0", ring=waiting), status("node-2", ring=longer), {"node": "node-1"}]
+    statuses = [status("node-0", ring=waiting), status("node-2", ring=longer), bare("node-1")]
     assert ring_words(statuses) == (
         "round 1,235; ring node-0 > node-1 > node-2; node-2: round 1236 has waited for 4.0 s for node-1"
     )

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from p2psgd.observe.status import NodeState, NodeStatus
 from p2psgd.observe.text import render_status
-from tests.observe.statuses import peer, ring, split, status, trainer
+from tests.observe.statuses import fields, peer, ring, split, status, trainer
 
 
 def line(text: str, label: str) -> str:
@@ -14,7 +15,7 @@ def test_a_training_node_in_full() -> None:
         "state       training",
         "run         speech: async, 80,000 weights in 8 tensors, quantum 2^-20, fingerprint " + "ab" * 16,
         "listens     127.0.0.1:7000; plaintext: whoever reaches this port can read and join",
-        "trainer     attached (pid 4712), mini-batch 1,000, epoch 1.23, 6,543 samples/s, loss 2.346",
+        "trainer     attached (pid 4712), mini-batch 1,000, loss 2.346, epoch 1.23, 6,543 samples/s",
         "updates     1,000 sent, 990 applied, 2 duplicates dropped, 12.00 bits per index, compression 2133x",
         "traffic     9.0 MB sent, 8.0 MB received; loop lag 0.3 ms",
         "log         30 updates kept, 88.0 kB of at most 256.0 MB",
@@ -25,7 +26,7 @@ def test_a_training_node_in_full() -> None:
 
 
 def test_data_in_shards_are_told_beside_the_weights() -> None:
-    run = {**status()["run"], "shards": 1}
+    run = {**fields()["run"], "shards": 1}
     told = line(render_status(status(run=run)), "run")
     assert "80,000 weights in 8 tensors, data in 1 shard, quantum 2^-20" in told
 
@@ -49,6 +50,13 @@ def test_waits_and_alarms_are_notes_in_plain_words() -> None:
 def test_dropped_frames_are_counted_by_reason() -> None:
     text = render_status(status(dropped={"payload": 1, "crc": 1_200, "digest": 0}))
     assert line(text, "dropped") == "dropped     crc 1,200, payload 1"
+
+
+def test_frames_of_a_node_that_was_removed_for_good_are_told_with_its_name() -> None:
+    view = {"number": 7, "members_total": 2, "member": True, "forbidden": ["00000000000000ff", "f" * 16]}
+    text = render_status(status(view=view, dropped={"forbidden": 68, "crc": 1}))
+    assert line(text, "dropped") == f"dropped     crc 1, forbidden 68 (node-1, {'f' * 16})"
+    assert line(text, "view") == f"view        7, 2 members, 2 forbidden (node-1, {'f' * 16})"
 
 
 def test_visits_of_doctors_are_no_drops() -> None:
@@ -89,7 +97,7 @@ def test_a_recording_says_how_far_it_is_and_why_it_ended() -> None:
 
 
 def test_a_fresh_daemon_says_what_it_lacks() -> None:
-    text = render_status({"node": "node-0", "state": "waiting for a trainer", "run": None, "peers": []})
+    text = render_status(NodeStatus(node="node-0", state=NodeState.WAITING))
     assert text.splitlines() == [
         "node-0",
         "state       waiting for a trainer",

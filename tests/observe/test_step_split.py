@@ -1,9 +1,16 @@
 """Parts of a step: of one node and of all, in figures and words."""
 
+from typing import Any
+
 import pytest
 
+from p2psgd.observe.status import TrainerStatus
 from p2psgd.observe.text import DAEMONS, PARTS, describe_steps, steps_words
-from tests.observe.statuses import split
+from tests.observe import statuses
+
+
+def split(**changes: Any) -> TrainerStatus:
+    return TrainerStatus(**statuses.split(**changes))
 
 
 def test_the_four_parts_are_the_whole_and_the_daemons_beside_them() -> None:
@@ -23,22 +30,23 @@ def test_the_four_parts_are_the_whole_and_the_daemons_beside_them() -> None:
 
 def test_several_nodes_make_one_split_by_their_time() -> None:
     slow = split(steps=500, computing_s=30.0, waiting_s=0.0, adding_s=0.0, sending_s=0.0)
-    steps = describe_steps([split(), slow, {}])
+    steps = describe_steps([split(), slow, TrainerStatus()])
     assert steps is not None
-    assert (steps["steps"], steps["step_ms"]) == (1_500, pytest.approx(1000 * 40 / 1_500, abs=1e-3))
+    assert steps["steps"] == 1_500
+    assert steps["step_ms"] == pytest.approx(1000 * 40 / 1_500, abs=1e-3)
     assert (steps["computing"], steps["waiting"]) == (0.9, 0.075)
 
 
 def test_before_the_first_step_there_is_none() -> None:
     assert describe_steps([]) is None
-    assert describe_steps([split(steps=0), {"steps": "many", "computing_s": float("nan")}]) is None
+    assert describe_steps([split(steps=0), TrainerStatus()]) is None
 
 
 def test_the_words_name_the_daemons_only_if_they_did_something() -> None:
     steps = describe_steps([split()])
     assert steps is not None
     assert steps_words(steps) == "10 ms: computing 60 %, waiting 30 %, adding 3 %, sending 7 %"
-    steps |= {"step_ms": 1.234, **dict.fromkeys(DAEMONS, 0.25)}
+    steps = {**steps, "step_ms": 1.234, **dict.fromkeys(DAEMONS, 0.25)}
     assert steps_words(steps) == (
         "1.2 ms: computing 60 %, waiting 30 %, adding 3 %, sending 7 %; "
         "meanwhile in the daemon: adding 25 %, sending 25 %"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.observe.events import EventReader
 from p2psgd.storage.event_log import (
     ALARMS_MAX,
     INTERVAL_S,
@@ -18,6 +17,7 @@ from p2psgd.storage.event_log import (
     PEER_BURST,
     EventLimit,
     EventLog,
+    EventReader,
     Journal,
 )
 

@@ -4,8 +4,7 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from p2psgd.observe.events import EventReader
-from p2psgd.storage.event_log import EVENTS_KEPT, EventLog, older_path
+from p2psgd.storage.event_log import EVENTS_KEPT, EventLog, EventReader, older_path
 
 
 def counts(state: Path) -> list[int]:

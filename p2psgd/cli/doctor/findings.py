@@ -9,7 +9,7 @@ from typing import Final
 
 from p2psgd import formatting
 from p2psgd.errors import ExitCode
-from p2psgd.observe.figures import printable
+from p2psgd.formatting import printable
 
 
 class Grade(enum.StrEnum):

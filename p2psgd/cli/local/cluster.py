@@ -19,7 +19,7 @@ from typing import Any
 
 from p2psgd.cli.local.plan import Plan
 from p2psgd.errors import ExitCode, UsageError
-from p2psgd.observe.figures import printable
+from p2psgd.formatting import printable
 from p2psgd.storage.identity import lay_down_id
 
 # ----------------------------------------------------------------------------

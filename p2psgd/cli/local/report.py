@@ -18,15 +18,17 @@ from rich.live import Live
 from rich.text import Text
 
 from p2psgd import formatting
+from p2psgd.formatting import printable
 from p2psgd.observe.compression import bits_of, describe_nodes, fraction
-from p2psgd.observe.figures import (
-    Status,
-    node_figures,
-    number,
-    section,
-    total_bits_per_index,
-    total_compression_ratio,
-    whole,
+from p2psgd.observe.status import (
+    Compression,
+    NodeStatus,
+    RecordingStatus,
+    TrafficStatus,
+    UpdatesStatus,
+    UpdateSums,
+    bits_per_index,
+    compression_ratio,
 )
 from p2psgd.observe.text import describe_steps, live_table, progress_line, recording_words, steps_words
 from p2psgd.wire.mode import parse_mode
@@ -46,7 +48,7 @@ from p2psgd.wire.mode import parse_mode
 class Outcome:
     """How a local run ended."""
 
-    statuses: Sequence[Status]  # one per node, the last one heard, in the order of the shares
+    statuses: Sequence[NodeStatus]  # one per node, the last one heard, in the order of the shares
     wall_s: float
     recipe: str | None
     speeds: Mapping[str, float | None] = field(default_factory=dict)  # samples/s over the time in training
@@ -57,39 +59,35 @@ class Outcome:
         default_factory=dict
     )  # of these replicas, on the recipe's test samples
     lost: Mapping[str, str] = field(default_factory=dict)  # node -> what became of it
-    compression: Mapping[str, Status] = field(default_factory=dict)  # of the nodes that could still be asked
+    # of the nodes that could still be asked
+    compression: Mapping[str, Compression | None] = field(default_factory=dict)
 
 
 def build_report(outcome: Outcome) -> dict[str, Any]:
     """Return the report as plain values."""
-    nodes = [node_figures(status) for status in outcome.statuses]
-    run = next((run for status in outcome.statuses if (run := section(status, "run"))), {})
-    trainers = [section(status, "trainer") for status in outcome.statuses]
+    nodes = outcome.statuses
+    run = next((status.run for status in nodes if status.run), None)
+    compression = describe_nodes(
+        [outcome.compression.get(node.node) or node.compression for node in nodes], run.weights if run else 0
+    )
+    recording = next((node.recording for node in nodes if node.recording), None)
     return {
         "nodes": len(nodes),
-        "mode": run.get("mode"),
-        "rounds": max((ring["round"] for ring in _rings(outcome)), default=None),
+        "mode": run.mode if run else None,
+        "rounds": max((node.ring.round for node in nodes if node.ring), default=None),
         "rounds_per_s": _rounds_per_s(outcome),
-        "step": describe_steps(trainers),
-        "weights": whole(run, "weights"),
-        "quantum": 2.0 ** whole(run, "quantum_log2") if run else None,
+        "step": describe_steps([node.trainer for node in nodes]),
+        "weights": run.weights if run else 0,
+        "quantum": 2.0**run.quantum_log2 if run else None,
         "wall_s": round(outcome.wall_s, 3),
-        "bits_per_index": total_bits_per_index(nodes),
-        "compression_ratio": total_compression_ratio(nodes),
-        "compression": describe_nodes(
-            [
-                outcome.compression.get(node.node) or section(status, "compression")
-                for node, status in zip(nodes, outcome.statuses, strict=True)
-            ],
-            whole(run, "weights"),
-        ),
-        "recording": next(
-            (dict(part) for status in outcome.statuses if (part := section(status, "recording"))), None
-        ),
+        "bits_per_index": bits_per_index(nodes),
+        "compression_ratio": compression_ratio(nodes),
+        "compression": compression.model_dump(exclude_unset=True) if compression else None,
+        "recording": recording.model_dump(exclude_unset=True) if recording else None,
         "replicas_identical": outcome.identical,
         "digest": _hexadecimal(outcome.digest),
         "test_accuracy": next(iter(outcome.accuracies.values()), None) if outcome.identical else None,
-        "per_node": [_node(status, outcome) for status in outcome.statuses],
+        "per_node": [_node(status, outcome) for status in nodes],
         "lost": [{"node": node, "why": why} for node, why in outcome.lost.items()],
         "recipe": outcome.recipe,
     }
@@ -111,46 +109,42 @@ def write_report(path: Path, report: Mapping[str, Any]) -> None:
         raise
 
 
-def _node(status: Status, outcome: Outcome) -> dict[str, Any]:
-    figures = node_figures(status)
-    trainer, traffic, updates = (section(status, key) for key in ("trainer", "bytes", "updates"))
-    own_accuracy = number(trainer, "test_accuracy")
-    rounds = whole(section(status, "ring"), "round")
+def _node(status: NodeStatus, outcome: Outcome) -> dict[str, Any]:
+    trainer, traffic = status.trainer, status.bytes or TrafficStatus()
+    updates, rounds = status.updates or UpdatesStatus(), status.ring.round if status.ring else 0
     return {
-        "node": figures.node,
-        "steps": figures.mini_batches,
-        "samples": figures.samples,
-        "samples_per_s": outcome.speeds.get(figures.node),
-        "updates_sent": figures.updates_sent,
-        "updates_applied": figures.updates_applied,
-        "indices_sent": figures.indices_sent,
-        "bytes_sent": whole(traffic, "sent"),
-        "bytes_received": whole(traffic, "received"),
-        "bytes_sent_per_round": whole(traffic, "sent") / rounds if rounds else None,
+        "node": status.node,
+        "steps": trainer.mini_batches,
+        "samples": trainer.samples,
+        "samples_per_s": outcome.speeds.get(status.node),
+        "updates_sent": updates.sent,
+        "updates_applied": updates.applied,
+        "indices_sent": updates.indices_sent,
+        "bytes_sent": traffic.sent,
+        "bytes_received": traffic.received,
+        "bytes_sent_per_round": traffic.sent / rounds if rounds else None,
         "step": describe_steps([trainer]),
-        "loss": figures.loss,
-        "test_accuracy": outcome.accuracies.get(figures.node, own_accuracy),
-        "digest": _hexadecimal(outcome.digests.get(figures.node)),
-        "frontier": list(status.get("frontier") or ()),
-        "bits_per_index": figures.bits_per_index,
-        "compression_ratio": figures.compression_ratio,
-        "duplicates": whole(updates, "duplicates"),
-        "dropped": dict(section(status, "dropped")),
-        "reloads": whole(trainer, "reloads"),
-        "copies_mended": whole(trainer, "copies_mended"),
-        "restarts": whole(trainer, "restarts"),
+        "loss": trainer.loss,
+        "test_accuracy": outcome.accuracies.get(status.node, trainer.test_accuracy),
+        "digest": _hexadecimal(outcome.digests.get(status.node)),
+        "frontier": [origin.model_dump() for origin in status.frontier],
+        "bits_per_index": status.bits_per_index,
+        "compression_ratio": status.compression_ratio,
+        "duplicates": updates.duplicates,
+        "dropped": dict(status.dropped),
+        "reloads": trainer.reloads,
+        "copies_mended": trainer.copies_mended,
+        "restarts": trainer.restarts,
     }
-
-
-def _rings(outcome: Outcome) -> list[Status]:
-    return [ring for status in outcome.statuses if (ring := section(status, "ring"))]
 
 
 def _rounds_per_s(outcome: Outcome) -> float | None:
     """In a ring: how many steps a node took in a second of the time in which it took steps, as a mean."""
-    each = [describe_steps([section(status, "trainer")]) for status in outcome.statuses]
+    if not any(status.ring for status in outcome.statuses):
+        return None
+    each = [describe_steps([status.trainer]) for status in outcome.statuses]
     speeds = [1000 / steps["step_ms"] for steps in each if steps is not None]
-    return round(sum(speeds) / len(speeds), 3) if speeds and _rings(outcome) else None
+    return round(sum(speeds) / len(speeds), 3) if speeds else None
 
 
 def _hexadecimal(digest: int | None) -> str | None:
@@ -212,11 +206,11 @@ def summary_text(report: Report) -> str:
             f"{formatting.decimals(report['bits_per_index'], 2)} bits per index, headers included"
         )
     if report["compression"] is not None:
-        total = report["compression"]["total"]
+        total = UpdateSums(**report["compression"]["total"])
         lines.append(f"{'':<15}= {bits_of(total)}")
-        lines.append(f"density        {fraction(total['density'])} of the weights changed by a mini-batch")
+        lines.append(f"density        {fraction(total.density)} of the weights changed by a mini-batch")
     if report["recording"] is not None:
-        lines.append(f"recording      {recording_words(report['recording'])}")
+        lines.append(f"recording      {printable(recording_words(RecordingStatus(**report['recording'])))}")
     return "\n".join(lines)
 
 
@@ -323,7 +317,7 @@ class Display:
             self._live.stop()
             self._live = None
 
-    def show(self, phase: str, statuses: Sequence[Status], *, at_once: bool = False) -> None:
+    def show(self, phase: str, statuses: Sequence[NodeStatus], *, at_once: bool = False) -> None:
         """Show these statuses; where lines are printed, only every few seconds or `at_once`."""
         now = self._clock()
         elapsed = formatting.duration(now - self._began)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 from rich.console import Console
 
 from p2psgd import formatting
@@ -34,7 +35,7 @@ from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from p2psgd.ipc.protocol import ReplicaAnswer, ReplicaRequest, check_answer, close_descriptors
 from p2psgd.ipc.segments import Access, map_segment
-from p2psgd.observe.figures import LOST, Status, node_figures, section
+from p2psgd.observe.status import Compression, NodeState, NodeStatus, RunStatus, read_status
 from p2psgd.recipes.gradients import evaluate
 
 # ----------------------------------------------------------------------------
@@ -80,7 +81,7 @@ class Observer:
 
     def __init__(self, names: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._latest: dict[str, Status] = {name: {"node": name} for name in names}
+        self._latest = {name: NodeStatus(node=name) for name in names}
         self._answered: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
         self._speeds = {name: Speed() for name in names}
@@ -91,13 +92,13 @@ class Observer:
             if self._clock() >= self._not_before.get(daemon.name, 0):
                 self._ask(daemon)
 
-    def latest(self, name: str) -> Status:
-        """Return a node's last status, {"node": name} before the first, with a note when it is silent."""
+    def latest(self, name: str) -> NodeStatus:
+        """Return a node's last status, its bare name before the first, with a note when it is silent."""
         status = self._latest[name]
         silent_s = self._clock() - self._answered.get(name, self._clock())
         if silent_s < SILENT_SAID_S:
             return status
-        return {**status, "waits": f"its daemon has not answered for {silent_s:.0f} s"}
+        return status.model_copy(update={"waits": f"its daemon has not answered for {silent_s:.0f} s"})
 
     def has_answered_since(self, name: str, moment: float) -> bool:
         """Return whether this node's status is newer than `moment`."""
@@ -110,15 +111,15 @@ class Observer:
     def _ask(self, daemon: LocalDaemon) -> None:
         try:
             with _client(daemon, ANSWER_LIMIT_S) as client:
-                status: dict[str, Any] = client.request("status")["status"]
+                status = read_status(client.request("status")["status"])
         except DaemonLost:
             self._not_before[daemon.name] = self._clock() + SILENT_AGAIN_S
         except UsageError:
             pass  # it does not listen yet, or no longer: the process table says which
         else:
-            self._latest[daemon.name] = {**status, "node": daemon.name}
+            self._latest[daemon.name] = status.model_copy(update={"node": daemon.name})
             self._answered[daemon.name] = self._clock()
-            self._speeds[daemon.name].note(node_figures(status).samples, self._clock())
+            self._speeds[daemon.name].note(status.trainer.samples, self._clock())
 
 
 def ask_to_finish(daemon: LocalDaemon) -> None:
@@ -130,17 +131,17 @@ def ask_to_finish(daemon: LocalDaemon) -> None:
 def end_trainer(daemon: LocalDaemon) -> None:
     """SIGTERM to the trainer that is attached to a node, if the daemon names one."""
     with suppress(P2psgdError, ProcessLookupError), _client(daemon, ANSWER_LIMIT_S) as client:
-        pid = client.request("status")["status"]["trainer"]["pid"]
+        pid = read_status(client.request("status")["status"]).trainer.pid
         if pid is not None:
             os.kill(pid, signal.SIGTERM)
 
 
-def fetch_compression(daemon: LocalDaemon) -> dict[str, Any]:
-    """Get how a node's own updates compress, tensor by tensor; nothing when the daemon does not answer."""
-    with suppress(P2psgdError), _client(daemon, ANSWER_LIMIT_S) as client:
-        compression: dict[str, Any] = client.request("compression")["compression"]
-        return compression
-    return {}
+def fetch_compression(daemon: LocalDaemon) -> Compression | None:
+    """Get how a node's own updates compress, tensor by tensor; None when the daemon does not answer."""
+    with suppress(P2psgdError, ValidationError), _client(daemon, ANSWER_LIMIT_S) as client:
+        fields = client.request("compression")["compression"]
+        return Compression.model_validate(fields) if fields else None
+    return None
 
 
 def fetch_replica(daemon: LocalDaemon) -> NodeReplica:
@@ -194,23 +195,20 @@ class Watch:
     @property
     def unfinished(self) -> list[LocalDaemon]:
         """The live daemons whose trainers have not finished."""
-        return [
-            daemon for daemon in self.live if not section(self._status(daemon), "trainer").get("finished")
-        ]
+        return [daemon for daemon in self.live if not self._status(daemon).trainer.finished]
 
     @property
-    def run(self) -> Status:
-        """What the live nodes say about their run; empty when none of them knows one."""
-        return next((run for daemon in self.live if (run := section(self._status(daemon), "run"))), {})
+    def run(self) -> RunStatus | None:
+        """What the live nodes say about their run; None when none of them knows one."""
+        return next((run for daemon in self.live if (run := self._status(daemon).run)), None)
 
-    def statuses(self) -> list[Status]:
+    def statuses(self) -> list[NodeStatus]:
         """Return the latest status of every node, in order; of a lost one with what became of it."""
-        statuses: list[Status] = []
-        for name in self._names:
-            status = self._observer.latest(name)
-            why = self.lost.get(name)
-            statuses.append(status if why is None else {**status, "state": f"{LOST} ({why})"})
-        return statuses
+        statuses = {name: self._observer.latest(name) for name in self._names}
+        for name, why in self.lost.items():
+            lost = {"state": NodeState.LOST, "waits": f"lost ({why})"}
+            statuses[name] = statuses[name].model_copy(update=lost)
+        return list(statuses.values())
 
     def speeds(self) -> dict[str, float | None]:
         """Return how many samples per second each node has trained."""
@@ -242,7 +240,7 @@ class Watch:
             if code is None:
                 continue
             words = f": {daemon.last_words}" if code > 0 and daemon.last_words else ""
-            if code >= 0 and not node_figures(self._status(daemon)).mini_batches:
+            if code >= 0 and not self._status(daemon).trainer.mini_batches:
                 raise UsageError(f"{daemon.name} {daemon.ending} at the start{words}", _exit_code(code))
             self.lose(daemon, f"{daemon.ending}{words}", phase)
 
@@ -252,7 +250,7 @@ class Watch:
         self._cluster.discard(daemon)
         self._display.show(phase, self.statuses(), at_once=True)
 
-    def _status(self, daemon: LocalDaemon) -> Status:
+    def _status(self, daemon: LocalDaemon) -> NodeStatus:
         return self._observer.latest(daemon.name)
 
 
@@ -400,10 +398,10 @@ class LocalRun:
     def _prove(self) -> Proof | None:
         """Compare the replicas of the live nodes; None when there is none to compare."""
         run = self._watch.run
-        if not run:
+        if run is None:
             return None
         self._display.show(COMPARING, self._watch.statuses(), at_once=True)
-        key = int.from_bytes(bytes.fromhex(run["fingerprint"])[:8], "little")
+        key = int.from_bytes(bytes.fromhex(run.fingerprint)[:8], "little")
         proof = prove(self._replicas(), key)
         self._watch.turn(COMPARING)
         return proof if proof.groups else None

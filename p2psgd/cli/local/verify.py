@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from p2psgd import formatting
 from p2psgd.errors import RecordingError, words_of
-from p2psgd.observe.figures import Status, printable, whole
+from p2psgd.formatting import printable
+from p2psgd.observe.status import NodeStatus
 from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.recording import read_start, read_updates
@@ -142,17 +143,12 @@ class Frontier:
     names: Mapping[Origin, str]
 
 
-def frontier_of(status: Status) -> Frontier:
+def frontier_of(status: NodeStatus) -> Frontier:
     """Read a status; an origin without updates is as good as none."""
-    applied: dict[Origin, int] = {}
-    names: dict[Origin, str] = {}
-    if "id" in status:
-        names[printable(status["id"]), whole(status, "incarnation")] = printable(status.get("node", "?"))
-    for entry in status.get("frontier") or ():
-        origin = (printable(entry.get("id", "?")), whole(entry, "incarnation"))
-        names.setdefault(origin, printable(entry.get("node") or origin[0]))
-        if sequence := whole(entry, "sequence"):
-            applied[origin] = sequence
+    names = {(row.id, row.incarnation): printable(row.node or row.id) for row in status.frontier}
+    if status.id:
+        names[status.id, status.incarnation] = printable(status.node)
+    applied = {(row.id, row.incarnation): row.sequence for row in status.frontier if row.sequence}
     return Frontier(applied, names)
 
 
@@ -231,7 +227,7 @@ def look_at_recording(path: Path, recording: Mapping[str, Any] | None, *, lost: 
         return Recorded(recording, words if lost is None else f"{lost} was lost: {words}")
     size = path.stat().st_size
     recorded = {"note": "", **(recording or {}), "file": str(path), "updates": updates, "bytes": size}
-    if lost is None and whole(recording or {}, "updates") <= updates and not fault:
+    if lost is None and (recording or {}).get("updates", 0) <= updates and not fault:
         return Recorded(recorded)
     trouble = (
         f"the recording {path} is not whole: it" if lost is None else f"{lost} was lost; the recording {path}"

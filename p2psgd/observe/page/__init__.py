@@ -12,15 +12,13 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-from p2psgd.observe.http_server import Response
-
 PARTS: Final = Path(__file__).parent
 STYLE: Final = "style.css"
 SCRIPTS: Final = ("format.js", "history.js", "chart.js", "map.js", "panels.js", "poll.js")  # in this order
 
 
-def load_page() -> Response:
-    """The whole page."""
+def load_page() -> tuple[bytes, str]:
+    """Return the whole page and its Content-Security-Policy."""
     style = _read(STYLE)
     script = "\n".join(['"use strict";', *map(_read, SCRIPTS)])
     html = _read("page.html").replace("/* style */", style).replace("/* script */", script)
@@ -36,7 +34,7 @@ def load_page() -> Response:
             "frame-ancestors 'none'",
         ]
     )
-    return Response(html.encode(), "text/html; charset=utf-8", headers={"Content-Security-Policy": policy})
+    return html.encode(), policy
 
 
 def _read(name: str) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from p2psgd.cli.local.verify import Convergence, Frontier, frontier_of, who_lacks_what
+from p2psgd.observe.status import read_status
 
 A, B = ("aa", 1), ("bb", 1)
 NAMES = {A: "node-0", B: "node-1"}
@@ -16,8 +17,8 @@ def test_a_status_gives_the_frontier_and_the_names() -> None:
         {"node": "node-1", "id": "bb", "incarnation": 1, "sequence": 0, "digest": "00"},
     ]
     status = {"node": "node-0", "id": "aa", "incarnation": 1, "frontier": entries}
-    assert frontier_of(status) == Frontier({A: 7}, NAMES)
-    assert frontier_of({"node": "node-0"}) == Frontier({}, {})
+    assert frontier_of(read_status(status)) == Frontier({A: 7}, NAMES)
+    assert frontier_of(read_status({"node": "node-0"})) == Frontier({}, {})
 
 
 def test_who_is_behind_is_said_by_node_and_origin() -> None:

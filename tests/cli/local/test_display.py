@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from p2psgd.cli.local.report import Display
-from tests.observe.statuses import status
+from tests.observe.statuses import lost, status
 
 
 @dataclass
@@ -32,7 +32,7 @@ def test_news_are_shown_at_once() -> None:
     clock, output = Clock(), io.StringIO()
     with Display(Console(file=output, width=80), "p2psgd local, 1 node", clock) as display:
         clock.now = 1.0
-        display.show("training", [status(state="lost (killed by signal 9)")], at_once=True)
+        display.show("training", [lost("node-0")], at_once=True)
     assert output.getvalue().splitlines()[1:] == [
         "1 s, training: 1 lost, 12.0 bits per index, compression 2133x; node-0: lost (killed by signal 9)"
     ]

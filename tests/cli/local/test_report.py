@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from p2psgd.cli.local.report import Outcome, build_report, lost_sentence, summary_text, write_report
+from p2psgd.observe.status import Compression
 from tests.observe.compressions import description
-from tests.observe.statuses import ring, split, status, trainer
+from tests.observe.statuses import bare, ring, split, status, trainer
+from tests.observe.statuses import lost as gone
 
 KEYS = (
     "nodes mode rounds rounds_per_s step weights quantum wall_s bits_per_index compression_ratio compression "
@@ -61,16 +63,16 @@ def test_every_node_has_its_own_figures() -> None:
 
 def test_compression_is_of_all_nodes_and_its_tensors_of_those_that_could_be_asked() -> None:
     own = description(updates=100)
-    short = {name: own[name] for name in ("total", "recent")}
+    short = Compression(total=own.total, recent=own.recent)
     report = build_report(
         outcome(
             statuses=[status("node-0", compression=short), status("node-1", compression=short)],
-            compression={"node-0": own, "node-1": {}},
+            compression={"node-0": own, "node-1": None},
         )
     )
     assert report["compression"]["total"]["updates"] == 200
     assert [row["indices"] for row in report["compression"]["tensors"]] == [
-        row["indices"] for row in own["tensors"]
+        row.indices for row in own.tensors
     ]
     bits, density = summary_text(report).splitlines()[-2:]
     assert bits.startswith("               = ")
@@ -87,7 +89,7 @@ def test_the_recording_is_in_the_summary() -> None:
 
 def test_a_lost_node_is_named_and_has_no_digest() -> None:
     lost = outcome(
-        statuses=[status("node-0"), status("node-1", state="lost (killed by signal 9)")],
+        statuses=[status("node-0"), gone("node-1")],
         lost={"node-1": "killed by signal 9"},
         digests={"node-0": 0xABC},
         accuracies={"node-0": 0.52},
@@ -106,7 +108,7 @@ def test_replicas_that_differ_have_no_common_accuracy() -> None:
 
 def test_nodes_that_never_spoke_give_nulls() -> None:
     report = build_report(
-        Outcome(statuses=[{"node": "node-0"}], wall_s=1.0, recipe=None, lost={"node-0": "killed by signal 9"})
+        Outcome(statuses=[bare("node-0")], wall_s=1.0, recipe=None, lost={"node-0": "killed by signal 9"})
     )
     assert (report["mode"], report["quantum"], report["compression_ratio"]) == (None, None, None)
     assert report["replicas_identical"] is False

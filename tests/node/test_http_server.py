@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from p2psgd.net import listen
-from p2psgd.observe import http_server
-from p2psgd.observe.http_server import CONNECTIONS_MAX, REQUEST_BYTES_MAX, HttpServer, Response
+from p2psgd.node import http_server
+from p2psgd.node.http_server import CONNECTIONS_MAX, REQUEST_BYTES_MAX, HttpServer, Response
 from tests.conftest import LoopFactory
 
 BODY = b"x" * 300_000  # more than a socket's buffer takes at once

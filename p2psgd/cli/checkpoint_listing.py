@@ -9,9 +9,9 @@ from typing import Any
 
 from p2psgd import formatting
 from p2psgd.errors import CheckpointError, UsageError
+from p2psgd.formatting import printable
 from p2psgd.ipc.run_proposal import count_weights, own_tensors
-from p2psgd.observe.figures import printable
-from p2psgd.observe.model import count_applied, is_ring, unit_of
+from p2psgd.observe.digest import count_applied, is_ring, unit_of
 from p2psgd.storage.checkpoint import Checkpoint, CheckpointMeta, read_checkpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore, Entry
 from p2psgd.storage.event_log import EVENTS_NAME

@@ -1,6 +1,6 @@
 """A small HTTP server on the daemon's own loop: GET and HEAD, one request a connection, all of it bounded.
 
-h11 parses, this file only moves bytes and says no. Whoever asks, and however much, the daemon goes on: at
+h11 parses, this file only moves bytes and says no. However much is asked, the daemon goes on: at
 most `CONNECTIONS_MAX` are open, or as many as descriptors are left for, a newcomer takes the place of the
 oldest, each lives for `DEADLINE_S` at most, and only so many are taken in a second that they cost the loop a
 few per cent. There is no keep-alive and no body is read. A request by any other name than an address or

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from p2psgd.observe.top_frame import LOSSES_MAX, Rates, Recent
-from tests.observe.statuses import peer, ring, status, trainer
+from p2psgd.cli.top_picture import LOSSES_MAX, Rates, Recent
+from p2psgd.observe.status import NodeStatus
+from tests.observe.statuses import peer, status, trainer
 
 ME = "00112233aabbccdd"
 
 
-def at(seconds: float, **changes: Any) -> dict[str, Any]:
+def at(seconds: float, **changes: Any) -> NodeStatus:
     """A node that makes 10 updates a second and sends its peer 1 kB in each."""
     made = int(10 * seconds)
     rows = [{"id": ME, "incarnation": life, "sequence": count} for life, count in ((1, 500), (2, made))]
@@ -19,7 +20,6 @@ def at(seconds: float, **changes: Any) -> dict[str, Any]:
         trainer=trainer(mini_batches=2 * made),
         bytes={"sent": 1000 * made, "received": 500 * made},
         peers=[peer("node-1", id="id-1", bytes_sent=1000 * made, bytes_received=500 * made)],
-        ring=ring(round=made),
         **changes,
     )
 
@@ -33,7 +33,6 @@ def test_rates_are_differences_over_the_last_seconds() -> None:
         steps=20.0,
         sent=10_000.0,
         received=5_000.0,
-        rounds=10.0,
         peers={"id-1": (10_000.0, 5_000.0)},
         updates={ME: 10.0},
     )
@@ -46,7 +45,7 @@ def test_rates_are_differences_over_the_last_seconds() -> None:
 def test_one_status_or_a_peer_that_is_new_has_no_rates() -> None:
     recent = Recent()
     assert recent.rates() == Rates()
-    recent.add(at(1.0) | {"peers": [], "frontier": []}, 1.0)
+    recent.add(status(peers=[], frontier=[]), 1.0)
     assert recent.rates() == Rates()
     recent.add(at(2.0), 2.0)
     assert recent.rates().peers == {}
@@ -57,9 +56,9 @@ def test_one_status_or_a_peer_that_is_new_has_no_rates() -> None:
 def test_a_daemon_that_was_started_again_counts_anew(change: dict[str, Any]) -> None:
     recent = Recent()
     recent.add(at(1000.0), 1.0)
-    recent.add(at(0.0) | change, 2.0)
+    recent.add(at(0.0, **change), 2.0)
     assert recent.rates() == Rates()
-    recent.add(at(1.0) | change, 3.0)
+    recent.add(at(1.0, **change), 3.0)
     assert recent.rates().sent == 10_000.0
 
 

@@ -9,7 +9,7 @@ import pytest
 from p2psgd.core.frontier import Origin
 from p2psgd.core.view import View
 from p2psgd.errors import UsageError
-from p2psgd.observe.status import choose_removal, describe_standing, is_removed
+from p2psgd.node.removal import choose_removal, is_removed, standing_of
 from tests.observe.replications import ME, OTHER, THIRD
 
 NAMES = {1: "here", 2: "node-2", 3: "twin", 4: "twin", 5: "gone"}
@@ -120,14 +120,14 @@ def test_what_two_members_can_never_decide_is_refused_at_once(
     ],
 )
 def test_it_is_done_when_the_view_says_so(view: View, forbid: bool, removed: bool) -> None:
-    assert is_removed(describe_standing(3, view, {}), forbid=forbid) is removed
+    assert is_removed(standing_of(3, view, {}), forbid=forbid) is removed
 
 
 def test_nobody_is_overlooked_in_a_long_view() -> None:
     members = tuple(Origin(node, 1) for node in range(1, 201))
     crowd = View(9, members, frozenset(range(1000, 1200)), since=(9,) * 200)
-    assert not is_removed(describe_standing(150, crowd, {}), forbid=False)
-    assert is_removed(describe_standing(1199, crowd, {}), forbid=True)
+    assert not is_removed(standing_of(150, crowd, {}), forbid=False)
+    assert is_removed(standing_of(1199, crowd, {}), forbid=True)
 
 
 def test_an_id_of_a_member_is_no_name_of_another() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from p2psgd.observe.top_frame import Grade, NodeRow, Rates, node_rows, own_waits
+from p2psgd.cli.top_picture import Grade, NodeRow, Rates, node_rows, own_waits
 from tests.observe.statuses import peer, ring, status, trainer
 
 VIEW = {"number": 1, "members": [{"own": True, "ready": True}], "members_total": 2, "waits": ""}
@@ -55,22 +55,28 @@ def test_a_member_that_others_reach_is_shown_with_what_they_tell() -> None:
 
 
 def test_a_peer_far_behind_or_too_slow_or_taking_a_snapshot_is_told() -> None:
-    told = status(peers=[peer("node-1", id="id-1", lag=500)], view=VIEW)
-    told["view"] = {**VIEW, "members": [{"node": "node-1", "id": "id-1", "own": False, "ready": True}]}
-    rates = Rates(updates={told["id"]: 50.0})
-    assert node_rows(told, rates, "")[1].words == "is 10 s behind this node's updates"
-    told["slow_links"] = [{"node": "node-1", "id": "id-1", "available": 1e6, "needed": 2e6}]
-    row = node_rows(told, rates, "")[1]
-    assert (row.grade, row.words[:56]) == (
+    ready = {"node": "node-1", "id": "id-1", "own": False, "ready": True}
+    told: dict[str, Any] = {
+        "peers": [peer("node-1", id="id-1", lag=500)],
+        "view": {**VIEW, "members": [ready]},
+    }
+    rates = Rates(updates={status().id: 50.0})
+
+    def row(**changes: Any) -> NodeRow:
+        return node_rows(status(**told, **changes), rates, "")[1]
+
+    assert row().words == "is 10 s behind this node's updates"
+    slow = row(slow_links=[{"node": "node-1", "id": "id-1", "available": 1e6, "needed": 2e6}])
+    assert (slow.grade, slow.words[:56]) == (
         Grade.LATE,
         "takes 1.0 MB/s of updates, all nodes make 2.0 MB/s: it f",
     )
-    del told["slow_links"]
     snapshot = {"giving": True, "done_bytes": 3e6, "total_bytes": 6e6, "bytes_per_s": 1e6}
-    told["snapshots"] = [{"node": "node-1", "id": "id-1", **snapshot}]
-    assert node_rows(told, rates, "")[1].words.startswith("giving to node-1: ")
-    told["log"] |= {"pressure": 0.9, "holders": [{"node": "node-1", "id": "id-1", "bytes": 9_000_000}]}
-    assert node_rows(told, rates, "")[1].words == "has yet to acknowledge 9.0 MB that fill the log"
+    snapshots = [{"node": "node-1", "id": "id-1", **snapshot}]
+    assert row(snapshots=snapshots).words.startswith("giving to node-1: ")
+    holders = [{"node": "node-1", "id": "id-1", "bytes": 9_000_000}]
+    full = row(snapshots=snapshots, log={"pressure": 0.9, "holders": holders})
+    assert full.words == "has yet to acknowledge 9.0 MB that fill the log"
 
 
 def test_what_the_node_itself_waits_for_is_said_once_and_the_gravest_first() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import p2psgd
+from p2psgd.cli.asking import render_event
 from p2psgd.errors import UsageError
-from p2psgd.observe.events import EventReader, render_event, select_events
-from p2psgd.storage.event_log import KINDS, EventLog
+from p2psgd.storage.event_log import KINDS, EventLog, EventReader, select_events
 
 
 def test_nothing_to_read_is_a_sentence(tmp_path: Path) -> None:

@@ -27,11 +27,11 @@ from rich.live import Live
 from rich.text import Text
 
 from p2psgd import formatting
+from p2psgd.cli.top_picture import Picture, Recent, draw, own_waits
 from p2psgd.errors import ExitCode, P2psgdError, UsageError
 from p2psgd.formatting import print_text
 from p2psgd.ipc.client import ControlClient
-from p2psgd.observe.figures import Status
-from p2psgd.observe.top_frame import Picture, Recent, draw, own_waits
+from p2psgd.observe.status import NodeStatus, read_status
 
 # ----------------------------------------------------------------------------
 # Asking a node for its status again and again, over its control socket or over HTTP, in a thread of its own:
@@ -51,12 +51,11 @@ class ControlSource:
         self._path = path
         self._client: ControlClient | None = None
 
-    def __call__(self) -> Status:
+    def __call__(self) -> NodeStatus:
         try:
             if self._client is None:
                 self._client = ControlClient(self._path)
-            status: Status = self._client.request("status")["status"]
-            return status
+            return read_status(self._client.request("status")["status"])
         except (P2psgdError, OSError):
             if self._client is not None:
                 self._client.close()
@@ -74,10 +73,10 @@ class HttpSource:
         self._url = f"{found[1]}/status.json"
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    def __call__(self) -> Status:
+    def __call__(self) -> NodeStatus:
         try:
             with self._opener.open(self._url, timeout=HTTP_TIMEOUT_S) as answer:
-                status = json.loads(answer.read(ANSWER_BYTES_MAX))
+                fields = json.loads(answer.read(ANSWER_BYTES_MAX))
         except urllib.error.HTTPError as error:
             with error:
                 raise UsageError(f"{self._url}: {error.code} {error.reason}", ExitCode.TEMPORARY) from None
@@ -86,10 +85,10 @@ class HttpSource:
             why = str(getattr(reason, "strerror", None) or reason).lower()
             raise UsageError(f"no node answers at {self._url}: {why}", ExitCode.TEMPORARY) from None
         except (http.client.HTTPException, ValueError, RecursionError):
-            status = None
-        if not isinstance(status, Mapping) or not isinstance(status.get("node"), str):
+            fields = None
+        if not isinstance(fields, Mapping) or not isinstance(fields.get("node"), str):
             raise UsageError(f"what answers at {self._url} is no p2psgd node", ExitCode.DATA)
-        return status
+        return read_status(fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ class Heard:
     and since when.
     """
 
-    status: Status | None = None
+    status: NodeStatus | None = None
     at: float = 0.0
     count: int = 0
     error: Exception | None = None
@@ -119,7 +118,7 @@ class Heard:
 class Asker:
     """Asks `source` every `every_s` seconds as long as it is open; `heard` is what has come of it so far."""
 
-    def __init__(self, source: Callable[[], Status], *, every_s: float) -> None:
+    def __init__(self, source: Callable[[], NodeStatus], *, every_s: float) -> None:
         self.heard = Heard()  # replaced whole: one thread writes, others read
         self._source = source
         self._every_s = every_s
@@ -164,7 +163,7 @@ def _now() -> tuple[float, float]:
 
 
 def raise_error(heard: Heard) -> None:
-    """At the beginning, what goes wrong is told at once: a P2psgdError."""
+    """At the beginning, what goes wrong is raised at once: a P2psgdError."""
     match heard.error:
         case None:
             return
@@ -260,7 +259,7 @@ HELP: Final = "q or Ctrl+C ends"
 class Watching:
     """One command: what came of one source, drawn on one console."""
 
-    def __init__(self, source: Callable[[], Status], console: Console, *, every_s: float) -> None:
+    def __init__(self, source: Callable[[], NodeStatus], console: Console, *, every_s: float) -> None:
         self._asker = Asker(source, every_s=every_s)
         self._console = console
         self._every_s = every_s
@@ -308,7 +307,7 @@ class Watching:
                         return
 
     def _await_first(self) -> None:
-        """An error at the very beginning is told without a screen; a daemon that is silent has one."""
+        """An error at the very beginning is reported without a screen; a daemon that is silent has one."""
         self._take(self._asker.next(self._heard, FIRST_S))
         self._check_first()
 

@@ -1,0 +1,126 @@
+"""`p2psgd digest`: asks a node whether its replica and its peers' are equal, and judges what it reports."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from pydantic import ValidationError
+
+from p2psgd import formatting
+from p2psgd.formatting import printable
+from p2psgd.ipc.client import ControlClient
+from p2psgd.observe.digest import Difference, DigestReport, PeerReport
+from p2psgd.observe.status import ScrubStatus, Verdict, does_not_fit
+
+SCRUB_PATIENCES: Final = 12  # to wait for one; it takes 2.4 of a loop that is not late
+POLL_S: Final = 0.05
+NAMED_MAX: Final = 8  # in one sentence
+
+
+def scrub_and_report(client: ControlClient, *, patiences: float = SCRUB_PATIENCES) -> DigestReport:
+    """Have the daemon scrub its replica now and return its report when that is done.
+
+    If it is not after `patiences`, what an earlier scrub found does not count.
+    """
+    report = _ask(client, scrub=True)
+    deadline = time.monotonic() + patiences * report.patience_s
+    before = report.scrub
+    while report.scrub.count <= before.count:
+        if time.monotonic() > deadline:
+            return _with_scrub(report, clean=None)
+        time.sleep(POLL_S)
+        report = _ask(client, scrub=False)
+    if report.scrub.quarantines > before.quarantines:
+        return _with_scrub(report, clean=False)  # also if a snapshot has mended it already
+    return report
+
+
+def _ask(client: ControlClient, *, scrub: bool) -> DigestReport:
+    fields = client.request("digest", scrub=scrub)["digest"]
+    try:
+        return DigestReport.model_validate(fields)
+    except ValidationError as error:
+        raise does_not_fit("digest report", fields, error) from None
+
+
+def _with_scrub(report: DigestReport, *, clean: bool | None) -> DigestReport:
+    return report.model_copy(update={"scrub": report.scrub.model_copy(update={"clean": clean})})
+
+
+def find_fault(report: DigestReport) -> str:
+    """Return why this report does not prove the replicas equal, in one sentence; "" if it does."""
+    match report.scrub.clean:
+        case True:
+            faults = []
+        case False:
+            faults = ["the weights in memory are not what the digest says"]
+        case _:
+            faults = ["no scrub of the memory has finished"]
+    differ, unknown = report.differ_total, report.unknown_total
+    faults += [f"{_who(report, Verdict.DIFFERS, differ)}: another replica"] if differ else []
+    faults += [f"{_who(report, Verdict.UNKNOWN, unknown)}: not compared"] if unknown else []
+    if not report.view and report.founders > 1:
+        others = ": there is nobody to compare with" if not report.peers_total else ""
+        faults.append(f"the run is not founded{others}")
+    return printable("; ".join(faults))
+
+
+def _who(report: DigestReport, verdict: Verdict, total: int) -> str:
+    """Return some of the peers of that verdict, and how many more there are."""
+    names = [peer.node for peer in report.peers if peer.verdict is verdict][:NAMED_MAX]
+    return formatting.listed([*names, f"{total - len(names)} more"] if total > len(names) else names)
+
+
+def render_digest(report: DigestReport) -> str:
+    """Return the report as lines of text."""
+    ready = "ready" if report.ready else f"not ready: {report.waits or '?'}"
+    lines = [
+        f"{report.node}: digest {report.digest} after {formatting.counted(report.updates, report.unit)}, "
+        f"view {report.view}, {ready}",
+        f"scrub     {_scrub(report.scrub)}",
+        *(f"peer      {_peer(peer, report.unit)}" for peer in report.peers),
+    ]
+    unlisted = report.peers_total - len(report.peers)
+    lines += [f"peers     {unlisted} more are not listed"] if unlisted > 0 else []
+    lines += [] if report.peers else ["peers     none: there is nothing to compare with"]
+    return "\n".join(map(printable, lines))
+
+
+def _scrub(scrub: ScrubStatus) -> str:
+    match scrub.clean:
+        case True:
+            words = "clean: the digest was recomputed from the weights in memory and is the same"
+        case False:
+            words = "NOT CLEAN: the weights in memory are not what the digest says; something changed them"
+        case _:
+            return "none has finished since it was asked for"
+    return f"{words} ({formatting.duration(scrub.age_s)} ago)"
+
+
+def _peer(peer: PeerReport, unit: str) -> str:
+    if peer.verdict is Verdict.UNKNOWN and not peer.linked:
+        return f"{peer.node}: not compared, since it is not linked: ask it there"
+    facts = [
+        "linked" if peer.linked else "not linked, by its last word",
+        "ready" if peer.ready else "not ready",
+        f"view {peer.view}",
+    ]
+    facts += [f"lacks {formatting.counted(peer.lacks, unit)} of ours"] if peer.lacks else []
+    facts += [f"has {formatting.counted(peer.ahead, unit)} that we lack"] if peer.ahead else []
+    return f"{peer.node}: {_verdict(peer, unit)} ({', '.join(facts)})"
+
+
+def _verdict(peer: PeerReport, unit: str) -> str:
+    match peer.verdict:
+        case Verdict.IDENTICAL:
+            return "identical"
+        case Verdict.AGREES:
+            return "equal where both have applied the same"
+        case Verdict.UNKNOWN:
+            return "has not said yet what it has"
+        case Verdict.DIFFERS:
+            at = next(iter(peer.differs_at), Difference())
+            if unit != "update":
+                return f"DIFFERS at {unit} {at.count}"
+            return f"DIFFERS at update {at.sequence} of {at.id}/{at.incarnation}"

@@ -1,0 +1,405 @@
+"""Makes a node's status of what its daemon knows: the replica's view, the mesh, the trainer, the disk.
+
+Pure: plain values in, a `NodeStatus` out. It is asked about once a second by everybody who watches; what it
+costs stands in docs/decisions.md.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from p2psgd import __version__
+from p2psgd.core.frontier import Origin
+from p2psgd.core.read_model import MemberView, PeerView, ReplicaView
+from p2psgd.ipc.run_proposal import count_weights, own_tensors
+from p2psgd.net.mesh import Mesh
+from p2psgd.observe.status import (
+    ROWS_MAX,
+    CheckpointStatus,
+    Compression,
+    CountersStatus,
+    EventsStatus,
+    HolderStatus,
+    HttpStatus,
+    LogStatus,
+    MemberStatus,
+    NodeState,
+    NodeStatus,
+    OriginStatus,
+    PeerState,
+    PeerStatus,
+    RecordingStatus,
+    RingLinkStatus,
+    RingStatus,
+    RunStatus,
+    ScrubStatus,
+    SlowLinkStatus,
+    SnapshotStatus,
+    StallStatus,
+    StrangerStatus,
+    TlsStatus,
+    TrafficStatus,
+    TrainerStatus,
+    UpdatesStatus,
+    ViewStatus,
+)
+from p2psgd.storage.identity import Identity
+from p2psgd.wire.mode import parse_mode
+
+ERROR_MAX: Final = 300  # what peers say of themselves must fit into a datagram too, in characters
+PLACE_MAX: Final = 80  # and so must names of hosts
+TRIED_MAX: Final = 3  # peers named in a sentence
+NO_ADDRESS: Final = "nobody has told an address of it"
+REMOVED: Final = "removed from the run for good: nothing but a view is taken of it"
+
+
+@dataclass(frozen=True)
+class Vitals:
+    """A status needs these beside the replica and the mesh; None: there is none."""
+
+    state: NodeState
+    started: float
+    now: float
+    listen: str
+    control: str
+    loop_lag_ms: float
+    trainer: TrainerStatus
+    replica: ReplicaView | None = None  # before the run is known
+    checkpoint: CheckpointStatus | None = None
+    stall: StallStatus | None = None
+    slow_links: Sequence[SlowLinkStatus] = ()
+    congested: bool = False
+    stopped_nodes: set[int] = field(default_factory=set)
+    alarms: Sequence[str] = ()
+    compression: Compression | None = None
+    recording: RecordingStatus | None = None
+    events: EventsStatus | None = None
+    http: HttpStatus | None = None
+    tls: TlsStatus | None = None
+    insecure_plaintext: bool = False
+
+
+def collect_status(identity: Identity, vitals: Vitals, mesh: Mesh | None) -> NodeStatus:
+    """Return the status of one node."""
+    replica = vitals.replica
+    peers = [] if mesh is None else _peers(replica, mesh, vitals)
+    ring = None if replica is None else ring_status(replica)
+    waits, state = _waits(vitals, peers), vitals.state
+    if replica is not None and replica.removed:
+        waits, state = _leaving(replica), NodeState.DRAINING
+    elif state is NodeState.TRAINING and ring is not None and ring.stands_still:
+        state = NodeState.RING_WAITING
+    return NodeStatus(
+        node=identity.name,
+        id=f"{identity.origin.node:016x}",
+        incarnation=identity.origin.incarnation,
+        pid=os.getpid(),
+        version=__version__,
+        uptime_s=vitals.now - vitals.started,
+        state=state,
+        waits=waits,
+        listen=vitals.listen,
+        plaintext=vitals.tls is None,
+        insecure_plaintext=vitals.insecure_plaintext,
+        tls=vitals.tls,
+        http=vitals.http,
+        **(_NO_RUN if replica is None else replica_parts(replica, vitals)),
+        ring=ring,
+        events=vitals.events,
+        bytes=TrafficStatus(
+            sent=0 if mesh is None else mesh.bytes_sent, received=0 if mesh is None else mesh.bytes_received
+        ),
+        loop_lag_ms=vitals.loop_lag_ms,
+        trainer=vitals.trainer,
+        peers=peers[:ROWS_MAX],
+        peers_total=len(peers),
+        compression=vitals.compression,
+        recording=vitals.recording,
+        dropped={} if mesh is None else dict(mesh.dropped),
+        doctors=0 if mesh is None else mesh.doctors,
+        strangers=[] if mesh is None else _strangers(mesh, vitals.now),
+        alarms=vitals.alarms,
+    )
+
+
+# ----------------------------------------------------------------------------
+# The replica's part. What is not there before the run is known is not set.
+
+
+_NO_RUN: Final[Mapping[str, Any]] = {
+    "run": None,
+    "digest": None,
+    "coordinate_max": 0,
+    "frontier": (),
+    "updates": None,
+    "log": None,
+}
+
+
+def replica_parts(replica: ReplicaView, vitals: Vitals) -> Mapping[str, Any]:
+    """Return the fields of a `NodeStatus` that a known run makes up."""
+    return {
+        "run": _run(replica),
+        "digest": f"{replica.digest:016x}",
+        "coordinate_max": replica.magnitude_max,
+        "origins_total": len(replica.frontier),
+        "frontier": [
+            OriginStatus(
+                node=replica.name_of(row.node),
+                id=f"{row.node:016x}",
+                incarnation=row.incarnation,
+                sequence=row.sequence,
+                digest=f"{row.digest:016x}",
+            )
+            for row in replica.frontier[:ROWS_MAX]
+        ],
+        "updates": UpdatesStatus(
+            sent=replica.sequence,
+            applied=replica.tally.applied,
+            duplicates=replica.tally.duplicates,
+            indices_sent=replica.tally.indices_sent,
+            bytes=replica.tally.own_bytes,
+        ),
+        "patience_s": replica.patience_s,
+        "ready": replica.ready,
+        "not_ready": _leaving(replica) if replica.removed else "" if replica.ready else replica.waits,
+        "view": view_status(replica),
+        "log": _log(replica),
+        "checkpoint": vitals.checkpoint,
+        "scrub": ScrubStatus(**asdict(replica.scrub)),
+        "snapshots": [
+            SnapshotStatus(
+                node=each.name,
+                id=f"{each.node:016x}",
+                giving=each.giving,
+                done_bytes=each.done_bytes,
+                total_bytes=each.total_bytes,
+                bytes_per_s=each.bytes_per_s,
+            )
+            for each in replica.snapshots
+        ],
+        "stall": None if replica.removed else vitals.stall,
+        "slow_links": vitals.slow_links,
+        "counters": CountersStatus(**asdict(replica.counters)),
+    }
+
+
+def _run(replica: ReplicaView) -> RunStatus:
+    spec = replica.spec
+    own = own_tensors(spec.tensors)
+    weights = count_weights(own)
+    return RunStatus(
+        fingerprint=spec.fingerprint.hex(),
+        mode=spec.mode,
+        weights=weights,
+        quantum_log2=spec.quantum_log2,
+        tensors=len(own),
+        shards=(spec.weights - weights) // 2,
+        label=spec.label,
+        two_nodes=spec.two_nodes,
+    )
+
+
+def view_status(replica: ReplicaView) -> ViewStatus:
+    """Return the view with its members, this node among them."""
+    view, told = replica.view, {member.origin: member for member in replica.members}
+    return ViewStatus(
+        number=view.number,
+        founding=f"{view.founding:016x}",
+        member=replica.me in view,
+        members=[_member(origin, replica, told.get(origin)) for origin in view.members[:ROWS_MAX]],
+        members_total=len(view.members),
+        forbidden=[f"{node:016x}" for node in sorted(view.forbidden)[:ROWS_MAX]],
+        waits="" if replica.removed else replica.view_waits,
+    )
+
+
+def _member(origin: Origin, replica: ReplicaView, told: MemberView | None) -> MemberStatus:
+    """Return one row; of a member that never spoke nothing is known but its id."""
+    own = origin == replica.me
+    return MemberStatus(
+        node=replica.name_of(origin.node) if told is None else told.name,
+        id=f"{origin.node:016x}",
+        incarnation=origin.incarnation,
+        own=own,
+        linked=own or (told is not None and told.linked),
+        ready=replica.ready if own else told is not None and told.ready,
+        heard_s=0.0 if own else None if told is None else told.heard_s,
+        since=replica.view.member_since(origin),
+        lag=0 if own else None if told is None else told.lag,
+    )
+
+
+def _log(replica: ReplicaView) -> LogStatus:
+    log = replica.log
+    return LogStatus(
+        updates=log.updates,
+        bytes=log.bytes,
+        budget_bytes=log.budget_bytes,
+        stored_bytes=log.stored_bytes,
+        stored_budget_bytes=log.stored_budget_bytes,
+        pressure=round(log.pressure, 4),
+        holders=[HolderStatus(node=name, id=f"{node:016x}", bytes=held) for node, name, held in log.holders],
+    )
+
+
+def ring_status(replica: ReplicaView) -> RingStatus | None:
+    """Return the ring's part; None in asynchronous mode."""
+    ring = replica.ring
+    if ring is None:
+        return None
+    state = ring.state
+    return RingStatus(
+        round=state.round,
+        payload=parse_mode(replica.spec.mode).payload,
+        order_by=ring.order_by,
+        order=[replica.name_of(node) for node in ring.order[:ROWS_MAX]],
+        nodes=len(ring.order),
+        attempt=state.attempt,
+        running=state.running,
+        active=state.active,
+        contributed=state.contributed,
+        waiting_for=ring.waiting_for,
+        since_s=ring.since_s,
+        links=[
+            RingLinkStatus(
+                node=replica.name_of(row.node),
+                round_trip_ms=row.round_trip_us / 1000,
+                bytes_per_s=1024 * row.kib_per_s,
+            )
+            for row in state.links[:ROWS_MAX]
+        ],
+    )
+
+
+# ----------------------------------------------------------------------------
+# Peers: those that were linked, then those that are dialled, in the list's order, then members that nobody
+# has told an address of. What comes from a member that is not linked comes through others; who, is said.
+
+
+def _peers(replica: ReplicaView | None, mesh: Mesh, vitals: Vitals) -> list[PeerStatus]:
+    members = {each.origin.node: each for each in replica.members} if replica else {}
+    if replica is not None and replica.removed:  # nothing comes from them any more, on no way
+        members = {node: replace(each, through="") for node, each in members.items()}
+    rows = []
+    for node, news in mesh.news.items():
+        link = mesh.links.get(node)
+        peer = None if replica is None or link is None else replica.peers.get(link.peer)
+        connection = None if link is None else link.connection
+        state, since_s = _link_state(node, peer, mesh, vitals)
+        barred = peer is not None and peer.barred
+        rows.append(
+            PeerStatus(
+                node=news.name,
+                id=f"{node:016x}",
+                address=news.address[:PLACE_MAX],
+                state=state,
+                lag=None if peer is None or barred else peer.lag,
+                since_s=vitals.now - news.since if since_s is None else since_s,
+                bytes_sent=news.bytes_sent + (0 if connection is None else connection.bytes_sent),
+                bytes_received=news.bytes_received + (0 if connection is None else connection.bytes_received),
+                round_trip_ms=None if connection is None else connection.round_trip_ms,
+                error=REMOVED if barred else news.words[:ERROR_MAX],
+                through=members[node].through if link is None and node in members else "",
+            )
+        )
+    return rows + _unlinked_peers(mesh, members, vitals)
+
+
+def _link_state(
+    node: int, peer: PeerView | None, mesh: Mesh, vitals: Vitals
+) -> tuple[PeerState, float | None]:
+    """Return the state, and for how long if that is not since the last change of the link."""
+    if node not in mesh.links:
+        return PeerState.STOPPED if node in vitals.stopped_nodes else PeerState.LOST, None
+    if peer is not None and peer.silent_s > mesh.patience_s:
+        return PeerState.SUSPECT, peer.silent_s
+    return PeerState.CONNECTED, None
+
+
+def _unlinked_peers(mesh: Mesh, members: Mapping[int, MemberView], vitals: Vitals) -> list[PeerStatus]:
+    hints = {dialler.hinted: dialler for dialler in mesh.diallers if dialler.hinted is not None}
+    rows, shown = [], set(mesh.news)
+    for dialler in mesh.diallers:
+        node = dialler.node
+        if node is None:  # which node is expected there, if others have told
+            places = set(dialler.host)
+            node = next((each for each, hint in hints.items() if places & set(hint.host)), None)
+        if dialler.ourselves or node in shown:
+            continue
+        if node is not None:
+            shown.add(node)
+        rows.append(
+            _unlinked(dialler.called, node, members.get(node or 0), vitals.now - dialler.since, dialler.words)
+        )
+    for node, member in members.items():
+        if node not in shown and not member.linked:
+            rows.append(_unlinked("", node, member, vitals.now - vitals.started, NO_ADDRESS))
+    return rows
+
+
+def _unlinked(
+    called: str, node: int | None, member: MemberView | None, since_s: float, words: str
+) -> PeerStatus:
+    called = called[:PLACE_MAX]
+    return PeerStatus(
+        node=called if member is None else member.name,
+        id=None if node is None else f"{node:016x}",
+        address=called,
+        state=PeerState.DIALLING,
+        lag=None,
+        since_s=since_s,
+        bytes_sent=0,
+        bytes_received=0,
+        round_trip_ms=None,
+        error=words[:ERROR_MAX],
+        through="" if member is None else member.through,
+    )
+
+
+def _strangers(mesh: Mesh, now: float) -> list[StrangerStatus]:
+    return [
+        StrangerStatus(
+            node=each.name, id=f"{each.node:016x}", since_s=now - each.at, words=each.words[:ERROR_MAX]
+        )
+        for each in mesh.strangers
+    ]
+
+
+# ----------------------------------------------------------------------------
+# What the node waits for, whom and since when, in one sentence; empty if it does not.
+
+
+def _leaving(replica: ReplicaView) -> str:
+    return f"this node was removed for good by view {replica.view.number}: it ends once the others know"
+
+
+def _waits(vitals: Vitals, peers: Sequence[PeerStatus]) -> str:
+    trainer, lags = vitals.trainer, [peer for peer in peers if peer.lag is not None]
+    if vitals.state is NodeState.WAITING and trainer.supervised:
+        in_s = trainer.restart_in_s
+        begins = f"the trainer is started again in {math.ceil(in_s)} s" if in_s else "the trainer is starting"
+        return begins + (f"; {trainer.crash}" if trainer.crash else "")
+    if vitals.state is NodeState.WAITING:
+        return f"no trainer is attached; start one with P2PSGD_CONTROL={vitals.control}"
+    if vitals.state is NodeState.DRAINING:
+        behind = [f"{peer.node} to acknowledge {peer.lag} updates" for peer in lags if peer.lag]
+        return f"waiting for {', '.join(behind)}" if behind else ""
+    if vitals.congested:
+        least = min((peer.lag for peer in lags if peer.lag is not None), default=0)
+        return (
+            f"the trainer waits: even the fastest peer has yet to acknowledge {least} updates, "
+            "so the network or the peers carry less than this node makes"
+        )
+    if trainer.waits:
+        return trainer.waits
+    away = [peer for peer in peers if peer.state in (PeerState.DIALLING, PeerState.LOST, PeerState.SUSPECT)]
+    if away and not any(peer.state is PeerState.CONNECTED for peer in peers):
+        each = [f"{peer.node} ({peer.error or peer.state}, {peer.since_s or 0:.0f} s)" for peer in away]
+        more = f" and {len(away) - TRIED_MAX} more" if len(away) > TRIED_MAX else ""
+        return f"no peer is linked; trying {', '.join(each[:TRIED_MAX])}{more}"
+    return ""
