@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import p2psgd
 from benchmarks import Figure, checksum
-from p2psgd.core.events import LinkOpened, UpdateReceived
+from p2psgd.core.events import FrameReceived, LinkOpened, UpdateBody
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
@@ -102,7 +102,7 @@ def measure_core(stranger: Stranger, frames: list[bytes]) -> float:
     replica.handle(LinkOpened(peer, "stranger"), 0.0)
     begin = time.process_time()
     for frame in frames:
-        replica.handle(UpdateReceived(peer, frame[PREFIX.size :]), 0.0)
+        replica.handle(FrameReceived(peer, UpdateBody(frame[PREFIX.size :])), 0.0)
     spent = time.process_time() - begin
     assert replica.tally.applied == len(frames)
     return spent / len(frames)

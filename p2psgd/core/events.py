@@ -1,4 +1,4 @@
-"""Events: what can happen to a replica, and how a peer's frames become events."""
+"""Events: what can happen to a replica, and what the frames of its peers mean."""
 
 from __future__ import annotations
 
@@ -57,10 +57,157 @@ class Restored:
 
 
 # ----------------------------------------------------------------------------
-# What can happen to a replica: past-tense facts, the only input of `Replica.handle`.
+# What the frame of a linked peer means to the replica: a message of the wire; if that has tables, what they
+# hold; or a body that the replica checks by what it knows.
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateBody:
+    """The body of an UPDATE frame, unchecked."""
+
+    body: bytes | bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """STATUS: what a peer has applied, and whom it hears."""
+
+    rows: Mapping[Origin, FrontierRow]
+    view: int
+    founding: int
+    ready: bool
+    confirmed: list[ConfirmedRow]
+    unwanted: list[int]
+    loop_lag_ms: int
+    ring: RingState | None = None  # in ring mode
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStart:
+    """SNAPSHOT_META: the frontier and the digest of the snapshot that follows."""
+
+    rows: list[FrontierRow]
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotChunk:
+    """The next coordinates, little-endian int32."""
+
+    body: bytes | bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTail:
+    """The body of an UPDATE frame from the sender's log, unchecked."""
+
+    body: bytes | bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStart:
+    """RING_BEGIN: the left neighbour in `order` passes on that an attempt of a view's ring begins."""
+
+    view: int
+    attempt: int
+    round: int
+    order: tuple[int, ...]
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
+class RingUpdate:
+    """The body of a RING_UPDATE frame, unchecked."""
+
+    body: bytes | bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class RingChunk:
+    """The body of a RING_CHUNK frame, unchecked; a memoryview is good only while this is handled."""
+
+    body: Body
 
 
 Vote = Prepare | Promise | Accept | Accepted | ViewNews
+RoundMessage = RingUpdate | RingBucket | RingChunk
+RingMessage = AttemptStart | RoundMessage
+PeerMessage = (
+    UpdateBody
+    | PeerStatus
+    | Need
+    | Gap
+    | Vote
+    | Goodbye
+    | SnapshotRequest
+    | SnapshotStart
+    | SnapshotChunk
+    | SnapshotTail
+    | SnapshotEnd
+    | RingMessage
+)
+
+
+def parse_peer_message(frame_type: FrameType, body: Body) -> PeerMessage | None:
+    """Return what a linked peer's frame means; None for what the replica has nothing to do with: a REJECT,
+    which says why the link ends, a PROBE and PEERS. PeerError if the body is not what its type says.
+    """
+    if frame_type is FrameType.RING_CHUNK:
+        return RingChunk(body)
+    assert not isinstance(body, memoryview), f"a {frame_type.name} is kept: its body must be its own"
+    match frame_type:
+        case FrameType.UPDATE:
+            return UpdateBody(body)
+        case FrameType.SNAPSHOT_CHUNK:
+            return SnapshotChunk(body)
+        case FrameType.SNAPSHOT_TAIL:
+            return SnapshotTail(body)
+        case FrameType.RING_UPDATE:
+            return RingUpdate(body)
+        case FrameType.PROBE | FrameType.PEERS:
+            return None
+        case _:
+            return _open_tables(parse_message(frame_type, body))
+
+
+def _open_tables(message: Message) -> PeerMessage | None:
+    match message:
+        case Status() as status:
+            return PeerStatus(
+                {Origin(row.node, row.incarnation): row for row in parse_frontier(status.frontier)},
+                status.view,
+                status.founding,
+                status.ready,
+                parse_confirmed(status.confirmed),
+                parse_nodes(status.unwanted),
+                status.loop_lag_ms,
+                parse_ring_state(status.ring) if status.ring else None,
+            )
+        case SnapshotMeta() as meta:
+            return SnapshotStart(parse_frontier(meta.frontier), meta.digest)
+        case RingBegin() as begin:
+            order = parse_order(begin.order)
+            return AttemptStart(begin.view, begin.attempt, begin.round, order, begin.digest)
+        case (
+            Need()
+            | Gap()
+            | Goodbye()
+            | Prepare()
+            | Promise()
+            | Accept()
+            | Accepted()
+            | ViewNews()
+            | SnapshotRequest()
+            | SnapshotEnd()
+            | RingBucket()
+        ):
+            return message
+        case _:
+            return None
+
+
+# ----------------------------------------------------------------------------
+# What can happen to a replica: past-tense facts, the only input of `Replica.handle`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,137 +233,11 @@ class LinkDrained:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateReceived:
-    """The body of an UPDATE frame, unchecked."""
+class FrameReceived:
+    """A linked peer sent a frame, which means `message`."""
 
     peer: Origin
-    body: bytes | bytearray
-
-
-@dataclass(frozen=True, slots=True)
-class StatusReceived:
-    """A peer told what it has applied."""
-
-    peer: Origin
-    rows: Mapping[Origin, FrontierRow]
-    view: int
-    founding: int
-    ready: bool
-    confirmed: list[ConfirmedRow]
-    unwanted: list[int]
-    loop_lag_ms: int
-    ring: RingState | None = None  # in ring mode
-
-
-@dataclass(frozen=True, slots=True)
-class NeedReceived:
-    """A peer asked for updates first..last of an origin."""
-
-    peer: Origin
-    origin: Origin
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class GapReceived:
-    """A peer no longer holds an origin's updates up to `floor`."""
-
-    peer: Origin
-    origin: Origin
-    floor: int
-
-
-@dataclass(frozen=True, slots=True)
-class VoteReceived:
-    """A peer's word in the deciding of a view."""
-
-    peer: Origin
-    message: Vote
-
-
-@dataclass(frozen=True, slots=True)
-class GoodbyeReceived:
-    """A peer stops for good: it is to leave the view."""
-
-    peer: Origin
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotAsked:
-    """A peer wants a whole replica."""
-
-    peer: Origin
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotBegun:
-    """A peer begins to send its replica: `rows` and `digest` are those of the snapshot."""
-
-    peer: Origin
-    rows: list[FrontierRow]
-    digest: int
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotChunkReceived:
-    """The next coordinates, little-endian int32."""
-
-    peer: Origin
-    body: bytes | bytearray
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotTailReceived:
-    """The body of an UPDATE frame from the sender's log, unchecked."""
-
-    peer: Origin
-    body: bytes | bytearray
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotEnded:
-    """The snapshot is whole, with `tail` frames of the sender's log, or `words` say why there is none."""
-
-    peer: Origin
-    words: str
-    tail: int
-
-
-@dataclass(frozen=True, slots=True)
-class RingBegun:
-    """A peer, the left neighbour in `order`, passes on that an attempt of a view's ring begins."""
-
-    peer: Origin
-    view: int
-    attempt: int
-    round: int
-    order: tuple[int, ...]
-    digest: int
-
-
-@dataclass(frozen=True, slots=True)
-class RingUpdateReceived:
-    """The body of a RING_UPDATE frame, unchecked."""
-
-    peer: Origin
-    body: bytes | bytearray
-
-
-@dataclass(frozen=True, slots=True)
-class RingBucketReceived:
-    """A peer says what the numbers of a bucket are."""
-
-    peer: Origin
-    message: RingBucket
-
-
-@dataclass(frozen=True, slots=True)
-class RingChunkReceived:
-    """The body of a RING_CHUNK frame, unchecked; a memoryview is good only while this is handled."""
-
-    peer: Origin
-    body: Body
+    message: PeerMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,112 +325,10 @@ class NodeStopping:
     why: str = ""
 
 
-SnapshotEvent = SnapshotAsked | SnapshotBegun | SnapshotChunkReceived | SnapshotTailReceived | SnapshotEnded
-RoundEvent = RingUpdateReceived | RingBucketReceived | RingChunkReceived
-RingEvent = RingBegun | RoundEvent
-LinkEvent = (
-    LinkDrained
-    | UpdateReceived
-    | StatusReceived
-    | NeedReceived
-    | GapReceived
-    | VoteReceived
-    | GoodbyeReceived
-    | SnapshotEvent
-    | RingEvent
-    | LinkMeasured
-)
+LinkEvent = LinkDrained | LinkMeasured | FrameReceived
+TrainerEvent = OwnUpdateMade | TrainerChanged | RoundShared | BucketShared
+DiskEvent = CheckpointDue | CheckpointWritten | CheckpointRead | VotesSaved
+OperatorEvent = RemovalAsked | BootstrapExpectChanged | ScrubRequested | NodeStopping
 Event = (
-    OwnUpdateMade
-    | LinkOpened
-    | LinkClosed
-    | LinkEvent
-    | TrainerChanged
-    | RoundShared
-    | BucketShared
-    | VotesSaved
-    | RemovalAsked
-    | CheckpointDue
-    | CheckpointWritten
-    | CheckpointRead
-    | TurnPassed
-    | TimePassed
-    | BootstrapExpectChanged
-    | ScrubRequested
-    | NodeStopping
+    LinkOpened | LinkClosed | LinkEvent | TrainerEvent | DiskEvent | OperatorEvent | TurnPassed | TimePassed
 )
-
-
-# ----------------------------------------------------------------------------
-# What a linked peer's frame means to the replica.
-
-
-def event_of(peer: Origin, frame_type: FrameType, body: Body) -> Event | None:
-    """The event; None for what the replica has nothing to do with: a REJECT, which says why the link ends, a
-    PROBE and PEERS. PeerError if the body is not what its type says.
-    """
-    if frame_type is FrameType.RING_CHUNK:
-        return RingChunkReceived(peer, body)
-    assert not isinstance(body, memoryview), f"a {frame_type.name} is kept: its body must be its own"
-    match frame_type:
-        case FrameType.UPDATE:
-            return UpdateReceived(peer, body)
-        case FrameType.SNAPSHOT_CHUNK:
-            return SnapshotChunkReceived(peer, body)
-        case FrameType.SNAPSHOT_TAIL:
-            return SnapshotTailReceived(peer, body)
-        case FrameType.RING_UPDATE:
-            return RingUpdateReceived(peer, body)
-        case FrameType.PROBE | FrameType.PEERS:
-            return None
-        case _:
-            message = parse_message(frame_type, body)
-    if isinstance(message, Status):
-        return _event_of_status(peer, message)
-    return _event_of_message(peer, message)
-
-
-def _event_of_status(peer: Origin, status: Status) -> Event:
-    return StatusReceived(
-        peer,
-        {Origin(row.node, row.incarnation): row for row in parse_frontier(status.frontier)},
-        status.view,
-        status.founding,
-        status.ready,
-        parse_confirmed(status.confirmed),
-        parse_nodes(status.unwanted),
-        status.loop_lag_ms,
-        parse_ring_state(status.ring) if status.ring else None,
-    )
-
-
-def _event_of_message(peer: Origin, message: Message) -> Event | None:
-    match message:
-        case Need() as need:
-            return NeedReceived(peer, Origin(need.node, need.incarnation), need.first, need.last)
-        case Gap() as gap:
-            return GapReceived(peer, Origin(gap.node, gap.incarnation), gap.floor)
-        case Goodbye():
-            return GoodbyeReceived(peer)
-        case (Prepare() | Promise() | Accept() | Accepted() | ViewNews()) as vote:
-            return VoteReceived(peer, vote)
-        case _:
-            return _event_of_whole(peer, message)
-
-
-def _event_of_whole(peer: Origin, message: Message) -> Event | None:
-    """What is about a whole replica, or about rounds."""
-    match message:
-        case SnapshotRequest():
-            return SnapshotAsked(peer)
-        case SnapshotMeta() as meta:
-            return SnapshotBegun(peer, parse_frontier(meta.frontier), meta.digest)
-        case SnapshotEnd() as end:
-            return SnapshotEnded(peer, end.words, end.tail)
-        case RingBegin() as begin:
-            order = parse_order(begin.order)
-            return RingBegun(peer, begin.view, begin.attempt, begin.round, order, begin.digest)
-        case RingBucket():
-            return RingBucketReceived(peer, message)
-        case _:
-            return None

@@ -7,7 +7,7 @@ from typing import Final
 
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alarm, Drop
-from p2psgd.core.events import LinkEvent, StatusReceived, VoteReceived
+from p2psgd.core.events import PeerMessage, PeerStatus
 from p2psgd.core.frontier import Origin
 from p2psgd.core.metrics import Tally
 from p2psgd.core.node_state import Node
@@ -123,19 +123,19 @@ class Barring:
         self._cluster = cluster
         self._out = out
 
-    def hear(self, peer: Peer, event: LinkEvent, now: float) -> None:
+    def hear(self, peer: Peer, message: PeerMessage, now: float) -> None:
         """What a barred peer says; PeerError if its link is to end."""
         membership = self._cluster.membership
         number = membership.view.number
-        if isinstance(event, VoteReceived) and isinstance(event.message, ViewNews):
-            membership.hear_vote(peer.origin, event.message, now)
+        if isinstance(message, ViewNews):
+            membership.hear_vote(peer.origin, message, now)
             if membership.view.number > number:
                 peer.barred_at = now
-        elif isinstance(event, StatusReceived):
-            membership.check_number(event.view)
-            if event.view == number:
+        elif isinstance(message, PeerStatus):
+            membership.check_number(message.view)
+            if message.view == number:
                 raise PeerError("forbidden", f"{peer.name} was removed from the run for good")
-            if event.view < number:
+            if message.view < number:
                 self.tell(peer)
 
     def tell(self, peer: Peer) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alarm, Deliver, Halt, Record
-from p2psgd.core.events import StatusReceived
+from p2psgd.core.events import PeerStatus
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.metrics import Counters, Tally
 from p2psgd.core.node_state import Node
@@ -194,29 +194,31 @@ class Receiver:
 
     # -- STATUS
 
-    def status(self, peer: Peer, event: StatusReceived, now: float) -> None:
+    def status(self, peer: Peer, status: PeerStatus, now: float) -> None:
         """What a peer has applied: remember it, compare digests, ask for what is lacking, send it more."""
         view = self._cluster.membership.view
-        if event.founding and view.founding and event.founding != view.founding:
+        if status.founding and view.founding and status.founding != view.founding:
             raise PeerError(
                 "founding",
                 f"{peer.name} belongs to a run of the same recipe that was founded apart from this node's: "
                 "stop one of the two and start it again with an empty --state",
             )
-        self._cluster.membership.check_number(event.view)
-        self._state.check_origins(event.rows)
-        ahead = self._check_rows(peer, event.rows)
-        if event.view < peer.view:  # no life goes back
-            raise PeerError("view", f"{peer.name} tells of view {event.view}, and told of {peer.view} before")
+        self._cluster.membership.check_number(status.view)
+        self._state.check_origins(status.rows)
+        ahead = self._check_rows(peer, status.rows)
+        if status.view < peer.view:  # no life goes back
+            raise PeerError(
+                "view", f"{peer.name} tells of view {status.view}, and told of {peer.view} before"
+            )
         first, acknowledged = peer.status is None, peer.has(self._cluster.me)
-        peer.learn_status(event.rows, ahead)
-        peer.view, peer.ready, peer.loop_lag_ms = event.view, event.ready, event.loop_lag_ms
+        peer.learn_status(status.rows, ahead)
+        peer.view, peer.ready, peer.loop_lag_ms = status.view, status.ready, status.loop_lag_ms
         # Of others only members are believed, and no more than that they know the view known here.
-        confirmed = event.confirmed if peer.origin in view else []
+        confirmed = status.confirmed if peer.origin in view else []
         self._cluster.acks.hear(
             peer.origin,
-            event.rows,
-            event.view,
+            status.rows,
+            status.view,
             confirmed,
             now,
             linked=self._cluster.peers,
@@ -225,10 +227,10 @@ class Receiver:
         self._acks_are_new = True
         self._cluster.membership.hear_status(
             peer.origin,
-            view=event.view,
-            ready=event.ready,
-            unwanted=event.unwanted,
-            hears=any((row.node, row.incarnation) == self._cluster.me for row in event.confirmed),
+            view=status.view,
+            ready=status.ready,
+            unwanted=status.unwanted,
+            hears=any((row.node, row.incarnation) == self._cluster.me for row in status.confirmed),
             now=now,
         )
         if 0 < peer.has(peer.origin) <= self._state.frontier.sequence(peer.origin):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,35 +22,35 @@ from p2psgd.core.checkpoint import Checkpoints
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Drop, Effect
 from p2psgd.core.events import (
+    AttemptStart,
     BootstrapExpectChanged,
     CheckpointDue,
     CheckpointRead,
     CheckpointWritten,
+    DiskEvent,
     Event,
-    GapReceived,
-    GoodbyeReceived,
+    FrameReceived,
     LinkClosed,
     LinkDrained,
-    LinkEvent,
     LinkMeasured,
     LinkOpened,
-    NeedReceived,
     NodeStopping,
+    OperatorEvent,
+    PeerMessage,
+    PeerStatus,
     RemovalAsked,
     Restored,
-    RingEvent,
+    RingChunk,
+    RingUpdate,
     ScrubRequested,
-    SnapshotAsked,
-    SnapshotBegun,
-    SnapshotChunkReceived,
-    SnapshotEnded,
-    SnapshotTailReceived,
-    StatusReceived,
+    SnapshotChunk,
+    SnapshotStart,
+    SnapshotTail,
     TimePassed,
     TrainerChanged,
+    TrainerEvent,
     TurnPassed,
-    UpdateReceived,
-    VoteReceived,
+    UpdateBody,
     VotesSaved,
 )
 from p2psgd.core.eviction import Barring, Upkeep
@@ -82,7 +82,19 @@ from p2psgd.core.view import NO_VOTES, View, Votes
 from p2psgd.core.view_change import ViewChange
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import FrameType, link_limits
-from p2psgd.wire.messages import Goodbye
+from p2psgd.wire.messages import (
+    Accept,
+    Accepted,
+    Gap,
+    Goodbye,
+    Need,
+    Prepare,
+    Promise,
+    RingBucket,
+    SnapshotEnd,
+    SnapshotRequest,
+    ViewNews,
+)
 from p2psgd.wire.mode import Mode, parse_mode
 from p2psgd.wire.ring_messages import BucketShared, RoundShared
 from p2psgd.wire.update import OwnUpdateMade
@@ -399,9 +411,22 @@ class Replica:
 
     # -- events
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
+    def handle(self, event: Event, now: float) -> list[Effect]:  # noqa: PLR0912 (one case an event)
         """Take in one event at `now` (seconds, monotonic) and return what is to be done, in order."""
         match event:
+            case FrameReceived():
+                peer = self.peers.get(event.peer)
+                if peer is not None:  # else it arrived after its link was closed
+                    self._hear(peer, event.message, now)
+            case LinkDrained():
+                peer = self.peers.get(event.peer)
+                if peer is not None:
+                    self._go_on_with(peer, now)
+                    self.feeder.push(peer, now)
+            case LinkMeasured():
+                peer = self.peers.get(event.peer)
+                if peer is not None and not peer.barred:
+                    peer.round_trip_us, peer.bytes_per_s = event.round_trip_us, event.bytes_per_s
             case OwnUpdateMade() | TrainerChanged() | RoundShared() | BucketShared():
                 self._hear_trainer(event, now)
             case LinkOpened():
@@ -418,72 +443,61 @@ class Replica:
             case RemovalAsked() | BootstrapExpectChanged() | ScrubRequested() | NodeStopping():
                 self._hear_operator(event, now)
             case _:
-                self._hear(event, now)
+                assert_never(event)
         self._look_around(now)
         return self._orders()
 
-    def _hear(self, event: LinkEvent, now: float) -> None:
-        peer = self.peers.get(event.peer)
-        if peer is None:
-            return  # it arrived after its link was closed
-        if not isinstance(event, LinkDrained | LinkMeasured):
-            peer.heard = now
+    def _hear(self, peer: Peer, message: PeerMessage, now: float) -> None:
+        peer.heard = now
         try:
-            self._take_in(peer, event, now)
+            if peer.barred:
+                self._barring.hear(peer, message, now)
+            else:
+                self._take_in(peer, message, now)
         except PeerError as error:
             if error.reason == "snapshot":
                 self.fetch.refused(peer.origin, now)
             self.out.order(Drop(peer.origin, error.reason, str(error)))
 
-    def _take_in(  # noqa: PLR0912 (one case for each event)
-        self, peer: Peer, event: LinkEvent, now: float
+    def _take_in(  # noqa: PLR0912 (one case a message)
+        self, peer: Peer, message: PeerMessage, now: float
     ) -> None:
-        if peer.barred and not isinstance(event, LinkDrained):
-            self._barring.hear(peer, event, now)
-            return
-        match event:
-            case UpdateReceived():
-                self._receiver.update(peer, event.body, now)
-            case StatusReceived():
-                self._receiver.status(peer, event, now)
-                self._hear_ring(peer, event, now)
-            case NeedReceived():
-                self.feeder.serve(peer, event, now)
-            case GapReceived():
-                self.repair.gap(event.origin, peer.origin, event.floor)
-            case LinkDrained():
-                self._go_on_with(peer, now)
-                self.feeder.push(peer, now)
-            case LinkMeasured():
-                peer.round_trip_us, peer.bytes_per_s = event.round_trip_us, event.bytes_per_s
-            case VoteReceived():
-                self.membership.hear_vote(peer.origin, event.message, now)
-            case GoodbyeReceived():
+        match message:
+            case UpdateBody():
+                self._receiver.update(peer, message.body, now)
+            case PeerStatus():
+                self._receiver.status(peer, message, now)
+                if self.ring is not None:
+                    self.ring.hear_status(peer, message, now)
+            case Need():
+                self.feeder.serve(peer, message, now)
+            case Gap():
+                origin = Origin(message.node, message.incarnation)
+                self.repair.gap(origin, peer.origin, message.floor)
+            case Prepare() | Promise() | Accept() | Accepted() | ViewNews():
+                self.membership.hear_vote(peer.origin, message, now)
+            case Goodbye():
                 peer.leave()
                 self.membership.leaving(peer.origin.node)
-            case SnapshotAsked():
+            case SnapshotRequest():
                 self.server.give(peer, now)
-            case SnapshotBegun():
-                self.fetch.begin(peer, event, now)
-            case SnapshotChunkReceived() | SnapshotTailReceived():
-                self.fetch.take(peer, event, now)
-            case SnapshotEnded():
-                if self.fetch.end(peer, event, now):
+            case SnapshotStart():
+                self.fetch.begin(peer, message, now)
+            case SnapshotChunk() | SnapshotTail():
+                self.fetch.take(peer, message, now)
+            case SnapshotEnd():
+                if self.fetch.end(peer, message, now):
                     self._tell_of_snapshot(now)
+            case AttemptStart() | RingUpdate() | RingBucket() | RingChunk():
+                if self.ring is None:
+                    raise PeerError("ring", "a frame of a ring came in a run that has none")
+                self.ring.hear(peer, message, now)
             case _:
-                self._hear_ring(peer, event, now)
-
-    def _hear_ring(self, peer: Peer, event: StatusReceived | RingEvent, now: float) -> None:
-        if self.ring is not None:
-            self.ring.hear(peer, event, now)
-        elif not isinstance(event, StatusReceived):
-            raise PeerError("ring", "a frame of a ring came in a run that has none")
+                assert_never(message)
 
     # -- the trainer
 
-    def _hear_trainer(
-        self, event: OwnUpdateMade | TrainerChanged | RoundShared | BucketShared, now: float
-    ) -> None:
+    def _hear_trainer(self, event: TrainerEvent, now: float) -> None:
         if isinstance(event, OwnUpdateMade):
             assert self.ring is None, "an update was made alone in a run that makes them in rounds"
             self._applier.apply_own(event)
@@ -498,9 +512,7 @@ class Replica:
 
     # -- the disk, and people
 
-    def _hear_disk(
-        self, event: CheckpointDue | CheckpointWritten | CheckpointRead | VotesSaved, now: float
-    ) -> None:
+    def _hear_disk(self, event: DiskEvent, now: float) -> None:
         match event:
             case CheckpointDue():
                 self._checkpoints.want()
@@ -510,10 +522,10 @@ class Replica:
                 self._quarantine.checkpoint_read(event, now)
             case VotesSaved():
                 self.membership.saved(event.revision, now)
+            case _:
+                assert_never(event)
 
-    def _hear_operator(
-        self, event: RemovalAsked | BootstrapExpectChanged | ScrubRequested | NodeStopping, now: float
-    ) -> None:
+    def _hear_operator(self, event: OperatorEvent, now: float) -> None:
         match event:
             case RemovalAsked():
                 self.membership.remove(event.node, forbid=event.forbid)
@@ -523,6 +535,8 @@ class Replica:
                 self.sweeping.scrub_due = now
             case NodeStopping():
                 self._say_goodbye(event.why, now)
+            case _:
+                assert_never(event)
 
     # -- links
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from p2psgd.core.effects import Alarm
-from p2psgd.core.events import NeedReceived
 from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Cursor, Outbound, Peer
@@ -36,12 +35,13 @@ class Feeder:
         self._state = state
         self._outbound = outbound
 
-    def serve(self, peer: Peer, event: NeedReceived, now: float) -> None:
+    def serve(self, peer: Peer, need: Need, now: float) -> None:
         """A peer asked for updates: send what of them is here, or say GAP."""
-        last = min(event.last, self._state.frontier.sequence(event.origin))
-        if event.first <= last:
-            follow = self.unasked and event.origin == self._state.me
-            peer.replace_cursor(event.origin, Cursor(next=event.first, last=None if follow else last))
+        origin = Origin(need.node, need.incarnation)
+        last = min(need.last, self._state.frontier.sequence(origin))
+        if need.first <= last:
+            follow = self.unasked and origin == self._state.me
+            peer.replace_cursor(origin, Cursor(next=need.first, last=None if follow else last))
             self.push(peer, now)
 
     def follow(self, peer: Peer) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alarm, Drop, Halt, Note, Reload
-from p2psgd.core.events import SnapshotBegun, SnapshotChunkReceived, SnapshotEnded, SnapshotTailReceived
+from p2psgd.core.events import SnapshotChunk, SnapshotStart, SnapshotTail
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.metrics import Counters
 from p2psgd.core.node_state import Node
@@ -32,7 +32,7 @@ from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
 from p2psgd.errors import PeerError
 from p2psgd.transitions import Lifecycle, Transitions
-from p2psgd.wire.messages import ORIGINS_MAX, SnapshotRequest
+from p2psgd.wire.messages import ORIGINS_MAX, SnapshotEnd, SnapshotRequest
 
 # ----------------------------------------------------------------------------
 # The joiner's side of a snapshot: whom to ask, what has come, and when to try another donor.
@@ -318,15 +318,15 @@ class SnapshotFetch:
         self._out.order(Note("abandoned", words))
         self._out.order(Halt(words, again=True, abandon=True))
 
-    def begin(self, peer: Peer, event: SnapshotBegun, now: float) -> None:
+    def begin(self, peer: Peer, start: SnapshotStart, now: float) -> None:
         """The donor begins; PeerError if what it announces cannot be."""
         if peer.origin != self.taking.donor:
             return  # given up meanwhile, as what follows
         if self.taking.state is not FetchState.REQUESTED:
             raise PeerError("snapshot", "a snapshot began before the end of another")
-        rows = {Origin(row.node, row.incarnation): row for row in event.rows}
+        rows = {Origin(row.node, row.incarnation): row for row in start.rows}
         self._state.check_origins(rows)
-        if not self._state.fits(event.rows, event.digest):
+        if not self._state.fits(start.rows, start.digest):
             raise PeerError("snapshot", "the digest of a snapshot is not that of its frontier")
         made = self._given.made(self._state)
         if self._cluster.me in rows and rows[self._cluster.me].sequence > made:
@@ -335,7 +335,7 @@ class SnapshotFetch:
             raise PeerError(
                 "origins", f"a run has at most {ORIGINS_MAX} origins, this node would be one more"
             )
-        place = contradicted_by_rows(self._state, event.rows)
+        place = contradicted_by_rows(self._state, start.rows)
         if place is not None:
             raise PeerError("snapshot", self._contradicted(peer.origin, place, now))
         spec, log = self._state.spec, self._state.log
@@ -343,8 +343,8 @@ class SnapshotFetch:
             SnapshotIntake(
                 spec.weights,
                 spec.key,
-                event.rows,
-                event.digest,
+                start.rows,
+                start.digest,
                 log=log,
                 tail_bytes_max=TAIL_PER_CAPACITY * log.capacity,
                 bounded=not spec.dense,
@@ -352,31 +352,31 @@ class SnapshotFetch:
         )
         self.taking.moved(0, now)
 
-    def take(self, peer: Peer, event: SnapshotChunkReceived | SnapshotTailReceived, now: float) -> None:
+    def take(self, peer: Peer, piece: SnapshotChunk | SnapshotTail, now: float) -> None:
         """The next piece."""
         if peer.origin != self.taking.donor:
             return
         if self.taking.intake is None:
             raise PeerError("snapshot", "a piece of a snapshot came before its beginning")
-        if isinstance(event, SnapshotChunkReceived):
-            self.taking.intake.chunk(event.body)
+        if isinstance(piece, SnapshotChunk):
+            self.taking.intake.chunk(piece.body)
         else:
-            self.taking.intake.tail(event.body)
-        self.taking.moved(len(event.body), now)
+            self.taking.intake.tail(piece.body)
+        self.taking.moved(len(piece.body), now)
 
-    def end(self, peer: Peer, event: SnapshotEnded, now: float) -> bool:
+    def end(self, peer: Peer, end: SnapshotEnd, now: float) -> bool:
         """All of it has come, or the donor has none to give; True if it was taken."""
         if peer.origin != self.taking.donor:
             return False
         if self.taking.state is FetchState.CATCHING_UP:
             raise PeerError("snapshot", "a snapshot ended twice")
-        if event.words:
+        if end.words:
             self.taking.end(now, avoid_s=self._cluster.timing.turn_s)
             return False
         intake = self.taking.intake
         if intake is None:
             raise PeerError("snapshot", "a snapshot ended before its beginning")
-        intake.end(event.tail)
+        intake.end(end.tail)
         if self._state.lost_by({Origin(row.node, row.incarnation): row.sequence for row in intake.rows}):
             self.taking.end(
                 now, avoid_s=self._cluster.timing.turn_s

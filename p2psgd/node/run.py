@@ -6,21 +6,21 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from p2psgd.core.effects import Effect, Halt, Note, OpenRound
 from p2psgd.core.events import (
     BootstrapExpectChanged,
     Event,
-    GoodbyeReceived,
+    FrameReceived,
     LinkClosed,
     LinkDrained,
     LinkOpened,
-    RingChunkReceived,
-    RingUpdateReceived,
+    PeerStatus,
+    RingChunk,
+    RingUpdate,
     TimePassed,
     TrainerChanged,
-    event_of,
+    parse_peer_message,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
@@ -50,6 +50,7 @@ from p2psgd.storage.event_log import Journal
 from p2psgd.storage.identity import Identity
 from p2psgd.storage.spill_file import FrameFile
 from p2psgd.wire.frames import Body, FrameType
+from p2psgd.wire.messages import Goodbye
 from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.ring_messages import BucketShared, RoundShared
 
@@ -59,7 +60,11 @@ from p2psgd.wire.ring_messages import BucketShared, RoundShared
 # The memory of a dense ring is made here, once the run is known.
 
 
-ADDING: Final = (RingChunkReceived, RingUpdateReceived, BucketShared, RoundShared)
+def adds(event: Event) -> bool:
+    """Whether an event brings something that is added up in a round."""
+    if isinstance(event, FrameReceived):
+        return isinstance(event.message, RingChunk | RingUpdate)
+    return isinstance(event, BucketShared | RoundShared)
 
 
 class Stopwatch:
@@ -79,7 +84,7 @@ class Stopwatch:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Count how long the replica takes if the event is about a round."""
-        if not isinstance(event, ADDING):
+        if not adds(event):
             return self._replica.handle(event, now)
         begun = time.perf_counter()
         try:
@@ -358,8 +363,8 @@ class NodeRun:
         self.handle(LinkDrained(peer))
 
     def frame_received(self, peer: Origin, frame_type: FrameType, body: Body) -> None:
-        event = event_of(peer, frame_type, body)
-        if event is None:
+        message = parse_peer_message(frame_type, body)
+        if message is None:
             if frame_type is FrameType.PROBE:
                 self.probing.hear(peer, body)
             elif frame_type is FrameType.PEERS:
@@ -367,12 +372,12 @@ class NodeRun:
             return
         self._sender = peer.node
         try:
-            self.handle(event)
+            self.handle(FrameReceived(peer, message))
         finally:
             self._sender = None
-        if frame_type is FrameType.STATUS:
+        if isinstance(message, PeerStatus):
             self.regulation.regulate()
-        elif isinstance(event, GoodbyeReceived):
+        elif isinstance(message, Goodbye):
             self.stopped_nodes.add(peer.node)
             self.stopped_nodes &= self.mesh.news.keys()  # which forgets nodes when they are too many
 

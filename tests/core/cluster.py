@@ -19,14 +19,15 @@ from p2psgd.core.events import (
     CheckpointRead,
     CheckpointWritten,
     Event,
+    FrameReceived,
     LinkClosed,
     LinkDrained,
     LinkOpened,
+    PeerStatus,
     Restored,
-    StatusReceived,
     TimePassed,
     VotesSaved,
-    event_of,
+    parse_peer_message,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
@@ -85,8 +86,8 @@ def status_of(
     founding: int = 0,
     ready: bool = False,
     confirmed: list[ConfirmedRow] | None = None,
-) -> StatusReceived:
-    return StatusReceived(peer, by_origin(rows), view, founding, ready, confirmed or [], [], 0)
+) -> FrameReceived:
+    return FrameReceived(peer, PeerStatus(by_origin(rows), view, founding, ready, confirmed or [], [], 0))
 
 
 class Ports:
@@ -286,9 +287,9 @@ class Cluster:
         if not queue or (source, target) in self.stuck:
             return False
         frame = queue.popleft()
-        event = event_of(self.replica(source).me, FrameType(frame[4]), frame[5:])
-        if event is not None:
-            self.give(target, event)
+        message = parse_peer_message(FrameType(frame[4]), frame[5:])
+        if message is not None:
+            self.give(target, FrameReceived(self.replica(source).me, message))
         if not queue and (source, target) in self.reports:
             self.reports.remove((source, target))
             self.give(source, LinkDrained(self.replica(target).me))

@@ -65,7 +65,7 @@ def draw(table: Transitions[Any]) -> Iterator[str]:
     for state, followers in table.moves.items():
         assert isinstance(state, enum.Enum)
         for follower, cause in followers.items():
-            yield f"    {state.name} --> {follower.name}: {cause}"
+            yield f"    {state.name} --> {follower.name}: {cause.replace(';', ',')}"
         if not followers:
             yield f"    {state.name} --> [*]"
     yield "```"

@@ -89,7 +89,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_repair.test_origins_that_a_peer_made_up_take_all_room_for_a_patience_at_most,
     ),
     "removed-node-heard": (
-        (Edit(replica, "Replica._take_in", "if peer.barred and", "if False and"),),
+        (Edit(replica, "Replica._hear", "if peer.barred:", "if False:"),),
         test_barring.test_nothing_of_its_status_counts_whatever_view_it_claims,
     ),
     "removed-node-stays-linked": (
@@ -105,8 +105,8 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
             Edit(
                 receive,
                 "Receiver.status",
-                "event.confirmed if peer.origin in view else []",
-                "event.confirmed",
+                "status.confirmed if peer.origin in view else []",
+                "status.confirmed",
             ),
         ),
         test_barring.test_of_others_only_members_are_believed,
@@ -162,7 +162,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_barring.test_its_updates_are_asked_for_of_others_while_it_is_linked,
     ),
     "claims-of-any-number": (
-        (Edit(receive, "Receiver.status", "self._cluster.membership.check_number(event.view)", "pass"),),
+        (Edit(receive, "Receiver.status", "self._cluster.membership.check_number(status.view)", "pass"),),
         test_unbacked_views.test_its_link_ends_with_the_reason,
     ),
     "node-0-taken": (

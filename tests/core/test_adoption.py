@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from p2psgd.core.effects import NextTurn
-from p2psgd.core.events import SnapshotAsked, SnapshotBegun, SnapshotEnded, TimePassed, TurnPassed
+from p2psgd.core.effects import NextTurn, Send
+from p2psgd.core.events import FrameReceived, SnapshotStart, TimePassed, TurnPassed
 from p2psgd.core.replica import Replica
+from p2psgd.wire.frames import FrameType
+from p2psgd.wire.messages import SnapshotEnd
 from tests.core.cluster import Cluster, own_update
 from tests.core.test_snapshots import deliver_until, fall_behind, silenced
 
@@ -79,21 +81,22 @@ def test_it_needs_the_donor_no_more_and_asks_nobody_else(adopting: Cluster) -> N
     for _ in range(10):
         adopting.now += 0.4
         effects = adopting.give(2, TimePassed())
-        assert not any(isinstance(effect, SnapshotAsked) for effect in effects)
+        sent = [effect.frame[4] for effect in effects if isinstance(effect, Send)]
+        assert FrameType.SNAPSHOT_REQUEST not in sent
     assert joiner.fetch.taking.donor == donor
     while joiner.fetch.taking.adoption is not None:
         adopting.give(2, TurnPassed())
     assert joiner.counters.snapshots_taken == 1
 
 
-@pytest.mark.parametrize("what", [SnapshotEnded, SnapshotBegun])
+@pytest.mark.parametrize("what", [SnapshotEnd(words="", tail=0), SnapshotStart([], 0)], ids=type)
 def test_a_donor_that_says_more_is_dropped_and_harms_nothing(
-    adopting: Cluster, what: type[SnapshotEnded] | type[SnapshotBegun]
+    adopting: Cluster, what: SnapshotEnd | SnapshotStart
 ) -> None:
     joiner = adopting.replica(2)
     donor = joiner.fetch.taking.donor
     assert donor is not None
-    adopting.give(2, SnapshotEnded(donor, "", 0) if what is SnapshotEnded else SnapshotBegun(donor, [], 0))
+    adopting.give(2, FrameReceived(donor, what))
     assert [(number, drop.reason) for number, drop in adopting.drops] == [(2, "snapshot")]
     while joiner.fetch.taking.adoption is not None:
         adopting.give(2, TurnPassed())

@@ -5,23 +5,16 @@ from __future__ import annotations
 import pytest
 
 from p2psgd.core.events import (
-    Event,
-    GapReceived,
-    GoodbyeReceived,
-    NeedReceived,
-    RingBegun,
-    RingBucketReceived,
-    RingChunkReceived,
-    RingUpdateReceived,
-    SnapshotAsked,
-    SnapshotBegun,
-    SnapshotChunkReceived,
-    SnapshotEnded,
-    SnapshotTailReceived,
-    StatusReceived,
-    UpdateReceived,
-    VoteReceived,
-    event_of,
+    AttemptStart,
+    PeerMessage,
+    PeerStatus,
+    RingChunk,
+    RingUpdate,
+    SnapshotChunk,
+    SnapshotStart,
+    SnapshotTail,
+    UpdateBody,
+    parse_peer_message,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.errors import PeerError
@@ -82,7 +75,7 @@ BUCKET = RingBucket(
     hop=0,
     contributors=0,
 )
-MEANT: list[tuple[Message, Event | None]] = [
+MEANT: list[tuple[Message, PeerMessage | None]] = [
     (
         Status(
             frontier=pack_frontier(ROWS),
@@ -94,7 +87,7 @@ MEANT: list[tuple[Message, Event | None]] = [
             loop_lag_ms=3,
             ring=b"",
         ),
-        StatusReceived(PEER, by_origin(ROWS), 4, 8, True, CONFIRMED, [5], 3),
+        PeerStatus(by_origin(ROWS), 4, 8, True, CONFIRMED, [5], 3),
     ),
     (
         Status(
@@ -107,28 +100,28 @@ MEANT: list[tuple[Message, Event | None]] = [
             loop_lag_ms=0,
             ring=pack_ring_state(STANDING),
         ),
-        StatusReceived(PEER, {}, 4, 8, True, [], [], 0, STANDING),
+        PeerStatus({}, 4, 8, True, [], [], 0, STANDING),
     ),
-    (Need(node=3, incarnation=6, first=2, last=7), NeedReceived(PEER, OTHER, 2, 7)),
-    (Gap(node=3, incarnation=6, floor=7), GapReceived(PEER, OTHER, 7)),
-    (Goodbye(sequence=9), GoodbyeReceived(PEER)),
+    (Need(node=3, incarnation=6, first=2, last=7), Need(node=3, incarnation=6, first=2, last=7)),
+    (Gap(node=3, incarnation=6, floor=7), Gap(node=3, incarnation=6, floor=7)),
+    (Goodbye(sequence=9), Goodbye(sequence=9)),
     (Reject(node=2, code="full", words="no room", incarnation=0), None),
-    *((vote, VoteReceived(PEER, vote)) for vote in VOTES),
-    (SnapshotRequest(view=4), SnapshotAsked(PEER)),
-    (SnapshotMeta(frontier=pack_frontier(ROWS), digest=11), SnapshotBegun(PEER, ROWS, 11)),
-    (SnapshotEnd(words="busy", tail=0), SnapshotEnded(PEER, "busy", 0)),
+    *((vote, vote) for vote in VOTES),
+    (SnapshotRequest(view=4), SnapshotRequest(view=4)),
+    (SnapshotMeta(frontier=pack_frontier(ROWS), digest=11), SnapshotStart(ROWS, 11)),
+    (SnapshotEnd(words="busy", tail=0), SnapshotEnd(words="busy", tail=0)),
     (
         RingBegin(view=4, attempt=7, round=12, order=pack_order([2, 9, 5]), digest=11),
-        RingBegun(PEER, 4, 7, 12, (2, 9, 5), 11),
+        AttemptStart(4, 7, 12, (2, 9, 5), 11),
     ),
-    (BUCKET, RingBucketReceived(PEER, BUCKET)),
+    (BUCKET, BUCKET),
 ]
 BODIES = {
-    FrameType.UPDATE: UpdateReceived,
-    FrameType.SNAPSHOT_CHUNK: SnapshotChunkReceived,
-    FrameType.SNAPSHOT_TAIL: SnapshotTailReceived,
-    FrameType.RING_UPDATE: RingUpdateReceived,
-    FrameType.RING_CHUNK: RingChunkReceived,
+    FrameType.UPDATE: UpdateBody,
+    FrameType.SNAPSHOT_CHUNK: SnapshotChunk,
+    FrameType.SNAPSHOT_TAIL: SnapshotTail,
+    FrameType.RING_UPDATE: RingUpdate,
+    FrameType.RING_CHUNK: RingChunk,
 }
 
 
@@ -136,20 +129,20 @@ def name(case: object) -> str:
     return type(case).__name__
 
 
-@pytest.mark.parametrize(("message", "event"), MEANT, ids=name)
-def test_a_message_becomes_its_event(message: Message, event: Event | None) -> None:
+@pytest.mark.parametrize(("message", "meant"), MEANT, ids=name)
+def test_a_frame_means_what_its_message_says(message: Message, meant: PeerMessage | None) -> None:
     frame = pack_message(message)
-    assert event_of(PEER, FrameType(frame[PREFIX.size - 1]), frame[PREFIX.size :]) == event
+    assert parse_peer_message(FrameType(frame[PREFIX.size - 1]), frame[PREFIX.size :]) == meant
 
 
 @pytest.mark.parametrize("frame_type", BODIES)
 def test_bodies_without_a_map_pass_unchecked(frame_type: FrameType) -> None:
-    assert event_of(PEER, frame_type, b"anything") == BODIES[frame_type](PEER, b"anything")
+    assert parse_peer_message(frame_type, b"anything") == BODIES[frame_type](b"anything")
 
 
 def test_a_probe_is_not_the_replicas_business() -> None:
-    assert event_of(PEER, FrameType.PROBE, b"anything") is None
-    assert event_of(PEER, FrameType.PEERS, b"anything") is None
+    assert parse_peer_message(FrameType.PROBE, b"anything") is None
+    assert parse_peer_message(FrameType.PEERS, b"anything") is None
 
 
 def test_no_frame_type_that_a_linked_peer_may_send_is_left_out() -> None:
@@ -162,7 +155,7 @@ def test_no_frame_type_that_a_linked_peer_may_send_is_left_out() -> None:
 )
 def test_a_body_that_is_not_what_its_type_says_is_refused(frame_type: FrameType) -> None:
     with pytest.raises(PeerError):
-        event_of(PEER, frame_type, b"\x81\xa1x\x01")
+        parse_peer_message(frame_type, b"\x81\xa1x\x01")
 
 
 def test_a_table_that_is_none_is_refused() -> None:
@@ -177,4 +170,4 @@ def test_a_table_that_is_none_is_refused() -> None:
         ring=b"",
     )
     with pytest.raises(PeerError):
-        event_of(PEER, FrameType.STATUS, pack_message(status)[PREFIX.size :])
+        parse_peer_message(FrameType.STATUS, pack_message(status)[PREFIX.size :])

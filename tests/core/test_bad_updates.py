@@ -8,9 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from p2psgd.core.effects import Drop
-from p2psgd.core.events import (
-    UpdateReceived,
-)
+from p2psgd.core.events import FrameReceived, UpdateBody
 from p2psgd.wire import codec
 from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow
 from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
@@ -26,7 +24,7 @@ def test_a_run_has_a_last_origin_and_a_place_is_kept_for_the_own_one(clusters: C
     header, payload = sample_update(cluster)
     for number in range(ORIGINS_MAX):
         body = pack_update(dataclasses.replace(header, node=1000 + number), payload)
-        cluster.give(1, UpdateReceived(cluster.replica(0).me, body))
+        cluster.give(1, FrameReceived(cluster.replica(0).me, UpdateBody(body)))
     assert [drop.reason for _, drop in cluster.drops] == ["origins"]
     cluster.give(1, own_update([1]))
     assert len(cluster.replica(1).frontier) == ORIGINS_MAX
@@ -40,7 +38,7 @@ def test_no_origin_is_of_node_0_but_the_one_row_of_a_dense_ring(clusters: Cluste
     peer = cluster.replica(0).me
     header, payload = sample_update(cluster)
     body = pack_update(dataclasses.replace(header, node=0, incarnation=0), payload)
-    cluster.give(1, UpdateReceived(peer, body))
+    cluster.give(1, FrameReceived(peer, UpdateBody(body)))
     cluster.give(1, status_of(peer, [FrontierRow(0, 0, 1, header.digest)]))
     cluster.give(1, status_of(peer, [FrontierRow(0, 5, 1, header.digest)]))
     assert [drop.reason for _, drop in cluster.drops] == ["origin"] * 3
@@ -110,7 +108,9 @@ def test_a_bad_update_drops_the_peer_by_its_reason_and_changes_nothing(clusters:
     header, payload = sample_update(cluster)
     replica = cluster.replica(1)
     before = replica.lattice.coordinates.tobytes(), replica.frontier.rows(), len(replica.log)
-    effects = cluster.give(1, UpdateReceived(cluster.replica(0).me, corrupt(header, payload, what)))
+    effects = cluster.give(
+        1, FrameReceived(cluster.replica(0).me, UpdateBody(corrupt(header, payload, what)))
+    )
     drops = [effect for effect in effects if isinstance(effect, Drop)]
     assert [drop.reason for drop in drops] == [BAD[what]]
     assert (replica.lattice.coordinates.tobytes(), replica.frontier.rows(), len(replica.log)) == before
@@ -124,7 +124,7 @@ def test_every_single_flipped_bit_of_an_update_is_noticed(clusters: Clusters) ->
     for bit in range(8 * len(body)):
         harmed = bytearray(body)
         harmed[bit // 8] ^= 1 << bit % 8
-        effects = cluster.give(1, UpdateReceived(cluster.replica(0).me, harmed))
+        effects = cluster.give(1, FrameReceived(cluster.replica(0).me, UpdateBody(harmed)))
         assert any(isinstance(effect, Drop) for effect in effects), bit
     assert cluster.replica(1).tally.applied == 0
 

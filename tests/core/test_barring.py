@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -12,21 +11,27 @@ from p2psgd.core.acks import NEVER
 from p2psgd.core.effects import Drop, Effect, Send
 from p2psgd.core.events import (
     Event,
-    GapReceived,
-    GoodbyeReceived,
+    FrameReceived,
     LinkDrained,
     LinkOpened,
-    NeedReceived,
     RemovalAsked,
-    SnapshotAsked,
     TimePassed,
-    UpdateReceived,
-    VoteReceived,
+    UpdateBody,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.view import View
 from p2psgd.wire.frames import PREFIX, FrameType
-from p2psgd.wire.messages import ConfirmedRow, FrontierRow, Prepare, SnapshotEnd, parse_message
+from p2psgd.wire.messages import (
+    ConfirmedRow,
+    FrontierRow,
+    Gap,
+    Goodbye,
+    Need,
+    Prepare,
+    SnapshotEnd,
+    SnapshotRequest,
+    parse_message,
+)
 from tests.core.cluster import Cluster, own_update, status_of
 
 Clusters = Callable[..., Cluster]
@@ -101,12 +106,14 @@ def test_its_updates_and_questions_are_not_answered(cluster: Cluster) -> None:
     replica = cluster.replica(0)
     version = replica.frontier.version
     asked: list[Event] = [
-        UpdateReceived(OUT, made_by_it(cluster)),
-        NeedReceived(OUT, replica.me, 1, 3),
-        GapReceived(OUT, cluster.replica(1).me, 9),
-        SnapshotAsked(OUT),
-        VoteReceived(OUT, Prepare(view=3, round=9, node=3)),
-        GoodbyeReceived(OUT),
+        FrameReceived(OUT, UpdateBody(made_by_it(cluster))),
+        FrameReceived(OUT, Need(node=replica.me.node, incarnation=replica.me.incarnation, first=1, last=3)),
+        FrameReceived(
+            OUT, Gap(node=cluster.replica(1).me.node, incarnation=cluster.replica(1).me.incarnation, floor=9)
+        ),
+        FrameReceived(OUT, SnapshotRequest(view=0)),
+        FrameReceived(OUT, Prepare(view=3, round=9, node=3)),
+        FrameReceived(OUT, Goodbye(sequence=0)),
     ]
     for event in asked:
         effects = cluster.give(0, event)
@@ -148,11 +155,11 @@ def test_a_view_that_it_brings_is_taken_and_gives_it_another_patience(cluster: C
     open_link(cluster)
     view = cluster.replica(0).membership.view
     cluster.pass_time(4)
-    cluster.give(0, VoteReceived(OUT, view.replace({}, set(), set()).news()))
+    cluster.give(0, FrameReceived(OUT, view.replace({}, set(), set()).news()))
     assert cluster.views()[0] == view.number + 1
     cluster.pass_time(4)
     assert not cluster.drops
-    cluster.give(0, VoteReceived(OUT, view.news()))  # an old one is no news
+    cluster.give(0, FrameReceived(OUT, view.news()))  # an old one is no news
     cluster.pass_time(1.5)
     assert [drop.reason for _, drop in cluster.drops] == ["forbidden"]
 
@@ -162,7 +169,7 @@ def test_a_view_that_admits_it_again_is_refused(cluster: Cluster) -> None:
     known = cluster.replica(0).membership.view
     forged = View(known.number + 1, (*known.members, OUT), frozenset(), known.founding)
     words = "its view 3 no longer forbids a node that view 2 forbids for good"
-    assert dropped(cluster.give(0, VoteReceived(OUT, forged.news()))) == [("view", words)]
+    assert dropped(cluster.give(0, FrameReceived(OUT, forged.news()))) == [("view", words)]
     assert cluster.replica(0).membership.view is known
 
 
@@ -175,15 +182,16 @@ def test_who_is_linked_when_it_is_removed_is_out_at_once(clusters: Clusters) -> 
     cluster.cut(0, 2)
     cluster.give(0, own_update([4]))
     rows = [row._replace(least=row.sequence) for row in rows_of(cluster)]
-    told = status_of(outcast, rows, view=1, founding=cluster.replica(0).membership.view.founding)
-    cluster.give(0, replace(told, confirmed=[ConfirmedRow(*silent, 1)]))
+    founding = cluster.replica(0).membership.view.founding
+    told = [ConfirmedRow(*silent, 1)]
+    cluster.give(0, status_of(outcast, rows, view=1, founding=founding, confirmed=told))
     replica = cluster.replica(0)
     assert replica.acks.applied(silent, replica.me) == replica.sequence  # members are believed
     cluster.paused.add(0)
-    cluster.give(0, SnapshotAsked(outcast))
+    cluster.give(0, FrameReceived(outcast, SnapshotRequest(view=0)))
     heard = replica.acks.heard(silent)
     cluster.give(
-        0, VoteReceived(cluster.replica(1).me, replica.membership.view.replace({}, set(), {4}).news())
+        0, FrameReceived(cluster.replica(1).me, replica.membership.view.replace({}, set(), {4}).news())
     )
     assert replica.peers[outcast].barred_at == cluster.now
     assert replica.acks.applied(silent, replica.me) == 1  # what it said itself
@@ -257,7 +265,7 @@ def test_snapshots_are_for_members(clusters: Clusters) -> None:
     cluster.queues[0, 8] = deque()
     cluster.give(0, LinkOpened(stranger, "stranger"))
     cluster.give(0, status_of(stranger, []))
-    effects = cluster.give(0, SnapshotAsked(stranger))
+    effects = cluster.give(0, FrameReceived(stranger, SnapshotRequest(view=0)))
     assert sent(effects, stranger) == [FrameType.SNAPSHOT_END]
     (frame,) = [each.frame for each in effects if isinstance(each, Send) and each.peer == stranger]
     end = parse_message(FrameType.SNAPSHOT_END, frame[PREFIX.size :])

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from p2psgd.core.effects import Reload
-from p2psgd.core.events import CheckpointDue, StatusReceived, TimePassed, UpdateReceived
+from p2psgd.core.events import CheckpointDue, FrameReceived, PeerStatus, TimePassed, UpdateBody
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.ring.chunks import NextWeights
@@ -368,9 +368,9 @@ def test_a_dense_ring_has_no_origin_but_the_one_of_its_rounds() -> None:
     cluster.link_all()
     cluster.settle()
     peer = cluster.replica(0).me
-    cluster.give(1, StatusReceived(peer, {peer: FrontierRow(*peer, 1, 7)}, 0, 0, False, [], [], 0))
+    cluster.give(1, FrameReceived(peer, PeerStatus({peer: FrontierRow(*peer, 1, 7)}, 0, 0, False, [], [], 0)))
     header, payload = sample_update(cluster)
-    cluster.give(1, UpdateReceived(peer, pack_update(header, payload)))
+    cluster.give(1, FrameReceived(peer, UpdateBody(pack_update(header, payload))))
     assert [drop.reason for _, drop in cluster.drops] == ["origin", "origin"]
     assert not cluster.replica(1).frontier
 

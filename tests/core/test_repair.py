@@ -7,16 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from p2psgd.core.effects import Send
-from p2psgd.core.events import (
-    GapReceived,
-    LinkDrained,
-    TimePassed,
-)
+from p2psgd.core.events import FrameReceived, LinkDrained, TimePassed
 from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.send import Repair
 from p2psgd.wire.frames import FrameType
-from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow
+from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow, Gap
 from tests.core.cluster import Cluster, own_update, status_of
 
 Clusters = Callable[..., Cluster]
@@ -127,7 +123,13 @@ def test_a_gap_that_comes_before_any_status_tells_what_is_missing_is_remembered(
     cluster.lose_log(0)
     origin = cluster.replica(0).me
     cluster.queues[0, 1].clear()
-    cluster.give(1, GapReceived(origin, origin, cluster.replica(0).log.floor(origin)))
+    cluster.give(
+        1,
+        FrameReceived(
+            origin,
+            Gap(node=origin.node, incarnation=origin.incarnation, floor=cluster.replica(0).log.floor(origin)),
+        ),
+    )
     cluster.give(1, TimePassed())  # no STATUS has said yet that anybody is ahead
     cluster.stuck = set()
     cluster.pass_time(3.0)
@@ -201,7 +203,7 @@ def test_a_gap_that_nobody_asked_about_is_not_believed(clusters: Clusters) -> No
     cluster.settle()
     liar = cluster.replica(0).me
     unknown = Origin(99, 1)
-    cluster.give(1, GapReceived(liar, unknown, 5))
+    cluster.give(1, FrameReceived(liar, Gap(node=unknown.node, incarnation=unknown.incarnation, floor=5)))
     rows = [FrontierRow(*unknown, 5, 1)]
     for _ in range(20):
         cluster.now += 1.0
@@ -273,7 +275,17 @@ def test_gaps_of_made_up_origins_keep_nobody_from_asking(clusters: Clusters) -> 
     cluster.settle()
     liar = cluster.replica(1).me
     for number in range(ORIGINS_MAX):
-        cluster.give(2, GapReceived(liar, Origin(2000 + number, 1), 2**63))
+        cluster.give(
+            2,
+            FrameReceived(
+                liar,
+                Gap(
+                    node=Origin(2000 + number, 1).node,
+                    incarnation=Origin(2000 + number, 1).incarnation,
+                    floor=2**63,
+                ),
+            ),
+        )
     cluster.give(0, own_update([1]))
     cluster.pass_time(2.0)
     assert cluster.replica(2).frontier.sequence(cluster.replica(0).me) == 1

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from p2psgd.core.events import SnapshotAsked
+from p2psgd.core.events import FrameReceived
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.frames import FrameType
+from p2psgd.wire.messages import SnapshotRequest
 from tests.core.cluster import Cluster
 from tests.core.uneven import ASKER, DONOR, LINKED, UNLINKED, applied, beyond, make_uneven, numbers_in
 
@@ -25,7 +26,7 @@ def tail_given(cluster: Cluster, *, to: int) -> dict[Origin, list[int]]:
     cluster.stuck |= {(DONOR, to)}
     queue = cluster.queues[DONOR, to]
     queue.clear()
-    cluster.give(DONOR, SnapshotAsked(cluster.replica(to).me))
+    cluster.give(DONOR, FrameReceived(cluster.replica(to).me, SnapshotRequest(view=0)))
     assert queue[-1][4] == FrameType.SNAPSHOT_END
     tail = [frame for frame in queue if frame[4] == FrameType.SNAPSHOT_TAIL]
     return numbers_in(cluster.replica(DONOR), tail)

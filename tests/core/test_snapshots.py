@@ -10,12 +10,11 @@ import pytest
 
 from p2psgd.core.effects import Drop, Reload
 from p2psgd.core.events import (
+    FrameReceived,
     LinkEvent,
-    SnapshotAsked,
-    SnapshotBegun,
-    SnapshotChunkReceived,
-    SnapshotEnded,
-    SnapshotTailReceived,
+    SnapshotChunk,
+    SnapshotStart,
+    SnapshotTail,
     TimePassed,
     TurnPassed,
 )
@@ -24,7 +23,7 @@ from p2psgd.core.peer import Peer
 from p2psgd.core.readiness import READINESS
 from p2psgd.core.replica import Replica
 from p2psgd.transitions import Lifecycle
-from p2psgd.wire.messages import FrontierRow
+from p2psgd.wire.messages import FrontierRow, SnapshotEnd, SnapshotRequest
 from tests.core.cluster import Cluster, by_origin, own_update
 
 Clusters = Callable[..., Cluster]
@@ -293,7 +292,7 @@ def test_nobody_asks_for_one_before_all_members_know_that_it_is_a_member(cluster
 def test_a_node_that_is_not_complete_itself_says_so(clusters: Clusters) -> None:
     cluster = clusters(2)
     cluster.link_all()
-    cluster.give(1, SnapshotAsked(cluster.replica(0).me))
+    cluster.give(1, FrameReceived(cluster.replica(0).me, SnapshotRequest(view=0)))
     assert not cluster.replica(1).sweeping.copying
     assert b"not complete" in cluster.queues[1, 0][-1]
 
@@ -301,10 +300,10 @@ def test_a_node_that_is_not_complete_itself_says_so(clusters: Clusters) -> None:
 @pytest.mark.parametrize(
     "what",
     [
-        lambda peer: SnapshotBegun(peer, [], 0),
-        lambda peer: SnapshotChunkReceived(peer, bytes(4)),
-        lambda peer: SnapshotTailReceived(peer, bytes(4)),
-        lambda peer: SnapshotEnded(peer, "", 0),
+        lambda peer: FrameReceived(peer, SnapshotStart([], 0)),
+        lambda peer: FrameReceived(peer, SnapshotChunk(bytes(4))),
+        lambda peer: FrameReceived(peer, SnapshotTail(bytes(4))),
+        lambda peer: FrameReceived(peer, SnapshotEnd(words="", tail=0)),
     ],
 )
 def test_what_nobody_asked_for_or_not_any_more_is_passed_over(
@@ -321,9 +320,9 @@ def test_what_nobody_asked_for_or_not_any_more_is_passed_over(
 @pytest.mark.parametrize(
     "what",
     [
-        lambda peer: SnapshotChunkReceived(peer, bytes(4)),
-        lambda peer: SnapshotTailReceived(peer, bytes(4)),
-        lambda peer: SnapshotEnded(peer, "", 0),
+        lambda peer: FrameReceived(peer, SnapshotChunk(bytes(4))),
+        lambda peer: FrameReceived(peer, SnapshotTail(bytes(4))),
+        lambda peer: FrameReceived(peer, SnapshotEnd(words="", tail=0)),
     ],
 )
 def test_what_comes_before_the_beginning_drops_the_donor(
@@ -343,7 +342,7 @@ def test_a_snapshot_whose_frontier_no_such_run_has_drops_the_donor(clusters: Clu
     cluster.paused = {0}
     cluster.link_all()
     deliver_until(cluster, lambda: cluster.replica(0).sweeping.copying)
-    cluster.give(2, SnapshotBegun(cluster.replica(0).me, [FrontierRow(0, 0, 1, 7)], 7))
+    cluster.give(2, FrameReceived(cluster.replica(0).me, SnapshotStart([FrontierRow(0, 0, 1, 7)], 7)))
     assert [(number, drop.reason) for number, drop in cluster.drops] == [(2, "origin")]
 
 

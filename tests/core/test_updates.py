@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from p2psgd.core.effects import Record
-from p2psgd.core.events import (
-    LinkOpened,
-    NodeStopping,
-    UpdateReceived,
-)
+from p2psgd.core.events import FrameReceived, LinkOpened, NodeStopping, UpdateBody
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.wire import codec
@@ -41,7 +37,7 @@ def test_every_update_is_recorded_once_when_it_is_applied(clusters: Clusters) ->
     replica = Replica(cluster.spec, me=me, coordinates=initial_coordinates())
     replica.handle(LinkOpened(peer, "node-0"), 0.0)
     own = replica.handle(own_update([2, 3]), 0.0)
-    theirs = [replica.handle(UpdateReceived(peer, frame[5:]), 0.0) for _ in range(2)]
+    theirs = [replica.handle(FrameReceived(peer, UpdateBody(frame[5:])), 0.0) for _ in range(2)]
     records = [[effect for effect in effects if isinstance(effect, Record)] for effects in (own, *theirs)]
     mine = replica.log.frame(me, 1)
     assert mine is not None
@@ -87,7 +83,7 @@ def test_a_duplicate_changes_nothing_and_is_counted(clusters: Clusters) -> None:
     frame = cluster.queues[0, 1][0]
     cluster.settle()
     digest = cluster.replica(1).lattice.digest
-    assert cluster.give(1, UpdateReceived(cluster.replica(0).me, frame[5:])) == []
+    assert cluster.give(1, FrameReceived(cluster.replica(0).me, UpdateBody(frame[5:]))) == []
     assert cluster.replica(1).tally.duplicates == 1
     assert cluster.replica(1).lattice.digest == digest
 
@@ -131,5 +127,5 @@ def test_the_same_update_unharmed_is_applied(clusters: Clusters) -> None:
     cluster.link_all()
     cluster.settle()
     header, payload = sample_update(cluster)
-    cluster.give(1, UpdateReceived(cluster.replica(0).me, pack_update(header, payload)))
+    cluster.give(1, FrameReceived(cluster.replica(0).me, UpdateBody(pack_update(header, payload))))
     assert cluster.replica(1).tally.applied == 1

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from p2psgd.core.effects import Effect, OpenRound
-from p2psgd.core.events import Event, RingChunkReceived, TimePassed
+from p2psgd.core.events import Event, FrameReceived, RingChunk, TimePassed
 from p2psgd.core.frontier import Origin
 from p2psgd.core.ring.reduce import NUMBERS_MIN
 from p2psgd.core.run_spec import RunSpec
@@ -19,7 +19,7 @@ from p2psgd.node.run import NodeRounds, Stopwatch
 from p2psgd.wire.ring_messages import BucketShared
 
 PEER = Origin(1, 1)
-CHUNK = RingChunkReceived(PEER, b"")
+CHUNK = FrameReceived(PEER, RingChunk(b""))
 
 
 class Replica:
@@ -88,7 +88,7 @@ def test_adding_and_sending_are_counted_from_each_trainer_on(
     watch.report_drained(PEER)
     watch.drop(PEER, "reason", "words")
     assert replica.seen == [
-        "RingChunkReceived",
+        "FrameReceived",
         "BucketShared",
         "TimePassed",
         "send",

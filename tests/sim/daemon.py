@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from p2psgd.core.events import (
     Event,
+    FrameReceived,
     LinkClosed,
     LinkDrained,
     LinkMeasured,
     LinkOpened,
-    SnapshotEnded,
-    StatusReceived,
+    PeerStatus,
     TimePassed,
-    UpdateReceived,
-    event_of,
+    UpdateBody,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
@@ -31,6 +30,7 @@ from p2psgd.core.view import NO_VOTES  # noqa: F401 (a mutant wants it)
 from p2psgd.errors import PeerError
 from p2psgd.node.executor import Executor
 from p2psgd.wire.frames import FrameType
+from p2psgd.wire.messages import SnapshotEnd
 from tests.core.stores import MemoryStore
 from tests.sim.disk import Disk
 from tests.sim.exchange import Exchange
@@ -265,18 +265,18 @@ class Daemon:
         if liar is not None:
             self._inspector.naming.heard(self.me, self.view.number, liar.lies_in(frame_type, body))
         if frame_type is _UPDATE:
-            self.handle(UpdateReceived(peer, body))
+            self.handle(FrameReceived(peer, UpdateBody(body)))
             return
-        event = self._inspector.parsed(peer, frame_type, body, event_of)
-        if isinstance(event, StatusReceived):
+        message = self._inspector.parsed(peer, frame_type, body)
+        if isinstance(message, PeerStatus):
             own = self.replica.peers[peer].cursors.get(self.me) if peer in self.replica.peers else None
             parked = own is not None and own.parked
-            self.handle(event)
+            self.handle(FrameReceived(peer, message))
             if own is not None and parked and not own.parked:
                 self._world.see("parked cursor freed")
-        elif event is not None:
-            self.handle(event)
-            if isinstance(event, SnapshotEnded):
+        elif message is not None:
+            self.handle(FrameReceived(peer, message))
+            if isinstance(message, SnapshotEnd):
                 self._inspector.judge.snapshot_over(self, peer)
 
     def link_opened(self, peer: Origin, name: str) -> None:

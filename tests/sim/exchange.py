@@ -12,16 +12,18 @@ from typing import Final
 
 from p2psgd.core.events import (
     Event,
-    SnapshotBegun,
-    SnapshotEnded,
-    SnapshotTailReceived,
-    UpdateReceived,
-    event_of,
+    FrameReceived,
+    PeerMessage,
+    SnapshotStart,
+    SnapshotTail,
+    UpdateBody,
+    parse_peer_message,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.readiness import FOUNDED
 from p2psgd.core.replica import Replica
 from p2psgd.wire.frames import PREFIX, FrameType
+from p2psgd.wire.messages import SnapshotEnd
 from p2psgd.wire.update import parse_update
 from tests.sim.ledger import label
 from tests.sim.outcome import Violation
@@ -70,11 +72,11 @@ class Exchange:
         self._replaced_by = event
         self._lacked_bytes = 0
 
-    def received(self, event: UpdateReceived, *, applied: bool) -> None:
+    def received(self, update: UpdateBody, *, applied: bool) -> None:
         """An update came, and was applied or not."""
         held_back = self._replica.counters.held_back
         if held_back > self._held_back:
-            self._held_back, self._lacked_bytes = held_back, len(event.body)
+            self._held_back, self._lacked_bytes = held_back, len(update.body)
         elif applied:
             self._lacked_bytes = 0
 
@@ -85,13 +87,13 @@ class Exchange:
         elif frame[4] == FrameType.SNAPSHOT_REQUEST:
             self._check_request()
         elif not self._replica.spec.dense and event is not self._replaced_by:
-            self._follow(peer, event_of(self._replica.me, FrameType(frame[4]), frame[PREFIX.size :]))
+            self._follow(peer, parse_peer_message(FrameType(frame[4]), frame[PREFIX.size :]))
 
     def _check_need(self, event: Event) -> None:
         """What comes would be held back again. An update that found room may show a gap; and a ring may fill
         the log after the question.
         """
-        if isinstance(event, UpdateReceived) or self._replica.ring is not None:
+        if is_update(event) or self._replica.ring is not None:
             return
         if self._lacked_bytes and not self._replica.log.room(self._lacked_bytes):
             who = f"{label(self._replica.me)} asks for updates while its log has no room for the"
@@ -117,20 +119,20 @@ class Exchange:
             row for row in zip(view.members, view.since, strict=True) if row[0] not in {me, without}
         )
 
-    def _follow(self, asker: Origin, event: Event | None) -> None:
-        match event:
-            case SnapshotBegun():
+    def _follow(self, asker: Origin, message: PeerMessage | None) -> None:
+        match message:
+            case SnapshotStart():
                 members, acks = self._members(without=asker), self._replica.acks
-                last = {Origin(row.node, row.incarnation): row.sequence for row in event.rows}
+                last = {Origin(row.node, row.incarnation): row.sequence for row in message.rows}
                 lives = [member for member, _ in members]
                 known = {origin: acks.stable(origin, lives) for origin in last}
                 self._tails[asker] = _Tail(self._replica.membership.view.number, members, known, last)
-            case SnapshotTailReceived() if asker in self._tails:
-                header, _ = parse_update(event.body, self._replica.spec.weights)
+            case SnapshotTail() if asker in self._tails:
+                header, _ = parse_update(message.body, self._replica.spec.weights)
                 self._take(asker, Origin(header.node, header.incarnation), header.sequence)
-            case SnapshotEnded():
+            case SnapshotEnd():
                 tail = self._tails.pop(asker, None)
-                if tail is not None and not event.words:
+                if tail is not None and not message.words:
                     self._check_tail(asker, tail)
             case _:
                 pass
@@ -163,3 +165,8 @@ def _lacking(lives: dict[Origin, Grave | None], origin: Origin, sequence: int) -
     for member, life in lives.items():
         if (0 if life is None else life.rows.get(origin, 0)) < sequence:
             yield member
+
+
+def is_update(event: Event) -> bool:
+    """Whether a peer's update came."""
+    return isinstance(event, FrameReceived) and isinstance(event.message, UpdateBody)

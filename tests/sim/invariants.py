@@ -5,14 +5,21 @@ Names I1 to I11 are RELIABILITY.md's; README.md says how each is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.effects import Alarm, Deliver, Effect, Halt, Reload, Send
-from p2psgd.core.events import CheckpointRead, Event, UpdateReceived
+from p2psgd.core.events import (
+    CheckpointRead,
+    Event,
+    FrameReceived,
+    PeerMessage,
+    UpdateBody,
+    parse_peer_message,
+)
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.view_change import VOTES_OVERDRAFT_BYTES
@@ -41,8 +48,6 @@ COSTLY_EVERY: Final = 50  # events of the whole world
 PARSED_MAX: Final = 512
 DRAINED_SHARE: Final = 4  # a link has drained when a quarter of its credit, or less, is on its way
 OVERSHOOT_BYTES: Final = 8 * 1024  # the frame that ends the credit, greeting, votes and farewell
-
-Parse = Callable[[Origin, FrameType, "bytes | bytearray"], "Event | None"]
 
 
 class World(JudgesWorld, RulesWorld, Protocol):
@@ -73,7 +78,7 @@ class Inspector:
         self._duplicating = any(isinstance(fault, Duplicated) for fault in scenario.faults)
         credit = scenario.credit_bytes
         self._under_way_max = credit + credit // DRAINED_SHARE + OVERSHOOT_BYTES
-        self._parsed: dict[tuple[Origin, bytes], tuple[FrameType, Event | None]] = {}
+        self._parsed: dict[tuple[Origin, bytes], tuple[FrameType, PeerMessage | None]] = {}
 
     def open_book(self, replica: Replica) -> Book | DenseBook:
         """What a new life must hold."""
@@ -81,18 +86,16 @@ class Inspector:
             return DenseBook(self.ledger, replica)
         return Book(self.ledger, replica, checked=not self.unchecked)
 
-    def parsed(
-        self, peer: Origin, frame_type: FrameType, body: bytes | bytearray, parse: Parse
-    ) -> Event | None:
-        """The event of a control frame; a node tells all its peers the same, so it is parsed once."""
+    def parsed(self, peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> PeerMessage | None:
+        """What a control frame means; a node tells all its peers the same, so it is parsed once."""
         known = self._parsed.get((peer, body := bytes(body)))
         if known is not None and known[0] is frame_type:
             return known[1]
         if len(self._parsed) >= PARSED_MAX:
             self._parsed.clear()
-        event = parse(peer, frame_type, body)
-        self._parsed[peer, body] = frame_type, event
-        return event
+        message = parse_peer_message(frame_type, body)
+        self._parsed[peer, body] = frame_type, message
+        return message
 
     def after_event(self, daemon: Daemon, event: Event, effects: list[Effect]) -> None:
         """Violation unless the node and what it orders are as they must be."""
@@ -117,8 +120,9 @@ class Inspector:
         daemon.trimming.follow(self._applied_by, replaced=replaced)
         if replaced:
             daemon.exchange.replaced(event)
-        if isinstance(event, UpdateReceived):
-            daemon.exchange.received(event, applied=bool(applied))
+        update = event.message if isinstance(event, FrameReceived) else None
+        if isinstance(update, UpdateBody):
+            daemon.exchange.received(update, applied=bool(applied))
         if replica.membership.view is not daemon.view:
             daemon.view = replica.membership.view
             self.agreement.taken_over(label(daemon.me), daemon.view)
@@ -130,7 +134,7 @@ class Inspector:
             daemon.ready_in = daemon.view.number
         if (applied or delivered) and not replaced:
             self._check_deliveries(daemon, applied, delivered)
-            if isinstance(event, UpdateReceived):
+            if isinstance(event, FrameReceived) and isinstance(update, UpdateBody):
                 self._note_repair(replica.me, event.peer, applied[0][0])
         if self.events % COSTLY_EVERY == 0:
             self.check_whole(daemon)

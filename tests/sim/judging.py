@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from p2psgd.core.effects import Alarm, Drop, Effect, Halt, Note
-from p2psgd.core.events import CheckpointRead, Event, RingUpdateReceived, UpdateReceived
+from p2psgd.core.events import CheckpointRead, Event, FrameReceived, RingUpdate, UpdateBody
 from p2psgd.core.frontier import Origin
 from tests.sim.faults import FlippedBit, Forged, Mismatched, Tampering
 from tests.sim.ledger import label
@@ -116,7 +116,8 @@ class Judge:
             return
         reasons = [effect.reason for effect in effects if isinstance(effect, Drop)]
         forged = (
-            isinstance(event, UpdateReceived | RingUpdateReceived)
+            isinstance(event, FrameReceived)
+            and isinstance(event.message, UpdateBody | RingUpdate)
             and self._forged[place_of(event.peer.node), daemon.place] > 0
         )
         if not forged or reasons != ["digest"]:

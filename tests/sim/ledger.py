@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.events import Event, UpdateReceived
+from p2psgd.core.events import Event, FrameReceived, UpdateBody
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.wire import codec
@@ -108,7 +108,8 @@ class Book:
             self._bytes = self._expected.tobytes()
             self.flipped = None
         if replica.frontier.version != self._version:
-            body = event.body if isinstance(event, UpdateReceived) else None
+            message = event.message if isinstance(event, FrameReceived) else None
+            body = message.body if isinstance(message, UpdateBody) else None
             applied = self._follow_rows(replica, None if replaced else body)
         self._check(replica)
         return applied

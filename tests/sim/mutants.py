@@ -101,10 +101,10 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "incarnation-reused": (Edit(daemon, "Daemon.__init__", "disk.lives += 1", "disk.lives = 1"),),
     # sending and asking
-    "no-push-after-drain": (Edit(replica, R + "_take_in", "self.feeder.push(peer, now)", "pass"),),
+    "no-push-after-drain": (Edit(replica, R + "handle", "self.feeder.push(peer, now)", "pass"),),
     "credit-never-given-back": (Edit(peer, "Outbound.refill", "peer.credit = self.credit_bytes", "pass"),),
     "credit-not-spent": (Edit(peer, "Outbound._spend", "peer.credit -= frame_bytes", "pass"),),
-    "need-ignored": (Edit(send, "Feeder.serve", "if event.first <= last:", "if False:"),),
+    "need-ignored": (Edit(send, "Feeder.serve", "if need.first <= last:", "if False:"),),
     "need-served-short": (Edit(send, "Feeder.serve", "last = min(", "last = -1 + min("),),
     "no-ask-after-status": (Edit(receive, "Receiver.ask_for_all", "if lacking and not", "if False and not"),),
     "asked-while-the-log-is-full": (

@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
 from p2psgd.core.effects import Effect, Halt, Note, OpenRound, RefuseShare
-from p2psgd.core.events import Event, UpdateReceived
+from p2psgd.core.events import Event
 from p2psgd.core.frontier import Origin
 from p2psgd.errors import PeerError
 from p2psgd.node.executor import Handle
@@ -14,7 +14,7 @@ from p2psgd.wire.frames import FrameType
 from tests.sim.agreement import VOTES
 from tests.sim.clock import Clock
 from tests.sim.disk import Disk
-from tests.sim.exchange import EXCHANGED
+from tests.sim.exchange import EXCHANGED, is_update
 from tests.sim.invariants import DRAINED_SHARE, Inspector
 from tests.sim.scenario import Scenario
 from tests.sim.sightings import note_frame
@@ -102,7 +102,7 @@ class Ports:
             self._inspector.agreement.check_vote(daemon.me, frame, self._disk.votes)
         elif frame[4] in EXCHANGED:
             daemon.exchange.sent(peer, frame, event)
-        note_frame(self._world.see, frame, after_update=isinstance(event, UpdateReceived))
+        note_frame(self._world.see, frame, after_update=is_update(event))
 
     # -- the trainer, which has no memory of its own: the inspector compares what it is given
 

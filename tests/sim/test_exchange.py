@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from p2psgd.core.events import SnapshotAsked, TimePassed
+from p2psgd.core.events import FrameReceived, TimePassed
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
+from p2psgd.wire.messages import SnapshotRequest
 from tests.core.cluster import Cluster
 from tests.core.uneven import ASKER, DONOR, applied, make_uneven, numbers_in
 from tests.sim.exchange import EXCHANGED, Exchange
@@ -28,7 +29,7 @@ class Given:
         }
         queue = cluster.queues[DONOR, ASKER]
         queue.clear()
-        cluster.give(DONOR, SnapshotAsked(self.asker))
+        cluster.give(DONOR, FrameReceived(self.asker, SnapshotRequest(view=0)))
         self.frames = [frame for frame in queue if frame[4] in EXCHANGED]
 
     def origin_of(self, frame: bytes) -> Origin | None:

@@ -16,19 +16,18 @@ from p2psgd.core.effects import (
     WriteCheckpoint,
 )
 from p2psgd.core.events import (
-    GapReceived,
+    FrameReceived,
     LinkClosed,
     LinkDrained,
     LinkOpened,
-    NeedReceived,
-    RingBucketReceived,
-    RingChunkReceived,
-    RingUpdateReceived,
-    SnapshotBegun,
-    SnapshotChunkReceived,
-    SnapshotTailReceived,
-    StatusReceived,
-    UpdateReceived,
+    PeerMessage,
+    PeerStatus,
+    RingChunk,
+    RingUpdate,
+    SnapshotChunk,
+    SnapshotStart,
+    SnapshotTail,
+    UpdateBody,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.frames import FrameType
@@ -48,8 +47,9 @@ from p2psgd.wire.update import OwnUpdateMade
 from tests.sim.ring.trace import (
     describe_begin,
     describe_bucket,
-    describe_event,
     describe_frame,
+    describe_round_message,
+    describe_share,
     describe_state,
 )
 
@@ -59,21 +59,10 @@ def describe(what: object) -> str:  # noqa: PLR0911, PLR0912 (one line for each 
     match what:
         case OwnUpdateMade():
             return f"makes an update of {len(what.words)} weights, step {what.step}"
-        case UpdateReceived():
-            return f"receives from {_name(what.peer)} {_update(bytes(what.body))}"
-        case StatusReceived():
-            rows = [(row.node, row.incarnation, row.sequence) for row in what.rows.values()]
-            ready = "ready" if what.ready else "not ready"
-            ring = describe_state(what.ring)
-            return f"receives from {_name(what.peer)} STATUS view {what.view} {ready} {_rows(rows)}{ring}"
-        case RoundShared() | BucketShared() | RingUpdateReceived():
-            return describe_event(what)
-        case RingBucketReceived() | RingChunkReceived():
-            return describe_event(what)
-        case NeedReceived():
-            return f"is asked by {_name(what.peer)} for {_name(what.origin)} {what.first} to {what.last}"
-        case GapReceived():
-            return f"hears from {_name(what.peer)} that {_name(what.origin)} is gone up to {what.floor}"
+        case FrameReceived():
+            return f"receives from {_name(what.peer)} {_heard(what.message)}"
+        case RoundShared() | BucketShared():
+            return describe_share(what)
         case LinkOpened() | LinkClosed() | LinkDrained() | ReportDrained():
             return f"{type(what).__name__} {_name(what.peer)}"
         case Send():
@@ -84,10 +73,6 @@ def describe(what: object) -> str:  # noqa: PLR0911, PLR0912 (one line for each 
             return "to the trainer: the update"
         case Drop():
             return f"drop {_name(what.peer)}: {what.reason}: {what.words}"
-        case SnapshotBegun():
-            return f"SnapshotBegun {_name(what.peer)} {_table(what.rows)}"
-        case SnapshotChunkReceived() | SnapshotTailReceived():
-            return f"{type(what).__name__} {_name(what.peer)}"
         case SaveVotes():
             return f"SaveVotes {what.revision}: {what.votes}"
         case WriteCheckpoint():
@@ -102,6 +87,28 @@ def describe(what: object) -> str:  # noqa: PLR0911, PLR0912 (one line for each 
             return what
         case _:
             return repr(what)
+
+
+def _heard(message: PeerMessage) -> str:
+    match message:
+        case UpdateBody():
+            return _update(bytes(message.body))
+        case PeerStatus():
+            rows = [(row.node, row.incarnation, row.sequence) for row in message.rows.values()]
+            ready = "ready" if message.ready else "not ready"
+            return f"STATUS view {message.view} {ready} {_rows(rows)}{describe_state(message.ring)}"
+        case RingUpdate() | RingBucket() | RingChunk():
+            return describe_round_message(message)
+        case Need():
+            return f"NEED of {message.node}.{message.incarnation} {message.first} to {message.last}"
+        case Gap():
+            return f"GAP of {message.node}.{message.incarnation} up to {message.floor}"
+        case SnapshotStart():
+            return f"SNAPSHOT_META {_table(message.rows)}"
+        case SnapshotChunk() | SnapshotTail():
+            return type(message).__name__
+        case _:
+            return repr(message)
 
 
 def _name(origin: Origin) -> str:

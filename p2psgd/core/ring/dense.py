@@ -6,7 +6,7 @@ from functools import partial
 
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alarm, RefuseShare
-from p2psgd.core.events import RingBucketReceived, RingChunkReceived, RingUpdateReceived
+from p2psgd.core.events import RingUpdate, RoundMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Outbound, Peer
@@ -367,17 +367,15 @@ class DenseRounds:
 
     # -- peers
 
-    def hear(
-        self, peer: Peer, event: RingUpdateReceived | RingBucketReceived | RingChunkReceived, now: float
-    ) -> None:
+    def hear(self, peer: Peer, message: RoundMessage, now: float) -> None:
         """A frame of a peer."""
-        if isinstance(event, RingUpdateReceived):
+        if isinstance(message, RingUpdate):
             raise PeerError("ring", "an update of a round came in a dense ring, which has none")
         self._look_at_replica()
-        if isinstance(event, RingBucketReceived):
-            self._hear_bucket(peer, event.message, now)
+        if isinstance(message, RingBucket):
+            self._hear_bucket(peer, message, now)
         else:
-            self._hear_chunk(peer, event.body, now)
+            self._hear_chunk(peer, message.body, now)
         self._go_on(now)
 
     def _is_current(self, peer: Peer, view: int, number: int) -> bool:

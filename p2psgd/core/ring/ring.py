@@ -7,7 +7,7 @@ from typing import Final
 
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import OpenRound, RefuseShare
-from p2psgd.core.events import RingBegun, RingEvent, StatusReceived
+from p2psgd.core.events import AttemptStart, PeerStatus, RingMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Outbound, Peer
@@ -260,43 +260,39 @@ class Ring:
 
     # -- what peers say
 
-    def hear(self, peer: Peer, event: StatusReceived | RingEvent, now: float) -> None:
-        """What a peer says; PeerError for what no honest one does."""
-        match event:
-            case StatusReceived():
-                self._hear_status(peer, event, now)
-            case RingBegun():
-                self._hear_begin(peer, event, now)
-            case _ if peer.origin in self._cluster.membership.view:  # who was evicted has results of its own
-                self.rounds.hear(peer, event, now)
-                self._heed(now)
-            case _:
-                pass
+    def hear(self, peer: Peer, message: RingMessage, now: float) -> None:
+        """Take in a frame of a ring; PeerError for what no honest peer says (RINGS.md, 29)."""
+        if isinstance(message, AttemptStart):
+            self._hear_begin(peer, message, now)
+        elif peer.origin in self._cluster.membership.view:  # who was evicted has results of its own
+            self.rounds.hear(peer, message, now)
+            self._heed(now)
 
-    def _hear_status(self, peer: Peer, event: StatusReceived, now: float) -> None:
-        if event.ring is None:
+    def hear_status(self, peer: Peer, status: PeerStatus, now: float) -> None:
+        """Take in where a peer stands in the ring."""
+        if status.ring is None:
             raise PeerError("ring", f"{peer.name} tells no standing in the ring")
-        self._standings.hear(peer.origin, event.ring, event.view, now)
+        self._standings.hear(peer.origin, status.ring, status.view, now)
         self._leave_if_told(now)
         self._try_to_begin(now)
 
-    def _hear_begin(self, peer: Peer, event: RingBegun, now: float) -> None:
+    def _hear_begin(self, peer: Peer, begin: AttemptStart, now: float) -> None:
         view, me = self._cluster.membership.view, self._cluster.me
-        if event.view != view.number or me not in view:
+        if begin.view != view.number or me not in view:
             return
-        order = tuple(Origin(node, view.lives[node]) for node in event.order if node in view.lives)
+        order = tuple(Origin(node, view.lives[node]) for node in begin.order if node in view.lives)
         right = order[:1] == view.members[:1] and (self._measured or order == view.members)
-        if not right or sorted(order) != list(view.members) or len(order) != len(event.order):
+        if not right or sorted(order) != list(view.members) or len(order) != len(begin.order):
             raise PeerError("ring", f"an order came that is none of view {view.number}'s members")
-        if event.attempt > ATTEMPT_MAX or event.round > ROUND_MAX:
-            words = f"attempt {event.attempt} with round {event.round} is told, which cannot be"
+        if begin.attempt > ATTEMPT_MAX or begin.round > ROUND_MAX:
+            words = f"attempt {begin.attempt} with round {begin.round} is told, which cannot be"
             raise PeerError("ring", words)
         place = order.index(me)
         if place == 0 or order[place - 1] != peer.origin:
             raise PeerError("ring", f"{peer.name} is not to pass on to this node that an attempt begins")
-        if event.attempt > self._number:
+        if begin.attempt > self._number:
             self.stop(StopReason.LATER, now)
-            self._start(Attempt(view.number, event.attempt, order, place), event.round, event.digest, now)
+            self._start(Attempt(view.number, begin.attempt, order, place), begin.round, begin.digest, now)
 
     def drained(self, peer: Peer, now: float) -> None:
         """There is credit again."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from p2psgd.core.events import RoundEvent
+from p2psgd.core.events import RoundMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
 from p2psgd.transitions import Lifecycle, Transitions
@@ -162,7 +162,7 @@ class Rounds(Protocol):
     def share(self, event: RoundShared | BucketShared, now: float) -> None:
         """This node's trainer gives its share, or a bucket of it; kept until a round completes with it."""
 
-    def hear(self, peer: Peer, event: RoundEvent, now: float) -> None:
+    def hear(self, peer: Peer, message: RoundMessage, now: float) -> None:
         """A frame of a peer: of this attempt, from the left neighbour, or else dropped unread; PeerError for
         what no honest peer says.
         """

@@ -16,7 +16,7 @@ from typing import Final
 
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alarm
-from p2psgd.core.events import RingUpdateReceived, RoundEvent
+from p2psgd.core.events import RingUpdate, RoundMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Outbound, Peer
 from p2psgd.core.receive import Applier
@@ -179,11 +179,11 @@ class SparseRounds:
 
     # -- taking
 
-    def hear(self, peer: Peer, event: RoundEvent, now: float) -> None:
+    def hear(self, peer: Peer, message: RoundMessage, now: float) -> None:
         """See Rounds."""
-        if not isinstance(event, RingUpdateReceived):
+        if not isinstance(message, RingUpdate):
             raise PeerError("ring", "numbers of a dense ring came in a sparse one")
-        header, body = parse_ring_update(event.body)
+        header, body = parse_ring_update(message.body)
         attempt = self._attempt
         if attempt is None or (header.view, header.attempt) != (attempt.view, attempt.number):
             return

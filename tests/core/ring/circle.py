@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.effects import Alarm, Note, RefuseShare, ReportDrained, Send, SendNumbers
-from p2psgd.core.events import LinkOpened, RingBucketReceived, RingChunkReceived, event_of
+from p2psgd.core.events import LinkOpened, RingChunk, parse_peer_message
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.ring.dense import DenseRounds
@@ -24,6 +24,7 @@ from p2psgd.core.ring.reduce import DenseMemory, make_dense_memory
 from p2psgd.core.ring.rounds import Attempt, Completed
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.wire.frames import PREFIX, FrameType
+from p2psgd.wire.messages import RingBucket
 from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketShared
 from p2psgd.wire.update import weights_of
 
@@ -232,10 +233,10 @@ class Circle:
         """One node is given a frame of another's."""
         length, kind = PREFIX.unpack_from(frame)
         assert length == len(frame) - PREFIX.size
-        event = event_of(self.nodes[source].me, FrameType(kind), frame[PREFIX.size :])
-        assert isinstance(event, RingBucketReceived | RingChunkReceived), event
+        message = parse_peer_message(FrameType(kind), frame[PREFIX.size :])
+        assert isinstance(message, RingBucket | RingChunk), message
         here = self.nodes[target]
-        here.rounds.hear(here.replica.peers[self.nodes[source].me], event, self.now)
+        here.rounds.hear(here.replica.peers[self.nodes[source].me], message, self.now)
         self.collect(target)
 
     def step(self, random: Random) -> bool:

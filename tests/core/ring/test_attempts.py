@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from p2psgd.core.events import CheckpointDue, RingBegun, StatusReceived, UpdateReceived
+from p2psgd.core.events import AttemptStart, CheckpointDue, FrameReceived, PeerStatus, UpdateBody
 from p2psgd.core.frontier import Origin
 from p2psgd.core.ring.contribution import Part
 from p2psgd.core.ring.rounds import StopReason
@@ -27,7 +27,7 @@ def cluster() -> RingCluster:
     return cluster
 
 
-def begun(cluster: RingCluster, source: int = 0, **changes: object) -> RingBegun:
+def begun(cluster: RingCluster, source: int = 0, **changes: object) -> FrameReceived:
     """Attempt 2, as node 1 hears it from the head."""
     replica = cluster.replica(1)
     fields = {
@@ -37,7 +37,8 @@ def begun(cluster: RingCluster, source: int = 0, **changes: object) -> RingBegun
         "order": (1, 2, 3),
         "digest": replica.lattice.digest,
     }
-    return RingBegun(cluster.replica(source).me, **{**fields, **changes})  # type: ignore[arg-type]
+    start = AttemptStart(**{**fields, **changes})  # type: ignore[arg-type]
+    return FrameReceived(cluster.replica(source).me, start)
 
 
 def number_of(cluster: RingCluster, node: int) -> int:
@@ -142,7 +143,7 @@ def test_an_update_that_comes_in_an_attempt_is_not_taken(cluster: RingCluster) -
     header, payload = sample_update(cluster)
     header.node, header.incarnation = 77, 1
     before = cluster.replica(1).lattice.digest
-    cluster.give(1, UpdateReceived(cluster.replica(0).me, pack_update(header, payload)))
+    cluster.give(1, FrameReceived(cluster.replica(0).me, UpdateBody(pack_update(header, payload))))
     assert cluster.replica(1).lattice.digest == before
     assert not cluster.drops
 
@@ -157,7 +158,9 @@ def test_nobody_may_know_more_updates_of_this_node_than_it_gave(cluster: RingClu
     for sequence, digest, refused in ((3, right, False), (3, right + 1, True), (4, right, True)):
         row = FrontierRow(*me, sequence, digest)
         standing = RingState(1, 3, running=True, active=True, contributed=False)
-        event = StatusReceived(cluster.replica(0).me, by_origin([row]), 1, 0, True, [], [], 0, standing)
+        event = FrameReceived(
+            cluster.replica(0).me, PeerStatus(by_origin([row]), 1, 0, True, [], [], 0, standing)
+        )
         cluster.give(1, event)
         assert [drop.reason for _, drop in cluster.drops] == ["identity"] * refused
         cluster.drops.clear()
@@ -181,9 +184,9 @@ def test_own_updates_are_taken_back_only_as_they_were_given() -> None:
     right = part.body
     other = bytearray(right)
     other[32] ^= 1  # the mini-batch
-    cluster.give(1, UpdateReceived(cluster.replica(2).me, bytes(other[:60]) + right[60:]))
+    cluster.give(1, FrameReceived(cluster.replica(2).me, UpdateBody(bytes(other[:60]) + right[60:])))
     assert [drop.reason for _, drop in cluster.drops] == ["checksum"]
-    cluster.give(1, UpdateReceived(cluster.replica(2).me, right))
+    cluster.give(1, FrameReceived(cluster.replica(2).me, UpdateBody(right)))
     assert len(cluster.drops) == 1
     assert cluster.replica(1).sequence == 1
     assert cluster.delivered[1] == 0  # its trainer has it
@@ -194,7 +197,7 @@ def test_an_own_update_that_came_back_changed_is_refused_by_its_digest() -> None
     for part in parts:
         header, payload = parse_update(part.body, cluster.spec.weights)
         other = pack_update(replace(header, step=header.step + 1), bytes(payload))
-        cluster.give(1, UpdateReceived(cluster.replica(2).me, other))
+        cluster.give(1, FrameReceived(cluster.replica(2).me, UpdateBody(other)))
     words = [f"update {sequence} of this node came back other than it was made" for sequence in (1, 2)]
     assert [(drop.reason, drop.words) for _, drop in cluster.drops] == [("digest", each) for each in words]
     assert cluster.alarms == words
@@ -204,7 +207,7 @@ def test_an_own_update_that_came_back_changed_is_refused_by_its_digest() -> None
 def test_own_updates_that_come_back_out_of_order_are_asked_for_again() -> None:
     cluster, parts = stopped_with_a_share(updates=2)
     for part, applied in ((parts[1], 0), (parts[0], 1), (parts[1], 2)):
-        cluster.give(1, UpdateReceived(cluster.replica(2).me, part.body))
+        cluster.give(1, FrameReceived(cluster.replica(2).me, UpdateBody(part.body)))
         assert cluster.replica(1).sequence == applied
     assert not cluster.drops
 
@@ -228,7 +231,7 @@ def test_a_ring_hears_no_status_without_a_standing(cluster: RingCluster) -> None
 def test_an_asynchronous_run_hears_no_frame_of_a_ring() -> None:
     cluster = Cluster(2)
     cluster.found()
-    cluster.give(1, RingBegun(cluster.replica(0).me, 1, 1, 1, (1, 2), 0))
+    cluster.give(1, FrameReceived(cluster.replica(0).me, AttemptStart(1, 1, 1, (1, 2), 0)))
     assert [drop.reason for _, drop in cluster.drops] == ["ring"]
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from p2psgd.core.effects import Send
-from p2psgd.core.events import RingBucketReceived, RingChunkReceived, RingEvent, RingUpdateReceived
+from p2psgd.core.events import FrameReceived, RingChunk, RingUpdate
 from p2psgd.core.frontier import Origin
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType
@@ -47,7 +47,7 @@ def update(cluster: RingCluster, *, step: int = 5, **changes: int) -> tuple[Upda
     return right, codec.encode(WORDS, WEIGHTS)
 
 
-def hear(cluster: RingCluster, event: RingEvent) -> None:
+def hear(cluster: RingCluster, event: FrameReceived) -> None:
     """Node 1 hears it from node 0, and must not pass anything on."""
     effects = cluster.give(1, event)
     assert not [effect for effect in effects if isinstance(effect, Send) and is_part(effect)]
@@ -58,7 +58,7 @@ def is_part(effect: Send) -> bool:
 
 
 def tell(cluster: RingCluster, of: RingUpdateHeader, body: bytes) -> None:
-    hear(cluster, RingUpdateReceived(cluster.replica(0).me, pack_ring_update(of, body)))
+    hear(cluster, FrameReceived(cluster.replica(0).me, RingUpdate(pack_ring_update(of, body))))
 
 
 def assert_refused(cluster: RingCluster, reason: str, words: str) -> None:
@@ -70,7 +70,7 @@ def assert_refused(cluster: RingCluster, reason: str, words: str) -> None:
 
 def test_a_right_part_is_kept_and_passed_on(cluster: RingCluster) -> None:
     body = pack_ring_update(header(cluster), pack_update(*update(cluster)))
-    effects = cluster.give(1, RingUpdateReceived(cluster.replica(0).me, body))
+    effects = cluster.give(1, FrameReceived(cluster.replica(0).me, RingUpdate(body)))
     assert [effect.peer.node for effect in effects if isinstance(effect, Send) and is_part(effect)] == [3]
     assert not cluster.drops
     assert len(cluster.replica(1).frontier) == 0
@@ -110,15 +110,15 @@ def test_a_part_that_is_not_the_next_is_refused(cluster: RingCluster, part: int,
 
 def test_a_part_that_comes_twice_is_refused(cluster: RingCluster) -> None:
     body = pack_update(*update(cluster))
-    cluster.give(1, RingUpdateReceived(cluster.replica(0).me, pack_ring_update(header(cluster), body)))
+    cluster.give(1, FrameReceived(cluster.replica(0).me, RingUpdate(pack_ring_update(header(cluster), body))))
     tell(cluster, header(cluster), body)
     assert_refused(cluster, "ring", "part 0 of 2")
 
 
 def test_a_share_that_is_whole_has_no_more_parts(cluster: RingCluster) -> None:
     empty = pack_ring_update(header(cluster, parts=0), b"")
-    cluster.give(1, RingUpdateReceived(cluster.replica(0).me, empty))
-    hear(cluster, RingUpdateReceived(cluster.replica(0).me, empty))
+    cluster.give(1, FrameReceived(cluster.replica(0).me, RingUpdate(empty)))
+    hear(cluster, FrameReceived(cluster.replica(0).me, RingUpdate(empty)))
     assert_refused(cluster, "ring", "part 0 of 0")
 
 
@@ -149,7 +149,10 @@ def test_a_frame_of_another_attempt_is_dropped_unread(cluster: RingCluster, chan
 
 
 def test_a_frame_that_is_not_from_the_left_is_dropped_unread(cluster: RingCluster) -> None:
-    hear(cluster, RingUpdateReceived(cluster.replica(3).me, pack_ring_update(header(cluster), b"anything")))
+    hear(
+        cluster,
+        FrameReceived(cluster.replica(3).me, RingUpdate(pack_ring_update(header(cluster), b"anything"))),
+    )
     assert not cluster.drops
     assert len(cluster.ring(1).missing) == 4
 
@@ -169,8 +172,8 @@ def test_numbers_are_refused_in_a_sparse_ring(cluster: RingCluster) -> None:
         contributors=0,
     )
     for event in (
-        RingBucketReceived(cluster.replica(0).me, bucket),
-        RingChunkReceived(cluster.replica(0).me, b""),
+        FrameReceived(cluster.replica(0).me, bucket),
+        FrameReceived(cluster.replica(0).me, RingChunk(b"")),
     ):
         hear(cluster, event)
         assert_refused(cluster, "ring", "of a dense ring")
@@ -186,5 +189,5 @@ def test_a_share_beyond_all_weights_is_refused(cluster: RingCluster) -> None:
         of_update = UpdateHeader(*cluster.replica(0).me, part + 1, digest, 1, 5, len(words))
         body = pack_update(of_update, codec.encode(words, WEIGHTS))
         framed = pack_ring_update(header(cluster, part=part), body)
-        cluster.give(1, RingUpdateReceived(cluster.replica(0).me, framed))
+        cluster.give(1, FrameReceived(cluster.replica(0).me, RingUpdate(framed)))
     assert_refused(cluster, "count", "changes 6000 weights")

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from p2psgd.core.events import LinkOpened, RingBucketReceived, RingChunkReceived
+from p2psgd.core.events import FrameReceived, LinkOpened, RingChunk
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.ring.chunks import declaration
@@ -131,6 +131,6 @@ def test_only_members_give_it(giver: Origin, done: int) -> None:
     bucket = declaration(1, 1, 1, 0, Bucket(ARRAY, 0, 1, "array", "(1,)"), hop=RESULT_HOP, contributors=2)
     numbers = bytes(4)
     head = pack_ring_chunk(RingChunkHeader(1, 1, 1, 0, RESULT_HOP, 0, 2), numbers)
-    taker.handle(RingBucketReceived(giver, bucket), cluster.now)
-    taker.handle(RingChunkReceived(giver, head + numbers), cluster.now)
+    taker.handle(FrameReceived(giver, bucket), cluster.now)
+    taker.handle(FrameReceived(giver, RingChunk(head + numbers)), cluster.now)
     assert cluster.ring(0).done == done

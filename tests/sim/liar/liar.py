@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from p2psgd.core.effects import Effect, SaveVotes, Send
-from p2psgd.core.events import SnapshotAsked, StatusReceived, VoteReceived, event_of
+from p2psgd.core.events import PeerStatus
 from p2psgd.core.frontier import Origin
 from p2psgd.core.paxos import Attempt, Consensus
 from p2psgd.core.run_spec import RunSpec
@@ -24,11 +24,12 @@ from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import (
     ORIGINS_MAX,
-    Accepted,
+    Accept,
     ConfirmedRow,
     FrontierRow,
-    Promise,
+    Prepare,
     SnapshotEnd,
+    SnapshotRequest,
     ViewNews,
     pack_message,
 )
@@ -299,21 +300,19 @@ class Liar:
         """Keep in mind what is said; vote, if it does."""
         if frame_type in (FrameType.UPDATE, FrameType.RING_CHUNK):
             return
-        event = self._world.inspector.parsed(peer, frame_type, body, event_of)
-        match event:
-            case StatusReceived():
-                for origin, row in event.rows.items():
+        message = self._world.inspector.parsed(peer, frame_type, body)
+        match message:
+            case PeerStatus():
+                for origin, row in message.rows.items():
                     if origin not in self.rows or row.sequence > self.rows[origin].sequence:
                         self.rows[origin] = FrontierRow(*origin, row.sequence, row.digest)
-                if event.view < self.view.number:
+                if message.view < self.view.number:
                     self._say(peer, pack_message(self.view.news()))
-            case SnapshotAsked():
+            case SnapshotRequest():
                 self._give(peer)
-            case VoteReceived(_, ViewNews() as news):
-                self._learn(parse_view(news))
-            case VoteReceived(_, message) if self.scheme.votes and not isinstance(
-                message, Promise | Accepted
-            ):
+            case ViewNews():
+                self._learn(parse_view(message))
+            case Prepare() | Accept() if self.scheme.votes:
                 self._vote(peer, message)
 
     def _give(self, peer: Origin) -> None:

@@ -12,7 +12,9 @@ LIAR_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(paxos, "Consensus.hear", "if view.number and peer.node not in view.lives:", "if False:"),
     ),
     "strangers-vouch-for-others": (
-        Edit(receive, "Receiver.status", "event.confirmed if peer.origin in view else []", "event.confirmed"),
+        Edit(
+            receive, "Receiver.status", "status.confirmed if peer.origin in view else []", "status.confirmed"
+        ),
     ),
     "hearsay-over-own-word": (Edit(acks, "Acknowledgements.hear", "if member in linked:", "if False:"),),
     "claimed-views-never-named": (

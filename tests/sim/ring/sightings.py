@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from p2psgd.core.effects import Note, RefuseShare
-from p2psgd.core.events import (
-    Event,
-    LinkClosed,
-    LinkOpened,
-    RingBucketReceived,
-    RingChunkReceived,
-    UpdateReceived,
-)
+from p2psgd.core.events import Event, FrameReceived, LinkClosed, LinkOpened, RingChunk, UpdateBody
 from p2psgd.core.frontier import Origin
+from p2psgd.wire.messages import RingBucket
 from tests.sim.ring.standing import AttemptId, Standing
 
 if TYPE_CHECKING:
@@ -101,9 +95,10 @@ class RingSightings:
 
     def completed_apart(self, daemon: Daemon, event: Event) -> None:
         """A node's round is complete though it runs none."""
-        if isinstance(event, UpdateReceived):
+        message = event.message if isinstance(event, FrameReceived) else None
+        if isinstance(message, UpdateBody):
             self._world.see("ring: round completed by repair")
-        elif isinstance(event, RingBucketReceived | RingChunkReceived):
+        elif isinstance(message, RingBucket | RingChunk):
             self._world.see("ring: round completed by a result given later")
 
     def refused(self, effect: RefuseShare) -> None:

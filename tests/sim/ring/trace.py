@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2psgd.core.events import RingBucketReceived, RingChunkReceived, RingUpdateReceived
+from p2psgd.core.events import RingChunk, RingUpdate, RoundMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import RingBegin, RingBucket, parse_order
@@ -16,22 +16,25 @@ from p2psgd.wire.ring_messages import (
     parse_ring_update,
 )
 
-RingEvent = RoundShared | BucketShared | RingUpdateReceived | RingBucketReceived | RingChunkReceived
 
-
-def describe_event(event: RingEvent) -> str:
+def describe_share(event: RoundShared | BucketShared) -> str:
     """One line."""
     match event:
         case RoundShared():
             return f"gives a share of {len(event.updates)} updates"
         case BucketShared():
             return f"gives the bucket {event.name} {event.shape} at {event.offset} of {event.count} numbers"
-        case RingUpdateReceived():
-            return f"receives from {_name(event.peer)} {describe_update(bytes(event.body))}"
-        case RingBucketReceived():
-            return f"receives from {_name(event.peer)} {describe_bucket(event.message)}"
-        case RingChunkReceived():
-            return f"receives from {_name(event.peer)} {describe_chunk(bytes(event.body))}"
+
+
+def describe_round_message(message: RoundMessage) -> str:
+    """One line."""
+    match message:
+        case RingUpdate():
+            return describe_update(bytes(message.body))
+        case RingBucket():
+            return describe_bucket(message)
+        case RingChunk():
+            return describe_chunk(bytes(message.body))
 
 
 def describe_frame(frame_type: FrameType, body: bytes) -> str:
