@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
-from tests.language import FRAGMENTS, WORDS, count, grown, in_module, in_page, lowered, read_kept, search
+from tests.language import (
+    FRAGMENTS,
+    ROOT,
+    WORDS,
+    count,
+    grown,
+    in_module,
+    in_page,
+    lowered,
+    read_kept,
+    search,
+)
 
 
 def test_no_unwanted_word_and_no_fragment_is_new() -> None:
@@ -54,3 +67,40 @@ def test_counts_fall_and_never_rise() -> None:
     assert lowered({"a": {"core": 2, "net": 5}}, kept) == {"a": {"core": 2, "net": 1}}
     assert grown({"a": {"core": 3}}, kept) == []
     assert len(grown({"a": {"core": 4}, "c": {"wire": 1}}, kept)) == 2
+
+
+PUBLIC = {  # what training scripts call, by file; a class stands for its methods
+    "p2psgd/client/attach.py": ["attach"],
+    "p2psgd/client/link.py": [],  # all classes: Link and its parts
+    "p2psgd/data/shards.py": ["Shards"],
+    "p2psgd/gpu/__init__.py": ["attach"],
+    "p2psgd/torch/attach.py": ["attach"],
+    "p2psgd/torch/model_link.py": ["ModelLink"],
+}
+
+
+def public_functions(file: str) -> list[tuple[ast.FunctionDef, str]]:
+    """The public functions and methods of a file, each with its docstring; that of a class for its making."""
+    found = []
+    for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body:
+        chosen = not PUBLIC[file] or getattr(node, "name", "") in PUBLIC[file]
+        if isinstance(node, ast.FunctionDef) and chosen and PUBLIC[file]:
+            found.append((node, ast.get_docstring(node) or ""))
+        elif isinstance(node, ast.ClassDef) and chosen:
+            methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+            found += [(each, ast.get_docstring(each) or "") for each in methods if each.name[0] != "_"]
+    return found
+
+
+@pytest.mark.parametrize("file", PUBLIC)
+def test_every_parameter_of_a_public_function_is_documented(file: str) -> None:
+    functions = public_functions(file)
+    assert functions
+    for function, said in functions:
+        assert said, function.name
+        arguments = function.args
+        names = [each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        names += [f"*{arguments.vararg.arg}"] if arguments.vararg else []
+        names += [f"**{arguments.kwarg.arg}"] if arguments.kwarg else []
+        missing = [name for name in names if name != "self" and f"\n    {name}: " not in said]
+        assert not missing, f"{function.name}: {missing}"

@@ -281,7 +281,13 @@ class ShardCalls(abc.ABC):
         return counts.counts(self._compute.fetch(*counts.place), self._memory.mark.changes_counted)
 
     def count_shard(self, shard: int, *, held: int = 0, used: int = 0) -> None:
-        """Add to the counts of a shard, by its place in the list, with the next `send`."""
+        """Add to the counts of a shard with the next `send`.
+
+        Args:
+            shard: The place of the shard in the list.
+            held: Added to the number of nodes that hold it. Default: 0.
+            used: Added to how often it was used. Default: 0.
+        """
         self._shard_counts().change(shard, held=held, used=used)
 
     def flush_shard_counts(self) -> None:
