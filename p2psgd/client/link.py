@@ -522,7 +522,7 @@ class Link(RingCalls, ShardCalls):
         Args:
             delta: The change, learning rate included: (P,), float32, float16 or bfloat16, the tensors one
                 after the other.
-            step: The threshold in quanta, 1 to 2**20, or a mapping with one for each tensor, by name. Each
+            step: The threshold in quanta, 1 to `2**20`, or a mapping with one for each tensor, by name. Each
                 distinct threshold costs 69 bytes. Omit it in a dense ring.
 
         Returns:
