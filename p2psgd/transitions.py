@@ -41,25 +41,20 @@ class Transitions(Generic[StateT]):
 
 
 class Lifecycle(Generic[StateT]):
-    """The state of one thing, which changes along its table and in no other way."""
+    """The state of one thing, which changes along its table and in no other way: only `move` sets `state`."""
 
-    __slots__ = ("_state", "_table")
+    __slots__ = ("_table", "state")
 
     def __init__(self, table: Transitions[StateT]) -> None:
         self._table = table
-        self._state = table.first
-
-    @property
-    def state(self) -> StateT:
-        """The present state."""
-        return self._state
+        self.state: StateT = table.first
 
     def move(self, to: StateT) -> None:
         """Change the state; IllegalTransitionError if the table has no such move, not even to the same state
         unless it says so.
         """
-        if to not in self._table.moves[self._state]:
+        if to not in self._table.moves[self.state]:
             raise IllegalTransitionError(
-                f"the {self._table.name} cannot go from {self._state.name} to {to.name}"
+                f"the {self._table.name} cannot go from {self.state.name} to {to.name}"
             )
-        self._state = to
+        self.state = to

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,14 +57,16 @@ class RunningClock:
     and `gap_s_max` of it are counted.
     """
 
-    def __init__(self, now: float, *, gap_s_max: float) -> None:
-        """`now`: the monotonic clock, where this one begins too."""
+    def __init__(self, monotonic: Callable[[], float], *, gap_s_max: float) -> None:
+        """`monotonic`: the clock that this one begins with."""
         self.paused_s = 0.0  # all pauses so far, beyond what was counted of them
         self._gap_s_max = gap_s_max
-        self._read = now
+        self._monotonic = monotonic
+        self._read = monotonic()
 
-    def read(self, now: float) -> float:
-        """What this clock shows when the monotonic one shows `now`; never less than before."""
+    def read(self) -> float:
+        """Seconds; never less than before."""
+        now = self._monotonic()
         self.paused_s += max(0.0, now - self._read - self._gap_s_max)
         self._read = max(now, self._read)
         return self._read - self.paused_s

@@ -58,14 +58,15 @@ class RingWriter:
         """Bytes that can be written, prefixes and padding included."""
         return self.capacity - (self.head - self._tail)
 
-    def accept_tail(self, tail: int) -> None:
-        """Take note of how far the reader says it has read."""
+    def accept_tail(self, tail: int) -> int:
+        """Take note of how far the reader says it has read; return the room."""
         if not self._tail_published <= tail <= self.head or tail % ALIGNMENT:
             raise TrainerError(
                 f"a ring's tail was moved from {self._tail_published} to {tail}, with its head at {self.head}"
             )
         self._tail_published = tail
         self._tail = max(tail, self._tail)
+        return self.capacity - (self.head - self._tail)
 
     def skip(self) -> int:
         """Count all that was written as read: the reader has promised to go on at the returned position."""

@@ -202,7 +202,7 @@ class TrainerMemory(Generic[Mark]):
 
     def has_room(self, entries: Sequence[bytes]) -> bool:
         """Whether the outbox has room for these now; TrainerError if it never has."""
-        self._outbox.accept_tail(self._counters.load(Counter.OUTBOX_TAIL))
+        room = self._outbox.accept_tail(self._counters.load(Counter.OUTBOX_TAIL))
         needed = 0
         for entry in entries:
             needed += entry_bytes(len(entry))
@@ -211,7 +211,7 @@ class TrainerMemory(Generic[Mark]):
                 f"the {len(entries)} updates of this send take {needed} bytes and the daemon's outbox holds"
                 f" {self._outbox.capacity}: give more tensors the same step"
             )
-        return needed <= self._outbox.room
+        return needed <= room
 
     def publish(self, entries: Sequence[bytes], mark: Mark | None = None, *, ends: bool = True) -> None:
         """Write entries, then publish them and the residual after them with one store; `ends`: they are the

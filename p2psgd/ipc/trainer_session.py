@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -125,15 +126,12 @@ class SessionHost(Protocol):
     def ready(self) -> str:
         """Why no trainer may train on this node now, one sentence for people; "" if one may."""
 
-    def trainer_gave(self, given: Given) -> None:
-        """Apply and send an update of the own trainer, or take what it gives to the round that was opened."""
-
-    def outbox_taken(self) -> None:
-        """All that one turn of the loop took from the outbox was given to `trainer_gave`."""
+    def outbox_taken(self, taken: Sequence[Given]) -> None:
+        """One turn of the loop took this from the outbox and has handed it to `handle`."""
 
     def trainer_state(self, state: TrainerState) -> None:
-        """The answer to `request_state`: all that the trainer gave until then was given to `trainer_gave`,
-        and nothing after it.
+        """The answer to `request_state`: all that the trainer gave until then was handed to `handle`, and
+        nothing after it.
         """
 
     def trainer_attached(self, pid: int) -> None:
@@ -169,8 +167,9 @@ class TrainerSession:
     """Attaches, serves and releases trainers, whose connections are the listener's.
 
     `inbox_bytes` and `outbox_bytes` are powers of two that hold at least one of the longest entries; None:
-    the usual size. While `outbox_closed` is true nothing is taken from a trainer but by `drain`. `dense`: of
-    a dense ring, the memory that all its trainers get, set before the first one attaches.
+    the usual size. While `outbox_closed` is true nothing is taken from a trainer but by `drain`. Before the
+    first one attaches are set: `handle`, which gets each update of the own trainer, to be applied and sent,
+    and each part of what it gives to a round; in a dense ring `dense`, the memory that all trainers get.
     """
 
     def __init__(
@@ -185,6 +184,7 @@ class TrainerSession:
         self.connection: Connection | None = None  # there too, and in WAITING
         self.pid = 0  # of its process
         self.outbox_closed = False
+        self.handle: Callable[[Given], object] = _refuse_early
         self.dense: DenseSegments | None = None
         self.script = KeptScript()
         self._life = Lifecycle(SESSION)
@@ -514,9 +514,9 @@ class TrainerSession:
         for given in taken:
             if self._life.state is SessionState.REFUSED:
                 return
-            self._host.trainer_gave(given)
+            self.handle(given)
         if taken:
-            self._host.outbox_taken()
+            self._host.outbox_taken(taken)
 
     # -- rounds
 
@@ -732,3 +732,7 @@ class TrainerSession:
         self._residual.take_back(half=half, age=max(0, progress - at) + self._age_after(at))
         self._mini_batches = progress
         attachment.close()
+
+
+def _refuse_early(given: Given) -> None:
+    raise AssertionError(f"{given} was given before the run is known")

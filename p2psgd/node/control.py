@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -144,20 +145,19 @@ class NodeControl:
         alone = not hosts.peers and self._node.options.founders_of(0) == 1
         return (0, 1) if alone else hosts.share if hosts.peers else None
 
-    def trainer_gave(self, given: Given) -> None:
-        self._known_run().handle(given)
-        match given:  # once it is on its way
-            case OwnUpdateMade():
-                self._node.accounts.count(given)
-            case RoundShared(updates=updates):
-                for update in updates:
-                    self._node.accounts.count(update)
-            case BucketShared():
-                pass
-
-    def outbox_taken(self) -> None:
-        if not self._known_run().rounds.mode.ring:
-            self._known_run().regulation.regulate()
+    def outbox_taken(self, taken: Sequence[Given]) -> None:
+        run, count = self._known_run(), self._node.accounts.count
+        for given in taken:
+            match given:
+                case OwnUpdateMade():
+                    count(given)
+                case RoundShared(updates=updates):
+                    for update in updates:
+                        count(update)
+                case BucketShared():
+                    pass
+        if not run.rounds.mode.ring:
+            run.regulation.regulate()
 
     def trainer_state(self, state: TrainerState) -> None:
         self._known_run().keeper.trainer_state(state)

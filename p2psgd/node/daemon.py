@@ -74,7 +74,8 @@ class Node:
         self.accounts = Accounts(options.record, record_bytes_max=options.record_bytes_max)
         self.hosts = Hosts((), None)
         self.listen = options.listen
-        self._clock = RunningClock(time.monotonic(), gap_s_max=Timing(options.patience_s).status_s)
+        # Seconds in which this process has run: the clock of all that judges peers.
+        self.now = RunningClock(time.monotonic, gap_s_max=Timing(options.patience_s).status_s).read
         self.started = self.now()
         self.loop_lag_s = 0.0
         self.run: NodeRun | None = None
@@ -87,10 +88,6 @@ class Node:
         self._reloading = True  # the list is read at the start
         self._reload_again = False
         self._closing = self._ended = False
-
-    def now(self) -> float:
-        """Seconds in which this process has run: the clock of all that judges peers."""
-        return self._clock.read(time.monotonic())
 
     async def serve(self) -> ExitCode:
         """Run until a signal, a fault that only a person can mend, or the end of what this replica can

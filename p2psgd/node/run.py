@@ -227,7 +227,7 @@ class NodeRun:
             now=now,
             call_soon=asyncio.get_running_loop().call_soon,
         )
-        self.handle = self.executor.handle
+        self.handle = session.handle = self.executor.handle
         self.deliver, self.refuse_share = session.deliver, session.refuse_share
         measured = self.rounds.mode.order == "measured"
         self.probing = Probing(self.mesh, self.handle, timing=timing, now=now, wanted=measured)

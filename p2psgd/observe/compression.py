@@ -270,18 +270,17 @@ def _ratio(part: int, of: int) -> float | None:
 
 
 class Accounts:
-    """Of one node's life; nothing before `begin` tells the run."""
+    """Of one node's life; nothing before `begin` tells the run.
+
+    `recording`: `record` is to be called for every update applied.
+    """
 
     def __init__(self, record: Path | None, *, record_bytes_max: int) -> None:
         """`record`: the file of the recording, made when the run is known (see storage/recorder.py)."""
         self._recorder = None if record is None else Recorder(record, bytes_max=record_bytes_max)
+        self.recording: Final = self._recorder is not None
         self._spec: RunSpec | None = None
         self._compression: OwnCompression | None = None
-
-    @property
-    def recording(self) -> bool:
-        """Whether `record` is to be called for every update applied."""
-        return self._recorder is not None
 
     def begin(self, spec: RunSpec, me: Origin, *, mini_batches: int) -> None:
         """The run is known; the trainer goes on from so many mini-batches of former lives."""

@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -179,8 +179,8 @@ class NumpyHost:
         for send in self.peers:
             send(pack_update(header, given.payload))
 
-    def outbox_taken(self) -> None:
-        self.turns += 1
+    def outbox_taken(self, taken: Sequence[Given]) -> None:
+        self.turns += bool(taken)
 
     def peer_update(self, body: bytes) -> None:
         header, payload = parse_update(body, self.coordinates.size)
@@ -230,6 +230,7 @@ class Daemon:
         self.path = path or state / "control.sock"
         self.host = NumpyHost(node)
         self.server = ControlServer(self.host, self.path, **options)
+        self.server.session.handle = self.host.trainer_gave
         self._faults: list[dict[str, Any]] = []
         self.loop = loop_factory()
         self.loop.set_exception_handler(lambda _, context: self._faults.append(context))

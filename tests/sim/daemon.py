@@ -133,7 +133,7 @@ class Daemon:
         )
         self._world = world
         self._clock = world.clock
-        self._running = RunningClock(world.clock.now, gap_s_max=timing.status_s)
+        running = RunningClock(lambda: world.clock.now, gap_s_max=timing.status_s)
         self._disk = disk
         self._inspector = world.inspector
         self._chance = keeper
@@ -147,7 +147,7 @@ class Daemon:
             disk=self.keeper,
             trainer=ports,
             log=ports,
-            now=lambda: self._running.read(self._clock.now),
+            now=running.read,
             call_soon=ports.call_soon,
         )
         self.event: Event = TimePassed()  # that is being handled
