@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -76,52 +76,6 @@ SILENT_AGAIN_S = 2.0  # after silence, so that a stopped daemon takes at most a 
 SILENT_SAID_S = 3.0  # a shorter silence is no news
 
 
-class Observer:
-    """The latest status of each daemon."""
-
-    def __init__(self, names: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._latest = {name: NodeStatus(node=name) for name in names}
-        self._answered: dict[str, float] = {}
-        self._not_before: dict[str, float] = {}
-        self._speeds = {name: Speed() for name in names}
-
-    def look(self, daemons: Sequence[LocalDaemon]) -> None:
-        """Ask these daemons for their status."""
-        for daemon in daemons:
-            if self._clock() >= self._not_before.get(daemon.name, 0):
-                self._ask(daemon)
-
-    def latest(self, name: str) -> NodeStatus:
-        """Return a node's last status, its bare name before the first, with a note when it is silent."""
-        status = self._latest[name]
-        silent_s = self._clock() - self._answered.get(name, self._clock())
-        if silent_s < SILENT_SAID_S:
-            return status
-        return status.model_copy(update={"waits": f"its daemon has not answered for {silent_s:.0f} s"})
-
-    def has_answered_since(self, name: str, moment: float) -> bool:
-        """Return whether this node's status is newer than `moment`."""
-        return self._answered.get(name, -1.0) > moment
-
-    def speeds(self) -> dict[str, float | None]:
-        """Return the mean samples per second of each node over its time in training, None where unknown."""
-        return {name: speed.samples_per_s for name, speed in self._speeds.items()}
-
-    def _ask(self, daemon: LocalDaemon) -> None:
-        try:
-            with _client(daemon, ANSWER_LIMIT_S) as client:
-                status = read_status(client.request("status")["status"])
-        except DaemonLost:
-            self._not_before[daemon.name] = self._clock() + SILENT_AGAIN_S
-        except UsageError:
-            pass  # it does not listen yet, or no longer: the process table says which
-        else:
-            self._latest[daemon.name] = status.model_copy(update={"node": daemon.name})
-            self._answered[daemon.name] = self._clock()
-            self._speeds[daemon.name].note(status.trainer.samples, self._clock())
-
-
 def ask_to_finish(daemon: LocalDaemon) -> None:
     """Ask a node's trainer to end after its mini-batch; nothing happens if the daemon does not answer."""
     with suppress(P2psgdError), _client(daemon, ANSWER_LIMIT_S) as client:
@@ -167,7 +121,7 @@ def _client(daemon: LocalDaemon, timeout_s: float) -> ControlClient:
 # ----------------------------------------------------------------------------
 # Who is alive and what they say: the one place where a node of a local run becomes a lost one.
 #
-# Joins the processes (cluster.py) with their statuses (Observer). A node that dies is lost and the others go
+# Joins the processes (cluster.py) with their statuses. A node that dies is lost and the others go
 # on; only a daemon that ends by itself before it ever trained stops the run, for then something is wrong
 # with how it was started.
 
@@ -184,7 +138,10 @@ class Watch:
         self._cluster = cluster
         self._names = names
         self._display = display
-        self._observer = Observer(names)
+        self._latest = {name: NodeStatus(node=name) for name in names}
+        self._answered: dict[str, float] = {}  # by name: when its latest status came
+        self._not_before: dict[str, float] = {}  # by name: when a silent one is asked again
+        self._speeds = {name: Speed() for name in names}
         self._next_look = 0.0
 
     @property
@@ -195,32 +152,32 @@ class Watch:
     @property
     def unfinished(self) -> list[LocalDaemon]:
         """The live daemons whose trainers have not finished."""
-        return [daemon for daemon in self.live if not self._status(daemon).trainer.finished]
+        return [daemon for daemon in self.live if not self._status(daemon.name).trainer.finished]
 
     @property
     def run(self) -> RunStatus | None:
         """What the live nodes say about their run; None when none of them knows one."""
-        return next((run for daemon in self.live if (run := self._status(daemon).run)), None)
+        return next((run for daemon in self.live if (run := self._status(daemon.name).run)), None)
 
     def statuses(self) -> list[NodeStatus]:
         """Return the latest status of every node, in order; of a lost one with what became of it."""
-        statuses = {name: self._observer.latest(name) for name in self._names}
+        statuses = {name: self._status(name) for name in self._names}
         for name, why in self.lost.items():
             lost = {"state": NodeState.LOST, "waits": f"lost ({why})"}
             statuses[name] = statuses[name].model_copy(update=lost)
         return list(statuses.values())
 
     def speeds(self) -> dict[str, float | None]:
-        """Return how many samples per second each node has trained."""
-        return self._observer.speeds()
+        """Return the mean samples per second of each node over its time in training, None where unknown."""
+        return {name: speed.samples_per_s for name, speed in self._speeds.items()}
 
     def frontiers(self) -> dict[str, Frontier]:
         """Return what every live node has applied, as far as it was heard."""
-        return {daemon.name: frontier_of(self._status(daemon)) for daemon in self.live}
+        return {daemon.name: frontier_of(self._status(daemon.name)) for daemon in self.live}
 
     def all_answered_since(self, moment: float) -> bool:
         """Return whether the statuses of all live nodes are newer than `moment`."""
-        return all(self._observer.has_answered_since(daemon.name, moment) for daemon in self.live)
+        return all(self._answered.get(daemon.name, -1.0) > moment for daemon in self.live)
 
     def turn(self, phase: str) -> bool:
         """Wait a moment, note who has died, ask for statuses if it is time for it; return whether it was."""
@@ -228,7 +185,9 @@ class Watch:
         self.note_the_dead(phase)
         looking = time.monotonic() >= self._next_look
         if looking:
-            self._observer.look(self.live)
+            for daemon in self.live:
+                if time.monotonic() >= self._not_before.get(daemon.name, 0):
+                    self._ask(daemon)
             self._next_look = time.monotonic() + LOOK_EVERY_S
         self._display.show(phase, self.statuses())
         return looking
@@ -240,7 +199,7 @@ class Watch:
             if code is None:
                 continue
             words = f": {daemon.last_words}" if code > 0 and daemon.last_words else ""
-            if code >= 0 and not self._status(daemon).trainer.mini_batches:
+            if code >= 0 and not self._status(daemon.name).trainer.mini_batches:
                 raise UsageError(f"{daemon.name} {daemon.ending} at the start{words}", _exit_code(code))
             self.lose(daemon, f"{daemon.ending}{words}", phase)
 
@@ -250,8 +209,27 @@ class Watch:
         self._cluster.discard(daemon)
         self._display.show(phase, self.statuses(), at_once=True)
 
-    def _status(self, daemon: LocalDaemon) -> NodeStatus:
-        return self._observer.latest(daemon.name)
+    def _ask(self, daemon: LocalDaemon) -> None:
+        try:
+            with _client(daemon, ANSWER_LIMIT_S) as client:
+                status = read_status(client.request("status")["status"])
+        except DaemonLost:
+            self._not_before[daemon.name] = time.monotonic() + SILENT_AGAIN_S
+        except UsageError:
+            pass  # it does not listen yet, or no longer: the process table says which
+        else:
+            self._latest[daemon.name] = status.model_copy(update={"node": daemon.name})
+            self._answered[daemon.name] = time.monotonic()
+            self._speeds[daemon.name].note(status.trainer.samples, self._answered[daemon.name])
+
+    def _status(self, name: str) -> NodeStatus:
+        """Return a node's last status, its bare name before the first, with a note when it is silent."""
+        now = time.monotonic()
+        silent_s = now - self._answered.get(name, now)
+        if silent_s < SILENT_SAID_S:
+            return self._latest[name]
+        note = f"its daemon has not answered for {silent_s:.0f} s"
+        return self._latest[name].model_copy(update={"waits": note})
 
 
 def _exit_code(code: int) -> ExitCode:
