@@ -42,29 +42,28 @@ def make(measured: tables.Measured) -> str:
 
 def _task() -> str:
     return _paragraph(f"""
-        `make paper` measures it anew: real daemons and trainers on one machine (`p2psgd local`), over TCP.
-        The net has the paper's form: {len(PAPER.hidden)} hidden layers of sigmoids, here of {PAPER.hidden[0]}
-        units, over 17 frames of 20 log-mel values, and a softmax over 204 states of phones. The task is 30
-        minutes of speech, tested on six minutes of voices that were not in it. The recipe is
+        `make paper` repeats the measurement with real daemons and trainers on one machine (`p2psgd local`),
+        over TCP. The net has the paper's form: {len(PAPER.hidden)} hidden layers of sigmoids, here of
+        {PAPER.hidden[0]} units, over 17 frames of 20 log-mel values, and a softmax over 204 states of phones.
+        The task is 30 minutes of speech, tested on six minutes of other voices. The recipe is
         [examples/strom2015](../../examples/strom2015/README.md): pre-training layer by layer on
         {100 * Pretraining.part:g} % of the samples, {PAPER.epochs} epochs for all nodes together,
         mini-batches of {PAPER.batch}, the first {100 * PAPER.gentle_start:g} % of the samples on one node,
-        the rate
-        {PAPER.learning_rate:g} for {PAPER.hold_epochs:g} epochs and then halved, every
-        {PAPER.halve_every_epochs:g} anew.
+        the rate {PAPER.learning_rate:g} for {PAPER.hold_epochs:g} epochs, and then half of it after every
+        {PAPER.halve_every_epochs:g} epochs.
         """)
 
 
 def _words() -> str:
     return _paragraph("""
-        *Accuracy* is of frames, after the last epoch, on the unseen voices. *Plain SGD* is one process
-        without p2psgd, by the same recipe from the same start. *Compression* is bytes of float32 gradients,
-        one for each mini-batch, over bytes of the updates, all headers included; *on the sockets* counts
-        whatever the nodes sent to each other. The paper has 32 bits for an index and no headers, which is
-        *weights/index* here. In brackets: least and largest over seeds, which also draw another start and
-        another order. *WER reduction* is the paper's measure: how many fewer words were wrong than with one
-        of its nodes, as a part of those. tau is given as in the paper, for the gradient summed over a
-        mini-batch.
+        *Accuracy* is the fraction of correct frames, after the last epoch, on the other voices. *Plain SGD*
+        is one process without p2psgd, by the same recipe from the same start. *Compression* is the bytes of
+        float32 gradients, one per mini-batch, divided by the bytes of the updates, all headers included;
+        *on the sockets* counts everything that the nodes sent to each other. The paper has 32 bits for an
+        index and no headers, which is *weights/index* here. Brackets contain the least and largest value over
+        seeds, which also draw another start and another order. *WER reduction* is the paper's measure: the
+        reduction of wrong words relative to one of its nodes. tau is given as in the paper, for the gradient
+        summed over a mini-batch.
         """)
 
 

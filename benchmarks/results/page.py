@@ -19,8 +19,8 @@ SECTIONS: Final = ("benchmarks.paper.section", "benchmarks.rivals.section")  # i
 INTRODUCTION: Final = """\
 # Results
 
-What the method gives on this project's own data, beside what was published and what others give.
-Written by the benches that each section names; all figures are in the JSON files beside this page."""
+This page compares p2psgd, on this project's own data, with the published method and with other systems.
+The benchmarks that each section names write it; all figures are in the JSON files beside this page."""
 
 
 def write(path: Path = PAGE) -> None:

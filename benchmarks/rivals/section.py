@@ -71,40 +71,42 @@ def _introduction(results: Results) -> str:
     words = f"""`make rivals` ({machine}; seeds {seeds[0]} to {seeds[-1]}, with a fault {seeds[0]}) trains
         a net of {SHAPE.weights:,} weights (ReLU, {widths}) on the 30 minutes of speech that come with
         p2psgd, until the loss on {HELD_OUT:,} frames of unseen voices is {TARGET} nats. {HOSTS} hosts are
-        network namespaces on one machine, each with a link of the given rate, both ways, and an equal part
-        of {100 * BUSY_MAX:.0f} % of its processors, by control groups: less than a core each, so that at 1
-        Gbit/s, and for PowerSGD on slower links too, it is the processors that limit; on larger machines the
-        gaps would be others. Links have a rate and no delay, which is to the good of all that go in step.
+        network namespaces on one machine. Each has a link of the given rate, both ways, and an equal part
+        of {100 * BUSY_MAX:.0f} % of the machine's processors, by control groups. This is less than a core
+        each: at 1 Gbit/s, and for PowerSGD on slower links too, the processors are the limit, and on larger
+        machines the gaps would differ. Links have a rate and no delay, which favours all methods that train
+        in lock-step.
 
-        All ways train the same PyTorch module by plain SGD, {BATCH} samples a host and mini-batch, in the
-        same order of samples; the rate rises over the first {WARM_UP:,} samples. Each way's settings were
-        searched for with seed 1, on links of {LAN_MBIT} Mbit/s, or without a rate where nothing but the
-        learning rate was to be found; those that are soonest at the target were taken, the first listed of
-        those within {100 * (AS_GOOD - 1):.0f} % of the soonest; where none arrives in a minute, that with
-        the lowest loss. DDP exchanges gradients after every mini-batch: adding up those of several, and
-        local SGD, were not tried. PowerSGD has one bucket, for gloo mixes up those of several, and so
+        All methods train the same PyTorch module by plain SGD, with {BATCH} samples per host and mini-batch,
+        in the same order of samples; the rate rises over the first {WARM_UP:,} samples. The settings of each
+        method were searched with seed 1, on links of {LAN_MBIT} Mbit/s, or without a rate limit where only
+        the learning rate was searched. The fastest settings were chosen, or the first listed of those within
+        {100 * (AS_GOOD - 1):.0f} % of the fastest; where none reached the target in a minute, those with the
+        lowest loss. DDP exchanges gradients after every mini-batch: accumulation over several mini-batches,
+        and local SGD, were not tried. PowerSGD has one bucket, because gloo mixes up several, and therefore
         overlaps nothing. Gloo and p2psgd send plain text here, hivemind encrypts. Nodes of p2psgd keep their
-        state in memory (/dev/shm), so no figure has a disk in it.
+        state in memory (/dev/shm), so no figure includes a disk.
 
-        The loss is that of host 0's weights, written every second and evaluated outside of the hosts; the
-        time is that of the line between two of them, the mean of {len(seeds)} seeds, with their range; one
-        number alone is of one run. Bytes are what left the hosts' interfaces, p2psgd's daemons and all, with
-        headers; of what the kernel hands over in large pieces, mostly dense gradients, one header a piece,
-        which leaves out up to 5 %.
+        The loss is that of host 0's weights, written every second and evaluated outside the hosts. The time
+        is interpolated between two of them; figures are means of {len(seeds)} seeds, with their range, and a
+        single number is of one run. Bytes are all bytes that left the hosts' interfaces, including p2psgd's
+        daemons and headers. Of data that the kernel hands over in large pieces, mostly dense gradients, one
+        header per piece is counted, which omits up to 5 %.
 
-        {TARGET} nats is early: less than one pass over the frames for most, and four passes end near
-        {FOUR_PASSES}. Which way ends best was not compared here; above, p2psgd is compared with plain SGD
-        over all epochs.{_later(results)}"""
+        {TARGET} nats is early: less than one pass over the frames for most methods, and four passes end near
+        {FOUR_PASSES}. The methods' final losses were not compared here; the section above compares p2psgd
+        with plain SGD over all epochs.{_later(results)}"""
     return "\n\n".join(textwrap.fill(" ".join(each.split()), PAGE_WIDTH) for each in words.split("\n\n"))
 
 
 def _below(results: Results) -> str:
     sentences = [
-        "`>`: the target was not reached in the time that a run had; `never`: nor would it have been."
-        " What did not reach it with the first seed was not run with another; nothing is extrapolated."
+        "`>`: the run did not reach the target in its time; `never`: it would not have reached it later."
+        " A method that did not reach it with the first seed was not run with another; nothing is"
+        " extrapolated."
     ]
     if edges := "; ".join(filter(None, (_edge(results, way) for way in WAYS.values()))):
-        sentences.append(f"Best at the edge of what was searched, so there may be better: {edges}.")
+        sentences.append(f"Best at the edge of the searched range, so better settings may exist: {edges}.")
     sentences += [f"{WAYS[name].label}: {words}." for name, words in results.why_not.items() if name in WAYS]
     if missing := sum(map(results.needed, CASES)):
         sentences.append(f"**Not measured yet with the best setting: {missing} runs.**")
@@ -120,9 +122,9 @@ def _later(results: Results) -> str:
     least_s, _, least = min(run.curve, key=lambda point: point[2])
     last_s, _, last = run.curve[-1]
     return (
-        f" At a rate that stays as it is, the asynchronous run of which a host is killed had its least loss,"
-        f" {least:.2f}, after {least_s:.0f} s, and {last:.2f} after {last_s:.0f} s: a rate is to be lowered"
-        " with time, as the recipes do."
+        f" At a constant rate, the asynchronous run with a killed host had its least loss, {least:.2f},"
+        f" after {least_s:.0f} s, and {last:.2f} after {last_s:.0f} s: lower the rate over time, as the"
+        " recipes do."
     )
 
 
@@ -197,7 +199,7 @@ def _costs(results: Results) -> dict[str, Cell]:
     for mbit in MBITS:
         columns[f"kB at {mbit} Mbit/s"] = mean(lambda each: each.step_bytes / 1e3, mbit, "{:,.1f}")
     whole = mean(lambda each: each.bytes_sent / 1e6, LAN_MBIT, "{:,.0f}")
-    columns[f"MB of all, in the whole run at {LAN_MBIT} Mbit/s"] = whole
+    columns[f"MB of all hosts, in the whole run at {LAN_MBIT} Mbit/s"] = whole
     return columns
 
 
@@ -213,7 +215,7 @@ def _fault_table(results: Results, fault: str) -> list[str]:
     runs = {way: results.runs[case.name] for way, case in cases.items()}
     if fault == "slow":
         title = f"One host of {HOSTS} at {SLOWED:g} of its processors, {mbit} Mbit/s:"
-        heads = ["way", "s to the target", "the same, no host slow", "pace of the other hosts"]
+        heads = ["way", "s to the target", "without a slow host", "pace of the other hosts"]
         rows = [
             [
                 way.label,
@@ -226,12 +228,12 @@ def _fault_table(results: Results, fault: str) -> list[str]:
     else:
         title = (
             f"SIGKILL to all processes of host {FAULTY} after {KILL_AFTER_S:g} s, {mbit} Mbit/s; DDP was"
-            f" started by torchrun, {HOSTS - 1} hosts being its minimum, and begins again from the last"
-            " second's weights. How soon a death is noticed is a setting: torchrun's keep-alive was left as"
-            f" it is, its wait for late hosts lowered from 30 to {LAST_CALL_S} s; p2psgd has its patience of"
+            f" started by torchrun with a minimum of {HOSTS - 1} hosts, and restarts from the last second's"
+            " weights. The time until a death is noticed is a setting: torchrun's keep-alive was not changed,"
+            f" its wait for late hosts lowered from 30 to {LAST_CALL_S} s; p2psgd has its failure timeout of"
             f" {Timing().patience_s:g} s. Without a kill DDP runs without torchrun:"
         )
-        heads = ["way", "longest pause of each other host, s", "s to the target", "the same, no host killed"]
+        heads = ["way", "longest pause of each other host, s", "s to the target", "without a kill"]
         rows = [
             [way.label, _pauses(run), _with_kill(run), str(seconds(results.of(way, mbit)) or "-")]
             for way, run in runs.items()

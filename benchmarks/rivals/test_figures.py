@@ -132,7 +132,7 @@ def test_a_rival_that_did_not_arrive_gives_a_lower_bound_and_one_that_is_sooner_
     assert "at least 10.0 times as long (wanted 10: met)" in lan
     assert "**Sooner there: DDP, PowerSGD rank 1 (9.0 s).**" in lan, "and what diverged is not sooner"
     assert "Not measured there: DDP, PowerSGD rank 4; hivemind, 8 bits." in lan
-    assert "makes the others do 5 % less a second" in slow
+    assert "the others make 5 % fewer mini-batches a second" in slow
     page = text(read)
     assert "| p2psgd, async | 9.0 | 8.0 | -5 % |" in page
     ended = "**for good**, **for good**, **for good**: Reset. | never: hosts ended after 100.0 | > 100.0"

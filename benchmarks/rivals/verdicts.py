@@ -71,9 +71,10 @@ def verdicts(results: Results) -> list[str]:
     loss = slow_loss(results, ASYNC, 1000)
     if loss is not None:
         met = "met" if loss < LOSS_MAX else "**missed**"
-        words = f"makes the others do {100 * abs(loss):.0f} % {'less' if loss > 0 else 'more'} a second"
+        words = f"{100 * abs(loss):.0f} % {'fewer' if loss > 0 else 'more'} mini-batches a second"
         sentences.append(
-            f"One slow host {words} in p2psgd, async (wanted: under {100 * LOSS_MAX:.0f} % less: {met})."
+            f"Beside one slow host the others make {words} in p2psgd, async"
+            f" (wanted: under {100 * LOSS_MAX:.0f} % fewer: {met})."
         )
     return sentences
 
@@ -97,18 +98,19 @@ def _at(results: Results, mbit: int) -> str | None:
         sooner = ", ".join(f"{rival.label} ({found[rival]} s)" for rival in ahead)
         words += f". **Sooner there: {sooner}.**"
     else:
-        words += _beside_soonest(found, own)
+        words += _beside_fastest(found, own)
     missing = [rival.label for rival in RIVALS if rival not in found]
     return words + (f" Not measured there: {'; '.join(missing)}." if missing else "")
 
 
-def _beside_soonest(found: Mapping[Way, Seconds], own: Seconds) -> str:
+def _beside_fastest(found: Mapping[Way, Seconds], own: Seconds) -> str:
     """Where p2psgd is the first."""
     times = {rival: found[rival] for rival in RIVALS if rival in found and not found[rival].bound}
     if not times:
         return ". No rival gets there in its time."
-    soonest = min(times, key=lambda rival: times[rival].mean)
-    return f". The soonest rival, {soonest.label}, takes {times[soonest].mean / own.mean:.1f} times as long."
+    fastest = min(times, key=lambda rival: times[rival].mean)
+    ratio = times[fastest].mean / own.mean
+    return f". The fastest alternative, {fastest.label}, takes {ratio:.1f} times as long."
 
 
 def _beside_dense(found: Mapping[Way, Seconds], own: Seconds, mbit: int) -> str:
