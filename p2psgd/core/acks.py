@@ -1,4 +1,5 @@
-"""Who has applied what, as far as it has been told: what trimming, eviction and admission rest on.
+"""Who has applied what, as far as it has been told: what trimming, eviction and admission rest on
+(VIEWS.md, 19).
 
 A member is heard directly by its own STATUS, or by way of another: the `least` column of a STATUS holds for
 all members listed in its `confirmed` table, so nodes that cannot reach each other still know what the other

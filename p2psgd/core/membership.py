@@ -81,6 +81,10 @@ class Membership:
             me, votes, links=self._links, quorum=self._is_quorum, order=self._effects.append
         )
 
+    def expect(self, nodes: int) -> None:
+        """Bootstrap the run with so many nodes, this one included."""
+        self.founders = nodes
+
     def take_effects(self) -> list[Effect]:
         """What is to be done since the last call, in order."""
         if not self._effects:
@@ -291,7 +295,9 @@ class Membership:
             self._tries += 1
 
     def _wanted(self, now: float) -> View | None:
-        """The next view by the wishes of the moment; None if there is none, or none for this node to make."""
+        """Return the next view by the wishes of the moment; None if there is none, or none for this node to
+        make (VIEWS.md, 18).
+        """
         view, here = self.view, self._here
         self._held_up = None
         self._awaited.clear()

@@ -87,6 +87,10 @@ class Node:
         self._life.move(NodeState.REPAIRING)
         self.quarantined_at, self.checkpoint_found = now, False
 
+    def find_checkpoint(self) -> None:
+        """Note that a whole checkpoint is on disk: started again, the node goes on from it."""
+        self.checkpoint_found = True
+
     def give_up_repair(self, now: float) -> None:
         """Note that this node cannot make its weights anew: it needs a snapshot."""
         self._life.move(NodeState.FETCHING)

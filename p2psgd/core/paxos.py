@@ -1,4 +1,5 @@
-"""Deciding the view after the one known: single-decree Paxos among the nodes of that view [Lamport 1998].
+"""Deciding the view after the one known: single-decree Paxos among the nodes of that view [Lamport 1998]
+(VIEWS.md, 17).
 
 Every node is acceptor, and proposer when it is told to `propose`; both halves talk in the same messages,
 its own answers included. Whatever binds a node is on disk before it leaves it: answers wait for the saving

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final
 
 from p2psgd.core.effects import Effect, NextTurn, ReportDrained, Send, SendNumbers
 from p2psgd.core.frontier import Frontier, Origin
@@ -221,8 +221,6 @@ class Peer:
                 assert not self.ready
             case PeerState.LEAVING:
                 pass
-            case _:
-                assert_never(self.state)
 
     def has(self, origin: Origin) -> int:
         """Last sequence of `origin` that it has told us it applied."""

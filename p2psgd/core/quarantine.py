@@ -174,7 +174,8 @@ class Quarantine:
 
     def checkpoint_read(self, event: CheckpointRead, now: float) -> None:
         """The checkpoint that was asked for, unless a snapshot has come before it."""
-        self._node.checkpoint_found |= event.found is not None
+        if event.found is not None:
+            self._node.find_checkpoint()
         if not self._node.repairing or self._rebuild is not None:
             return
         if event.found is None:
@@ -205,7 +206,7 @@ class Quarantine:
     def _adopt(self, rebuild: Rebuild, now: float) -> None:
         damage = rebuild.describe()
         self._sweeping.abort()
-        self._sweeping.scrub_due = now  # the status is to say that all is well as soon as that is known
+        self._sweeping.scrub_soon(now)  # the status is to say that all is well as soon as that is known
         self._state.replace(
             rebuild.coordinates, rebuild.rows, rebuild.digest, magnitude_max=rebuild.magnitude_max
         )

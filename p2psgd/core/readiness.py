@@ -1,4 +1,5 @@
-"""READY: this node is a member whose replica is complete. How it becomes one, and what it waits for.
+"""READY: this node is a member whose replica is complete. How it becomes one, and what it waits for
+(VIEWS.md, 20).
 
 A newcomer, a node that has restarted and one that was evicted go the same way: (1) a view holds this life;
 (2) the barrier: every other member knows that view or a later one, so that whatever it trims from now on

@@ -116,7 +116,9 @@ class Receiver:
     # -- updates
 
     def update(self, peer: Peer, body: bytes | bytearray, now: float) -> None:
-        """The body of an UPDATE frame: apply it, or count it as a duplicate, or ask for what comes before."""
+        """Check the body of an UPDATE in the order of SPEC.md, 11: apply it, or count it as a duplicate, or
+        ask for what comes before.
+        """
         state = self._state
         header, payload = self._parse(body)
         origin = Origin(header.node, header.incarnation)
@@ -195,7 +197,9 @@ class Receiver:
     # -- STATUS
 
     def status(self, peer: Peer, status: PeerStatus, now: float) -> None:
-        """What a peer has applied: remember it, compare digests, ask for what is lacking, send it more."""
+        """Remember what a peer has applied, compare digests, ask for what is lacking, send it more (SPEC.md,
+        9; VIEWS.md, 19).
+        """
         view = self._cluster.membership.view
         if status.founding and view.founding and status.founding != view.founding:
             raise PeerError(

@@ -434,7 +434,7 @@ class Replica:
             case LinkClosed():
                 self._close_link(event.peer, now)
             case TimePassed():
-                self.statuses.loop_lag_ms = event.loop_lag_ms
+                self.statuses.learn_loop_lag(event.loop_lag_ms)
                 self._pass_time(now)
             case TurnPassed():
                 self._take_turn(now)
@@ -462,6 +462,7 @@ class Replica:
     def _take_in(  # noqa: PLR0912 (one case a message)
         self, peer: Peer, message: PeerMessage, now: float
     ) -> None:
+        """Do what a frame means. What is checked of each: SPEC.md, 11; VIEWS.md, 23; RINGS.md, 29."""
         match message:
             case UpdateBody():
                 self._receiver.update(peer, message.body, now)
@@ -522,21 +523,17 @@ class Replica:
                 self._quarantine.checkpoint_read(event, now)
             case VotesSaved():
                 self.membership.saved(event.revision, now)
-            case _:
-                assert_never(event)
 
     def _hear_operator(self, event: OperatorEvent, now: float) -> None:
         match event:
             case RemovalAsked():
                 self.membership.remove(event.node, forbid=event.forbid)
             case BootstrapExpectChanged():
-                self.membership.founders = event.nodes
+                self.membership.expect(event.nodes)
             case ScrubRequested():
-                self.sweeping.scrub_due = now
+                self.sweeping.scrub_soon(now)
             case NodeStopping():
                 self._say_goodbye(event.why, now)
-            case _:
-                assert_never(event)
 
     # -- links
 
@@ -597,7 +594,7 @@ class Replica:
             self.feeder.push(peer, now)
 
     def _say_goodbye(self, why: str, now: float) -> None:
-        """The last acknowledgement, so that no peer waits for it, and the farewell."""
+        """Send the last acknowledgement, so that no peer waits for it, and GOODBYE (VIEWS.md, 22)."""
         self.membership.stop(why)
         if self.ring is not None:
             self.ring.leave(now)

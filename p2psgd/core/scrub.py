@@ -210,6 +210,10 @@ class Sweeping:
         deliver(copy.coordinates, self._state.frontier.rows() if copy.rows is None else copy.rows)
         return False
 
+    def scrub_soon(self, now: float) -> None:
+        """Have the next scrub begin now, and take its usual time."""
+        self.scrub_due = now
+
     def scrub_at_once(self, now: float) -> None:
         """Something has shown already that memory is wrong: look at all of it in the next tick, since nothing
         goes on before that is settled.

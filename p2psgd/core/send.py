@@ -36,7 +36,7 @@ class Feeder:
         self._outbound = outbound
 
     def serve(self, peer: Peer, need: Need, now: float) -> None:
-        """A peer asked for updates: send what of them is here, or say GAP."""
+        """A peer asked for updates: send what of them is here, or say GAP (SPEC.md, 9)."""
         origin = Origin(need.node, need.incarnation)
         last = min(need.last, self._state.frontier.sequence(origin))
         if need.first <= last:

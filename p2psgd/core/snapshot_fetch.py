@@ -444,7 +444,7 @@ class SnapshotFetch:
         donor_name = self._cluster.name_of(donor)
         words = f"this node and {donor_name}'s snapshot differ in their digest of {who} at update {sequence}"
         self._out.order(Alarm(f"{words}: it is refused, and the weights here are looked at anew"))
-        self._sweeping.scrub_due = now
+        self._sweeping.scrub_soon(now)
         return words
 
     def refused(self, peer: Origin, now: float) -> None:

@@ -74,7 +74,7 @@ class Statuses:
         self, cluster: Cluster, state: State, *, node: Node, saved: Mapping[Origin, int], out: Outbound
     ) -> None:
         """`saved`: what is in this node's latest checkpoint."""
-        self.loop_lag_ms = 0
+        self._loop_lag_ms = 0
         self.standing: Callable[[], bytes] = bytes  # in the ring, packed; empty without one
         self._cluster = cluster
         self._state = state
@@ -83,6 +83,10 @@ class Statuses:
         self._out = out
         self._said: tuple[object, ...] | None = None  # when the frame was last packed,
         self._frame = b""  # and the frame
+
+    def learn_loop_lag(self, loop_lag_ms: int) -> None:
+        """Tell peers from now on that the event loop is so late."""
+        self._loop_lag_ms = loop_lag_ms
 
     def send(self, peer: Peer, now: float, *, always: bool = False) -> None:
         """Send one if there is credit, or `always`; if not, it goes out before all else once there is."""
@@ -110,7 +114,7 @@ class Statuses:
                 self._saved,
                 unwanted=self._cluster.membership.unwanted if self._node.ready else (),
                 ready=self._node.ready,
-                loop_lag_ms=self.loop_lag_ms,
+                loop_lag_ms=self._loop_lag_ms,
                 heard_since=now - self._cluster.timing.patience_s,
                 ring=ring,
             )

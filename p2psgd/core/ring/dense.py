@@ -1,4 +1,4 @@
-"""Dense rounds: float32 arrays are summed around the ring, bucket by bucket."""
+"""Dense rounds: float32 arrays are summed around the ring, bucket by bucket (RINGS.md, 28)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from p2psgd.transitions import Lifecycle, Transitions
 from p2psgd.wire.ring_messages import BucketShared, RoundShared
 
 # ----------------------------------------------------------------------------
-# The life-cycle of a ring at one node (RINGS.md, 1 and 2): attempts form, run and stop.
+# The life-cycle of a ring at one node (RINGS.md, 25): attempts form, run and stop.
 
 
 class RingPhase(enum.Enum):

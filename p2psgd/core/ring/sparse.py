@@ -1,4 +1,5 @@
-"""Sparse rounds: every member's coded updates go once around the ring, and all apply them as one.
+"""Sparse rounds: every member's coded updates go once around the ring, and all apply them as one (RINGS.md,
+27).
 
 Each part is checked whole before it is passed on, so a bad one gets no further than one link. Nothing of a
 round is applied before all of it is here; what a round adds to the weights does not depend on the order in
