@@ -9,7 +9,7 @@ import io
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -19,6 +19,7 @@ from p2psgd.formatting import print_text, printable
 
 if TYPE_CHECKING:
     from p2psgd.ipc.client import ControlClient
+    from p2psgd.storage.event_log import Event
 
 KIND_WIDTH: Final = 14
 
@@ -103,7 +104,7 @@ def events(
     from p2psgd.ipc.listener import control_path
     from p2psgd.storage.event_log import EventReader, select_events
 
-    def show(event: dict[str, Any]) -> bool:
+    def show(event: Event) -> bool:
         return print_text(json.dumps(event) if as_json else render_event(event))
 
     with contextlib.suppress(KeyboardInterrupt), EventReader(control_path(state).parent) as reader:
@@ -114,7 +115,7 @@ def events(
                 return
 
 
-def render_event(event: dict[str, Any]) -> str:
+def render_event(event: Event) -> str:
     """One line for people: time, kind, the peer it is about, the sentence."""
     who = f"{printable(event['node'])}: " if event.get("node", "") not in event["words"] else ""
     when = printable(event["time"])[:19].replace("T", " ")

@@ -30,6 +30,9 @@ from p2psgd.wire.update import UpdateHeader, parse_update
 NotePeer = Callable[[int, int], None]  # node, mini-batch
 
 
+Named = Mapping[str, Any]  # arrays of the compute's kind, by name
+
+
 class Compute(Protocol):
     """One link's. Not safe for several threads. P: as many weights as the model has; where shards are counted
     (shard_counts.py), the counts lie behind them.
@@ -40,7 +43,7 @@ class Compute(Protocol):
         """(P,) float32, the working copy; for reading."""
 
     @property
-    def tensors(self) -> Mapping[str, Any]:
+    def tensors(self) -> Named:
         """Views of the weights by name, in their shapes."""
 
     def fetch(self, begin: int, end: int) -> NDArray[np.float32]:
@@ -84,7 +87,7 @@ class Compute(Protocol):
     def add(self, sums: NDArray[np.float32], factor: np.float32) -> None:
         """Apply a dense round: weights += sums * factor, each product and each sum rounded to float32."""
 
-    def place_shares(self, shares: Mapping[str, NDArray[np.float32]]) -> Mapping[str, Any]:
+    def place_shares(self, shares: Mapping[str, NDArray[np.float32]]) -> Named:
         """In a dense ring: arrays for a share to be written to, by tensor; `shares` is where the daemon reads
         it.
         """

@@ -43,6 +43,7 @@ from p2psgd.ipc.run_proposal import own_tensors
 from p2psgd.ipc.script_state import pack_state
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.wire import codec
+from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import Mode, parse_mode
 
 # ----------------------------------------------------------------------------
@@ -370,7 +371,7 @@ class Link(RingCalls, ShardCalls):
     def __init__(
         self,
         client: ControlClient,
-        fields: dict[str, Any],
+        fields: Fields,
         descriptors: list[int],
         make_compute: MakeCompute = HostCompute,
     ) -> None:

@@ -14,7 +14,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.client.host_compute import NotePeer, cut
+from p2psgd.client.host_compute import Named, NotePeer, cut
 from p2psgd.client.residual import Chain, Found, Group, Words
 from p2psgd.errors import TrainerError
 from p2psgd.gpu.kernels import Kernels
@@ -99,7 +99,7 @@ class DeviceCompute:
         """Apply a dense round."""
         self._copy.add(sums, factor)
 
-    def place_shares(self, shares: Mapping[str, NDArray[np.float32]]) -> Mapping[str, Any]:
+    def place_shares(self, shares: Mapping[str, NDArray[np.float32]]) -> Named:
         """They are written on the device, and fetched tensor by tensor."""
         self._shares = shares
         self._registered = [

@@ -40,6 +40,7 @@ from p2psgd.ipc.protocol import (
     refuses_share,
     send_datagram,
 )
+from p2psgd.wire.messages import Fields
 
 TIMEOUT_S = (
     30.0  # a daemon answers within one turn of its loop; a longer silence is a stopped or hung process
@@ -113,7 +114,7 @@ class ControlClient:
         self._forget_exchange()
         self._end.close()
 
-    def request(self, op: str, **fields: Any) -> dict[str, Any]:
+    def request(self, op: str, **fields: Any) -> Fields:
         """Ask and return the fields of the answer."""
         answer, descriptors = self.request_with_fds(op, **fields)
         close_descriptors(descriptors)
@@ -121,7 +122,7 @@ class ControlClient:
 
     def request_with_fds(
         self, op: str, *, fds: Sequence[int] = (), **fields: Any
-    ) -> tuple[dict[str, Any], list[int]]:
+    ) -> tuple[Fields, list[int]]:
         """Ask, handing over descriptors; return the answer's fields and the descriptors with it, now ours."""
         return self.exchange(parse_fields({"op": op, **fields}), fds, lists=True)
 
@@ -132,7 +133,7 @@ class ControlClient:
         *,
         lists: bool = False,
         on_wait: Callable[[str], None] | None = None,
-    ) -> tuple[dict[str, Any], list[int]]:
+    ) -> tuple[Fields, list[int]]:
         """The same for a request that is made already; arrays in the answer are tuples unless `lists`.
 
         `on_wait` gets each sentence with which the daemon says why the answer is still to come; from the

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 from p2psgd.errors import TrainerError
 from p2psgd.ipc.run_proposal import QUANTUM_LOG2_MIN, RunProposal, count_weights
 from p2psgd.wire import codec
-from p2psgd.wire.messages import unpack_map
+from p2psgd.wire.messages import Fields, unpack_map
 from p2psgd.wire.mode import parse_mode
 
 # ----------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def parse_request(datagram: bytes) -> Request:
     return parse_fields(unpack_datagram(datagram, bytes_max=REQUEST_BYTES_MAX))
 
 
-def parse_fields(fields: dict[str, Any]) -> Request:
+def parse_fields(fields: Fields) -> Request:
     """The request that these fields make up, `op` among them; TrainerError if it is not exactly one."""
     try:
         return _REQUEST.validate_python(fields)
@@ -228,7 +228,7 @@ def describe_fault(error: ValidationError) -> str:
     return f"{place!r:.100}: {fault['msg']:.200}" if place else f"{fault['msg']:.200}"
 
 
-def unpack_datagram(datagram: bytes, *, bytes_max: int, lists: bool = False) -> dict[str, Any]:
+def unpack_datagram(datagram: bytes, *, bytes_max: int, lists: bool = False) -> Fields:
     """The MessagePack map in a datagram; TrainerError if it is longer than `bytes_max` or none."""
     if len(datagram) > bytes_max:
         raise TrainerError(f"a datagram of more than {bytes_max} bytes")
@@ -312,7 +312,7 @@ class WaitAnswer(Strict):
     waits: Annotated[str, Field(min_length=1, max_length=ERROR_CHARACTERS_MAX)]
 
 
-def pack_answer(fields: dict[str, Any]) -> bytes:
+def pack_answer(fields: Fields) -> bytes:
     """The datagram of a good answer; TrainerError if it is larger than one may be."""
     datagram: bytes = msgpack.packb({"ok": True, **fields})
     if len(datagram) > ANSWER_BYTES_MAX:
@@ -334,7 +334,7 @@ def refuses_share(datagram: bytes) -> bool:
     return unpack_datagram(datagram, bytes_max=ANSWER_BYTES_MAX).get("share") is True
 
 
-def parse_answer(datagram: bytes, *, lists: bool = False) -> tuple[dict[str, Any], str | None]:
+def parse_answer(datagram: bytes, *, lists: bool = False) -> tuple[Fields, str | None]:
     """The fields of a good answer and None, or {} and the daemon's sentence; TrainerError if neither."""
     fields = unpack_datagram(datagram, bytes_max=ANSWER_BYTES_MAX, lists=lists)
     ok, error = fields.pop("ok", None), fields.get("error")
@@ -345,7 +345,7 @@ def parse_answer(datagram: bytes, *, lists: bool = False) -> tuple[dict[str, Any
     raise TrainerError("the daemon's answer is neither good nor a refusal; is it of another version?")
 
 
-def check_answer(model: type[SomeAnswer], fields: dict[str, Any]) -> SomeAnswer:
+def check_answer(model: type[SomeAnswer], fields: Fields) -> SomeAnswer:
     """The fields of a good answer as their model; TrainerError if they do not fit."""
     try:
         return model.model_validate(fields)

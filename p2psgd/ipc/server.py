@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,19 +35,20 @@ from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.segments import read_sealed_coordinates
 from p2psgd.ipc.trainer_session import SessionHost, TrainerSession
 from p2psgd.wire import codec
+from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import parse_mode
 
 
 class ControlHost(SessionHost, Protocol):
     """The daemon, as its control server sees it. All calls happen on the loop and return at once."""
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Fields:
         """What `p2psgd status` shows, in types that MessagePack knows."""
 
-    def compression(self) -> dict[str, Any]:
+    def compression(self) -> Fields:
         """How the own updates compress, tensor by tensor, in types that MessagePack knows."""
 
-    def digest(self, *, scrub: bool) -> dict[str, Any]:
+    def digest(self, *, scrub: bool) -> Fields:
         """What `p2psgd digest` shows (observe/digest.py); `scrub`: begin one now, if none is running.
 
         Called only when a run is known.
@@ -60,7 +61,7 @@ class ControlHost(SessionHost, Protocol):
         Called only when a run is known.
         """
 
-    def member(self, node: int) -> dict[str, Any]:
+    def member(self, node: int) -> Fields:
         """How a node stands in the latest view (observe/removal.py).
 
         Called only when a run is known.
@@ -151,7 +152,7 @@ class ControlServer:
 
     def _ask(
         self, question: StatusRequest | CompressionRequest | DigestRequest | RemoveRequest | MemberRequest
-    ) -> dict[str, Any]:
+    ) -> Fields:
         """What the host says; of a run only when one is known."""
         if not isinstance(question, StatusRequest | CompressionRequest):
             self._known_run()

@@ -7,7 +7,7 @@ import enum
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from p2psgd.ipc.script_state import KeptScript, ScriptState
 from p2psgd.ipc.segments import DenseSegments, sealed_copy
 from p2psgd.transitions import Lifecycle, Transitions
 from p2psgd.wire import codec
+from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import ASYNC, parse_mode
 
 # ----------------------------------------------------------------------------
@@ -239,7 +240,7 @@ class TrainerSession:
         """Mini-batches that this node's trainers have published, over all their lives."""
         return self.attachment.progress() if self.attachment else self._mini_batches
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Fields:
         """What the node's status says about the trainer, and how many requests were refused."""
         attached = self.attachment is not None
         figures = dict(self._figures)
@@ -409,7 +410,7 @@ class TrainerSession:
         self._watch(self.connection, attachment)
         self._host.trainer_attached(self.pid)
 
-    def _describe(self, run: RunProposal, residual: ResidualSegment) -> dict[str, Any]:
+    def _describe(self, run: RunProposal, residual: ResidualSegment) -> Fields:
         """What the trainer must know, for AttachAnswer."""
         return {
             "generation": self._generation + 1,
@@ -438,7 +439,7 @@ class TrainerSession:
         self._loop.add_reader(self._pidfd, self._on_exit)
 
     def send_replica(
-        self, connection: Connection, answer: dict[str, Any], descriptors: list[int] | None = None
+        self, connection: Connection, answer: Fields, descriptors: list[int] | None = None
     ) -> bool:
         """Send an answer with a copy of the replica as its first descriptor; False if that cannot be."""
         packed = pack_answer(answer)
@@ -561,7 +562,7 @@ class TrainerSession:
         if self.attachment is not None:
             self.attachment.want_reload()
 
-    def reload(self, request: ReloadRequest) -> dict[str, Any] | None:
+    def reload(self, request: ReloadRequest) -> Fields | None:
         """Take what the trainer has published; the answer, which goes with a copy of the replica. None if it
         had to be refused.
         """
@@ -574,7 +575,7 @@ class TrainerSession:
         counts = list(self._host.peer_mini_batches().items())
         return {"inbox": self.attachment.reload(), "peer_mini_batches": counts}
 
-    def compare(self) -> dict[str, Any] | None:
+    def compare(self) -> Fields | None:
         """Take what the trainer has published; the answer, with where its inbox ends and the digest of the
         weights there. No digest: what it has published stays where it is, or the inbox lacks updates. None:
         it had to be refused.

@@ -290,7 +290,10 @@ def _fill(context: ssl.SSLContext, ca: Path, certificate: Path, key: Path) -> No
         raise cannot(f"read {certificate} or {key}", error) from None
 
 
-def _seen_by_itself(server: ssl.SSLContext, client: ssl.SSLContext, path: Path) -> dict[str, Any]:
+Certificate = dict[str, Any]  # as the ssl module describes one
+
+
+def _seen_by_itself(server: ssl.SSLContext, client: ssl.SSLContext, path: Path) -> Certificate:
     """Shake hands with oneself, in memory: what a peer would refuse is found now, and what it would see is
     returned.
     """
@@ -331,7 +334,7 @@ def _own_fault(path: Path, error: ssl.SSLCertVerificationError) -> str:
             )
 
 
-def _named_in(certificate: dict[str, Any]) -> CertifiedPeer | None:
+def _named_in(certificate: Certificate) -> CertifiedPeer | None:
     """As `getpeercert` tells it; None if it names no node, or two."""
     nodes = [node_of(value) for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
     name = _common_name(certificate.get("subject", ()))

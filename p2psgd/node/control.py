@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from p2psgd.observe.status import EventsStatus, HttpStatus, NodeState, NodeStatu
 from p2psgd.storage.event_log import Journal
 from p2psgd.storage.files import giving_up
 from p2psgd.storage.identity import Identity
+from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.ring_messages import BucketShared, RoundShared
 from p2psgd.wire.update import OwnUpdateMade
@@ -178,7 +179,7 @@ class NodeControl:
 
     # -- ControlHost: questions
 
-    def digest(self, *, scrub: bool) -> dict[str, Any]:
+    def digest(self, *, scrub: bool) -> Fields:
         replica = self._known_run().replica
         if scrub:
             self._known_run().handle(ScrubRequested())
@@ -200,18 +201,18 @@ class NodeControl:
             run.handle(RemovalAsked(chosen, forbid))
         return chosen
 
-    def member(self, node: int) -> dict[str, Any]:
+    def member(self, node: int) -> Fields:
         return self._standing(node).model_dump()
 
     def _standing(self, node: int) -> Standing:
         replica = self._known_run().replica
         return standing_of(node, replica.view, replica.names)
 
-    def compression(self) -> dict[str, Any]:
+    def compression(self) -> Fields:
         found = self._node.accounts.compression()
         return {} if found is None else found.model_dump()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Fields:
         return self.node_status().model_dump(exclude_unset=True)
 
     def node_status(self) -> NodeStatus:

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from p2psgd import __version__
 from p2psgd.core.frontier import Origin
@@ -48,6 +48,7 @@ from p2psgd.observe.status import (
     ViewStatus,
 )
 from p2psgd.storage.identity import Identity
+from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import parse_mode
 
 ERROR_MAX: Final = 300  # what peers say of themselves must fit into a datagram too, in characters
@@ -130,7 +131,7 @@ def collect_status(identity: Identity, vitals: Vitals, mesh: Mesh | None) -> Nod
 # The replica's part. What is not there before the run is known is not set.
 
 
-_NO_RUN: Final[Mapping[str, Any]] = {
+_NO_RUN: Final[Fields] = {
     "run": None,
     "digest": None,
     "coordinate_max": 0,
@@ -140,7 +141,7 @@ _NO_RUN: Final[Mapping[str, Any]] = {
 }
 
 
-def replica_parts(replica: ReplicaView, vitals: Vitals) -> Mapping[str, Any]:
+def replica_parts(replica: ReplicaView, vitals: Vitals) -> Fields:
     """Return the fields of a `NodeStatus` that a known run makes up."""
     return {
         "run": _run(replica),

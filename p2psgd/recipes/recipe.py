@@ -234,7 +234,10 @@ def load_recipe(name_or_path: str | Path, told: Told = NOTHING_TOLD) -> Recipe:
     return recipe.model_copy(update={"data": str(path.parent.absolute() / Path(recipe.data).expanduser())})
 
 
-def parse_recipe(keys: dict[str, Any], *, where: str, told: Told = NOTHING_TOLD) -> Recipe:
+Keys = dict[str, Any]  # as TOML has them
+
+
+def parse_recipe(keys: Keys, *, where: str, told: Told = NOTHING_TOLD) -> Recipe:
     """Make a recipe of keys and values, `told` among them; `where` begins the sentence of a UsageError."""
     fields = Recipe.model_fields
     for table in ("tau_of", "density_of", "run"):
@@ -263,7 +266,7 @@ def parse_recipe(keys: dict[str, Any], *, where: str, told: Told = NOTHING_TOLD)
     return recipe
 
 
-def _tell_run(keys: dict[str, Any], told: dict[str, str]) -> None:
+def _tell_run(keys: Keys, told: dict[str, str]) -> None:
     """Let what the command line told count, in `keys` as they were read from the file."""
     run = keys.get("run", {})
     if not told or not isinstance(run, dict):

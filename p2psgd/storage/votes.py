@@ -21,7 +21,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.view import Ballot, View, Votes
 from p2psgd.errors import ExitCode, UsageError, exit_code_of, words_of
 from p2psgd.storage.files import VOTES_NAME, becoming_another, giving_up, replacing
-from p2psgd.wire.messages import MEMBERS_MAX, U64, Name
+from p2psgd.wire.messages import MEMBERS_MAX, U64, Fields, Name
 
 _BYTES_MAX: Final = 4 * 1024 * 1024  # two views of 1,024 members each, with their names, take less than half
 
@@ -120,7 +120,7 @@ def _read(state: Path) -> _Votes | None:
         ) from None
 
 
-def _pack_view(view: View) -> dict[str, Any]:
+def _pack_view(view: View) -> Fields:
     return {
         "number": view.number,
         "members": view.members,

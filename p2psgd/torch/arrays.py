@@ -14,6 +14,8 @@ import torch
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
 
+Named = Mapping[str, Any]  # tensors or options, of the kinds that PyTorch has, by name
+
 
 class Arrays(Protocol):
     """The arrays of the device that a model is on."""
@@ -22,7 +24,7 @@ class Arrays(Protocol):
     def xp(self) -> ModuleType:
         """The module of these arrays: numpy, or one with the same functions."""
 
-    def attach(self, initial: Mapping[str, Any], options: Mapping[str, Any]) -> Link:
+    def attach(self, initial: Named, options: Named) -> Link:
         """Attach, and return a link whose arrays are of this kind."""
 
     def view(self, tensor: Any) -> Any:
@@ -37,7 +39,7 @@ class HostArrays:
 
     xp: ModuleType = np
 
-    def attach(self, initial: Mapping[str, Any], options: Mapping[str, Any]) -> Link:
+    def attach(self, initial: Named, options: Named) -> Link:
         return attach(initial, **options)
 
     def view(self, tensor: Any) -> Any:
@@ -59,7 +61,7 @@ class DeviceArrays:
 
         return memory.xp
 
-    def attach(self, initial: Mapping[str, Any], options: Mapping[str, Any]) -> Link:
+    def attach(self, initial: Named, options: Named) -> Link:
         from p2psgd.gpu import attach as attach_there
 
         return attach_there(initial, device=f"cuda:{self._device.index or 0}", **options)

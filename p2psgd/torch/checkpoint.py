@@ -16,6 +16,7 @@ import torch
 from p2psgd.client.link import Link
 from p2psgd.errors import TrainerError
 from p2psgd.ipc.script_state import STATE_BYTES_MAX
+from p2psgd.torch.arrays import Named
 from p2psgd.torch.step_size import Steps
 
 KEPT_BY = "p2psgd.torch, 1"  # whose state it is, and its version
@@ -58,7 +59,7 @@ class Kept:
 
     def restore(self) -> None:
         """Continue from the state that an earlier start kept, if any; TrainerError if it does not fit."""
-        kept: Mapping[str, Any] | None = self._link.restored
+        kept: Named | None = self._link.restored
         if kept is None or kept.get("by") != KEPT_BY:
             return
         same = kept["mini_batches"] == self._link.mini_batches
@@ -104,7 +105,7 @@ def _loaded(saved: Any) -> Any:
     return torch.load(io.BytesIO(saved), map_location="cpu", weights_only=True)
 
 
-def _copy_buffers(model: Any, kept: Mapping[str, Any]) -> None:
+def _copy_buffers(model: Any, kept: Named) -> None:
     buffers = _buffers(model)
     if buffers.keys() != kept.keys():
         raise ValueError(f"its buffers are {', '.join(buffers)} and were {', '.join(kept)}")
@@ -124,7 +125,7 @@ def _buffers(model: Any) -> dict[str, Any]:
     return {name: buffer for name, buffer in model.named_buffers() if name not in passing}
 
 
-def _size(optimizer: Mapping[str, Any]) -> int:
+def _size(optimizer: Named) -> int:
     """Return the bytes of the tensors in an optimizer's state."""
     return sum(
         value.nbytes

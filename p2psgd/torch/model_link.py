@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -13,7 +13,7 @@ from torch.utils.data import DistributedSampler
 
 from p2psgd.client.link import Link
 from p2psgd.errors import TrainerError
-from p2psgd.torch.arrays import Arrays
+from p2psgd.torch.arrays import Arrays, Named
 from p2psgd.torch.checkpoint import Kept
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.step_size import Steps
@@ -53,7 +53,7 @@ class GradientMean:
         """True if the open round is one of gradients."""
         return self._link.round % 2 == 1
 
-    def take(self, optimizer: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
+    def take(self, optimizer: Any, arguments: Sequence[Any], named: Named) -> None:
         """Average the gradients before `optimizer.step(*arguments, **named)`.
 
         A missing gradient counts as zeros. It stays missing where all nodes have zeros, since decay and
@@ -262,7 +262,7 @@ class ModelLink:
         self._remove_hooks()
         self._link.close(finished)
 
-    def _before_step(self, optimizer: Any, arguments: Any, named: Mapping[str, Any]) -> None:
+    def _before_step(self, optimizer: Any, arguments: Any, named: Named) -> None:
         self._parameters.check()
         if not self._whole:  # of a step that was refused or interrupted: what of it is sent is in the link
             self._undo()

@@ -7,13 +7,14 @@ Parameter object, so references to it stay valid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 
 from p2psgd.errors import TrainerError
+from p2psgd.torch.arrays import Named
 
 Range = tuple[int, int]  # of the flat tensor: begin, end
 DEVICES = ("cpu", "cuda")
@@ -31,7 +32,7 @@ class TrainedParameters:
         self._optimizer = optimizer
         named = dict(model.named_parameters())
         self._left_out = {name: each for name, each in named.items() if not _is_trained(each)}
-        self.named: Mapping[str, Any] = {name: each for name, each in named.items() if _is_trained(each)}
+        self.named: Named = {name: each for name, each in named.items() if _is_trained(each)}
         self._places = [  # of all modules and parameters; a tied one has several
             (path, holder, name, held)
             for path, module in model.named_modules()

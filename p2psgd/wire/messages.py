@@ -206,7 +206,10 @@ MAP_KEYS_MAX: Final = 256
 Pairs = list[tuple[Any, Any]]
 
 
-def unpack_map(data: bytes | bytearray, *, array_max: int, lists: bool = False) -> dict[str, Any]:
+Fields = dict[str, Any]  # of a map as it came, before a model has checked their types
+
+
+def unpack_map(data: bytes | bytearray, *, array_max: int, lists: bool = False) -> Fields:
     """The map that `data` is, with text keys; arrays in it have at most `array_max` elements and are tuples
     unless `lists`.
 
@@ -216,7 +219,7 @@ def unpack_map(data: bytes | bytearray, *, array_max: int, lists: bool = False) 
     return _unpack(data, max_array_len=array_max, max_map_len=MAP_KEYS_MAX, **hooks)
 
 
-def unpack_flat_map(data: bytes | bytearray | memoryview, *, keys_max: int) -> dict[str, Any]:
+def unpack_flat_map(data: bytes | bytearray | memoryview, *, keys_max: int) -> Fields:
     """The map that `data` is, with at most `keys_max` text keys, and no array or map in it.
 
     ValueError as above. Takes less than 64 KiB, and 64 KiB a key, beside what it returns: of maps in maps
@@ -224,7 +227,7 @@ def unpack_flat_map(data: bytes | bytearray | memoryview, *, keys_max: int) -> d
     """
     complete = False
 
-    def only_one(pairs: Pairs) -> dict[str, Any]:
+    def only_one(pairs: Pairs) -> Fields:
         nonlocal complete
         if complete:
             raise ValueError("a map within a map")
@@ -235,7 +238,7 @@ def unpack_flat_map(data: bytes | bytearray | memoryview, *, keys_max: int) -> d
     return _unpack(data, object_pairs_hook=only_one, list_hook=_refuse_array, **limits)
 
 
-def _unpack(data: bytes | bytearray | memoryview, **options: Any) -> dict[str, Any]:
+def _unpack(data: bytes | bytearray | memoryview, **options: Any) -> Fields:
     try:
         fields = msgpack.unpackb(
             data, ext_hook=_refuse_extension, strict_map_key=True, max_ext_len=0, **options
@@ -251,7 +254,7 @@ def _unpack(data: bytes | bytearray | memoryview, **options: Any) -> dict[str, A
     return fields
 
 
-def _unique_keys(pairs: Pairs) -> dict[str, Any]:
+def _unique_keys(pairs: Pairs) -> Fields:
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("a key stands twice")

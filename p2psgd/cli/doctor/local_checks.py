@@ -7,11 +7,11 @@ import os
 import re
 import resource
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from p2psgd.ipc.segments import Access, create_segment, map_segment
 from p2psgd.net.address import Address, UnknownNameError, hosts_of, is_own, look_up
 from p2psgd.net.hosts import HOSTS_MAX, Hosts
 from p2psgd.net.tls import WARNED_DAYS, Credentials
+from p2psgd.observe.status import NodeStatus, PeerState, read_status
 from p2psgd.storage.votes import check_votes
 from p2psgd.wire.mode import Mode
 
@@ -170,30 +171,29 @@ def _check_room(place: Path, state: Path, weights: int | None, free_bytes: int |
     return problem(STATE, words, mend)
 
 
-def describe_taken(listen: Address, words: str, status: Mapping[str, Any] | None) -> tuple[Finding, bool]:
+def describe_taken(listen: Address, words: str, status: NodeStatus | None) -> tuple[Finding, bool]:
     """Judge a port that cannot be had, as `words` say, and return whether it is a node of this machine that
     has it, by the `status` of its daemon.
     """
-    if status is not None and str(status.get("listen", "")).endswith(f":{listen.port}"):
-        name, state = (str(status.get(key) or "?") for key in ("node", "state"))
-        tail = f"; it waits: {status['waits']}" if status.get("waits") else ""
-        peers = [peer for peer in status.get("peers") or () if isinstance(peer, dict)]
-        linked = sum(peer.get("state") == "connected" for peer in peers)
-        whom = f"{linked} of {formatting.counted(len(peers), 'peer')}"
-        words = f"the node {name} of this machine runs already on {listen}: {state}, linked with {whom}{tail}"
+    if status is not None and status.listen.endswith(f":{listen.port}"):
+        tail = f"; it waits: {status.waits}" if status.waits else ""
+        linked = sum(peer.state is PeerState.CONNECTED for peer in status.peers)
+        links = f"linked with {linked} of {formatting.counted(len(status.peers), 'peer')}"
+        words = (
+            f"the node {status.node} of this machine runs already on {listen}: {status.state}, {links}{tail}"
+        )
         return note(PORT, words), True
     mend = f"a node? sudo p2psgd status; else sudo ss -ltnp 'sport = :{listen.port}' shows what listens there"
     return problem(PORT, words, mend), False
 
 
-def daemon_status(state: Path | None) -> dict[str, Any] | None:
+def daemon_status(state: Path | None) -> NodeStatus | None:
     """Return the status of the daemon that commands on this machine ask; None if none answers."""
     with (
         contextlib.suppress(P2psgdError, OSError),
         ControlClient(control_path(state), timeout_s=STATUS_TIMEOUT_S) as client,
     ):
-        answer: dict[str, Any] = client.request("status")["status"]
-        return answer
+        return read_status(client.request("status")["status"])
     return None
 
 

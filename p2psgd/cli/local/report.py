@@ -44,6 +44,9 @@ from p2psgd.wire.mode import parse_mode
 # all nodes; its rows of tensors are of those that could be asked at the end.
 
 
+Report = dict[str, Any]  # plain values, as JSON has them
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """How a local run ended."""
@@ -63,7 +66,7 @@ class Outcome:
     compression: Mapping[str, Compression | None] = field(default_factory=dict)
 
 
-def build_report(outcome: Outcome) -> dict[str, Any]:
+def build_report(outcome: Outcome) -> Report:
     """Return the report as plain values."""
     nodes = outcome.statuses
     run = next((status.run for status in nodes if status.run), None)
@@ -93,7 +96,7 @@ def build_report(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def write_report(path: Path, report: Mapping[str, Any]) -> None:
+def write_report(path: Path, report: Report) -> None:
     """Write the report whole or not at all: a reader never sees a part of it. Raises OSError."""
     text = json.dumps(_finite(report), indent=2, allow_nan=False) + "\n"
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
@@ -109,7 +112,7 @@ def write_report(path: Path, report: Mapping[str, Any]) -> None:
         raise
 
 
-def _node(status: NodeStatus, outcome: Outcome) -> dict[str, Any]:
+def _node(status: NodeStatus, outcome: Outcome) -> Report:
     trainer, traffic = status.trainer, status.bytes or TrafficStatus()
     updates, rounds = status.updates or UpdatesStatus(), status.ring.round if status.ring else 0
     return {
@@ -167,8 +170,6 @@ def _finite(value: Any) -> Any:
 # ----------------------------------------------------------------------------
 # What a local run says at its end, from its report alone: what was trained, and is it the same bits.
 
-
-Report = Mapping[str, Any]
 
 COLUMNS = ("node", "mini-batches", "samples", "samples/s", "out", "in", "sent", "received", "loss")
 WIDTHS = (8, 12, 10, 10, 8, 8, 9, 9, 6)

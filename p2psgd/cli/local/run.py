@@ -6,9 +6,8 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
@@ -17,7 +16,15 @@ from rich.console import Console
 from p2psgd import formatting
 from p2psgd.cli.local.cluster import Cluster, Interruption, LocalDaemon
 from p2psgd.cli.local.plan import Plan
-from p2psgd.cli.local.report import Display, Outcome, build_report, lost_sentence, summary_text, write_report
+from p2psgd.cli.local.report import (
+    Display,
+    Outcome,
+    Report,
+    build_report,
+    lost_sentence,
+    summary_text,
+    write_report,
+)
 from p2psgd.cli.local.verify import (
     Convergence,
     Frontier,
@@ -400,7 +407,7 @@ class LocalRun:
             return []
         return ["no node has trained a mini-batch"]
 
-    def _look_at_recording(self, recording: Mapping[str, Any] | None) -> Recorded:
+    def _look_at_recording(self, recording: Report | None) -> Recorded:
         """What the first node has left of the recording; known only once its daemon has stopped."""
         if self._plan.record is None:
             return Recorded(None)

@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd import formatting
+from p2psgd.cli.local.report import Report
 from p2psgd.errors import RecordingError, words_of
 from p2psgd.formatting import printable
 from p2psgd.observe.status import NodeStatus
@@ -207,11 +208,11 @@ class Convergence:
 class Recorded(NamedTuple):
     """The recording as a node's status has it, with the counts of the file, and what to say beside them."""
 
-    recording: Mapping[str, Any] | None
+    recording: Report | None
     words: str = ""
 
 
-def look_at_recording(path: Path, recording: Mapping[str, Any] | None, *, lost: str | None) -> Recorded:
+def look_at_recording(path: Path, recording: Report | None, *, lost: str | None) -> Recorded:
     """`path`: as asked for; `recording`: as last told by the daemon; `lost`: the daemon's name if it was."""
     if recording is not None:
         path = Path(recording["file"])

@@ -30,6 +30,7 @@ from p2psgd.core.view import Ballot, View, Votes
 from p2psgd.errors import ExitCode
 from p2psgd.net.address import Address
 from p2psgd.net.hosts import Hosts
+from p2psgd.observe.status import read_status
 from p2psgd.storage.votes import write_votes
 from p2psgd.wire.mode import ASYNC, Mode
 
@@ -172,11 +173,17 @@ def test_shared_memory_works_here() -> None:
 
 
 def test_a_port_is_taken_by_a_node_of_this_machine_or_by_another_program() -> None:
-    status = {"listen": "0.0.0.0:7315", "node": "anna", "state": "ready", "peers": [{"state": "connected"}]}
+    fields = {
+        "listen": "0.0.0.0:7315",
+        "node": "anna",
+        "state": "training",
+        "peers": [{"state": "connected"}],
+    }
+    status = read_status(fields)
     found, is_node = describe_taken(LISTEN, "in use", status)
     assert is_node
     assert found.grade is Grade.NOTE
-    assert found.words.endswith("runs already on 0.0.0.0:7315: ready, linked with 1 of 1 peer")
+    assert found.words.endswith("runs already on 0.0.0.0:7315: training, linked with 1 of 1 peer")
     found, is_node = describe_taken(Address("127.0.0.1", 7000), "in use", status)
     assert not is_node
     assert found.grade is Grade.PROBLEM
