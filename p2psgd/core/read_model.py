@@ -1,4 +1,4 @@
-"""What a replica shows of itself: a frozen value, made by `view_of`, which observers read instead of it.
+"""Observers read a frozen view of a replica, made by `view_of`, instead of the replica.
 
 A view is of one moment and stays as it is while the replica goes on. It takes 0.05 ms to make with three
 members, 0.3 ms with sixteen; what is asked on every event or tick is a property of `Replica`. Times are ages
@@ -27,7 +27,7 @@ MEASURED_MAX: Final = 64  # members whose part of the log is measured while nobo
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """One other member of the view.
+    """Another member of the view, as this replica knows it.
 
     Attributes:
         heard_s: Since there was any news of it, from itself or, while it is not linked, through others; None:
@@ -138,7 +138,7 @@ class RingView:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """All that observers need of a replica.
+    """A replica as observers need it.
 
     Attributes:
         names: What people call nodes, by id; of some there may be none.

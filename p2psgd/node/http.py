@@ -1,4 +1,4 @@
-"""What a node answers over HTTP, to anybody who can reach the address: read-only.
+"""A node answers over HTTP anybody who can reach the address: read-only.
 
 `/` is the page, `/status.json` what it and `p2psgd status --json` are drawn from, `/metrics` for Prometheus,
 `/livez` says that the loop turns, `/readyz` whether this node is READY. A status is made anew at most every
@@ -31,7 +31,7 @@ log = logging.getLogger("p2psgd.http")
 
 
 class NodeHttp:
-    """One node's; `status` and `compression` are what its control socket answers."""
+    """Serves one node; `status` and `compression` give what its control socket answers."""
 
     def __init__(
         self,

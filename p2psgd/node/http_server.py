@@ -43,7 +43,7 @@ log = logging.getLogger("p2psgd.http")
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One answer; `headers` beside those that every answer has."""
+    """An answer has these parts; `headers` come beside those that every answer has."""
 
     body: bytes
     content_type: str = TEXT
@@ -106,11 +106,11 @@ class HttpServer:
             next(iter(self._open)).cut("displaced")
 
     def ended(self, connection: _Connection) -> None:
-        """It is gone."""
+        """Forget a connection that is gone."""
         self._open.pop(connection, None)
 
     def answer(self, request: h11.Request) -> Response:
-        """What this request gets."""
+        """Return the answer to a request."""
         if request.method not in (b"GET", b"HEAD"):
             return refusal(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD", {"Allow": "GET, HEAD"})
         host = next((value for name, value in request.headers if name == b"host"), b"")

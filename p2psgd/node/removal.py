@@ -80,7 +80,7 @@ def _standing_words(node: int, view: View) -> str:
 
 
 class Standing(Part):
-    """How a node stands in the latest view, as the daemon answers it; `since` 0: it is no member."""
+    """The daemon reports with this how a node stands in the latest view; `since` 0: it is not a member."""
 
     node: str = "?"
     id: str = ""
@@ -104,5 +104,5 @@ def standing_of(node: int, view: View, names: Mapping[int, str]) -> Standing:
 
 
 def is_removed(standing: Standing, *, forbid: bool) -> bool:
-    """Whether the view is without the node, and forbids it if it shall."""
+    """Return whether the view is without the node, and forbids it if it shall."""
     return not standing.since and (not forbid or standing.forbidden)
