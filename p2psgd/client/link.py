@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import dataclasses
 import itertools
@@ -20,7 +19,7 @@ from pydantic import ValidationError
 from p2psgd.client.buckets import Given
 from p2psgd.client.checkpoint import Keeping, MakeState, read_kept
 from p2psgd.client.dense import DenseRounds
-from p2psgd.client.host_compute import Compute, HostCompute, MakeCompute
+from p2psgd.client.host_compute import HostCompute, MakeCompute
 from p2psgd.client.residual import Sweep
 from p2psgd.client.shard_counts import ShardCounts
 from p2psgd.client.verify import ask_digest, check_copy, is_right
@@ -44,297 +43,7 @@ from p2psgd.ipc.script_state import pack_state
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.wire import codec
 from p2psgd.wire.messages import Fields
-from p2psgd.wire.mode import Mode, parse_mode
-
-# ----------------------------------------------------------------------------
-# What a link offers in ring mode beside `receive` and `send` (see Link): empty shares, and the parts of a
-# dense share.
-#
-# All of them are calls between two rounds, or inside one that was opened for this trainer.
-
-
-class RingCalls(abc.ABC):
-    """Of a link in `mode`."""
-
-    mode: Mode
-    _client: ControlClient
-    _memory: TrainerMemory[Given]
-    _waiting: Waiting
-    _dense: DenseRounds | None
-
-    @abc.abstractmethod
-    def _check_open(self) -> None:
-        """TrainerError if the link is closed."""
-
-    @abc.abstractmethod
-    def _follow(self) -> int:
-        """Bring the weights up to date with what has come; how many updates, or shares of a dense round."""
-
-    @property
-    def round(self) -> int:
-        """The number of the round that was opened last, the same on all nodes; 0 before the first.
-
-        This node contributes to it next. It also counts the rounds in which this node had no part (RINGS.md,
-        section 25).
-        """
-        return self._memory.round
-
-    def skip(self) -> int:
-        """Contribute nothing to the round of a sparse ring; waits until the round is open.
-
-        It does not count as a mini-batch (RINGS.md, section 27).
-
-        Returns:
-            0
-
-        Raises:
-            TrainerError: the run is not a sparse ring.
-        """
-        self._check_open()
-        self._client.check_daemon()
-        if not self.mode.ring or self.mode.dense:
-            raise TrainerError('skip is for a run in ring mode with payload = "sparse"')
-        if self._waiting.until_open():
-            self._memory.settle()
-            memory = self._memory
-            entries = [layout.OUTBOX_ENTRY.pack(memory.mini_batches, 0, 0)]
-            self._waiting.until_room(entries)
-            memory.publish(entries, memory.mark.share(changes=True), ends=False)
-        return 0
-
-    @property
-    def proposed(self) -> Mapping[str, NDArray[np.float32]]:
-        """The contribution of this node to a round of a dense ring, by tensor, float32 in their shapes.
-
-        Write it between `receive` (or `allreduce_wait`) and `allreduce_begin`.
-
-        Raises:
-            TrainerError: the run is not a dense ring.
-        """
-        return self._dense_rounds("proposed").proposed
-
-    def allreduce_begin(self, name: str) -> None:
-        """Start to send `proposed[name]`, which is complete now; for a dense ring.
-
-        Begin each tensor as soon as it is complete, in the same order on all nodes, such as that of
-        back-propagation.
-
-        Args:
-            name: The name of the tensor.
-
-        Raises:
-            TrainerError: the run is not a dense ring, or the tensor contains NaN or infinity.
-        """
-        dense = self._dense_rounds("allreduce_begin")
-        if self._waiting.until_open():
-            self._follow()
-            dense.begin(name)
-
-    def allreduce_wait(self) -> int:
-        """Wait for the round in which all tensors are begun, and apply the mean of all contributions; for a
-        dense ring.
-
-        Returns:
-            The number of nodes that contributed. 0 if `stopping` was set first: the weights are unchanged.
-
-        Raises:
-            TrainerError: a tensor is not begun; begin it and call this again. Nothing was sent.
-        """
-        dense = self._dense_rounds("allreduce_wait")
-        if not dense.pending:
-            if self._memory.stopping:  # what could not be begun any more is not missing
-                return 0
-            dense.refuse_to_wait()
-        return self._follow() if self._waiting.until_open() else 0
-
-    @property
-    def contributors(self) -> int:
-        """The number of nodes that contributed to the last complete round, such as the last `allreduce`.
-
-        It is below the number of nodes while some have no trainer.
-        """
-        return self._memory.contributors
-
-    def array(self, *shape: int | tuple[int, ...]) -> NDArray[np.float32]:
-        """Return memory of this shape for `allreduce`, which then does not copy it; for a dense ring.
-
-        It is always the same memory, for as long as the link is open.
-
-        Args:
-            *shape: `array(4, 3)` or `array((4, 3))`.
-        """
-        sizes = (each if isinstance(each, tuple) else (each,) for each in shape)
-        return self._dense_rounds("array").array(tuple(itertools.chain.from_iterable(sizes)))
-
-    def allreduce(
-        self,
-        array: NDArray[np.float32] | np.float32,
-        op: str = "mean",
-        *,
-        name: str = "array",
-        out: NDArray[np.float32] | None = None,
-        copy: bool = True,
-    ) -> NDArray[np.float32]:
-        """Sum or average an array over all nodes that contribute one, in a dense ring.
-
-        Each node calls this with an array of the same shape, and all get the same result. It uses a round of
-        its own (RINGS.md, section 28).
-
-        Args:
-            array: Any float32 array.
-            op: "sum" or "mean". Default: "mean".
-            name: The name of the array in error messages. Default: "array".
-            out: A contiguous array of the same shape for the result, perhaps `array` itself. Default: a new
-                array.
-            copy: False returns the result as it lies in the daemon's memory, read-only, for "sum" and arrays
-                that `array()` has room for. It is valid until this link contributes again or for one failure
-                timeout, whichever ends
-                first: the node may then be out of the ring, and later rounds are written there. Default:
-                    True.
-
-        Returns:
-            The sum or mean over `contributors` nodes.
-
-        Raises:
-            TrainerError: the run is not a dense ring, the shapes differ between nodes, the array contains NaN
-                or infinity, or the daemon asks this trainer to end.
-
-        Example:
-            ```python
-            mean_loss = link.allreduce(np.array([loss], np.float32))
-            ```
-        """
-        dense = self._dense_rounds("allreduce")
-        whole = dense.check_array(array, op)
-        result = None
-        if not copy:
-            dense.check_uncopied(whole, op, out)
-        elif out is None:
-            result = np.empty(whole.shape, np.float32)
-        else:
-            result = dense.check_out(out, whole.shape)
-        if not self._waiting.until_open(grace_s=GRACE_S):
-            raise TrainerError("allreduce is not done: the daemon asks this trainer to end")
-        self._follow()
-        return dense.allreduce(whole, op, str(name), result)
-
-    @property
-    def waited_s(self) -> float:
-        """Seconds that this link has waited for room in the outbox and, in ring mode, for rounds to open."""
-        return self._waiting.room_s + self._waiting.rounds_s
-
-    @property
-    def adding_s(self) -> float:
-        """Seconds for which the daemon has added contributions since this trainer attached, in ring mode."""
-        return self._memory.adding_us / 1e6
-
-    @property
-    def sending_s(self) -> float:
-        """Seconds for which the daemon has handed contributions to the network, in ring mode."""
-        return self._memory.sending_us / 1e6
-
-    def _dense_rounds(self, call: str) -> DenseRounds:
-        self._check_open()
-        if self._dense is None:
-            payload = f'in ring mode with payload = "{self.mode.payload}"' if self.mode.ring else "async"
-            raise TrainerError(
-                f'{call} needs a run in ring mode with payload = "dense": this one is {payload}'
-            )
-        self._client.check_daemon()
-        return self._dense
-
-
-# ----------------------------------------------------------------------------
-# What a link offers to whoever shares out the shards of the data (data/shards.py): counts that all nodes
-# have in common (shard_counts.py).
-
-
-class ShardCalls(abc.ABC):
-    """Of a link whose trainer went on after `_begun` mini-batches; `_counts` None: it counts none."""
-
-    _memory: TrainerMemory[Given]
-    _compute: Compute
-    _waiting: Waiting
-    _counts: ShardCounts | None
-    _begun: int
-    _all_weights: int  # counts included
-    _exact: bool
-
-    @abc.abstractmethod
-    def _check_open(self) -> None:
-        """TrainerError if the link is closed."""
-
-    @abc.abstractmethod
-    def _reload(self) -> None:
-        """Fetch the weights from the replica."""
-
-    @property
-    def shard_counts(self) -> NDArray[np.int64]:
-        """The counts of the data's shards, (2, shards): how many nodes hold each shard, and how often it was
-        used.
-
-        They are as far as known here, with the changes by `count_shard`.
-
-        Raises:
-            TrainerError: the run was attached without `shards`.
-        """
-        counts = self._shard_counts()
-        return counts.counts(self._compute.fetch(*counts.place), self._memory.mark.changes_counted)
-
-    def count_shard(self, shard: int, *, held: int = 0, used: int = 0) -> None:
-        """Add to the counts of a shard with the next `send`.
-
-        Args:
-            shard: The place of the shard in the list.
-            held: Added to the number of nodes that hold it. Default: 0.
-            used: Added to how often it was used. Default: 0.
-        """
-        self._shard_counts().change(shard, held=held, used=used)
-
-    def flush_shard_counts(self) -> None:
-        """Add the changes by `count_shard` now, because no `send` follows.
-
-        A trainer that has not sent anything yet has published nothing.
-        """
-        self._check_open()
-        memory = self._memory
-        if not self._exact:
-            self._reload()
-        entries: list[bytes] = []
-        counted, given = self._count_shards(memory.mini_batches, entries)
-        if not entries or memory.mini_batches == self._begun:
-            return
-        self._waiting.until_room(entries)
-        self._exact = False
-        memory.publish(entries, given, ends=False)
-        self._apply_counts(counted)
-        self._exact = True
-
-    def _shard_counts(self) -> ShardCounts:
-        if self._counts is None:
-            raise TrainerError(
-                "this run counts no shards: give their list to p2psgd.attach(..., shards=data.list)"
-            )
-        return self._counts
-
-    def _count_shards(self, mini_batch: int, entries: list[bytes]) -> tuple[list[bytes], Given]:
-        """Append what `count_shard` told to the entries of a publication; return the same for the working
-        copy, and what to mark the publication with.
-        """
-        given = self._memory.mark
-        if self._counts is None:
-            return [], given
-        parts = self._counts.parts(given.changes_counted)
-        for step, words in parts:
-            head = layout.OUTBOX_ENTRY.pack(mini_batch, step, len(words))
-            entries.append(head + codec.encode(words, self._all_weights))
-        bodies = [self._counts.body(part) for part in parts]
-        return bodies, dataclasses.replace(given, changes_counted=self._counts.made)
-
-    def _apply_counts(self, bodies: list[bytes]) -> None:
-        """To the working copy, between a publication and the next thing that looks at it."""
-        self._compute.apply_received(bodies, lambda node, mini_batch: None)
-
+from p2psgd.wire.mode import parse_mode
 
 # ----------------------------------------------------------------------------
 # A training script's link to its node's daemon: `receive` before a mini-batch, `send` after it.
@@ -349,7 +58,7 @@ class ShardCalls(abc.ABC):
 DETACH_TIMEOUT_S = 10.0
 
 
-class Link(RingCalls, ShardCalls):
+class Link:
     """The link of an attached trainer; made by `attach`, closed by `close` or its with block.
 
     Call `receive` before each mini-batch and `send` after it. Not safe for several threads.
@@ -401,7 +110,7 @@ class Link(RingCalls, ShardCalls):
         self._early = 0  # updates of peers that a send has applied already
         self._exact = True  # not while weights are being changed or published, nor after an interruption then
         self._waiting = Waiting(client, self._memory, self._keeping)
-        self._dense = None
+        self._dense: DenseRounds | None = None
         if self.mode.dense:
             self._dense = DenseRounds(
                 self._memory, self._waiting, self._compute, answer.tensors, half=self.mode.half
@@ -609,6 +318,259 @@ class Link(RingCalls, ShardCalls):
             self._waiting.sleep(left_s)
             self._keeping.give_if_asked()
         return True
+
+    # -- rounds
+    #
+    # What a link offers in ring mode beside `receive` and `send`: empty shares, and the parts of a dense
+    # share.
+    # All of them are calls between two rounds, or inside one that was opened for this trainer.
+
+    @property
+    def round(self) -> int:
+        """The number of the round that was opened last, the same on all nodes; 0 before the first.
+
+        This node contributes to it next. It also counts the rounds in which this node had no part (RINGS.md,
+        section 25).
+        """
+        return self._memory.round
+
+    def skip(self) -> int:
+        """Contribute nothing to the round of a sparse ring; waits until the round is open.
+
+        It does not count as a mini-batch (RINGS.md, section 27).
+
+        Returns:
+            0
+
+        Raises:
+            TrainerError: the run is not a sparse ring.
+        """
+        self._check_open()
+        self._client.check_daemon()
+        if not self.mode.ring or self.mode.dense:
+            raise TrainerError('skip is for a run in ring mode with payload = "sparse"')
+        if self._waiting.until_open():
+            self._memory.settle()
+            memory = self._memory
+            entries = [layout.OUTBOX_ENTRY.pack(memory.mini_batches, 0, 0)]
+            self._waiting.until_room(entries)
+            memory.publish(entries, memory.mark.share(changes=True), ends=False)
+        return 0
+
+    @property
+    def proposed(self) -> Mapping[str, NDArray[np.float32]]:
+        """The contribution of this node to a round of a dense ring, by tensor, float32 in their shapes.
+
+        Write it between `receive` (or `allreduce_wait`) and `allreduce_begin`.
+
+        Raises:
+            TrainerError: the run is not a dense ring.
+        """
+        return self._dense_rounds("proposed").proposed
+
+    def allreduce_begin(self, name: str) -> None:
+        """Start to send `proposed[name]`, which is complete now; for a dense ring.
+
+        Begin each tensor as soon as it is complete, in the same order on all nodes, such as that of
+        back-propagation.
+
+        Args:
+            name: The name of the tensor.
+
+        Raises:
+            TrainerError: the run is not a dense ring, or the tensor contains NaN or infinity.
+        """
+        dense = self._dense_rounds("allreduce_begin")
+        if self._waiting.until_open():
+            self._follow()
+            dense.begin(name)
+
+    def allreduce_wait(self) -> int:
+        """Wait for the round in which all tensors are begun, and apply the mean of all contributions; for a
+        dense ring.
+
+        Returns:
+            The number of nodes that contributed. 0 if `stopping` was set first: the weights are unchanged.
+
+        Raises:
+            TrainerError: a tensor is not begun; begin it and call this again. Nothing was sent.
+        """
+        dense = self._dense_rounds("allreduce_wait")
+        if not dense.pending:
+            if self._memory.stopping:  # what could not be begun any more is not missing
+                return 0
+            dense.refuse_to_wait()
+        return self._follow() if self._waiting.until_open() else 0
+
+    @property
+    def contributors(self) -> int:
+        """The number of nodes that contributed to the last complete round, such as the last `allreduce`.
+
+        It is below the number of nodes while some have no trainer.
+        """
+        return self._memory.contributors
+
+    def array(self, *shape: int | tuple[int, ...]) -> NDArray[np.float32]:
+        """Return memory of this shape for `allreduce`, which then does not copy it; for a dense ring.
+
+        It is always the same memory, for as long as the link is open.
+
+        Args:
+            *shape: `array(4, 3)` or `array((4, 3))`.
+        """
+        sizes = (each if isinstance(each, tuple) else (each,) for each in shape)
+        return self._dense_rounds("array").array(tuple(itertools.chain.from_iterable(sizes)))
+
+    def allreduce(
+        self,
+        array: NDArray[np.float32] | np.float32,
+        op: str = "mean",
+        *,
+        name: str = "array",
+        out: NDArray[np.float32] | None = None,
+        copy: bool = True,
+    ) -> NDArray[np.float32]:
+        """Sum or average an array over all nodes that contribute one, in a dense ring.
+
+        Each node calls this with an array of the same shape, and all get the same result. It uses a round of
+        its own (RINGS.md, section 28).
+
+        Args:
+            array: Any float32 array.
+            op: "sum" or "mean". Default: "mean".
+            name: The name of the array in error messages. Default: "array".
+            out: A contiguous array of the same shape for the result, perhaps `array` itself. Default: a new
+                array.
+            copy: False returns the result as it lies in the daemon's memory, read-only, for "sum" and arrays
+                that `array()` has room for. It is valid until this link contributes again or for one failure
+                timeout, whichever ends
+                first: the node may then be out of the ring, and later rounds are written there. Default:
+                    True.
+
+        Returns:
+            The sum or mean over `contributors` nodes.
+
+        Raises:
+            TrainerError: the run is not a dense ring, the shapes differ between nodes, the array contains NaN
+                or infinity, or the daemon asks this trainer to end.
+
+        Example:
+            ```python
+            mean_loss = link.allreduce(np.array([loss], np.float32))
+            ```
+        """
+        dense = self._dense_rounds("allreduce")
+        whole = dense.check_array(array, op)
+        result = None
+        if not copy:
+            dense.check_uncopied(whole, op, out)
+        elif out is None:
+            result = np.empty(whole.shape, np.float32)
+        else:
+            result = dense.check_out(out, whole.shape)
+        if not self._waiting.until_open(grace_s=GRACE_S):
+            raise TrainerError("allreduce is not done: the daemon asks this trainer to end")
+        self._follow()
+        return dense.allreduce(whole, op, str(name), result)
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds that this link has waited for room in the outbox and, in ring mode, for rounds to open."""
+        return self._waiting.room_s + self._waiting.rounds_s
+
+    @property
+    def adding_s(self) -> float:
+        """Seconds for which the daemon has added contributions since this trainer attached, in ring mode."""
+        return self._memory.adding_us / 1e6
+
+    @property
+    def sending_s(self) -> float:
+        """Seconds for which the daemon has handed contributions to the network, in ring mode."""
+        return self._memory.sending_us / 1e6
+
+    def _dense_rounds(self, call: str) -> DenseRounds:
+        self._check_open()
+        if self._dense is None:
+            payload = f'in ring mode with payload = "{self.mode.payload}"' if self.mode.ring else "async"
+            raise TrainerError(
+                f'{call} needs a run in ring mode with payload = "dense": this one is {payload}'
+            )
+        self._client.check_daemon()
+        return self._dense
+
+    # -- shards
+    #
+    # What a link offers to whoever shares out the shards of the data (data/shards.py): counts that all nodes
+    # have in common (shard_counts.py).
+
+    @property
+    def shard_counts(self) -> NDArray[np.int64]:
+        """The counts of the data's shards, (2, shards): how many nodes hold each shard, and how often it was
+        used.
+
+        They are as far as known here, with the changes by `count_shard`.
+
+        Raises:
+            TrainerError: the run was attached without `shards`.
+        """
+        counts = self._shard_counts()
+        return counts.counts(self._compute.fetch(*counts.place), self._memory.mark.changes_counted)
+
+    def count_shard(self, shard: int, *, held: int = 0, used: int = 0) -> None:
+        """Add to the counts of a shard with the next `send`.
+
+        Args:
+            shard: The place of the shard in the list.
+            held: Added to the number of nodes that hold it. Default: 0.
+            used: Added to how often it was used. Default: 0.
+        """
+        self._shard_counts().change(shard, held=held, used=used)
+
+    def flush_shard_counts(self) -> None:
+        """Add the changes by `count_shard` now, because no `send` follows.
+
+        A trainer that has not sent anything yet has published nothing.
+        """
+        self._check_open()
+        memory = self._memory
+        if not self._exact:
+            self._reload()
+        entries: list[bytes] = []
+        counted, given = self._count_shards(memory.mini_batches, entries)
+        if not entries or memory.mini_batches == self._begun:
+            return
+        self._waiting.until_room(entries)
+        self._exact = False
+        memory.publish(entries, given, ends=False)
+        self._apply_counts(counted)
+        self._exact = True
+
+    def _shard_counts(self) -> ShardCounts:
+        if self._counts is None:
+            raise TrainerError(
+                "this run counts no shards: give their list to p2psgd.attach(..., shards=data.list)"
+            )
+        return self._counts
+
+    def _count_shards(self, mini_batch: int, entries: list[bytes]) -> tuple[list[bytes], Given]:
+        """Append what `count_shard` told to the entries of a publication; return the same for the working
+        copy, and what to mark the publication with.
+        """
+        given = self._memory.mark
+        if self._counts is None:
+            return [], given
+        parts = self._counts.parts(given.changes_counted)
+        for step, words in parts:
+            head = layout.OUTBOX_ENTRY.pack(mini_batch, step, len(words))
+            entries.append(head + codec.encode(words, self._all_weights))
+        bodies = [self._counts.body(part) for part in parts]
+        return bodies, dataclasses.replace(given, changes_counted=self._counts.made)
+
+    def _apply_counts(self, bodies: list[bytes]) -> None:
+        """To the working copy, between a publication and the next thing that looks at it."""
+        self._compute.apply_received(bodies, lambda node, mini_batch: None)
+
+    # -- the daemon's status, and the end
 
     def report(self, **figures: Any) -> None:
         """Report figures of the training to the daemon's status; never waits.
