@@ -19,12 +19,11 @@ from p2psgd.core.view import NO_VOTES, Votes
 from p2psgd.errors import CheckpointError, ExitCode, TrainerError, UsageError
 from p2psgd.ipc.script_state import pack_state, unpack_state
 from p2psgd.ipc.trainer_session import TrainerState
-from p2psgd.storage.checkpoint import TrainerState as KeptState
+from p2psgd.storage.checkpoint import TrainerCheckpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.event_log import Journal
 from p2psgd.storage.files import FOLDER, VOTES_NAME, becoming_another
-from p2psgd.storage.restore import Restored as Found
-from p2psgd.storage.restore import restore
+from p2psgd.storage.restore import FoundOnDisk, restore
 from p2psgd.storage.votes import check_votes, read_votes, write_votes
 from p2psgd.wire import codec
 from p2psgd.wire.messages import ORIGINS_MAX
@@ -36,15 +35,15 @@ from p2psgd.wire.messages import ORIGINS_MAX
 SCRIPT: Final = "script"  # the array that holds the script's own state, as its memfd does
 
 
-def pack_trainer(state: TrainerState, weights: int, sequence: int) -> KeptState:
+def pack_trainer(state: TrainerState, weights: int, sequence: int) -> TrainerCheckpoint:
     """A copy for a checkpoint; `sequence` own updates are contained in it."""
     residual = np.zeros(weights, np.float32) if state.residual is None else state.residual.copy()
     arrays = {} if state.script is None else {SCRIPT: np.concatenate(pack_state(state.script))}
     text = json.dumps({"mini_batches": state.mini_batches, "residual_age": state.residual_age})
-    return KeptState(sequence, residual, arrays, text)
+    return TrainerCheckpoint(sequence, residual, arrays, text)
 
 
-def unpack_trainer(kept: KeptState | None) -> TrainerState | None:
+def unpack_trainer(kept: TrainerCheckpoint | None) -> TrainerState | None:
     """From a checkpoint; CheckpointError if it is no such state."""
     if kept is None:
         return None
@@ -82,7 +81,7 @@ class Opened:
     names: Mapping[int, str]
     restored: Restored | None = None
     trainer: TrainerState | None = None
-    kept: KeptState | None = None
+    kept: TrainerCheckpoint | None = None
 
 
 def open_run(state: Path, spec: RunSpec, coordinates: NDArray[np.int32], journal: Journal) -> Opened:
@@ -136,7 +135,7 @@ def _read_votes(state: Path, spec: RunSpec, *, new: bool) -> tuple[Votes, Mappin
     return NO_VOTES, {}
 
 
-def _go_on(votes: Votes, names: Mapping[int, str], found: Found, journal: Journal) -> Opened:
+def _go_on(votes: Votes, names: Mapping[int, str], found: FoundOnDisk, journal: Journal) -> Opened:
     """From a checkpoint."""
     checkpoint = found.checkpoint
     assert checkpoint is not None

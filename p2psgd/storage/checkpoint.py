@@ -276,7 +276,7 @@ _TYPE_NAMES: Final = {np.dtype(numpy_name): name for name, numpy_name in DTYPES.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TrainerState:
+class TrainerCheckpoint:
     """Where the trainer was after own update `sequence` of the life that wrote it.
 
     `residual` float32 (P,); `arrays` and `text` are the script's own. A life whose trainer has not attached
@@ -302,7 +302,7 @@ class Checkpoint:
     rows: list[FrontierRow]
     digest: int
     tail: Tail | list[bytes]
-    trainer: TrainerState | None
+    trainer: TrainerCheckpoint | None
     written_at: float
     rounds: int = 0
     warning: str = ""
@@ -383,7 +383,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     trainer = None
     if meta.trainer is not None:
         own = {name: arrays[f"trainer/{name}"] for name, _, _ in meta.trainer.arrays}
-        trainer = TrainerState(meta.trainer.sequence, arrays["residual"], own, meta.trainer.text)
+        trainer = TrainerCheckpoint(meta.trainer.sequence, arrays["residual"], own, meta.trainer.text)
     spec = meta.spec
     read, fault = split_frames(arrays["tail"].tobytes(), spec.weights)
     tail = ending_at(meta.frontier, read) if fault else [frame for _, frame in read]
@@ -408,7 +408,7 @@ def is_finite(residual: NDArray[np.float32]) -> bool:
     return math.isfinite(residual.min()) and math.isfinite(residual.max())
 
 
-def _describe_trainer(trainer: TrainerState) -> TrainerMeta:
+def _describe_trainer(trainer: TrainerCheckpoint) -> TrainerMeta:
     arrays = tuple(
         (name, _TYPE_NAMES.get(array.dtype.newbyteorder("<"), str(array.dtype)), array.shape)
         for name, array in trainer.arrays.items()

@@ -27,7 +27,7 @@ _ABANDONED: Final = re.compile(r"abandoned-([0-9]{1,9})")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Restored:
+class FoundOnDisk:
     """`checkpoint`, if there is one, with a residual that does not hold any more what was sent since then.
 
     `own` are UPDATE frames of this node's former lives beyond it, of each life in order and without a hole:
@@ -42,7 +42,7 @@ class Restored:
     warnings: list[str]
 
 
-def restore(folder: Path, spec: RunSpec | None) -> Restored | None:
+def restore(folder: Path, spec: RunSpec | None) -> FoundOnDisk | None:
     """Read what a former life of this node left in `folder`, None if that is nothing.
 
     `spec` None: of whichever run the checkpoint is; without one, own updates are of no use and not read.
@@ -51,7 +51,7 @@ def restore(folder: Path, spec: RunSpec | None) -> Restored | None:
     store = CheckpointStore(folder)
     checkpoint, warnings = store.latest()
     if spec is None and checkpoint is None:
-        return Restored(store, None, [], None, warnings) if warnings else None
+        return FoundOnDisk(store, None, [], None, warnings) if warnings else None
     if spec is None:
         assert checkpoint is not None
         spec = checkpoint.spec
@@ -82,7 +82,7 @@ def restore(folder: Path, spec: RunSpec | None) -> Restored | None:
         _take_back(checkpoint, sent)
     elif previous is None and not warnings:
         return None
-    return Restored(store, checkpoint, own, previous, warnings)
+    return FoundOnDisk(store, checkpoint, own, previous, warnings)
 
 
 def abandon(folder: Path) -> Path | None:

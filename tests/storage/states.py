@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.core.weights import Lattice
-from p2psgd.storage.checkpoint import Checkpoint, TrainerState
+from p2psgd.storage.checkpoint import Checkpoint, TrainerCheckpoint
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import FrontierRow
@@ -52,10 +52,10 @@ class Life:
         return FrontierRow(*self.origin, sequence, self.digest, durable=sequence, mini_batch=sequence)
 
 
-def trainer_state(sequence: int, *, seed: int = 0) -> TrainerState:
+def trainer_state(sequence: int, *, seed: int = 0) -> TrainerCheckpoint:
     """A residual, and arrays of several types and shapes."""
     random = np.random.default_rng(seed)
-    return TrainerState(
+    return TrainerCheckpoint(
         sequence=sequence,
         residual=random.normal(0, 0.01, SPEC.weights).astype(np.float32),
         arrays={

@@ -15,7 +15,7 @@ from safetensors import safe_open
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.update_log import UnreadableTailError
 from p2psgd.errors import CheckpointError
-from p2psgd.storage.checkpoint import TrainerState, read_checkpoint, read_meta, write_checkpoint
+from p2psgd.storage.checkpoint import TrainerCheckpoint, read_checkpoint, read_meta, write_checkpoint
 from p2psgd.wire import codec
 from p2psgd.wire.messages import FrontierRow
 from tests.storage.states import ME, SPEC, Life, assert_same, checkpoint, trainer_state
@@ -197,16 +197,25 @@ def test_a_coordinate_beyond_what_float32_holds_is_refused(path: Path) -> None:
 @pytest.mark.parametrize(
     ("trainer", "words"),
     [
-        (TrainerState(6, trainer_state(0).residual), "ahead of the frontier"),
-        *((TrainerState(0, residual_with(value)), "residual is not finite") for value in NOT_FINITE),
-        (TrainerState(0, trainer_state(0).residual, {"": np.zeros(1)}), "at least 1 character"),
-        (TrainerState(0, trainer_state(0).residual, {"a": np.array(["text"])}), "a type that is not known"),
-        (TrainerState(0, trainer_state(0).residual, {"a": np.array([object()])}), "a type that is not known"),
-        (TrainerState(0, trainer_state(0).residual, {}, "x" * (2**20 + 1)), "at most 1048576 characters"),
+        (TrainerCheckpoint(6, trainer_state(0).residual), "ahead of the frontier"),
+        *((TrainerCheckpoint(0, residual_with(value)), "residual is not finite") for value in NOT_FINITE),
+        (TrainerCheckpoint(0, trainer_state(0).residual, {"": np.zeros(1)}), "at least 1 character"),
+        (
+            TrainerCheckpoint(0, trainer_state(0).residual, {"a": np.array(["text"])}),
+            "a type that is not known",
+        ),
+        (
+            TrainerCheckpoint(0, trainer_state(0).residual, {"a": np.array([object()])}),
+            "a type that is not known",
+        ),
+        (
+            TrainerCheckpoint(0, trainer_state(0).residual, {}, "x" * (2**20 + 1)),
+            "at most 1048576 characters",
+        ),
     ],
 )
 def test_a_trainer_state_that_cannot_be_kept_is_refused_and_nothing_written(
-    path: Path, trainer: TrainerState, words: str
+    path: Path, trainer: TrainerCheckpoint, words: str
 ) -> None:
     with pytest.raises(CheckpointError, match=words):
         write_checkpoint(path, dataclasses.replace(checkpoint(), trainer=trainer))
@@ -216,7 +225,7 @@ def test_a_trainer_state_that_cannot_be_kept_is_refused_and_nothing_written(
 def test_arrays_of_the_other_byte_order_come_back_as_values(path: Path) -> None:
     array = np.arange(5, dtype=">i4")
     state = dataclasses.replace(
-        checkpoint(), trainer=TrainerState(0, trainer_state(0).residual, {"a": array})
+        checkpoint(), trainer=TrainerCheckpoint(0, trainer_state(0).residual, {"a": array})
     )
     write_checkpoint(path, state)
     found = read_checkpoint(path).trainer

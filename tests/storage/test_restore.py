@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from p2psgd.core.frontier import Origin
 from p2psgd.core.weights import Lattice
 from p2psgd.errors import ExitCode, UsageError
-from p2psgd.storage.checkpoint import Checkpoint, TrainerState
+from p2psgd.storage.checkpoint import Checkpoint, TrainerCheckpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore
-from p2psgd.storage.restore import Restored, abandon, restore
+from p2psgd.storage.restore import FoundOnDisk, abandon, restore
 from p2psgd.storage.update_wal import OwnFile, own_paths
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
@@ -47,7 +47,7 @@ class Node:
             self.own.add(frame)
         return frames
 
-    def save(self, trainer: TrainerState | None, tail: list[bytes] | None = None) -> Checkpoint:
+    def save(self, trainer: TrainerCheckpoint | None, tail: list[bytes] | None = None) -> Checkpoint:
         rows = [life.row() for life in (self.peer, self.life) if life.sequence]
         state = Checkpoint(
             spec=SPEC,
@@ -62,7 +62,7 @@ class Node:
         self.own.rotate(self.store.write(state).kept)
         return state
 
-    def end(self) -> Restored | None:
+    def end(self) -> FoundOnDisk | None:
         self.own.close()
         assert not self.errors
         return restore(self.folder, SPEC)
@@ -90,7 +90,7 @@ def left_of(residual: NDArray[np.float32], frames: list[bytes]) -> NDArray[np.fl
     return left
 
 
-def residual_after(state: Checkpoint, found: Restored | None) -> tuple[NDArray[np.float32], ...]:
+def residual_after(state: Checkpoint, found: FoundOnDisk | None) -> tuple[NDArray[np.float32], ...]:
     """The residual in a checkpoint and the one that was restored from it."""
     assert state.trainer is not None
     assert found is not None
@@ -164,7 +164,7 @@ def test_the_residual_never_goes_past_zero_and_only_towards_it(node: Node) -> No
     residual[: len(before)] = before
     words = np.array([index << 1 | (sign == "-") for index, sign in enumerate(sent)], np.uint32)
     node.make(1)
-    state = node.save(TrainerState(sequence=1, residual=residual, arrays={}, text=""))
+    state = node.save(TrainerCheckpoint(sequence=1, residual=residual, arrays={}, text=""))
     node.keep(node.life.send(words, 2**10) for _ in range(2))
     _, after = residual_after(state, node.end())
     assert after[: len(left)].tolist() == left.tolist()

@@ -22,7 +22,7 @@ import pytest
 
 from p2psgd.core.update_log import Entry, Tail, entry_of
 from p2psgd.errors import CheckpointError
-from p2psgd.storage.checkpoint import TrainerState
+from p2psgd.storage.checkpoint import TrainerCheckpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from tests.conftest import SMALL_DISK_BYTES
 from tests.core.stores import MemoryStore
@@ -31,7 +31,8 @@ from tests.storage.states import assert_same, checkpoint, trainer_state
 STATES = [checkpoint(updates=count) for count in range(1, 5)]
 LARGE_BYTES = SMALL_DISK_BYTES * 2 // 3  # of which only one finds room
 LARGE = dataclasses.replace(
-    checkpoint(), trainer=TrainerState(5, trainer_state(5).residual, {"a": np.ones(LARGE_BYTES, np.uint8)})
+    checkpoint(),
+    trainer=TrainerCheckpoint(5, trainer_state(5).residual, {"a": np.ones(LARGE_BYTES, np.uint8)}),
 )
 
 
