@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Protocol
 
 import numpy as np
@@ -243,7 +244,7 @@ class HostCompute:
     def apply_received(self, bodies: Iterable[bytes], note_peer: NotePeer) -> int:
         """Apply UPDATE bodies."""
         applied = 0
-        for batch in decode_batches(bodies, self._weights.size, lambda: self._batch_words):
+        for batch in decode_batches(bodies, self._weights.size, repeat(self._batch_words).__next__):
             amounts: list[tuple[Words, float]] = []
             for header, words in batch:
                 amounts.append((words, header.step * self._quantum))

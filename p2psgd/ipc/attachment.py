@@ -358,7 +358,10 @@ class Attachment:
             tail = self._outbox.tail
             if whole is not None:
                 given.append(whole)
-                indices += _count_indices(whole)
+                if isinstance(whole, OwnUpdateMade):
+                    indices += len(whole.words)
+                elif isinstance(whole, RoundShared):
+                    indices += sum(len(update.words) for update in whole.updates)
         if tail != before:
             self._counters.store(Counter.OUTBOX_TAIL, tail)
             self._wake_trainer.signal()
@@ -400,14 +403,3 @@ class Attachment:
         self.close_memories()
         self._wake_trainer.close()
         self.wake_daemon.close()
-
-
-def _count_indices(given: Given) -> int:
-    """What it costs to decode and apply it."""
-    match given:
-        case BucketShared():
-            return 0
-        case OwnUpdateMade(words=words):
-            return len(words)
-        case RoundShared(updates=updates):
-            return sum(len(update.words) for update in updates)

@@ -25,7 +25,6 @@ from p2psgd.ipc.ring_buffer import (
     entry_bytes,
     half_after,
     pack_copy,
-    pack_head,
     unpack_copy,
 )
 from p2psgd.ipc.segments import Access, map_segment
@@ -231,7 +230,7 @@ class TrainerMemory(Generic[Mark]):
         mini_batch = self._counters.load(Counter.MINI_BATCH)
         mini_batch += ends - ((mini_batch ^ head) & 1)  # see mini_batches
         self._counters.store(Counter.MINI_BATCH, mini_batch)
-        self._counters.store(Counter.OUTBOX_HEAD, pack_head(self._outbox.head, mini_batch))
+        self._counters.store(Counter.OUTBOX_HEAD, self._outbox.head | mini_batch & 1)  # pack_head
         if entries:
             self._wake_daemon.signal()
 

@@ -182,7 +182,7 @@ def test_an_interrupted_send_has_been_done_or_not_been_done(
     setattr(owner, name, call_and_interrupt)
     with pytest.raises(KeyboardInterrupt):
         link.send(spike(2, 3), 2)
-    delattr(owner, name)
+    setattr(owner, name, function)
     assert (link.mini_batches, link.residual[2]) == (1 + done, done * QUANTUM)  # before any further call
     assert link.send(spike(3, 3), 2) == 1
     assert link.mini_batches == 2 + done
