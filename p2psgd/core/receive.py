@@ -136,9 +136,10 @@ class Receiver:
         if header.sequence > applied + 1:
             self._ask(origin, header.sequence - 1, peer, now)
             return
-        room = ORIGINS_MAX - (self._cluster.me not in state.frontier)  # one row is this node's own
-        if origin not in state.frontier and len(state.frontier) >= room:
-            raise PeerError("origins", f"a run has at most {ORIGINS_MAX} origins, this would be one more")
+        if origin not in state.frontier:
+            room = ORIGINS_MAX - (self._cluster.me not in state.frontier)  # one row is this node's own
+            if len(state.frontier) >= room:
+                raise PeerError("origins", f"a run has at most {ORIGINS_MAX} origins, this would be one more")
         words = codec.decode(payload, header.count, state.spec.weights)
         if state.digest_after(origin, words, header.step) != header.digest:
             sentence = f"update {header.sequence} of {self._cluster.name_of(origin)} does not fit its digest"

@@ -444,8 +444,7 @@ class Replica:
                 self._hear_operator(event, now)
             case _:
                 assert_never(event)
-        self._look_around(now)
-        return self._orders()
+        return self._finish(now)
 
     def _hear(self, peer: Peer, message: PeerMessage, now: float) -> None:
         peer.heard = now
@@ -502,7 +501,7 @@ class Replica:
         if isinstance(event, OwnUpdateMade):
             assert self.ring is None, "an update was made alone in a run that makes them in rounds"
             self._applier.apply_own(event)
-            self._congestion.made(event.mini_batch, self.sequence)
+            self._congestion.made(event.mini_batch, self.frontier.sequence(self.me))
             self._push_all(now)
             return
         assert self.ring is not None, event
@@ -604,17 +603,16 @@ class Replica:
 
     # -- time
 
-    def _look_around(self, now: float) -> None:
-        """What any event may have changed."""
+    def _finish(self, now: float) -> list[Effect]:
+        """Follow what any event may have changed; return all that is to be done, another turn among it if
+        there is work for one.
+        """
         if self.membership.view is not self._view:
             self._view = self.membership.view
             self._bar(now)
         self._view_change.look(now)
         if self.ring is not None:
             self.ring.look(now)
-
-    def _orders(self) -> list[Effect]:
-        """All that is to be done, another turn among it if there is work for it."""
         adopting = self.fetch.taking.adoption is not None
         if self.sweeping.copying or adopting or self._quarantine.rebuilding or self.log.untidy:
             self.out.order_turn()
