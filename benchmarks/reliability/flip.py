@@ -39,13 +39,13 @@ def run(directory: Path) -> Report:
         found_s = quarantine["at"] - began
         report.add(
             "a bit of the replica flips in a daemon's memory: found",
-            f"after {found_s:.1f} s at a patience of {PATIENCE_S:g} s",
+            f"after {found_s:.1f} s at a failure timeout of {PATIENCE_S:g} s",
             f"within {WANTED_S:.1f} s",
             found_s <= WANTED_S,
         )
         healed = np.frombuffer(node.daemon.replica()[1], np.int32)[CHANGED] == expected()[CHANGED]
         report.add(
-            "mended from its checkpoint and its log",
+            "repaired from its checkpoint and its log",
             f"{'right' if healed else 'still wrong'}, ready {ready['at'] - quarantine['at']:.1f} s later",
             "right",
             bool(healed),
