@@ -179,7 +179,7 @@ def _replication(status: NodeStatus) -> Iterator[Metric]:
     if status.scrub is not None:
         yield _one("replica_clean", "0 if the last scrub found damage.", status.scrub.clean)
     for name, value in status.counters or ():
-        yield _count(name, f"{name.replace('_', ' ').capitalize()}, see docs/reliability.md.", value)
+        yield _count(name, f"{name.replace('_', ' ').capitalize()}, see docs/reference/status.md.", value)
 
 
 def _ring(status: NodeStatus) -> Iterator[Metric]:
