@@ -205,7 +205,8 @@ class Node:
         """Let all look at the clock, again and again.
 
         It is also the progress that a watchdog is fed by: the loop has turned, and the replica, the keeper
-        and the regulation have handled what they were told, to its end. Not the disk: see docs/decisions.md.
+        and the regulation have handled what they were told, to its end. Not the disk: see
+        docs/decisions/operations.md.
         """
         interval_s = min(self.options.patience_s / TICKS_PER_PATIENCE, self._supervision.interval_s)
         while True:

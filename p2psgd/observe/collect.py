@@ -1,7 +1,7 @@
 """Makes a node's status of what its daemon knows: the replica's view, the mesh, the trainer, the disk.
 
 Pure: plain values in, a `NodeStatus` out. It is asked about once a second by everybody who watches; what it
-costs stands in docs/decisions.md.
+costs stands in docs/decisions/operations.md.
 """
 
 from __future__ import annotations
