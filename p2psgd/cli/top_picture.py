@@ -321,11 +321,17 @@ def _heading(picture: Picture, own: NodeRow, width: int) -> Text:
 
 def _facts(picture: Picture, room: int, *, bars: bool) -> list[Text]:
     """Return the lines of `p2psgd status` that change, the rates, and the loss over time."""
-    facts = [(label, words) for label, words in status_lines(picture.status) if label in SHOWN]
+    lines = ((label, printable(words)) for label, words in status_lines(picture.status) if label in SHOWN)
+    facts = [(label, _fitted(words, room)) for label, words in lines]
     facts += [("rates", _rates(picture.rates)), ("loss", _loss(picture.losses, room) if bars else "")]
-    return [
-        Text.assemble((f"{label:<{LABEL_WIDTH}}", "dim"), printable(words)) for label, words in facts if words
-    ]
+    return [Text.assemble((f"{label:<{LABEL_WIDTH}}", "dim"), words) for label, words in facts if words]
+
+
+def _fitted(words: str, room: int) -> str:
+    """Return as many of the facts in a line as there is room for."""
+    while cell_len(words) > room and (end := max(words.rfind(", "), words.rfind("; "))) > 0:
+        words = words[:end]
+    return words
 
 
 def _rates(rates: Rates) -> str:

@@ -47,9 +47,9 @@ def text_of(
 def test_all_that_matters_fits_into_80_columns_and_24_rows() -> None:
     assert text_of(of_many(3)) == [
         " node-0: training, ready, plaintext                     up 1 h 2 min  12:03:04Z ",
-        "run         speech: async, 80,000 weights in 8 tensors, quantum 2^-20, fingerpri",
-        "trainer     attached (pid 4712), mini-batch 1,000, loss 2.346, epoch 1.23, 6,543",
-        "updates     1,000 sent, 990 applied, 2 duplicates dropped, 12.00 bits per index,",
+        "run         speech: async, 80,000 weights in 8 tensors, quantum 2^-20",
+        "trainer     attached (pid 4712), mini-batch 1,000, loss 2.346, epoch 1.23",
+        "updates     1,000 sent, 990 applied, 2 duplicates dropped, 12.00 bits per index",
         "traffic     9.0 MB sent, 8.0 MB received; loop lag 0.3 ms",
         "log         30 updates kept, 88.0 kB of at most 256.0 MB",
         "view        3, 3 members",
