@@ -144,7 +144,7 @@ class Replica:
         self.frontier = state.frontier  # what is applied
         self.log = log  # what can be given to whoever lacks it
         self.saved = {} if restored is None else state.restore(restored)  # what the latest checkpoint has
-        self.counters = counters = Counters()
+        self.counters = Counters()
         self.tally = tally = Tally()
         self.out = out = Outbound(credit_bytes)
         self._compose_cluster(founders=founders, votes=votes, names=names, now=now)
@@ -160,22 +160,7 @@ class Replica:
         self._congestion = Congestion(me)
         self._applier = Applier(state, out=out, tally=tally)
         self.statuses = Statuses(cluster, state, node=node, saved=self.saved, out=out)
-        self._receiver = Receiver(
-            cluster,
-            state,
-            node=node,
-            ring_life=self._ring_life,
-            given=self.given,
-            applier=self._applier,
-            budget=self.budget,
-            feeder=self.feeder,
-            repair=self.repair,
-            congestion=self._congestion,
-            out=out,
-            counters=counters,
-            tally=tally,
-            send_status=self.statuses.send,
-        )
+        self._compose_receiver()
         self._checkpoints = Checkpoints(
             cluster, state, node=node, sweeping=sweeping, saved=self.saved, out=out
         )
@@ -183,18 +168,7 @@ class Replica:
         self._upkeep = Upkeep(cluster, node=node, budget=self.budget, tally=tally, out=out, now=now)
         self._compose_snapshots()
         self._view = self.membership.view
-        self._view_change = ViewChange(
-            cluster,
-            state,
-            joining=self.joining,
-            node=node,
-            budget=self.budget,
-            taking=self.fetch.taking,
-            statuses=self.statuses,
-            upkeep=self._upkeep,
-            counters=counters,
-            out=out,
-        )
+        self._compose_view_change()
         self.ring = self._make_ring(mode, dense, now) if mode.ring else None
 
     def _compose_cluster(self, *, founders: int, votes: Votes, names: Mapping[int, str], now: float) -> None:
@@ -220,6 +194,38 @@ class Replica:
         )
         self.peers: Mapping[Origin, Peer] = peers  # the linked ones
         self.names: Mapping[int, str] = known  # what people call nodes, by id
+
+    def _compose_receiver(self) -> None:
+        self._receiver = Receiver(
+            self.cluster,
+            self.state,
+            node=self.node,
+            ring_life=self._ring_life,
+            given=self.given,
+            applier=self._applier,
+            budget=self.budget,
+            feeder=self.feeder,
+            repair=self.repair,
+            congestion=self._congestion,
+            out=self.out,
+            counters=self.counters,
+            tally=self.tally,
+            send_status=self.statuses.send,
+        )
+
+    def _compose_view_change(self) -> None:
+        self._view_change = ViewChange(
+            self.cluster,
+            self.state,
+            joining=self.joining,
+            node=self.node,
+            budget=self.budget,
+            taking=self.fetch.taking,
+            statuses=self.statuses,
+            upkeep=self._upkeep,
+            counters=self.counters,
+            out=self.out,
+        )
 
     def _compose_snapshots(self) -> None:
         """Both sides of a snapshot, and the quarantine, which needs them."""
