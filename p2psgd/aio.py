@@ -9,7 +9,7 @@ import errno
 import os
 import resource
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 
 from p2psgd.errors import ExitCode, UsageError
@@ -168,3 +168,18 @@ class TokenBuckets:
             return False
         self._full_at[key] = full_at
         return True
+
+
+# ----------------------------------------------------------------------------
+# Work that waits by yielding seconds, so that it needs no loop: the simulator runs it on its own clock.
+
+
+async def follow(steps: Generator[float, None, _Result]) -> _Result:
+    """Run it to its end, asleep as long as it yields, and return what it does."""
+    while True:
+        try:
+            delay_s = next(steps)
+        except StopIteration as end:
+            result: _Result = end.value
+            return result
+        await asyncio.sleep(delay_s)

@@ -1,4 +1,4 @@
-"""The mesh: at most one link to each peer, what it asks of its host, and the drain at a clean stop."""
+"""The mesh: at most one link to each peer, and what it asks of its host."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import logging
 import math
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
 from p2psgd.aio import describe_shortage, has_room, raise_failure
 from p2psgd.core.frontier import Origin
-from p2psgd.core.replica import Replica
 from p2psgd.errors import PeerError
 from p2psgd.net.address import Address
 from p2psgd.net.admission import GREETING_TIMEOUT_S, Greetings, KnownHosts
@@ -480,65 +479,3 @@ class Mesh:
     def _describe(self, connection: Connection) -> str:
         link = self._by_connection.get(connection)
         return connection.address if link is None else f"{link.name} ({connection.address})"
-
-
-# ----------------------------------------------------------------------------
-# The end of a clean stop: nobody leaves while a peer may still take what this node has made.
-#
-# Linked peers are waited for until they have acknowledged everything. When none has, one that may come back
-# is waited for as well: what only this node holds is lost when it goes.
-
-
-DRAIN_TIMEOUT_S: Final = 30.0
-DRAIN_POLL_S: Final = 0.02
-
-
-async def deliver_rest(replica: Replica, mesh: Mesh, stopped_nodes: Set[int]) -> int:
-    """Wait, for 30 s at most, until peers have acknowledged the own updates; return how many nobody has.
-
-    `stopped_nodes` have said goodbye: they are not expected back.
-    """
-    deadline = time.monotonic() + DRAIN_TIMEOUT_S
-    while _is_undelivered(replica, mesh, stopped_nodes):
-        if time.monotonic() > deadline:
-            break
-        await asyncio.sleep(DRAIN_POLL_S)
-    for peer, lag in replica.lags().items():
-        if lag:
-            log.warning("%s has not acknowledged %d updates", replica.name_of(peer), lag)
-    return replica.unacknowledged
-
-
-async def leave(replica: Replica) -> None:
-    """After GOODBYE, stay for one patience at most, to vote on the view without this node, until it is
-    decided or nobody is left who would decide it.
-    """
-    deadline = time.monotonic() + replica.timing.patience_s
-    while not replica.may_leave:
-        if time.monotonic() > deadline:
-            return
-        await asyncio.sleep(DRAIN_POLL_S)
-
-
-def _is_undelivered(replica: Replica, mesh: Mesh, stopped_nodes: Set[int]) -> bool:
-    """A linked peer lacks updates of ours; or all do, and one that has not stopped may come back."""
-    if any(replica.lags().values()):
-        return True
-    members = replica.view.lives
-    expected = any(
-        each.node not in stopped_nodes and (each.hinted is None or each.node in members)
-        for each in mesh.diallers
-    )
-    return expected and replica.unacknowledged > 0
-
-
-async def end_round(replica: Replica) -> None:
-    """In a ring: let the share that this node's trainer gave last go into a round, within one patience."""
-    ring = replica.ring
-    if ring is None or not ring.contributed:
-        return
-    done, deadline = ring.done, time.monotonic() + replica.timing.patience_s
-    while ring.running and ring.done == done:
-        if time.monotonic() > deadline:
-            return
-        await asyncio.sleep(DRAIN_POLL_S)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from p2psgd import formatting
 from p2psgd.core.frontier import name_node
 from p2psgd.core.replica import Replica
-from p2psgd.ipc.trainer_session import TrainerSession
 from p2psgd.observe.status import SlowLinkStatus, StallStatus
-from p2psgd.storage.event_log import EventLog
 from p2psgd.wire.mode import parse_mode
 
 # ----------------------------------------------------------------------------
@@ -85,10 +83,16 @@ class LinkSpeeds:
 # Whether the own trainer is held up, why, and since when; its beginning and its end are events.
 
 
+class Events(Protocol):
+    """The node's event log."""
+
+    def write(self, kind: str, words: str, node: int | None = None, **figures: float) -> None: ...
+
+
 class Stall:
     """Told again and again why the trainer is held up; the reason may change while it lasts."""
 
-    def __init__(self, events: EventLog) -> None:
+    def __init__(self, events: Events) -> None:
         self._events = events
         self._words = ""
         self._since = 0.0
@@ -114,19 +118,29 @@ class Stall:
 # is ready.
 
 
+class HeldTrainer(Protocol):
+    """The node's trainer, as far as it can be held up."""
+
+    def pause_outbox(self, *, paused: bool) -> None: ...
+
+    def readiness_changed(self) -> None:
+        """Who waits to attach is let in, or told why not."""
+        ...
+
+
 class Regulation:
     """Of one node. `congested`: the trainer waits for peers that are all far behind; `draining`: it has
     ended, and all that it made is taken.
     """
 
     def __init__(
-        self, replica: Replica, session: TrainerSession, events: EventLog, *, now: Callable[[], float]
+        self, replica: Replica, trainer: HeldTrainer, events: Events, *, now: Callable[[], float]
     ) -> None:
         """`now`: the clock that the replica goes by."""
         self.congested = False
         self.draining = False
         self._replica = replica
-        self._session = session
+        self._trainer = trainer
         self._now = now
         self._stall = Stall(events)
         self._speeds = LinkSpeeds(patience_s=replica.timing.patience_s)
@@ -143,11 +157,11 @@ class Regulation:
         self.congested = not self.draining and self._replica.congested(self._now())
         waits = not self.draining and self.held_up
         # in a ring the trainer gives one share at a time, and waits until the round is complete
-        self._session.pause_outbox(paused=not self._ring and (self.congested or waits))
+        self._trainer.pause_outbox(paused=not self._ring and (self.congested or waits))
         self._stall.update(self._replica.waiting_for() if waits else "", self._now())
         if not (self._replica.ready and self._told_ready):
             self._told_ready = self._replica.ready
-            self._session.readiness_changed()
+            self._trainer.readiness_changed()
 
     def look_at_links(self) -> None:
         """Measure what each peer takes, against what all origins make."""

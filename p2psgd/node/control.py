@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -21,10 +20,10 @@ from p2psgd.ipc.server import ControlServer
 from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.net.address import Address
 from p2psgd.net.hosts import Hosts
+from p2psgd.node.node_run import NodeRun
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.recovery import Opened, open_run
 from p2psgd.node.removal import Standing, choose_removal, is_removed, standing_of
-from p2psgd.node.run import NodeRun
 from p2psgd.node.tls import NodeTls
 from p2psgd.node.trainer import NodeTrainer
 from p2psgd.observe.collect import Vitals, collect_status
@@ -157,11 +156,10 @@ class NodeControl:
                         count(update)
                 case BucketShared():
                     pass
-        if not run.rounds.mode.ring:
-            run.regulation.regulate()
+        run.outbox_taken()
 
     def trainer_state(self, state: TrainerState) -> None:
-        self._known_run().keeper.trainer_state(state)
+        self._known_run().checkpointer.trainer_state(state)
 
     def asked_to_finish(self) -> None:
         self.trainer.finish()
@@ -227,7 +225,7 @@ class NodeControl:
             loop_lag_ms=node.loop_lag_s * 1000,
             trainer=self.trainer.status(),
             replica=None if run is None else view_of(run.replica, now),
-            checkpoint=None if run is None else run.keeper.figures(time.monotonic()),
+            checkpoint=None if run is None else run.checkpointer.figures(),
             stall=None if run is None else run.regulation.stall(now),
             slow_links=() if run is None else run.regulation.slow_links(),
             congested=run is not None and run.regulation.congested,

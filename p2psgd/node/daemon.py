@@ -19,18 +19,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from p2psgd import __version__, formatting
-from p2psgd.aio import raise_failure, raise_limit
-from p2psgd.core.events import NodeStopping
+from p2psgd.aio import follow, raise_failure, raise_limit
 from p2psgd.core.timing import RunningClock, Timing
 from p2psgd.errors import ExitCode, UsageError
 from p2psgd.net.hosts import Hosts, describe_change, find_hosts
 from p2psgd.net.listen import bind, check_exposure
-from p2psgd.net.mesh import DRAIN_TIMEOUT_S, deliver_rest, end_round, leave
 from p2psgd.net.rejections import LIVES_MAX
 from p2psgd.node.control import NodeControl
+from p2psgd.node.node_run import NodeRun
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.recovery import Opened, reopen_run
-from p2psgd.node.run import NodeRun
+from p2psgd.node.stopping import DRAIN_TIMEOUT_S, leave_run
 from p2psgd.node.systemd import Supervision, sentence_of
 from p2psgd.node.tls import NodeTls
 from p2psgd.observe.compression import Accounts
@@ -312,7 +311,7 @@ class Node:
         await self._control.trainer.drain()
         if self.run is not None:
             self.run.trainer_changed(active=False)
-            await self.run.keeper.finish(DRAIN_TIMEOUT_S)
+            await follow(self.run.checkpointer.finish(DRAIN_TIMEOUT_S))
 
     async def _drain(self, why: str) -> None:
         """Stop the trainer, send what it made, wait until every linked peer has acknowledged it."""
@@ -324,22 +323,19 @@ class Node:
         run = self.run
         if run is None:
             return
-        run.trainer_changed(active=False)
-        await end_round(run.replica)
-        lost = await deliver_rest(run.replica, run.mesh, run.stopped_nodes)
-        run.handle(NodeStopping(why))
-        without = await run.keeper.finish(DRAIN_TIMEOUT_S)
+        farewell = await follow(
+            leave_run(run, why, now=time.monotonic, timeout_s=DRAIN_TIMEOUT_S, expected=run.expects_peers)
+        )
         troubles = []
-        if lost and (self.hosts.peers or len(run.replica.view.members) > 1):
+        if farewell.lost and (self.hosts.peers or len(run.replica.view.members) > 1):
             troubles.append(
-                f"no peer has acknowledged this node's last {lost} updates: they are in "
+                f"no peer has acknowledged this node's last {farewell.lost} updates: they are in "
                 f"{self.options.state} alone, and come back with this node"
             )
-        if without:
-            troubles.append(f"its last checkpoint is not on disk: {without}")
+        if farewell.without:
+            troubles.append(f"its last checkpoint is not on disk: {farewell.without}")
         if troubles:
             self.fail(f"stopped, but {', and '.join(troubles)}", ExitCode.TEMPORARY)
-        await leave(run.replica)
 
     async def _close(self, words: str) -> None:
         self._closing = True
@@ -358,7 +354,7 @@ class Node:
             self._listening.close()
         if self.run is not None:
             self.run.executor.closed = True
-            await self.run.keeper.close(DRAIN_TIMEOUT_S)
+            await self.run.disk.close(DRAIN_TIMEOUT_S, abandoning=self.run.checkpointer.abandoning)
         await self.accounts.close()
         self.journal.events.write("stop", words)
         self.journal.events.close()

@@ -1,292 +1,205 @@
-"""A node's part in its run: carries out the replica's effects, and opens rounds for the trainer."""
+"""A node's part in its run, from the moment when the run is known, whatever network and disk it has.
+
+`Run` holds the replica, the executor of its effects, the checkpointer and the backpressure on its trainer.
+It decides nothing about replication itself, and has no loop, clock, socket or file: the daemon (node_run.py)
+and the simulator (tests/sim/daemon.py) run the same class.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from typing import Protocol
 
-from p2psgd.core.effects import Effect, Halt, Note, OpenRound
+from p2psgd.core.effects import Halt, Note, OpenRound
 from p2psgd.core.events import (
-    BootstrapExpectChanged,
     Event,
     FrameReceived,
     LinkClosed,
-    LinkDrained,
     LinkOpened,
+    PeerMessage,
     PeerStatus,
-    RingChunk,
-    RingUpdate,
     TimePassed,
     TrainerChanged,
-    parse_peer_message,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
-from p2psgd.core.ring.reduce import DenseMemory
-from p2psgd.core.run_spec import RunSpec
-from p2psgd.core.timing import Timing
-from p2psgd.errors import ExitCode, UsageError, cannot
-from p2psgd.formatting import counted
-from p2psgd.ipc.run_proposal import count_weights, own_tensors
-from p2psgd.ipc.segments import DenseSegments
-from p2psgd.ipc.trainer_session import TrainerSession
-from p2psgd.net.address import Address
-from p2psgd.net.handshake import make_greeting
-from p2psgd.net.mesh import Mesh
-from p2psgd.net.probe import Probing
-from p2psgd.net.rejections import Refusals
-from p2psgd.net.tls import Credentials
-from p2psgd.node.backpressure import Regulation
-from p2psgd.node.checkpointer import Keeper
-from p2psgd.node.executor import Decider, Executor, Network
-from p2psgd.node.options import NodeOptions
-from p2psgd.node.peers import NodePeers, Shares
-from p2psgd.node.recovery import Opened
-from p2psgd.observe.compression import Accounts
+from p2psgd.node.backpressure import Events, HeldTrainer, Regulation
+from p2psgd.node.checkpointer import Checkpointer, Storage
+from p2psgd.node.executor import Decider, Executor, Handle, Network
 from p2psgd.observe.text import unfounded_words
-from p2psgd.storage.event_log import Journal
-from p2psgd.storage.identity import Identity
-from p2psgd.storage.spill_file import FrameFile
-from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.messages import Goodbye
 from p2psgd.wire.mode import parse_mode
-from p2psgd.wire.ring_messages import BucketShared, RoundShared
-
-# ----------------------------------------------------------------------------
-# What a node does around the rounds of a ring: it opens them for its trainer, and measures what they cost.
-#
-# The memory of a dense ring is made here, once the run is known.
 
 
-def adds(event: Event) -> bool:
-    """Whether an event brings something that is added up in a round."""
-    if isinstance(event, FrameReceived):
-        return isinstance(event.message, RingChunk | RingUpdate)
-    return isinstance(event, BucketShared | RoundShared)
+class Session(HeldTrainer, Protocol):
+    """The node's trainer, if one is attached."""
+
+    def deliver(self, body: bytes | bytearray) -> None: ...
+    def replica_replaced(self) -> None: ...
+    def open_round(
+        self, number: int, *, contributors: int, sums: int, adding_us: int, sending_us: int
+    ) -> None: ...
+    def refuse_share(self, words: str) -> None: ...
+    def request_state(self) -> None: ...
 
 
-class Stopwatch:
-    """Stands between the executor and the replica and mesh of a ring, and measures what rounds cost them, in
-    seconds since the trainer attached.
-    """
+class Journal(Protocol):
+    """What people read of the node; `node` is the one that it is about."""
 
-    def __init__(self, replica: Decider, network: Network) -> None:
-        self.adding_s = self.sending_s = 0.0
-        self.report_drained, self.drop = network.report_drained, network.drop
-        self._replica = replica
-        self._network = network
+    def alarm(self, words: str, node: int | None = None) -> None: ...
+    def note(self, kind: str, words: str, node: int | None = None) -> None: ...
+
+
+@dataclass
+class RoundCosts:
+    """What rounds have cost this node since its trainer attached, in seconds."""
+
+    adding_s: float = 0.0
+    sending_s: float = 0.0
 
     def reset(self) -> None:
         """A trainer has attached."""
         self.adding_s = self.sending_s = 0.0
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
-        """Count how long the replica takes if the event is about a round."""
-        if not adds(event):
-            return self._replica.handle(event, now)
-        begun = time.perf_counter()
-        try:
-            return self._replica.handle(event, now)
-        finally:
-            self.adding_s += time.perf_counter() - begun
 
-    def send(self, peer: Origin, frame: bytes) -> None:
-        """Count how long the network takes a frame."""
-        begun = time.perf_counter()
-        self._network.send(peer, frame)
-        self.sending_s += time.perf_counter() - begun
+class Rounds:
+    """Opens the rounds of a ring for the node's trainer; `active`: there is one that takes part."""
 
-    def send_numbers(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
-        """Count how long the network takes a frame of numbers."""
-        begun = time.perf_counter()
-        self._network.send_numbers(peer, head, numbers)
-        self.sending_s += time.perf_counter() - begun
-
-
-class NodeRounds:
-    """One node's. `active`: it has a trainer that takes part."""
-
-    def __init__(self, spec: RunSpec, session: TrainerSession) -> None:
-        """UsageError if this version does not know the run's mode."""
-        try:
-            self.mode = parse_mode(spec.mode)
-        except ValueError as error:
-            raise UsageError(str(error), ExitCode.CONFIGURATION) from None
+    def __init__(self, session: Session, costs: RoundCosts, *, dense: bool) -> None:
         self.active = False
-        self.memory: DenseMemory | None = None
         self._session = session
+        self._costs = costs
+        self._dense = dense
         self._opened_at: int | None = None  # the last completed round, when one was opened for it last
-        if self.mode.dense:
-            segments = DenseSegments(spec.weights)
-            session.dense = segments
-            self.memory = DenseMemory(segments.shares, segments.arrays, segments.sums)
 
     def begin(self) -> None:
         """A trainer has attached."""
+        self._costs.reset()
         self._opened_at = None
 
-    def open(self, effect: OpenRound, *, done: int, watch: Stopwatch) -> None:
-        """Let the trainer give its next share, after round `done`; tell it what `watch` has measured.
+    def open(self, effect: OpenRound, *, done: int) -> None:
+        """Let the trainer give its next share, after round `done`; tell it what rounds cost.
 
         In a dense ring it knows of the round that its last share went into. If there was another besides,
         which this node missed and was given later, it takes the weights as a whole.
         """
-        if self.mode.dense and self._opened_at is not None and done != self._opened_at + 1:
+        if self._dense and self._opened_at is not None and done != self._opened_at + 1:
             self._session.replica_replaced()
         self._opened_at = done
         self._session.open_round(
             done + 1,
             contributors=effect.contributors,
             sums=effect.sums,
-            adding_us=round(1e6 * watch.adding_s),
-            sending_us=round(1e6 * watch.sending_s),
+            adding_us=round(1e6 * self._costs.adding_s),
+            sending_us=round(1e6 * self._costs.sending_s),
         )
 
 
-# ----------------------------------------------------------------------------
-# A node's part in its run, from the moment when the run is known.
-#
-# Holds the pure replica, the mesh of links and what is kept on disk together; an executor carries out what
-# the replica orders. Decides nothing about replication itself.
+class Run:
+    """One node's replica and what gives it events and carries out its orders. Implements the executor's ports
+    to the trainer and to people, and what the checkpointer asks of its host.
 
-
-log = logging.getLogger("p2psgd.node")
-
-
-class NodeRun:
-    """One node's replica and all that it needs to be one of the run's. Implements what the mesh and the
-    keeper ask of their host, and the executor's ports to the trainer and to people.
+    Attributes:
+        handle: Gives the replica an event, and carries out what it orders.
+        stopped_nodes: Nodes that have said goodbye, and are not linked again.
     """
 
     def __init__(
         self,
-        opened: Opened,
+        replica: Replica,
         *,
-        options: NodeOptions,
-        identity: Identity,
-        others: int,
-        share: tuple[int, int] | None,
-        listen: Address,
+        decider: Decider,
+        network: Network,
+        storage: Storage,
+        session: Session,
+        attached: Callable[[], bool],
+        costs: RoundCosts,
         journal: Journal,
-        accounts: Accounts,
-        session: TrainerSession,
-        credentials: Credentials | None,
+        events: Events,
+        shutdown: Callable[[Halt], None],
         now: Callable[[], float],
-        fail: Callable[[str, ExitCode], None],
-        begin_again: Callable[[int, str], None],
-        lives_left: int,
+        disk_now: Callable[[], float],
+        call_soon: Callable[[Handle, Event], object],
+        recording: Callable[[bytes], None] | None = None,
     ) -> None:
-        """`others`: nodes beside this one that its list names; `share`: (i, n) of the data, if it is known;
-        `now`: seconds in which this process has run; `begin_again`, `lives_left`: see `Refusals`.
-        UsageError if the state directory cannot be written to.
+        """Begin.
+
+        Args:
+            replica: What decides.
+            decider: The replica, or what stands before it and watches it.
+            network: The links to peers.
+            storage: The node's disk.
+            session: The node's trainer.
+            attached: Whether a trainer is.
+            costs: What rounds cost, as far as somebody measures it.
+            journal: Notes and alarms for people.
+            events: Where the trainer's stalls are noted.
+            shutdown: Ends the node.
+            now: Seconds in which this process has run: the clock that the replica goes by.
+            disk_now: The monotonic clock, in seconds, that the disk's work goes by.
+            call_soon: Calls back in the loop's next turn.
+            recording: Gets every update that is applied.
         """
+        mode = parse_mode(replica.spec.mode)
+        self.replica = replica
         self.stopped_nodes: set[int] = set()
-        self._sender: int | None = None  # of the frame that is being handled
-        self._options = options
-        self._journal = journal
-        self._accounts = accounts
-        self._session = session
-        self._now = now
-        self._fail = fail
-        self._founders = options.founders_of(others)
-        spec, me, timing = opened.spec, identity.origin, Timing(options.patience_s)
-        self.rounds = NodeRounds(spec, session)
-        store = _make_store(options)
-        if opened.trainer is not None:
-            session.restore(opened.trainer)
-        self.keeper = Keeper(self, options.state, me, timing, opened, accounts=accounts)
-        self.replica = Replica(
-            spec,
-            me=me,
-            coordinates=opened.coordinates,
-            now=now(),
-            timing=timing,
-            founders=self._founders,
-            votes=opened.votes,
-            restored=opened.restored,
-            log_budget_bytes=options.log_budget_bytes,
-            store=store,
-            store_budget_bytes=options.store_budget_bytes,
-            dense=self.rounds.memory,
-            names={**opened.names, me.node: identity.name},
-        )
-        journal.events.names = self.replica.names.get
-        self.regulation = Regulation(self.replica, session, journal.events, now=now)
-        greeting = make_greeting(spec, me, identity.name, share)
-        self.mesh = Mesh(self, greeting, options.patience_s, now, credentials)
-        self._watch = Stopwatch(self.replica, self.mesh)
-        ring = self.rounds.mode.ring
+        self.rounds = Rounds(session, costs, dense=mode.dense)
+        self.checkpointer = Checkpointer(self, storage, replica.timing, now=disk_now, recording=recording)
+        self.regulation = Regulation(replica, session, events, now=now)
         self.executor = Executor(
-            self._watch if ring else self.replica,
-            network=self._watch if ring else self.mesh,
-            disk=self.keeper,
+            decider,
+            network=network,
+            disk=self.checkpointer,
             trainer=self,
             log=self,
             now=now,
-            call_soon=asyncio.get_running_loop().call_soon,
+            call_soon=call_soon,
         )
-        self.handle = session.handle = self.executor.handle
+        self.handle = self.executor.handle
         self.deliver, self.refuse_share = session.deliver, session.refuse_share
-        measured = self.rounds.mode.order == "measured"
-        self.probing = Probing(self.mesh, self.handle, timing=timing, now=now, wanted=measured)
-        self.peers = NodePeers(self.replica, self.mesh, options=options, listen=listen, journal=journal)
-        self._shares = Shares(greeting.share, journal)
-        self.refusals = Refusals(
-            options.patience_s,
-            incarnation=me.incarnation,
-            lives_left=lives_left,
-            linked_now=lambda: bool(self.mesh.links),
-            fail=fail,
-            begin_again=begin_again,
-        )
-        self._lives = self.replica.view  # of which no former life is linked
-        accounts.begin(spec, me, mini_batches=0 if opened.trainer is None else opened.trainer.mini_batches)
-        weights = counted(count_weights(own_tensors(spec.tensors)), "weight")
-        log.info("run %s: %s, quantum 2^%d", spec.fingerprint.hex()[:16], weights, spec.quantum_log2)
+        self._in_ring = mode.ring
+        self._session = session
+        self._attached = attached
+        self._journal = journal
+        self._shutdown = shutdown
+        self._sender: int | None = None  # of the frame that is being handled
 
     # -- time
 
     def pass_time(self, loop_lag_s: float) -> None:
         """Let the replica and all around it look at the clock."""
         self.handle(TimePassed(int(loop_lag_s * 1000)))
-        self.keeper.pass_time(
-            time.monotonic(),
-            bytes_applied=self.replica.bytes_applied,
-            log_capacity=self.replica.log_capacity,
+        self.checkpointer.pass_time(
+            bytes_applied=self.replica.bytes_applied, log_capacity=self.replica.log_capacity
         )
         self.regulation.look_at_links()
-        self._look_at_lives()
-        self.peers.pass_time()
-        self.probing.pass_time(idle=self.rounds.mode.ring and not self.replica.round_runs)
-        if (nodes := self._options.founders_of(self.mesh.dialling.others)) != self._founders:
-            self._founders = nodes
-            self.handle(BootstrapExpectChanged(nodes))
+        self.look_at_network()
         self.regulation.regulate()
 
-    def _look_at_lives(self) -> None:
-        """Whether this life is a member, and that nobody is linked in a life before that of the view."""
-        if self.replica.admitted:
-            self.refusals.admitted()
-        if self.replica.view is not self._lives:
-            self._lives = self.replica.view
-            self.mesh.drop_former_lives(self._lives.lives)
+    def look_at_network(self) -> None:
+        """Do what is due beside the links themselves."""
 
-    # -- the executor's Trainer
+    # -- the trainer
+
+    def outbox_taken(self) -> None:
+        """All that the trainer gave until now was handled: in a ring it waits for the round anyway."""
+        if not self._in_ring:
+            self.regulation.regulate()
 
     def trainer_changed(self, *, active: bool) -> None:
         """In ring mode: whether this node's trainer takes part in rounds from now on."""
-        if self.rounds.mode.ring and active != self.rounds.active:
+        if self._in_ring and active != self.rounds.active:
             self.rounds.active = active
             if active:
                 self.rounds.begin()
-                self._watch.reset()
             self.handle(TrainerChanged(active))
+
+    # -- the executor's Trainer
 
     def open_round(self, effect: OpenRound) -> None:
         assert self.replica.ring is not None
-        self.rounds.open(effect, done=self.replica.ring.done, watch=self._watch)
+        self.rounds.open(effect, done=self.replica.ring.done)
 
     def replica_replaced(self) -> None:
         self._session.replica_replaced()
@@ -298,19 +211,19 @@ class NodeRun:
         self._journal.alarm(words, self._sender)
 
     def event(self, note: Note) -> None:
-        self.note(note.kind, self._words_of(note), note.node)
+        self._journal.note(note.kind, self._words_of(note), note.node)
 
     def shutdown(self, effect: Halt) -> None:
-        self._fail(effect.words, ExitCode.TEMPORARY if effect.again else ExitCode.FAILED)
-        self.keeper.abandoning |= effect.abandon
+        self._shutdown(effect)
+        self.checkpointer.abandoning |= effect.abandon
 
     def _words_of(self, note: Note) -> str:
         """Of a node that is ready before the run is founded, more than the replica says."""
         if note.kind != "ready" or self.replica.view.number:
             return note.words
-        return f"{note.words}, {unfounded_words(self.replica.view_waits, ring=self.rounds.mode.ring)}"
+        return f"{note.words}, {unfounded_words(self.replica.view_waits, ring=self._in_ring)}"
 
-    # -- KeeperHost
+    # -- the checkpointer's Host
 
     def alarm(self, words: str) -> None:
         self._journal.alarm(words)
@@ -320,7 +233,7 @@ class NodeRun:
 
     def request_trainer_state(self) -> None:
         """Not of a trainer that is held up: giving its state would empty its outbox into a full log."""
-        held_up = self.regulation.held_up and self._session.attachment is not None
+        held_up = self.regulation.held_up and self._attached()
         if not held_up or self.regulation.draining:
             self._session.request_state()
 
@@ -334,42 +247,21 @@ class NodeRun:
     def names(self) -> Mapping[int, str]:
         return self.replica.names
 
-    # -- MeshHost
+    # -- the network
 
     def link_opened(self, peer: Origin, name: str) -> None:
-        self.refusals.linked()
+        """A peer is linked, perhaps by another connection than before."""
         self.stopped_nodes.discard(peer.node)
         self.handle(LinkOpened(peer, name))
-        self.probing.link_opened(peer)
-        self.peers.link_opened(peer)
-        self._shares.link_opened(peer.node, name, self.mesh.links[peer.node].share)
-        address = self.mesh.news[peer.node].address
-        self.note("link", f"linked with {name} at {address}", peer.node)  # whose name is known now
-
-    def link_replaced(self, peer: Origin, name: str) -> None:
-        self.handle(LinkOpened(peer, name))
-        self.probing.link_opened(peer)
-        self.peers.link_opened(peer)
 
     def link_closed(self, peer: Origin, words: str) -> None:
+        """The link to a peer is gone; `words` say why."""
         self.note("lost", f"lost the link to {self.replica.name_of(peer)}: {words}", peer.node)
-        self._shares.link_closed(peer.node)
-        self.probing.link_closed(peer)
-        self.peers.link_closed(peer)
         self.handle(LinkClosed(peer))
         self.regulation.regulate()
 
-    def link_drained(self, peer: Origin) -> None:
-        self.handle(LinkDrained(peer))
-
-    def frame_received(self, peer: Origin, frame_type: FrameType, body: Body) -> None:
-        message = parse_peer_message(frame_type, body)
-        if message is None:
-            if frame_type is FrameType.PROBE:
-                self.probing.hear(peer, body)
-            elif frame_type is FrameType.PEERS:
-                self.peers.hear(peer, body)
-            return
+    def peer_told(self, peer: Origin, message: PeerMessage, *, known: Set[int]) -> None:
+        """A peer's frame was this message. Of those that have stopped the `known` nodes are remembered."""
         self._sender = peer.node
         try:
             self.handle(FrameReceived(peer, message))
@@ -379,21 +271,4 @@ class NodeRun:
             self.regulation.regulate()
         elif isinstance(message, Goodbye):
             self.stopped_nodes.add(peer.node)
-            self.stopped_nodes &= self.mesh.news.keys()  # which forgets nodes when they are too many
-
-    def refused_by_peer(self, code: str, words: str, newest: int, *, listed: bool) -> None:
-        self.refusals.refused(code, words, newest, listed=listed)
-
-    def member_incarnation(self, node: int) -> int | None:
-        return self.replica.view.lives.get(node)
-
-    def stranger_met(self, node: int, words: str) -> None:
-        self._journal.events.write("refused", words, node)
-
-
-def _make_store(options: NodeOptions) -> FrameFile:
-    """Where the log goes on beyond its budget in RAM."""
-    try:
-        return FrameFile(options.state, budget_bytes=options.store_budget_bytes)
-    except OSError as error:
-        raise cannot(f"make a file in {options.state}", error) from None
+            self.stopped_nodes &= known  # which is bounded

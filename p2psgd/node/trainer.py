@@ -10,8 +10,8 @@ from typing import Final
 
 from p2psgd.errors import ExitCode
 from p2psgd.ipc.trainer_session import ENDED, SessionState, TrainerSession
-from p2psgd.net.mesh import DRAIN_POLL_S
 from p2psgd.node.options import NodeOptions
+from p2psgd.node.stopping import DRAIN_POLL_S
 from p2psgd.node.trainer_process import STOP_TIMEOUT_S, Supervisor
 from p2psgd.observe.status import NodeState, TrainerStatus
 from p2psgd.storage.event_log import EventLog

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from p2psgd.aio import follow
 from p2psgd.core.effects import WriteCheckpoint
 from p2psgd.core.events import CheckpointDue, CheckpointRead, CheckpointWritten, Event
 from p2psgd.core.timing import Timing
 from p2psgd.core.update_log import Tail
 from p2psgd.core.view import NO_VOTES
 from p2psgd.ipc.trainer_session import TrainerState
-from p2psgd.node import checkpointer as keeper_module
-from p2psgd.node.checkpointer import Keeper
+from p2psgd.node import disk as disk_module
+from p2psgd.node.checkpointer import Checkpointer
+from p2psgd.node.disk import NodeDisk
 from p2psgd.node.recovery import Opened
-from p2psgd.observe.compression import Accounts
 from p2psgd.storage.checkpoint import Checkpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.update_wal import own_paths
@@ -42,19 +44,22 @@ class Host:
         self.copies = True  # the replica makes the copy that is asked for
         self.wrong = False  # the weights, for good
         opened = Opened(SPEC, CheckpointStore(folder / "run"), state.coordinates, NO_VOTES, {})
-        self.keeper = Keeper(
-            self, folder, ME, Timing(0.2), opened, accounts=Accounts(None, record_bytes_max=0)
-        )
+        timing = Timing(0.2)
+        self.disk = NodeDisk(folder, ME, timing, opened, alarm=self.alarm)
+        self.checkpointer = Checkpointer(self, self.disk, timing, now=time.monotonic)
+
+    async def finish(self, timeout_s: float) -> str:
+        return await follow(self.checkpointer.finish(timeout_s))
 
     def handle(self, event: Event) -> None:
         self.events.append(event)
         if isinstance(event, CheckpointDue) and self.copies:
             state = self.state
             order = WriteCheckpoint(state.coordinates, state.rows, state.digest, self.tail)
-            self.keeper.write(order)
+            self.checkpointer.write(order)
 
     def request_trainer_state(self) -> None:
-        self.keeper.trainer_state(TrainerState(self.residual, None, 1))
+        self.checkpointer.trainer_state(TrainerState(self.residual, None, 1))
 
     def sequence(self) -> int:
         return 1
@@ -78,9 +83,9 @@ def keeping(folder: Path, work: Callable[[Host], Coroutine[Any, Any, None]]) -> 
     async def run() -> Host:
         host = Host(folder, checkpoint())
         begun = "the thread of the own updates has begun its file, and is not at it any more"
-        until(lambda: own_paths(folder / "run") and host.keeper._own.busy_since is None, begun)
+        until(lambda: own_paths(folder / "run") and host.disk._own.busy_since is None, begun)
         await work(host)
-        await host.keeper.close(30)
+        await host.disk.close(30, abandoning=host.checkpointer.abandoning)
         return host
 
     return asyncio.run(run())
@@ -90,7 +95,7 @@ def test_an_update_that_has_changed_in_memory_is_an_alarm_and_the_checkpoint_is_
     async def work(host: Host) -> None:
         frames = list(host.tail)
         host.tail = Tail([[frames[0][:-1] + b"\x77"], [*frames[1:]]])
-        assert await host.keeper.finish(10) == ""
+        assert await host.finish(10) == ""
 
     host = keeping(tmp_path, work)
     [alarm] = host.alarms
@@ -104,8 +109,8 @@ def test_an_update_that_has_changed_in_memory_is_an_alarm_and_the_checkpoint_is_
 def test_a_folder_that_cannot_be_looked_into_is_an_alarm_and_no_checkpoint(tmp_path: Path) -> None:
     async def work(host: Host) -> None:
         with no_descriptors():
-            host.keeper.read()
-            await asyncio.gather(*host.keeper._tasks)
+            host.checkpointer.read()
+            await asyncio.gather(*host.disk._tasks)
 
     host = keeping(tmp_path, work)
     assert host.events == [CheckpointRead(None)]
@@ -116,11 +121,11 @@ def test_a_last_checkpoint_that_cannot_be_written_is_told_at_the_end(tmp_path: P
     async def work(host: Host) -> None:
         in_the_way = tmp_path / "run" / ".checkpoint-00000001.safetensors.new"
         in_the_way.mkdir()
-        assert (await host.keeper.finish(10)).endswith("cannot be written: is a directory")
+        assert (await host.finish(10)).endswith("cannot be written: is a directory")
         in_the_way.rmdir()
-        assert await host.keeper.finish(10) == ""
+        assert await host.finish(10) == ""
         (tmp_path / "run" / ".checkpoint-00000002.safetensors.new").mkdir()
-        words = await host.keeper.finish(10)
+        words = await host.finish(10)
         assert words.endswith("cannot be written: is a directory; the one before it stays")
 
     keeping(tmp_path, work)
@@ -129,7 +134,7 @@ def test_a_last_checkpoint_that_cannot_be_written_is_told_at_the_end(tmp_path: P
 def test_a_last_checkpoint_that_takes_too_long_is_told_at_the_end(tmp_path: Path) -> None:
     async def work(host: Host) -> None:
         host.copies = False
-        assert await host.keeper.finish(0.01) == "it was not written within 0 s"
+        assert await host.finish(0.01) == "it was not written within 0 s"
 
     keeping(tmp_path, work)
 
@@ -138,12 +143,12 @@ def test_of_weights_that_are_wrong_no_last_checkpoint_is_waited_for(tmp_path: Pa
     async def work(host: Host) -> None:
         host.wrong = True
         words = "the weights in memory differ from what was applied"
-        assert await host.keeper.finish(600) == words
+        assert await host.finish(600) == words
         host.wrong, host.copies = False, False
-        finishing = asyncio.ensure_future(host.keeper.finish(600))
+        finishing = asyncio.ensure_future(host.finish(600))
         await asyncio.sleep(0)  # it has begun one
         host.wrong = True
-        host.keeper.pass_time(0, bytes_applied=0, log_capacity=1)
+        host.checkpointer.pass_time(bytes_applied=0, log_capacity=1)
         assert await finishing == words
 
     keeping(tmp_path, work)
@@ -168,9 +173,9 @@ def test_a_disk_that_hangs_is_not_waited_for_without_end(
     healed = hanging(monkeypatch, CheckpointStore, "write")
 
     async def work(host: Host) -> None:
-        assert await host.keeper.finish(0.01) == "it was not written within 0 s"
-        await host.keeper.close(0.01)
-        assert not host.keeper._tasks
+        assert await host.finish(0.01) == "it was not written within 0 s"
+        await host.disk.close(0.01, abandoning=host.checkpointer.abandoning)
+        assert not host.disk._tasks
 
     try:
         host = keeping(tmp_path, work)
@@ -186,11 +191,11 @@ def test_a_disk_that_hangs_is_not_waited_for_without_end(
 def test_what_must_not_be_used_again_and_cannot_be_moved_in_time_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    healed = hanging(monkeypatch, keeper_module, "abandon")
+    healed = hanging(monkeypatch, disk_module, "abandon")
 
     async def work(host: Host) -> None:
-        host.keeper.abandoning = True
-        await host.keeper.close(0.01)
+        host.checkpointer.abandoning = True
+        await host.disk.close(0.01, abandoning=host.checkpointer.abandoning)
         healed.set()
 
     try:
@@ -206,12 +211,12 @@ def test_what_must_not_be_used_again_and_cannot_be_moved_in_time_is_told(
 def test_what_is_given_up_is_not_waited_for(tmp_path: Path) -> None:
     async def work(host: Host) -> None:
         host.copies = False
-        finishing = asyncio.ensure_future(host.keeper.finish(600))
+        finishing = asyncio.ensure_future(host.finish(600))
         await asyncio.sleep(0)
-        host.keeper.abandoning = True
-        host.keeper.pass_time(0, bytes_applied=0, log_capacity=1)
+        host.checkpointer.abandoning = True
+        host.checkpointer.pass_time(bytes_applied=0, log_capacity=1)
         assert await finishing == ""
-        assert await host.keeper.finish(600) == ""
+        assert await host.finish(600) == ""
 
     keeping(tmp_path, work)
 
@@ -223,13 +228,13 @@ def test_of_a_residual_that_is_not_finite_the_checkpoint_has_the_rest_and_it_is_
         host.residual[:] = 0.5
         host.residual[3:6] = np.nan, np.inf, -np.inf
         for _ in range(2):
-            await host.keeper.finish(10)
+            await host.finish(10)
         host.residual[3] = 0.25
-        await host.keeper.finish(10)
+        await host.finish(10)
         host.residual[4:6] = 0.25
-        await host.keeper.finish(10)
+        await host.finish(10)
         host.residual[7] = np.nan
-        await host.keeper.finish(10)
+        await host.finish(10)
 
     host = keeping(tmp_path, work)
     weights = SPEC.weights

@@ -15,7 +15,8 @@ from p2psgd.core.run_spec import RunSpec
 from p2psgd.errors import UsageError
 from p2psgd.ipc.layout import DENSE_NUMBERS_MIN
 from p2psgd.ipc.segments import DenseSegments
-from p2psgd.node.run import NodeRounds, Stopwatch
+from p2psgd.node.node_run import Stopwatch, known_mode, share_memory
+from p2psgd.node.run import RoundCosts, Rounds
 from p2psgd.wire.ring_messages import BucketShared
 
 PEER = Origin(1, 1)
@@ -45,11 +46,8 @@ class Replica:
         self.seen.append("drop")
 
 
-WATCH = Stopwatch(Replica(), Replica())
-
-
 class Session:
-    """As much of a trainer session as rounds need."""
+    """As much of a trainer's session as rounds need."""
 
     def __init__(self) -> None:
         self.opened: list[dict[str, int]] = []
@@ -67,19 +65,21 @@ def spec(mode: str) -> RunSpec:
     return RunSpec((("w", (10,)),), -20, mode, "", hashlib.sha256().digest(), "stall")
 
 
-def rounds_of(mode: str) -> tuple[NodeRounds, Session]:
+def rounds_of(mode: str, costs: RoundCosts | None = None) -> tuple[Rounds, Session]:
     session = Session()
-    return NodeRounds(spec(mode), session), session  # type: ignore[arg-type]
+    dense = known_mode(spec(mode)).dense
+    return Rounds(session, costs or RoundCosts(), dense=dense), session  # type: ignore[arg-type]
 
 
 def test_adding_and_sending_are_counted_from_each_trainer_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seconds = itertools.count()
-    monkeypatch.setattr("p2psgd.node.run.time.perf_counter", lambda: float(next(seconds)))
-    rounds, session = rounds_of("ring-sparse")
+    monkeypatch.setattr("p2psgd.node.node_run.time.perf_counter", lambda: float(next(seconds)))
     replica = Replica()
     watch = Stopwatch(replica, replica)
+    rounds, session = rounds_of("ring-sparse", watch)
+    rounds.begin()
     watch.handle(CHUNK, 1.0)
     watch.handle(BucketShared(0, 0, 1, "", ""), 1.0)
     watch.handle(TimePassed(), 1.0)
@@ -96,10 +96,10 @@ def test_adding_and_sending_are_counted_from_each_trainer_on(
         "report_drained",
         "drop",
     ]
-    rounds.open(OpenRound(3, 0), done=1, watch=watch)
+    rounds.open(OpenRound(3, 0), done=1)
     assert session.opened == [{"contributors": 3, "sums": 0, "adding_us": 2_000_000, "sending_us": 2_000_000}]
-    watch.reset()
-    rounds.open(OpenRound(0, 0), done=1, watch=watch)
+    rounds.begin()
+    rounds.open(OpenRound(0, 0), done=1)
     assert session.opened[-1] == {"contributors": 0, "sums": 0, "adding_us": 0, "sending_us": 0}
 
 
@@ -107,35 +107,34 @@ def test_a_dense_round_that_was_missed_has_the_trainer_take_the_weights_as_a_who
     rounds, session = rounds_of("ring-dense")
     rounds.begin()
     for done in (5, 6, 7):
-        rounds.open(OpenRound(2, done % 2), done=done, watch=WATCH)
+        rounds.open(OpenRound(2, done % 2), done=done)
     assert session.replaced == 0
-    rounds.open(OpenRound(2, 1), done=9, watch=WATCH)
+    rounds.open(OpenRound(2, 1), done=9)
     assert session.replaced == 1
     rounds.begin()  # another trainer, which got the replica as it is
-    rounds.open(OpenRound(0, 0), done=11, watch=WATCH)
+    rounds.open(OpenRound(0, 0), done=11)
     assert session.replaced == 1
 
 
 def test_a_sparse_round_that_was_missed_came_through_the_inbox() -> None:
     rounds, session = rounds_of("ring-sparse")
     rounds.begin()
-    rounds.open(OpenRound(2, 0), done=5, watch=WATCH)
-    rounds.open(OpenRound(2, 0), done=9, watch=WATCH)
+    rounds.open(OpenRound(2, 0), done=5)
+    rounds.open(OpenRound(2, 0), done=9)
     assert session.replaced == 0
 
 
 def test_a_dense_ring_has_memory_that_daemon_and_trainers_share() -> None:
-    rounds, session = rounds_of("ring-dense")
-    assert rounds.memory is not None
+    session = Session()
+    memory = share_memory(spec("ring-dense"), session)  # type: ignore[arg-type]
     assert session.dense is not None
-    assert rounds.memory.shares is session.dense.shares
-    assert not rounds.memory.shares.flags.writeable
-    assert (rounds.memory.shares.shape, rounds.memory.sums.shape) == ((NUMBERS_MIN,), (2, NUMBERS_MIN))
+    assert memory.shares is session.dense.shares
+    assert not memory.shares.flags.writeable
+    assert (memory.shares.shape, memory.sums.shape) == ((NUMBERS_MIN,), (2, NUMBERS_MIN))
     assert NUMBERS_MIN == DENSE_NUMBERS_MIN  # the two sides of the memory
     session.dense.close()
-    assert rounds_of("async")[0].memory is None
 
 
 def test_a_mode_of_another_version_is_refused() -> None:
     with pytest.raises(UsageError, match=r"mode .ring-ternary. is not known; the modes are async"):
-        rounds_of("ring-ternary")
+        known_mode(spec("ring-ternary"))

@@ -1,7 +1,6 @@
-"""One life of a node: what node/run.py is to the real one, without loop, sockets and trainer.
+"""One life of a node: the daemon's own `Run` on the simulated network, disk, trainer and clock.
 
-Its effects are carried out by the daemon's executor, on the simulated network, disk and trainer. A paused
-daemon does nothing; what its timers and its kernel have for it waits.
+A paused daemon does nothing; what its timers and its kernel have for it waits.
 """
 
 from __future__ import annotations
@@ -11,14 +10,10 @@ from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
 from p2psgd.core.events import (
-    Event,
-    FrameReceived,
-    LinkClosed,
     LinkDrained,
     LinkMeasured,
-    LinkOpened,
+    PeerMessage,
     PeerStatus,
-    TimePassed,
     UpdateBody,
 )
 from p2psgd.core.frontier import Origin
@@ -28,7 +23,7 @@ from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import RunningClock, Timing
 from p2psgd.core.view import NO_VOTES  # noqa: F401 (a mutant wants it)
 from p2psgd.errors import PeerError
-from p2psgd.node.executor import Executor
+from p2psgd.node.run import RoundCosts, Run
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import SnapshotEnd
 from tests.core.stores import MemoryStore
@@ -141,19 +136,26 @@ class Daemon:
             self, disk, world.clock, keeper, timing, votes_saved=world.inspector.agreement.saved
         )
         ports = Ports(world, self, disk, keeper)
-        self._executor = Executor(
-            ports,
+        self.run = Run(
+            self.replica,
+            decider=ports,
             network=ports,
-            disk=self.keeper,
-            trainer=ports,
-            log=ports,
+            storage=self.keeper,
+            session=ports,
+            attached=lambda: self.trainer.attached,
+            costs=RoundCosts(),
+            journal=ports,
+            events=ports,
+            shutdown=ports.shutdown,
             now=running.read,
+            disk_now=lambda: self._clock.now,
             call_soon=ports.call_soon,
         )
-        self.event: Event = TimePassed()  # that is being handled
+        self.handle = self.run.handle
+        self.run.checkpointer.due -= timing.gone_s * keeper.uniform(0.0, 0.5)  # not all nodes at once
         self._tick_s = scenario.patience_s / TICKS_PER_PATIENCE
         self._flipped_ticks = 0
-        self._pending: list[tuple[Callable[..., None], tuple[object, ...]]] = []
+        self._pending: list[tuple[Callable[..., object], tuple[object, ...]]] = []
         self.trainer: Trainer | RingTrainer = Trainer(world, self, trainer)
         if scenario.ring is not None:
             self.trainer = RingTrainer(world, self, trainer, scenario.ring, self.memory)
@@ -173,7 +175,7 @@ class Daemon:
 
     # -- the process
 
-    def when_running(self, action: Callable[..., None], *arguments: object) -> None:
+    def when_running(self, action: Callable[..., object], *arguments: object) -> None:
         """Do it now, or when the pause is over."""
         if self.paused:
             self._pending.append((action, arguments))
@@ -199,6 +201,7 @@ class Daemon:
         """The process ends at once."""
         if self.alive:
             self.alive = self.paused = False
+            self.run.executor.closed = True
             self.keeper.crash()
             self.mesh.die()
             self._world.died(self, back_after_s)
@@ -224,10 +227,7 @@ class Daemon:
             self._pending.append((self._tick, ()))
         elif self.alive:
             self._clock.after(self._tick_s, self._tick)
-            self.handle(TimePassed())
-            if self.alive:
-                replica = self.replica
-                self.keeper.pass_time(replica.tally.bytes_applied, replica.log.capacity)
+            self.run.pass_time(0.0)
             if self.alive:
                 note_state(self._world.see, self.replica)
                 self._watch_scrub()
@@ -237,15 +237,6 @@ class Daemon:
             self._flipped_ticks += 1
             if self._flipped_ticks > SCRUB_TICKS_MAX:
                 raise Violation("I9", f"node {self.me.node} has not found its damaged weight")
-
-    # -- the replica
-
-    def handle(self, event: Event) -> None:
-        """Give the replica an event, check it, and carry out what it orders."""
-        if self.alive:
-            before, self.event = self.event, event
-            self._executor.handle(event)
-            self.event = before
 
     # -- the mesh's host
 
@@ -265,24 +256,27 @@ class Daemon:
         if liar is not None:
             self._inspector.naming.heard(self.me, self.view.number, liar.lies_in(frame_type, body))
         if frame_type is _UPDATE:
-            self.handle(FrameReceived(peer, UpdateBody(body)))
+            self._told(peer, UpdateBody(body))
             return
         message = self._inspector.parsed(peer, frame_type, body)
         if isinstance(message, PeerStatus):
             own = self.replica.peers[peer].cursors.get(self.me) if peer in self.replica.peers else None
             parked = own is not None and own.parked
-            self.handle(FrameReceived(peer, message))
+            self._told(peer, message)
             if own is not None and parked and not own.parked:
                 self._world.see("parked cursor freed")
         elif message is not None:
-            self.handle(FrameReceived(peer, message))
+            self._told(peer, message)
             if isinstance(message, SnapshotEnd):
                 self._inspector.judge.snapshot_over(self, peer)
+
+    def _told(self, peer: Origin, message: PeerMessage) -> None:
+        self.run.peer_told(peer, message, known=self.mesh.known)
 
     def link_opened(self, peer: Origin, name: str) -> None:
         """MeshHost."""
         self._inspector.judge.snapshot_over(self, peer)
-        self.handle(LinkOpened(peer, name))
+        self.run.link_opened(peer, name)
         work = self._scenario.ring
         if work is not None and work.mode.order == "measured":
             self._clock.after(MEASURING_S, self.when_running, self._measure, peer)
@@ -300,7 +294,7 @@ class Daemon:
             self._world.trace(f"node {self.me.node}", f"lost its link to node {peer.node}: {words}")
         if place_of(peer.node) in self._world.liars:
             self._inspector.naming.unlinked(self.me)
-        self.handle(LinkClosed(peer))
+        self.run.link_closed(peer, words)
 
     def connection_lost(self, endpoint: Endpoint, words: str) -> None:
         """EndpointOwner."""

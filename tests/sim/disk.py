@@ -45,7 +45,7 @@ class Disk:
             self.store.writable = not self.full
 
     def keep(self, checkpoint: WriteCheckpoint) -> bool:
-        """One more checkpoint, unless memory is damaged; own updates that are in all that are kept go."""
+        """One more checkpoint, unless memory is damaged."""
         if codec.digest_coordinates(checkpoint.coordinates, self.key) != checkpoint.digest:
             return False
         try:
@@ -54,9 +54,12 @@ class Disk:
             tail = checkpoint.tail.readable(lambda frame: True)
         written = replace(checkpoint, coordinates=checkpoint.coordinates.copy(), tail=tail)
         self.checkpoints = [*self.checkpoints, written][-CHECKPOINTS_KEPT:]
+        return True
+
+    def release_own(self) -> None:
+        """Own updates that are in all checkpoints kept go."""
         oldest = {Origin(row.node, row.incarnation): row.sequence for row in self.checkpoints[0].rows}
         self.own = [each for each in self.own if each[1] > oldest.get(each[0], 0)]
-        return True
 
     def damage(self) -> None:
         """The newest checkpoint, if it is not the only one, cannot be read any more."""

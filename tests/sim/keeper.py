@@ -1,25 +1,33 @@
 """Writing to a node's disk: it takes time, fails while the disk is full, and may be cut off by a crash.
 
+The storage of the daemon's own checkpointer (node/checkpointer.py), which decides what is written and when.
 What was ordered and not yet told as written when the node dies is there or not, by chance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final, Protocol
 
-from p2psgd.core.effects import Record, SaveVotes, WriteCheckpoint
-from p2psgd.core.events import CheckpointDue, CheckpointRead, CheckpointWritten, Event, VotesSaved
+from p2psgd.core.effects import WriteCheckpoint
+from p2psgd.core.events import Restored
 from p2psgd.core.frontier import Origin
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import Votes
+from p2psgd.errors import P2psgdError
+from p2psgd.ipc.trainer_session import TrainerState
+from p2psgd.storage.checkpoint import CheckpointMeta
+from p2psgd.storage.checkpoint_store import Written
 from p2psgd.wire.frames import PREFIX
 from tests.sim.clock import Clock
 from tests.sim.disk import Disk
 
-LOG_SHARE: Final = 0.25  # as in node/checkpointer.py: of the log's budget has come since the last checkpoint
 LANDS_SHARE: Final = 0.5  # of what a crash cuts off is on disk all the same
+
+VotesDone = Callable[[P2psgdError | None], None]
+CheckpointDone = Callable[[Written | P2psgdError], None]
+ReadDone = Callable[[Restored | None, list[str]], None]
 
 
 def sequence_of(frame: bytes) -> int:
@@ -32,12 +40,11 @@ class Host(Protocol):
 
     me: Origin
 
-    def handle(self, event: Event) -> None: ...
-    def when_running(self, action: Callable[..., None], *arguments: object) -> None: ...
+    def when_running(self, action: Callable[..., object], *arguments: object) -> None: ...
 
 
 class Keeper:
-    """One life's."""
+    """One life's. It implements `Storage`."""
 
     def __init__(
         self,
@@ -49,50 +56,40 @@ class Keeper:
         *,
         votes_saved: Callable[[int, Votes], None],
     ) -> None:
-        self.writing = False  # a checkpoint is ordered and not written
         self._host = host
-        self._origin = host.me
         self._disk = disk
         self._clock = clock
         self._chance = chance
         self._timing = timing
         self._votes_saved = votes_saved
-        self._due = clock.now + timing.gone_s * chance.uniform(0.5, 1.0)
-        self._began = clock.now
-        self._bytes_kept = 0
-        self._votes: list[SaveVotes] = []  # ordered, in order
-        self._checkpoint: WriteCheckpoint | None = None
+        self._votes: list[Votes] = []  # being written
+        self._checkpoint: WriteCheckpoint | None = None  # being written
         self._own: list[tuple[Origin, int, bytes]] = []
+        self._written = 0  # checkpoints
 
-    def save_votes(self, effect: SaveVotes) -> None:
-        """One after the other."""
-        self._votes.append(effect)
-        if len(self._votes) == 1:
-            self._write_votes_later()
-
-    def _write_votes_later(self) -> None:
+    def write_votes(self, votes: Votes, names: Mapping[int, str], done: VotesDone) -> None:
+        """Storage."""
+        self._votes.append(votes)
         delay_s = self._chance.choice((0.001, 0.01, 0.1, 1.0)) * self._chance.random()
-        self._clock.after(delay_s, self._host.when_running, self._write_votes)
+        self._clock.after(delay_s, self._host.when_running, self._write_votes, done)
 
-    def _write_votes(self) -> None:
-        effect = self._votes.pop(0)
-        if self._votes:
-            self._write_votes_later()
-        if not self._disk.full:
-            self._land_votes(effect)
-            self._host.handle(VotesSaved(effect.revision))
+    def _write_votes(self, done: VotesDone) -> None:
+        votes = self._votes.pop(0)
+        if self._disk.full:
+            done(P2psgdError("the disk is full"))
+        else:
+            self._land_votes(votes)
+            done(None)
 
-    def _land_votes(self, effect: SaveVotes) -> None:
-        self._disk.votes = effect.votes
-        self._votes_saved(self._disk.node, effect.votes)
+    def _land_votes(self, votes: Votes) -> None:
+        self._disk.votes = votes
+        self._votes_saved(self._disk.node, votes)
 
-    def record(self, effect: Record) -> None:
-        """An update was applied; own ones are written together with those of a status interval."""
-        if not effect.own:
-            return
+    def add_own(self, frame: bytes) -> None:
+        """Storage: written together with those of a status interval."""
         if not self._own:
             self._clock.after(self._timing.status_s, self._host.when_running, self._write_own)
-        self._own.append((self._origin, sequence_of(effect.frame), effect.frame))
+        self._own.append((self._host.me, sequence_of(frame), frame))
 
     def _write_own(self) -> None:
         if self._disk.full:
@@ -101,41 +98,37 @@ class Keeper:
         self._disk.own += self._own
         self._own.clear()
 
-    def pass_time(self, bytes_applied: int, log_capacity: int) -> None:
-        """Begin a checkpoint when it is due, or early when much has come since the last one."""
-        now, patience_s = self._clock.now, self._timing.patience_s
-        if self.writing:
-            if self._checkpoint is None and now - self._began > patience_s:
-                self.begin()  # the replica was busy with another copy
-        elif now >= self._due or bytes_applied - self._bytes_kept > LOG_SHARE * log_capacity:
-            self._bytes_kept = bytes_applied
-            self.begin()
+    def release_own(self, kept: Sequence[CheckpointMeta]) -> None:
+        """Storage; the disk knows which checkpoints it has."""
+        self._disk.release_own()
 
-    def begin(self) -> None:
-        """Order a checkpoint."""
-        self.writing, self._began = True, self._clock.now
-        self._due = self._clock.now + self._timing.gone_s
-        self._host.handle(CheckpointDue())
-
-    def write(self, effect: WriteCheckpoint) -> None:
-        """The copy is made: write it."""
+    def write_checkpoint(
+        self, effect: WriteCheckpoint, trainer: TrainerState | None, sequence: int, done: CheckpointDone
+    ) -> None:
+        """Storage."""
+        assert self._checkpoint is None, "two checkpoints are written at once"
         self._checkpoint = effect
         delay_s = 10.0 ** self._chance.uniform(-2.0, 0.7)
-        self._clock.after(delay_s, self._host.when_running, self._written, effect)
+        self._clock.after(delay_s, self._host.when_running, self._write_checkpoint, effect, done)
 
-    def _written(self, effect: WriteCheckpoint) -> None:
-        if effect is not self._checkpoint:
-            return
-        written = not self._disk.full and self._disk.keep(effect)
-        self._checkpoint, self.writing = None, False
-        self._host.handle(CheckpointWritten(written))
+    def _write_checkpoint(self, effect: WriteCheckpoint, done: CheckpointDone) -> None:
+        self._checkpoint = None
+        if not self._disk.full and self._disk.keep(effect):
+            self._written += 1
+            done(Written(self._written, 0, []))
+        else:
+            done(P2psgdError("the checkpoint cannot be written"))
 
-    def read(self) -> None:
-        """What is on disk is wanted back."""
-        self._clock.after(10.0 ** self._chance.uniform(-2.0, 0.7), self._host.when_running, self._read)
+    def read_checkpoint(self, done: ReadDone) -> None:
+        """Storage."""
+        self._clock.after(10.0 ** self._chance.uniform(-2.0, 0.7), self._host.when_running, self._read, done)
 
-    def _read(self) -> None:
-        self._host.handle(CheckpointRead(self._disk.newest()))
+    def _read(self, done: ReadDone) -> None:
+        done(self._disk.newest(), [])
+
+    def overdue(self, now: float) -> str:
+        """Storage."""
+        return ""
 
     def close(self) -> None:
         """A clean end: what is left is written."""
@@ -144,10 +137,10 @@ class Keeper:
 
     def crash(self) -> None:
         """What was under way is on disk, or not."""
-        for effect in self._votes:
+        for votes in self._votes:
             if self._disk.full or self._chance.random() > LANDS_SHARE:
                 break
-            self._land_votes(effect)
+            self._land_votes(votes)
         if self._checkpoint is not None and not self._disk.full and self._chance.random() < LANDS_SHARE:
             self._disk.keep(self._checkpoint)
         kept = self._chance.randint(0, len(self._own))

@@ -1,25 +1,22 @@
-"""A clean stop, as node/daemon.py makes it: drain, say goodbye, save, and wait to be out of the view."""
+"""A clean stop: the daemon's own steps (node/stopping.py) on the virtual clock, then the end of its links."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from p2psgd.core.events import NodeStopping
+from p2psgd.node.stopping import DRAIN_TIMEOUT_S, leave_run
 from tests.sim.clock import Clock
 from tests.sim.keeper import Keeper
-from tests.sim.scenario import Scenario
 
 if TYPE_CHECKING:
     from tests.sim.daemon import Daemon
 
-DRAIN_TIMEOUT_S: Final = 30.0
-DRAIN_POLL_S: Final = 0.1
+CLOSING_S: Final = 0.1  # from the end of what it sends to that of the process
 
 
 class World(Protocol):
     """What is seen of it."""
 
-    scenario: Scenario
     clock: Clock
 
     def see(self, what: str, times: int = 1) -> None: ...
@@ -27,30 +24,25 @@ class World(Protocol):
 
 def leave(world: World, daemon: Daemon, keeper: Keeper) -> None:
     """Begin; the daemon dies when it is done."""
-    clock, replica = world.clock, daemon.replica
+    clock = world.clock
+    daemon.run.regulation.draining = True
+    steps = leave_run(
+        daemon.run,
+        "stopped",
+        now=lambda: clock.now,
+        timeout_s=DRAIN_TIMEOUT_S,
+        expected=lambda: daemon.mesh.expects(daemon.run.stopped_nodes),
+    )
 
-    def drain(deadline: float) -> None:
-        undelivered = any(map(replica.lag, replica.peers.values()))
-        if (undelivered or replica.tally.acknowledged < replica.sequence) and clock.now < deadline:
-            clock.after(DRAIN_POLL_S, daemon.when_running, drain, deadline)
-            return
-        world.see("goodbye" if replica.peers else "stopped alone")
-        daemon.handle(NodeStopping())
-        if daemon.alive:
-            keeper.begin()
-        wait(clock.now + world.scenario.patience_s, clock.now + DRAIN_TIMEOUT_S)
-
-    def wait(deadline: float, saving_until: float) -> None:
-        """For a view without this node, one patience at most, and for the last checkpoint."""
-        left = replica.may_leave or clock.now > deadline
-        saved = not keeper.writing or clock.now > saving_until
-        if daemon.alive and not (left and saved):
-            clock.after(DRAIN_POLL_S, daemon.when_running, wait, deadline, saving_until)
+    def go_on() -> None:
+        delay_s = next(steps, None)
+        if delay_s is not None:
+            clock.after(delay_s, daemon.when_running, go_on)
         elif daemon.alive:
-            if daemon.me not in replica.membership.view:
+            if daemon.me not in daemon.replica.membership.view:
                 world.see("left the view")
             keeper.close()
             daemon.mesh.finish()
-            clock.after(DRAIN_POLL_S, daemon.die)
+            clock.after(CLOSING_S, daemon.die)
 
-    drain(clock.now + DRAIN_TIMEOUT_S)
+    go_on()

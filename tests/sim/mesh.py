@@ -6,7 +6,7 @@ frames. Made up: addresses (everybody knows everybody's place), and sockets. Lin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from random import Random
 from typing import Final, Protocol
 
@@ -34,7 +34,7 @@ class MeshHost(Protocol):
     def bytes_received(self, endpoint: Endpoint) -> None: ...
     def connection_lost(self, endpoint: Endpoint, words: str) -> None: ...
     def connection_drained(self, endpoint: Endpoint) -> None: ...
-    def when_running(self, action: Callable[..., None], *arguments: object) -> None: ...
+    def when_running(self, action: Callable[..., object], *arguments: object) -> None: ...
     def link_opened(self, peer: Origin, name: str) -> None: ...
     def link_closed(self, peer: Origin, words: str) -> None: ...
     def frame_received(self, peer: Origin, frame_type: FrameType, body: bytes | bytearray) -> None: ...
@@ -77,6 +77,7 @@ class Mesh:
         self._peers: dict[Endpoint, Origin] = {}  # of those that are linked
         self._greetings: set[Endpoint] = set()
         self._newest: dict[int, int] = {}  # highest incarnation known of each node
+        self._answered: dict[int, int] = {}  # by place: the node that was linked there last
         self._delays = dict.fromkeys(others, FIRST_DELAY_S)
         self._linked_at: dict[int, float] = {}
         self._idle: set[int] = set()  # nodes whose link a dialler waits to see closed
@@ -85,6 +86,15 @@ class Mesh:
         """Dial everybody."""
         for number in self._delays:
             self._dial_again(number)
+
+    @property
+    def known(self) -> Set[int]:
+        """Nodes that were linked once."""
+        return self._newest.keys()
+
+    def expects(self, stopped: Set[int]) -> bool:
+        """Somebody may be linked who is not one of these nodes."""
+        return any(self._answered.get(number) not in stopped for number in self._delays)
 
     def peer(self, endpoint: Endpoint) -> Origin | None:
         """Who is linked there."""
@@ -258,6 +268,7 @@ class Mesh:
         self.links[endpoint.number] = endpoint
         self._peers[endpoint] = peer
         self._newest[theirs.node] = theirs.incarnation
+        self._answered[endpoint.number] = theirs.node
         self._linked_at[endpoint.number] = self._world.clock.now
         if endpoint.dialled:
             self._idle.add(endpoint.number)

@@ -39,8 +39,9 @@ from p2psgd.core import (
     update_log,
     weights,
 )
+from p2psgd.node import backpressure
 from p2psgd.wire import update
-from tests.sim import daemon, trainer
+from tests.sim import daemon
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
         Edit(receive, "Receiver._make_room", "self._node.ready and self._acks", "self._acks"),
     ),
     "log-never-trimmed": (Edit(update_log, "UpdateLog._shed", "while heads and", "while False and"),),
-    "trainer-never-stalls": (Edit(trainer, "Trainer._train", "if replica.stalled or", "if"),),
+    "trainer-never-stalls": (
+        Edit(backpressure, "Regulation.regulate", "and self.held_up", "and not self._replica.ready"),
+    ),
     # joining
     "admission-without-barrier": (
         Edit(readiness, "Joining._try_barrier", "passed = not self.absent", "passed = True"),

@@ -1,12 +1,12 @@
-"""What the daemon's executor works on in the simulator: checks around replica and network, and no people."""
+"""What a run has in the simulator in place of sockets, trainer and people, with checks in between."""
 
 from __future__ import annotations
 
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
-from p2psgd.core.effects import Effect, Halt, Note, OpenRound, RefuseShare
-from p2psgd.core.events import Event
+from p2psgd.core.effects import Effect, Halt, Note, Send
+from p2psgd.core.events import Event, NodeStopping
 from p2psgd.core.frontier import Origin
 from p2psgd.errors import PeerError
 from p2psgd.node.executor import Handle
@@ -42,7 +42,7 @@ class World(Protocol):
 
 
 class Ports:
-    """One daemon's replica, as its executor sees it, and its ports to network, trainer and people."""
+    """One daemon's replica, as its executor sees it, and its network, trainer and people, as its run does."""
 
     def __init__(self, world: World, daemon: Daemon, disk: Disk, chance: Random) -> None:
         self._world = world
@@ -61,7 +61,13 @@ class Ports:
         if world.tracing:
             for effect in effects:
                 world.trace("  orders", effect)
+        if isinstance(event, NodeStopping):
+            world.see("goodbye" if daemon.replica.peers else "stopped alone")
         self._inspector.after_event(daemon, event, effects)
+        if not self._inspector.unchecked:
+            for effect in effects:
+                if isinstance(effect, Send) and effect.frame[4] in _RARE:
+                    self._note_rare(effect, event)
         return effects
 
     def call_soon(self, _: Handle, event: Event) -> None:
@@ -73,12 +79,9 @@ class Ports:
     # -- the network
 
     def send(self, peer: Origin, frame: bytes) -> None:
-        """Check what goes out, and that no more than a credit is on its way."""
-        daemon = self._daemon
-        if frame[4] in _RARE:
-            self._note_rare(peer, frame)
-        under_way = daemon.mesh.send(peer, frame)
-        self._inspector.check_sent(daemon, peer, frame, under_way)
+        """Check that no more than a credit is on its way."""
+        under_way = self._daemon.mesh.send(peer, frame)
+        self._inspector.check_sent(self._daemon, peer, frame, under_way)
 
     def send_numbers(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
         """Check that no more than a credit is on its way."""
@@ -94,17 +97,15 @@ class Ports:
         """Close the link, and tell the peer why."""
         self._daemon.mesh.drop(peer, PeerError(reason, words))
 
-    def _note_rare(self, peer: Origin, frame: bytes) -> None:
-        if self._inspector.unchecked:
-            return
-        daemon, event = self._daemon, self._daemon.event
+    def _note_rare(self, effect: Send, event: Event) -> None:
+        daemon, frame = self._daemon, effect.frame
         if frame[4] in VOTES:
             self._inspector.agreement.check_vote(daemon.me, frame, self._disk.votes)
         elif frame[4] in EXCHANGED:
-            daemon.exchange.sent(peer, frame, event)
+            daemon.exchange.sent(effect.peer, frame, event)
         note_frame(self._world.see, frame, after_update=is_update(event))
 
-    # -- the trainer, which has no memory of its own: the inspector compares what it is given
+    # -- the trainer's session: what its memory is given is for the inspector to compare
 
     def deliver(self, body: bytes | bytearray) -> None:
         """Checked by the inspector."""
@@ -112,22 +113,48 @@ class Ports:
     def replica_replaced(self) -> None:
         """Checked by the inspector."""
 
-    def open_round(self, effect: OpenRound) -> None:
+    def open_round(
+        self, number: int, *, contributors: int, sums: int, adding_us: int, sending_us: int
+    ) -> None:
         """It may give its next share."""
-        self._daemon.ring_trainer.hear(effect)
+        self._daemon.ring_trainer.open_round()
 
     def refuse_share(self, words: str) -> None:
         """What it gave does not fit."""
-        self._daemon.ring_trainer.hear(RefuseShare(words))
+        self._daemon.ring_trainer.refuse_share()
+
+    def pause_outbox(self, *, paused: bool) -> None:
+        """Its updates are taken, or not."""
+        self._daemon.trainer.paused = paused
+
+    def readiness_changed(self) -> None:
+        """Who waits to attach looks by itself."""
+
+    def request_state(self) -> None:
+        """A trainer that is attached answers when its step is done, perhaps after the node has given up."""
+        daemon = self._daemon
+        if daemon.trainer.attached:
+            delay_s = 10.0 ** self._chance.uniform(-2.0, 1.0)
+            self._world.clock.after(delay_s, daemon.when_running, self._give_state)
+        else:
+            self._give_state()
+
+    def _give_state(self) -> None:
+        self._daemon.run.checkpointer.trainer_state(None)
 
     # -- people
 
-    def alert(self, words: str) -> None:
-        """Judged by the inspector."""
+    def alarm(self, words: str, node: int | None = None) -> None:
+        """Those of the core are judged by the inspector."""
 
-    def event(self, note: Note) -> None:
+    def note(self, kind: str, words: str, node: int | None = None) -> None:
         """Count and judge it."""
-        self._world.noted(self._daemon, note)
+        self._world.noted(self._daemon, Note(kind, words, node))
+
+    def write(self, kind: str, words: str, node: int | None = None, **figures: float) -> None:
+        """An event of the shell's."""
+        if kind == "stall":
+            self._world.see("trainer held up" if "held up" in words else "trainer goes on")
 
     def shutdown(self, effect: Halt) -> None:
         """The process ends, and a service manager starts it again."""

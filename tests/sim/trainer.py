@@ -31,8 +31,11 @@ class World(Protocol):
 class Trainer:
     """Of one life of a node."""
 
+    attached: Final = True
+
     def __init__(self, world: World, daemon: Daemon, chance: Random) -> None:
         self.updates = 0
+        self.paused = True  # its node takes nothing of it
         self._world = world
         self._daemon = daemon
         self._chance = chance
@@ -48,10 +51,11 @@ class Trainer:
             return
         self.plan()
         replica, scenario = self._daemon.replica, self._world.scenario
-        if not self._world.training or not replica.ready:
+        if not self._world.training:
             return
-        if replica.stalled or replica.congested(self._world.clock.now):
-            self._world.see("stall" if replica.stalled else "congested")
+        if self.paused:
+            if replica.ready:
+                self._world.see("stall" if replica.stalled else "congested")
             return
         chance = self._chance
         count = chance.randint(1, scenario.indices_max)
@@ -61,3 +65,4 @@ class Trainer:
         self.updates += 1
         payload = codec.encode(words, scenario.weights)
         self._daemon.handle(OwnUpdateMade(replica.sequence + 1, step, payload, words))
+        self._daemon.run.outbox_taken()

@@ -118,7 +118,7 @@ class Liar:
 
     # -- the process
 
-    def when_running(self, action: Callable[..., None], *arguments: object) -> None:
+    def when_running(self, action: Callable[..., object], *arguments: object) -> None:
         """EndpointOwner."""
         if self.alive:
             action(*arguments)

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from p2psgd.core.effects import OpenRound, RefuseShare
-from p2psgd.core.events import TrainerChanged
 from p2psgd.core.ring.reduce import DenseMemory
 from p2psgd.wire import codec
 from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketShared, RoundShared
@@ -37,6 +35,7 @@ class RingTrainer:
         self, world: World, daemon: Daemon, chance: Random, work: RingWork, memory: DenseMemory | None
     ) -> None:
         self.updates = 0
+        self.paused = False  # asynchronous trainers alone are
         self.attached = False
         self.open = False  # a round is: it may give a share
         self.forced = False  # to train though it would not
@@ -92,21 +91,14 @@ class RingTrainer:
         if wanted != self.attached:
             self.attached, self.open = wanted, False
             self._serial += 1
-            self._daemon.handle(TrainerChanged(wanted))
+            self._daemon.run.trainer_changed(active=wanted)
 
-    def hear(self, effect: OpenRound | RefuseShare) -> None:
-        """What its node orders for it."""
-        if isinstance(effect, OpenRound):
-            self._open()
-        else:
-            self._end()
-
-    def _end(self) -> None:
+    def refuse_share(self) -> None:
         """Its share did not fit: it ends with what it was told, and is started again."""
         self._away_until = max(self._away_until, self._world.clock.now + ENDED_S)
         self._daemon.when_running(self._follow_plan)
 
-    def _open(self) -> None:
+    def open_round(self) -> None:
         """It may give its next share."""
         if not self.attached or self.open:
             words = "while it has a round open" if self.open else "that is not there"

@@ -1,0 +1,274 @@
+"""A daemon's part in its run: sockets, disk and trainer of one `Run`, and what finds and judges peers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from p2psgd.core.effects import Effect
+from p2psgd.core.events import (
+    BootstrapExpectChanged,
+    Event,
+    FrameReceived,
+    LinkDrained,
+    LinkOpened,
+    RingChunk,
+    RingUpdate,
+    parse_peer_message,
+)
+from p2psgd.core.frontier import Origin
+from p2psgd.core.replica import Replica
+from p2psgd.core.ring.reduce import DenseMemory
+from p2psgd.core.run_spec import RunSpec
+from p2psgd.core.timing import Timing
+from p2psgd.errors import ExitCode, UsageError, cannot
+from p2psgd.formatting import counted
+from p2psgd.ipc.run_proposal import count_weights, own_tensors
+from p2psgd.ipc.segments import DenseSegments
+from p2psgd.ipc.trainer_session import TrainerSession
+from p2psgd.net.address import Address
+from p2psgd.net.handshake import make_greeting
+from p2psgd.net.mesh import Mesh
+from p2psgd.net.probe import Probing
+from p2psgd.net.rejections import Refusals
+from p2psgd.net.tls import Credentials
+from p2psgd.node.disk import NodeDisk
+from p2psgd.node.executor import Decider, Network
+from p2psgd.node.options import NodeOptions
+from p2psgd.node.peers import NodePeers, Shares
+from p2psgd.node.recovery import Opened
+from p2psgd.node.run import RoundCosts, Run
+from p2psgd.observe.compression import Accounts
+from p2psgd.storage.event_log import Journal
+from p2psgd.storage.identity import Identity
+from p2psgd.storage.spill_file import FrameFile
+from p2psgd.wire.frames import Body, FrameType
+from p2psgd.wire.mode import Mode, parse_mode
+from p2psgd.wire.ring_messages import BucketShared, RoundShared
+
+log = logging.getLogger("p2psgd.node")
+
+
+def adds(event: Event) -> bool:
+    """Whether an event brings something that is added up in a round."""
+    if isinstance(event, FrameReceived):
+        return isinstance(event.message, RingChunk | RingUpdate)
+    return isinstance(event, BucketShared | RoundShared)
+
+
+class Stopwatch(RoundCosts):
+    """Stands between the executor and the replica and mesh of a ring, and measures what rounds cost them."""
+
+    def __init__(self, replica: Decider, network: Network) -> None:
+        super().__init__()
+        self.report_drained, self.drop = network.report_drained, network.drop
+        self._replica = replica
+        self._network = network
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Count how long the replica takes if the event is about a round."""
+        if not adds(event):
+            return self._replica.handle(event, now)
+        begun = time.perf_counter()
+        try:
+            return self._replica.handle(event, now)
+        finally:
+            self.adding_s += time.perf_counter() - begun
+
+    def send(self, peer: Origin, frame: bytes) -> None:
+        """Count how long the network takes a frame."""
+        begun = time.perf_counter()
+        self._network.send(peer, frame)
+        self.sending_s += time.perf_counter() - begun
+
+    def send_numbers(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
+        """Count how long the network takes a frame of numbers."""
+        begun = time.perf_counter()
+        self._network.send_numbers(peer, head, numbers)
+        self.sending_s += time.perf_counter() - begun
+
+
+class NodeRun(Run):
+    """One node's part in its run, with the mesh of its links and all that finds, counts and judges peers.
+    Implements what the mesh asks of its host.
+    """
+
+    def __init__(
+        self,
+        opened: Opened,
+        *,
+        options: NodeOptions,
+        identity: Identity,
+        others: int,
+        share: tuple[int, int] | None,
+        listen: Address,
+        journal: Journal,
+        accounts: Accounts,
+        session: TrainerSession,
+        credentials: Credentials | None,
+        now: Callable[[], float],
+        fail: Callable[[str, ExitCode], None],
+        begin_again: Callable[[int, str], None],
+        lives_left: int,
+    ) -> None:
+        """`others`: nodes beside this one that its list names; `share`: (i, n) of the data, if it is known;
+        `now`: seconds in which this process has run; `begin_again`, `lives_left`: see `Refusals`.
+        UsageError if the state directory cannot be written to, or this version does not know the run's mode.
+        """
+        self._options = options
+        self._events = journal.events
+        self._founders = options.founders_of(others)
+        spec, me, timing = opened.spec, identity.origin, Timing(options.patience_s)
+        mode = known_mode(spec)
+        store = _make_store(options)
+        if opened.trainer is not None:
+            session.restore(opened.trainer)
+        self.disk = NodeDisk(options.state, me, timing, opened, alarm=journal.alarm)
+        replica = Replica(
+            spec,
+            me=me,
+            coordinates=opened.coordinates,
+            now=now(),
+            timing=timing,
+            founders=self._founders,
+            votes=opened.votes,
+            restored=opened.restored,
+            log_budget_bytes=options.log_budget_bytes,
+            store=store,
+            store_budget_bytes=options.store_budget_bytes,
+            dense=share_memory(spec, session) if mode.dense else None,
+            names={**opened.names, me.node: identity.name},
+        )
+        journal.events.names = replica.names.get
+        greeting = make_greeting(spec, me, identity.name, share)
+        self.mesh = Mesh(self, greeting, options.patience_s, now, credentials)
+        watch = Stopwatch(replica, self.mesh)
+        super().__init__(
+            replica,
+            decider=watch if mode.ring else replica,
+            network=watch if mode.ring else self.mesh,
+            storage=self.disk,
+            session=session,
+            attached=lambda: session.attachment is not None,
+            costs=watch,
+            journal=journal,
+            events=journal.events,
+            shutdown=lambda effect: fail(
+                effect.words, ExitCode.TEMPORARY if effect.again else ExitCode.FAILED
+            ),
+            now=now,
+            disk_now=time.monotonic,
+            call_soon=asyncio.get_running_loop().call_soon,
+            recording=accounts.record if accounts.recording else None,
+        )
+        session.handle = self.handle
+        self.probing = Probing(
+            self.mesh, self.handle, timing=timing, now=now, wanted=mode.order == "measured"
+        )
+        self.peers = NodePeers(replica, self.mesh, options=options, listen=listen, journal=journal)
+        self._shares = Shares(greeting.share, journal)
+        self.refusals = Refusals(
+            options.patience_s,
+            incarnation=me.incarnation,
+            lives_left=lives_left,
+            linked_now=lambda: bool(self.mesh.links),
+            fail=fail,
+            begin_again=begin_again,
+        )
+        self._lives = replica.view  # of which no former life is linked
+        accounts.begin(spec, me, mini_batches=0 if opened.trainer is None else opened.trainer.mini_batches)
+        weights = counted(count_weights(own_tensors(spec.tensors)), "weight")
+        log.info("run %s: %s, quantum 2^%d", spec.fingerprint.hex()[:16], weights, spec.quantum_log2)
+
+    def look_at_network(self) -> None:
+        """Look at lives, at what is known of peers, at links to be measured, and at the list."""
+        self._look_at_lives()
+        self.peers.pass_time()
+        self.probing.pass_time(idle=self._in_ring and not self.replica.round_runs)
+        if (nodes := self._options.founders_of(self.mesh.dialling.others)) != self._founders:
+            self._founders = nodes
+            self.handle(BootstrapExpectChanged(nodes))
+
+    def _look_at_lives(self) -> None:
+        """Whether this life is a member, and that nobody is linked in a life before that of the view."""
+        if self.replica.admitted:
+            self.refusals.admitted()
+        if self.replica.view is not self._lives:
+            self._lives = self.replica.view
+            self.mesh.drop_former_lives(self._lives.lives)
+
+    def expects_peers(self) -> bool:
+        """A peer that is not linked may come back: it is dialled, and has not stopped."""
+        members = self.replica.view.lives
+        return any(
+            each.node not in self.stopped_nodes and (each.hinted is None or each.node in members)
+            for each in self.mesh.diallers
+        )
+
+    # -- MeshHost
+
+    def link_opened(self, peer: Origin, name: str) -> None:
+        self.refusals.linked()
+        super().link_opened(peer, name)
+        self.probing.link_opened(peer)
+        self.peers.link_opened(peer)
+        self._shares.link_opened(peer.node, name, self.mesh.links[peer.node].share)
+        address = self.mesh.news[peer.node].address
+        self.note("link", f"linked with {name} at {address}", peer.node)  # whose name is known now
+
+    def link_replaced(self, peer: Origin, name: str) -> None:
+        self.handle(LinkOpened(peer, name))
+        self.probing.link_opened(peer)
+        self.peers.link_opened(peer)
+
+    def link_closed(self, peer: Origin, words: str) -> None:
+        self._shares.link_closed(peer.node)
+        self.probing.link_closed(peer)
+        self.peers.link_closed(peer)
+        super().link_closed(peer, words)
+
+    def link_drained(self, peer: Origin) -> None:
+        self.handle(LinkDrained(peer))
+
+    def frame_received(self, peer: Origin, frame_type: FrameType, body: Body) -> None:
+        message = parse_peer_message(frame_type, body)
+        if message is not None:
+            self.peer_told(peer, message, known=self.mesh.news.keys())
+        elif frame_type is FrameType.PROBE:
+            self.probing.hear(peer, body)
+        elif frame_type is FrameType.PEERS:
+            self.peers.hear(peer, body)
+
+    def refused_by_peer(self, code: str, words: str, newest: int, *, listed: bool) -> None:
+        self.refusals.refused(code, words, newest, listed=listed)
+
+    def member_incarnation(self, node: int) -> int | None:
+        return self.replica.view.lives.get(node)
+
+    def stranger_met(self, node: int, words: str) -> None:
+        self._events.write("refused", words, node)
+
+
+def known_mode(spec: RunSpec) -> Mode:
+    """The run's mode; UsageError if this version does not know it."""
+    try:
+        return parse_mode(spec.mode)
+    except ValueError as error:
+        raise UsageError(str(error), ExitCode.CONFIGURATION) from None
+
+
+def share_memory(spec: RunSpec, session: TrainerSession) -> DenseMemory:
+    """The memory of a dense ring, which all trainers of the node share."""
+    segments = DenseSegments(spec.weights)
+    session.dense = segments
+    return DenseMemory(segments.shares, segments.arrays, segments.sums)
+
+
+def _make_store(options: NodeOptions) -> FrameFile:
+    """Where the log goes on beyond its budget in RAM."""
+    try:
+        return FrameFile(options.state, budget_bytes=options.store_budget_bytes)
+    except OSError as error:
+        raise cannot(f"make a file in {options.state}", error) from None

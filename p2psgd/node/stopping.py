@@ -1,0 +1,94 @@
+"""The end of a clean stop: nobody leaves while a peer may still take what this node has made.
+
+Linked peers are waited for until they have acknowledged everything. When none has, one that may come back is
+waited for as well: what only this node holds is lost when it goes. Then comes the farewell, the last
+checkpoint, and a while in which this node votes on the view without it.
+
+Each step yields the seconds to wait before it looks again: the daemon sleeps them, the simulator's clock
+passes them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from p2psgd.core.events import NodeStopping
+from p2psgd.core.replica import Replica
+
+if TYPE_CHECKING:
+    from p2psgd.node.run import Run
+
+DRAIN_TIMEOUT_S: Final = 30.0
+DRAIN_POLL_S: Final = 0.02
+
+log = logging.getLogger("p2psgd.node")
+
+Now = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """How many of its updates nobody has acknowledged, and why its last checkpoint is not on disk."""
+
+    lost: int
+    without: str
+
+
+def leave_run(
+    run: Run, why: str, *, now: Now, timeout_s: float, expected: Callable[[], bool]
+) -> Generator[float, None, Farewell]:
+    """Leave the run for good, once the trainer has made its last update.
+
+    Args:
+        run: This node's part in its run.
+        why: The reason, for this node's own log.
+        now: The clock of all waiting, in seconds.
+        timeout_s: How long it waits for acknowledgements, and for the last checkpoint.
+        expected: Whether a peer that is not linked may come back.
+    """
+    run.trainer_changed(active=False)
+    yield from _end_round(run.replica, now)
+    lost = yield from _deliver_rest(run.replica, now, now() + timeout_s, expected)
+    run.handle(NodeStopping(why))
+    without = yield from run.checkpointer.finish(timeout_s)
+    yield from _leave_view(run.replica, now)
+    return Farewell(lost, without)
+
+
+def _end_round(replica: Replica, now: Now) -> Generator[float]:
+    """In a ring: let the share that this node's trainer gave last go into a round, within one patience."""
+    ring = replica.ring
+    if ring is None or not ring.contributed:
+        return
+    done, deadline = ring.done, now() + replica.timing.patience_s
+    while ring.running and ring.done == done and now() <= deadline:
+        yield DRAIN_POLL_S
+
+
+def _deliver_rest(
+    replica: Replica, now: Now, deadline: float, expected: Callable[[], bool]
+) -> Generator[float, None, int]:
+    """Wait until peers have acknowledged the own updates; return how many nobody has."""
+    while _is_undelivered(replica, expected) and now() <= deadline:
+        yield DRAIN_POLL_S
+    for peer, lag in replica.lags().items():
+        if lag:
+            log.warning("%s has not acknowledged %d updates", replica.name_of(peer), lag)
+    return replica.unacknowledged
+
+
+def _is_undelivered(replica: Replica, expected: Callable[[], bool]) -> bool:
+    """A linked peer lacks updates of ours; or all do, and one that has not stopped may come back."""
+    return any(replica.lags().values()) or (replica.unacknowledged > 0 and expected())
+
+
+def _leave_view(replica: Replica, now: Now) -> Generator[float]:
+    """After GOODBYE, stay for one patience at most, to vote on the view without this node, until it is
+    decided or nobody is left who would decide it.
+    """
+    deadline = now() + replica.timing.patience_s
+    while not replica.may_leave and now() <= deadline:
+        yield DRAIN_POLL_S
