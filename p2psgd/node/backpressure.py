@@ -124,7 +124,7 @@ class HeldTrainer(Protocol):
     def pause_outbox(self, *, paused: bool) -> None: ...
 
     def readiness_changed(self) -> None:
-        """Who waits to attach is let in, or told why not."""
+        """Let a trainer attach that waits, or send it the reason why not."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What a node keeps on disk so that it can go on after a crash, and when: votes, checkpoints, own updates.
+"""Decides what a node writes so that it can go on after a crash, and when: votes, checkpoints, own updates.
 
 The checkpointer decides; its storage (disk.py) writes and reads, and calls back when that is done. It has no
 clock, thread or file of its own: the simulator runs the same class on a simulated disk. What cannot be
@@ -36,7 +36,7 @@ class Storage(Protocol):
     def add_own(self, frame: bytes) -> None: ...
 
     def release_own(self, kept: Sequence[CheckpointMeta]) -> None:
-        """All but what these checkpoints, which are all there are, lack of the own updates may go."""
+        """Drop own updates that all these checkpoints contain, which are all there are."""
         ...
 
     def write_checkpoint(
@@ -46,15 +46,15 @@ class Storage(Protocol):
         sequence: int,
         done: Callable[[Written | P2psgdError], None],
     ) -> None:
-        """`trainer`: what it has handed over, after `sequence` own updates; None: as it was last."""
+        """Write it with what the trainer handed over after `sequence` own updates; None: as it was last."""
         ...
 
     def read_checkpoint(self, done: Callable[[Restored | None, list[str]], None]) -> None:
-        """`done` gets the newest checkpoint that is whole, and warnings."""
+        """Give `done` the newest checkpoint that is whole, and warnings."""
         ...
 
     def overdue(self, now: float) -> str:
-        """One sentence on what the disk has been at for too long; empty if there is nothing."""
+        """Return a sentence on what the disk has been at for too long; empty if there is nothing."""
         ...
 
 
@@ -71,7 +71,7 @@ class Host(Protocol):
 
 
 class Checkpointer:
-    """One node's. Implements the executor's port to the disk.
+    """Decides what one node writes. Implements the executor's port to the disk.
 
     Attributes:
         abandoning: What is on disk must not be used again: nothing more is written.
@@ -177,7 +177,7 @@ class Checkpointer:
         self._host.request_trainer_state()
 
     def trainer_state(self, state: TrainerState | None) -> None:
-        """The trainer handed over its state: all its updates until then were taken, and none after."""
+        """Begin the copy with the state that the trainer handed over, after all its updates until then."""
         if self._requested is not None and not self._copying:
             self._handed_over, self._sequence = state, self._host.sequence()
             self._begin_copy()
@@ -196,7 +196,7 @@ class Checkpointer:
         self._storage.write_checkpoint(effect, handed_over, self._sequence, done)
 
     def _written(self, began: float, result: Written | P2psgdError) -> None:
-        """Only once it is on disk may own updates that it contains go."""
+        """Let own updates go once a checkpoint on disk contains them."""
         if isinstance(result, P2psgdError):
             self.failures += 1
             self._trouble = str(result)
@@ -235,11 +235,11 @@ class Checkpointer:
 
     @property
     def _stuck(self) -> bool:
-        """No checkpoint that is begun now, or was, will be written."""
+        """Return whether no checkpoint that is begun now, or was, will be written."""
         return self.abandoning or self._host.damaged()
 
     def finish(self, timeout_s: float) -> Generator[float, None, str]:
-        """Write a last checkpoint, the trainer having left: yield as long as it is to be waited for, and
+        """Write a last checkpoint, the trainer having left: yield while it must be waited for, and
         return why it is not on disk, empty if it is or what is there is given up.
         """
         deadline = self._now() + timeout_s

@@ -1,4 +1,4 @@
-"""A node's disk: threads write and read it, and the loop is told when they are done."""
+"""Threads that write and read a node's disk, and call back in the loop when they are done."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from p2psgd.storage.votes import write_votes
 
 
 class NodeDisk:
-    """One node's durable state in the directory `state`, of the run that was `opened` there: the storage of
-    its checkpointer.
+    """Keeps one node's durable state in the directory `state`, of the run that was `opened` there: the
+    storage of its checkpointer.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class Network(Protocol):
 
 
 class Disk(Protocol):
-    """What outlives the process: it answers by VotesSaved, CheckpointWritten and CheckpointRead."""
+    """Keeps what outlives the process; it answers by VotesSaved, CheckpointWritten and CheckpointRead."""
 
     def save_votes(self, effect: SaveVotes) -> None: ...
     def write(self, effect: WriteCheckpoint) -> None: ...
@@ -69,7 +69,7 @@ class Trainer(Protocol):
 
 
 class Log(Protocol):
-    """What people read of the node, and what ends it."""
+    """Takes what people read of the node, and what ends it."""
 
     def alert(self, words: str) -> None: ...
     def event(self, note: Note) -> None: ...

@@ -52,7 +52,7 @@ log = logging.getLogger("p2psgd.node")
 
 
 def adds(event: Event) -> bool:
-    """Whether an event brings something that is added up in a round."""
+    """Return whether an event brings something that is added up in a round."""
     if isinstance(event, FrameReceived):
         return isinstance(event.message, RingChunk | RingUpdate)
     return isinstance(event, BucketShared | RoundShared)
@@ -91,7 +91,7 @@ class Stopwatch(RoundCosts):
 
 
 class NodeRun(Run):
-    """One node's part in its run, with the mesh of its links and all that finds, counts and judges peers.
+    """Takes part in the run for one node, with the mesh of its links and all that finds and judges peers.
     Implements what the mesh asks of its host.
     """
 
@@ -183,7 +183,7 @@ class NodeRun(Run):
         log.info("run %s: %s, quantum 2^%d", spec.fingerprint.hex()[:16], weights, spec.quantum_log2)
 
     def look_at_network(self) -> None:
-        """Look at lives, at what is known of peers, at links to be measured, and at the list."""
+        """Check incarnations, known peers, links without a measurement, and the list."""
         self._look_at_lives()
         self.peers.pass_time()
         self.probing.pass_time(idle=self._in_ring and not self.replica.round_runs)
@@ -200,7 +200,7 @@ class NodeRun(Run):
             self.mesh.drop_former_lives(self._lives.lives)
 
     def expects_peers(self) -> bool:
-        """A peer that is not linked may come back: it is dialled, and has not stopped."""
+        """Return whether a peer that is not linked may come back: it is dialled, and has not stopped."""
         members = self.replica.view.lives
         return any(
             each.node not in self.stopped_nodes and (each.hinted is None or each.node in members)
@@ -252,7 +252,7 @@ class NodeRun(Run):
 
 
 def known_mode(spec: RunSpec) -> Mode:
-    """The run's mode; UsageError if this version does not know it."""
+    """Return the run's mode; UsageError if this version does not know it."""
     try:
         return parse_mode(spec.mode)
     except ValueError as error:
@@ -260,7 +260,7 @@ def known_mode(spec: RunSpec) -> Mode:
 
 
 def share_memory(spec: RunSpec, session: TrainerSession) -> DenseMemory:
-    """The memory of a dense ring, which all trainers of the node share."""
+    """Make the memory of a dense ring, which all trainers of the node share."""
     segments = DenseSegments(spec.weights)
     session.dense = segments
     return DenseMemory(segments.shares, segments.arrays, segments.sums)

@@ -45,7 +45,7 @@ class Session(HeldTrainer, Protocol):
 
 
 class Journal(Protocol):
-    """What people read of the node; `node` is the one that it is about."""
+    """Takes what people read of the node; `node` is the one that it is about."""
 
     def alarm(self, words: str, node: int | None = None) -> None: ...
     def note(self, kind: str, words: str, node: int | None = None) -> None: ...
@@ -53,13 +53,13 @@ class Journal(Protocol):
 
 @dataclass
 class RoundCosts:
-    """What rounds have cost this node since its trainer attached, in seconds."""
+    """Counts what rounds have cost this node since its trainer attached, in seconds."""
 
     adding_s: float = 0.0
     sending_s: float = 0.0
 
     def reset(self) -> None:
-        """A trainer has attached."""
+        """Begin anew for a trainer that has attached."""
         self.adding_s = self.sending_s = 0.0
 
 
@@ -74,7 +74,7 @@ class Rounds:
         self._opened_at: int | None = None  # the last completed round, when one was opened for it last
 
     def begin(self) -> None:
-        """A trainer has attached."""
+        """Begin anew for a trainer that has attached."""
         self._costs.reset()
         self._opened_at = None
 
@@ -183,12 +183,12 @@ class Run:
     # -- the trainer
 
     def outbox_taken(self) -> None:
-        """All that the trainer gave until now was handled: in a ring it waits for the round anyway."""
+        """Regulate the trainer after its updates; in a ring it waits for the round anyway."""
         if not self._in_ring:
             self.regulation.regulate()
 
     def trainer_changed(self, *, active: bool) -> None:
-        """In ring mode: whether this node's trainer takes part in rounds from now on."""
+        """Let the trainer take part in the rounds of a ring from now on, or not."""
         if self._in_ring and active != self.rounds.active:
             self.rounds.active = active
             if active:
@@ -241,7 +241,7 @@ class Run:
         return self.replica.sequence
 
     def damaged(self) -> bool:
-        """The weights are wrong, and cannot be made anew from checkpoint and log."""
+        """Return whether the weights are wrong and checkpoint and log cannot repair them."""
         return self.replica.damaged
 
     def names(self) -> Mapping[int, str]:
@@ -250,18 +250,18 @@ class Run:
     # -- the network
 
     def link_opened(self, peer: Origin, name: str) -> None:
-        """A peer is linked, perhaps by another connection than before."""
+        """Report a linked peer to the replica."""
         self.stopped_nodes.discard(peer.node)
         self.handle(LinkOpened(peer, name))
 
     def link_closed(self, peer: Origin, words: str) -> None:
-        """The link to a peer is gone; `words` say why."""
+        """Note why the link to a peer is gone, and report it to the replica."""
         self.note("lost", f"lost the link to {self.replica.name_of(peer)}: {words}", peer.node)
         self.handle(LinkClosed(peer))
         self.regulation.regulate()
 
     def peer_told(self, peer: Origin, message: PeerMessage, *, known: Set[int]) -> None:
-        """A peer's frame was this message. Of those that have stopped the `known` nodes are remembered."""
+        """Handle a peer's message. Of nodes that have stopped, the `known` ones are remembered."""
         self._sender = peer.node
         try:
             self.handle(FrameReceived(peer, message))

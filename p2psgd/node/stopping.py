@@ -31,7 +31,7 @@ Now = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """How many of its updates nobody has acknowledged, and why its last checkpoint is not on disk."""
+    """State how many updates nobody has acknowledged, and why the last checkpoint is not on disk."""
 
     lost: int
     without: str
@@ -59,7 +59,7 @@ def leave_run(
 
 
 def _end_round(replica: Replica, now: Now) -> Generator[float]:
-    """In a ring: let the share that this node's trainer gave last go into a round, within one patience."""
+    """Wait, in a ring, until the trainer's last contribution is in a round, one failure timeout at most."""
     ring = replica.ring
     if ring is None or not ring.contributed:
         return
@@ -81,12 +81,12 @@ def _deliver_rest(
 
 
 def _is_undelivered(replica: Replica, expected: Callable[[], bool]) -> bool:
-    """A linked peer lacks updates of ours; or all do, and one that has not stopped may come back."""
+    """Return whether a linked peer lacks own updates, or all do and one may come back."""
     return any(replica.lags().values()) or (replica.unacknowledged > 0 and expected())
 
 
 def _leave_view(replica: Replica, now: Now) -> Generator[float]:
-    """After GOODBYE, stay for one patience at most, to vote on the view without this node, until it is
+    """Stay after GOODBYE, one failure timeout at most, to vote on the view without this node, until it is
     decided or nobody is left who would decide it.
     """
     deadline = now() + replica.timing.patience_s
