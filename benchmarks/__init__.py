@@ -24,7 +24,6 @@ BENCHES: Final = (
     "turns",
     "allreduce",
     "overlap",
-    "ring_order",
     "ring_kill",
 )  # modules here, in the order of printing
 

@@ -91,14 +91,14 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     same = "as of `p2psgd train`"
     parser.add_argument("--recipe", default="speech", help=same)
-    for option in ("--mode", "--payload", "--order", "--device"):
+    for option in ("--mode", "--payload", "--device"):
         parser.add_argument(option, help=same)
     parser.add_argument("--steps", type=int, help=same)
     parser.add_argument("--no-overlap", action="store_true", help=same)
     given = parser.parse_args()
     events = TraceEvents()
     try:
-        recipe = load_recipe(given.recipe, Told(given.mode, given.payload, given.order))
+        recipe = load_recipe(given.recipe, Told(given.mode, given.payload))
         backend = find_backend(given.device or recipe.device)
         with open_new(given.file) as file:
             try:

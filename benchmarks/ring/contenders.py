@@ -102,7 +102,6 @@ def p2psgd_ring(
     *,
     tensors: int = 1,
     patience_s: float = PATIENCE_S,
-    order: str = "id",
     certificates: Certificates | None = None,
 ) -> Iterator[tuple[Contender, list[Daemon]]]:
     """A daemon on each host, node ids in the order of the hosts, and a trainer for each. Without
@@ -126,7 +125,6 @@ def p2psgd_ring(
             [
                 *(*host.within, sys.executable, "-m", "benchmarks.ring.trainer", str(daemon.state)),
                 *map(str, (place, len(hosts), count, tensors)),
-                order,
             ]
             for place, (host, daemon) in enumerate(zip(hosts, daemons, strict=True))
         ]

@@ -76,13 +76,12 @@ class RingTrainer:
 def main() -> None:
     control = sys.argv[1]
     place, nodes, count, tensors = map(int, sys.argv[2:6])
-    order = sys.argv[6]
     bounds = [count * each // tensors for each in range(tensors + 1)]
     initial = {
         f"tensor-{number}": np.zeros(end - start, np.float32)
         for number, (start, end) in enumerate(itertools.pairwise(bounds))
     }
-    with p2psgd.attach(initial, mode="ring", payload="dense", order=order, control=control) as link:
+    with p2psgd.attach(initial, mode="ring", payload="dense", control=control) as link:
         ring = RingTrainer(link, place, nodes)
         serve(ring.work, prepare=ring.prepare, settle=ring.settle)
 

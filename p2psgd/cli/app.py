@@ -32,7 +32,6 @@ from p2psgd.cli.options import (
     HttpOption,
     InitialOption,
     ModeOption,
-    OrderOption,
     OverlapOption,
     PatienceOption,
     PayloadOption,
@@ -89,7 +88,6 @@ def train(
     ] = None,
     mode: ModeOption = None,
     payload: PayloadOption = None,
-    order: OrderOption = None,
     overlap: OverlapOption = True,
     device: DeviceOption = None,
 ) -> None:
@@ -99,7 +97,7 @@ def train(
     from p2psgd.recipes.recipe import Told, load_recipe
 
     _exclusive(steps, seconds)
-    loaded = load_recipe(recipe, Told(mode, payload, order))
+    loaded = load_recipe(recipe, Told(mode, payload))
     run_trainer(
         loaded,
         backend=find_backend(device or loaded.device),
@@ -140,7 +138,6 @@ def local(
     record_bytes: RecordBytesOption = None,
     mode: ModeOption = None,
     payload: PayloadOption = None,
-    order: OrderOption = None,
     overlap: OverlapOption = True,
     device: DeviceOption = None,
 ) -> None:
@@ -163,7 +160,7 @@ def local(
         patience_s=patience,
         record=record,
         record_bytes=record_limit(record, record_bytes),
-        told=Told(mode, payload, order),
+        told=Told(mode, payload),
         overlap=overlap,
         device=device,
         http=parse_http(http),

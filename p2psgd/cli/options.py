@@ -31,13 +31,6 @@ class PayloadWord(enum.StrEnum):
     DENSE_FLOAT16 = "dense-float16"
 
 
-class OrderWord(enum.StrEnum):
-    """--order"""
-
-    ID = "id"
-    MEASURED = "measured"
-
-
 ConfigOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", is_eager=True, callback=take_file, help="TOML file with options."),
@@ -98,9 +91,6 @@ PayloadOption = Annotated[
         help="What goes around the ring: coded updates, or whole gradients as float32 or float16 "
         "(default: sparse)."
     ),
-]
-OrderOption = Annotated[
-    OrderWord | None, typer.Option(help="The ring's order: by node id, or as measured (default: id).")
 ]
 OverlapOption = Annotated[
     bool,

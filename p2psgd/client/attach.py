@@ -39,7 +39,6 @@ def attach(
     two_nodes: str = "stall",
     mode: str = "async",
     payload: str | None = None,
-    order: str = "id",
     shards: ShardList | None = None,
     control: str | Path | None = None,
     timeout_s: float = 30.0,
@@ -64,7 +63,6 @@ def attach(
         payload: What goes around the ring. "sparse": coded updates, as in "async". "dense": the float32
             changes of all weights, whose mean is applied. "dense-float16": the same, rounded to float16 on
             the way. Default: "sparse".
-        order: The order of the ring, by node "id" or as "measured". Default: "id".
         shards: The list of the data that the nodes share out, `p2psgd.data.Shards(...).list`. Default: none.
         control: The daemon's state directory or its socket. Default: $P2PSGD_CONTROL, else the default state
             directory.
@@ -96,14 +94,14 @@ def attach(
     try:
         if initial is not None:
             if shards is not None:
-                chosen = choose_mode(mode, payload, order).word
+                chosen = choose_mode(mode, payload).word
                 initial, label = with_counts(initial, label, shards, chosen)
             proposal, coordinates = propose(
                 initial,
                 quantum=quantum,
                 label=label,
                 two_nodes=two_nodes,
-                mode=choose_mode(mode, payload, order).word,
+                mode=choose_mode(mode, payload).word,
             )
             run = ProposedRun(**dataclasses.asdict(proposal))
         request = AttachRequest(version=VERSION, pid=os.getpid(), run=run)

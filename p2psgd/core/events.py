@@ -150,7 +150,7 @@ PeerMessage = (
 
 def parse_peer_message(frame_type: FrameType, body: Body) -> PeerMessage | None:
     """Return what a linked peer's frame means; None for what the replica has nothing to do with: a REJECT,
-    which says why the link ends, a PROBE and PEERS. PeerError if the body is not what its type says.
+    which says why the link ends, and PEERS. PeerError if the body is not what its type says.
     """
     if frame_type is FrameType.RING_CHUNK:
         return RingChunk(body)
@@ -164,7 +164,7 @@ def parse_peer_message(frame_type: FrameType, body: Body) -> PeerMessage | None:
             return SnapshotTail(body)
         case FrameType.RING_UPDATE:
             return RingUpdate(body)
-        case FrameType.PROBE | FrameType.PEERS:
+        case FrameType.PEERS:
             return None
         case _:
             return _open_tables(parse_message(frame_type, body))
@@ -238,15 +238,6 @@ class FrameReceived:
 
     peer: Origin
     message: PeerMessage
-
-
-@dataclass(frozen=True, slots=True)
-class LinkMeasured:
-    """How fast a link is, as far as is known now: said again when it changes. 0: not known."""
-
-    peer: Origin
-    round_trip_us: int
-    bytes_per_s: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +316,7 @@ class NodeStopping:
     why: str = ""
 
 
-LinkEvent = LinkDrained | LinkMeasured | FrameReceived
+LinkEvent = LinkDrained | FrameReceived
 TrainerEvent = OwnUpdateMade | TrainerChanged | RoundShared | BucketShared
 DiskEvent = CheckpointDue | CheckpointWritten | CheckpointRead | VotesSaved
 OperatorEvent = RemovalAsked | BootstrapExpectChanged | ScrubRequested | NodeStopping

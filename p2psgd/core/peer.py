@@ -119,8 +119,6 @@ class Peer:
     loop_lag_ms: int = 0
     acknowledged: float = 0.0  # when it last acknowledged more of our own updates
     caught_up: bool = False  # on this link it has been close behind us before
-    round_trip_us: int = 0  # as measured on this link, 0 before,
-    bytes_per_s: int = 0  # and what it carried
     feed: SnapshotFeed | None = None  # the snapshot it is being given
     _life: Lifecycle[PeerState] = field(default_factory=lambda: Lifecycle(PEER))
 

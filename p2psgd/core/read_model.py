@@ -124,14 +124,12 @@ class RingView:
     Attributes:
         state: What this node's next STATUS tells of it.
         order: Node ids of the last attempt, around the ring.
-        order_by: What that order goes by: "id" also if it should have been measured and nothing was.
         waiting_for: Who is waited for and since when, in a sentence; empty if nobody is.
         since_s: Since the last round was completed, or the attempt began or ended.
     """
 
     state: RingState
     order: tuple[int, ...]
-    order_by: str
     waiting_for: str
     since_s: float
 
@@ -298,4 +296,4 @@ def _ring(replica: Replica, now: float) -> RingView | None:
     ring = replica.ring
     if ring is None:
         return None
-    return RingView(ring.state, tuple(ring.order), ring.order_by, ring.waiting_for(now), now - ring.since)
+    return RingView(ring.state, tuple(ring.order), ring.waiting_for(now), now - ring.since)

@@ -32,7 +32,6 @@ from p2psgd.core.events import (
     FrameReceived,
     LinkClosed,
     LinkDrained,
-    LinkMeasured,
     LinkOpened,
     NodeStopping,
     OperatorEvent,
@@ -341,11 +340,6 @@ class Replica:
         return self.node.state is NodeState.FETCHING
 
     @property
-    def round_runs(self) -> bool:
-        """In ring mode: an attempt is under way here."""
-        return self.ring is not None and self.ring.running
-
-    @property
     def log_capacity(self) -> int:
         """Bytes that the log may hold, in memory and on disk."""
         return self.log.capacity
@@ -417,7 +411,7 @@ class Replica:
 
     # -- events
 
-    def handle(self, event: Event, now: float) -> list[Effect]:  # noqa: PLR0912 (one case an event)
+    def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one event at `now` (seconds, monotonic) and return what is to be done, in order."""
         match event:
             case FrameReceived():
@@ -429,10 +423,6 @@ class Replica:
                 if peer is not None:
                     self._go_on_with(peer, now)
                     self.feeder.push(peer, now)
-            case LinkMeasured():
-                peer = self.peers.get(event.peer)
-                if peer is not None and not peer.barred:
-                    peer.round_trip_us, peer.bytes_per_s = event.round_trip_us, event.bytes_per_s
             case OwnUpdateMade() | TrainerChanged() | RoundShared() | BucketShared():
                 self._hear_trainer(event, now)
             case LinkOpened():

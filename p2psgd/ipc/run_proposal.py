@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from p2psgd.errors import TrainerError
 from p2psgd.wire import codec
-from p2psgd.wire.mode import ASYNC, ORDERS, PAYLOADS, Mode, parse_mode
+from p2psgd.wire.mode import ASYNC, PAYLOADS, Mode, parse_mode
 
 QUANTUM_LOG2_MIN = -30
 PIECE_WEIGHTS = 1 << 20  # rounded at once: 8 MiB of float64
@@ -109,25 +109,20 @@ def propose(
     return RunProposal(tensors, quantum_log2, mode, label, two_nodes), coordinates
 
 
-def choose_mode(mode: object, payload: object, order: object) -> Mode:
-    """The mode that a script asks for in three words; TrainerError with those that there are."""
+def choose_mode(mode: object, payload: object) -> Mode:
+    """The mode that a script asks for in two words; TrainerError with those that there are."""
     if mode == "async":
-        if payload is None and order == ORDERS[0]:
+        if payload is None:
             return ASYNC
-        given = [] if payload is None else [f"payload={payload!r:.100}"]
-        given += [] if order == ORDERS[0] else [f"order={order!r:.100}"]
-        verb, them = ("is", "it") if len(given) == 1 else ("are", "them")
-        raise TrainerError(
-            f"{' and '.join(given)} {verb} for a ring: give mode='ring' as well, or leave {them} out"
-        )
+        words = f"payload={payload!r:.100} is for a ring"
+        raise TrainerError(f"{words}: give mode='ring' as well, or leave it out")
     if mode != "ring":
         raise TrainerError(f"mode {mode!r:.100} is refused: the modes are 'async' and 'ring'")
     payload = PAYLOADS[0] if payload is None else payload
-    for key, word, words in (("payload", payload, PAYLOADS), ("order", order, ORDERS)):
-        if word not in words:
-            *first, last = map(repr, words)
-            raise TrainerError(f"{key} {word!r:.100} is refused: give {', '.join(first)} or {last}")
-    return Mode(str(payload), str(order))
+    if payload not in PAYLOADS:
+        *first, last = map(repr, PAYLOADS)
+        raise TrainerError(f"payload {payload!r:.100} is refused: give {', '.join(first)} or {last}")
+    return Mode(str(payload))
 
 
 def measure_quantum(quantum: Any) -> int:

@@ -31,7 +31,6 @@ from p2psgd.ipc.trainer_session import TrainerSession
 from p2psgd.net.address import Address
 from p2psgd.net.handshake import make_greeting
 from p2psgd.net.mesh import Mesh
-from p2psgd.net.probe import Probing
 from p2psgd.net.rejections import Refusals
 from p2psgd.net.tls import Credentials
 from p2psgd.node.disk import NodeDisk
@@ -164,9 +163,6 @@ class NodeRun(Run):
             recording=accounts.record if accounts.recording else None,
         )
         session.handle = self.handle
-        self.probing = Probing(
-            self.mesh, self.handle, timing=timing, now=now, wanted=mode.order == "measured"
-        )
         self.peers = NodePeers(replica, self.mesh, options=options, listen=listen, journal=journal)
         self._shares = Shares(greeting.share, journal)
         self.refusals = Refusals(
@@ -183,10 +179,9 @@ class NodeRun(Run):
         log.info("run %s: %s, quantum 2^%d", spec.fingerprint.hex()[:16], weights, spec.quantum_log2)
 
     def look_at_network(self) -> None:
-        """Check incarnations, known peers, links without a measurement, and the list."""
+        """Check incarnations, known peers, and the list."""
         self._look_at_lives()
         self.peers.pass_time()
-        self.probing.pass_time(idle=self._in_ring and not self.replica.round_runs)
         if (nodes := self._options.founders_of(self.mesh.dialling.others)) != self._founders:
             self._founders = nodes
             self.handle(BootstrapExpectChanged(nodes))
@@ -212,7 +207,6 @@ class NodeRun(Run):
     def link_opened(self, peer: Origin, name: str) -> None:
         self.refusals.linked()
         super().link_opened(peer, name)
-        self.probing.link_opened(peer)
         self.peers.link_opened(peer)
         self._shares.link_opened(peer.node, name, self.mesh.links[peer.node].share)
         address = self.mesh.news[peer.node].address
@@ -220,12 +214,10 @@ class NodeRun(Run):
 
     def link_replaced(self, peer: Origin, name: str) -> None:
         self.handle(LinkOpened(peer, name))
-        self.probing.link_opened(peer)
         self.peers.link_opened(peer)
 
     def link_closed(self, peer: Origin, words: str) -> None:
         self._shares.link_closed(peer.node)
-        self.probing.link_closed(peer)
         self.peers.link_closed(peer)
         super().link_closed(peer, words)
 
@@ -236,8 +228,6 @@ class NodeRun(Run):
         message = parse_peer_message(frame_type, body)
         if message is not None:
             self.peer_told(peer, message, known=self.mesh.news.keys())
-        elif frame_type is FrameType.PROBE:
-            self.probing.hear(peer, body)
         elif frame_type is FrameType.PEERS:
             self.peers.hear(peer, body)
 

@@ -33,7 +33,6 @@ from p2psgd.observe.status import (
     PeerState,
     PeerStatus,
     RecordingStatus,
-    RingLinkStatus,
     RingStatus,
     RunStatus,
     ScrubStatus,
@@ -257,7 +256,6 @@ def ring_status(replica: ReplicaView) -> RingStatus | None:
     return RingStatus(
         round=state.round,
         payload=parse_mode(replica.spec.mode).payload,
-        order_by=ring.order_by,
         order=[replica.name_of(node) for node in ring.order[:ROWS_MAX]],
         nodes=len(ring.order),
         attempt=state.attempt,
@@ -266,14 +264,6 @@ def ring_status(replica: ReplicaView) -> RingStatus | None:
         contributed=state.contributed,
         waiting_for=ring.waiting_for,
         since_s=ring.since_s,
-        links=[
-            RingLinkStatus(
-                node=replica.name_of(row.node),
-                round_trip_ms=row.round_trip_us / 1000,
-                bytes_per_s=1024 * row.kib_per_s,
-            )
-            for row in state.links[:ROWS_MAX]
-        ],
     )
 
 

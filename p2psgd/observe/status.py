@@ -309,20 +309,11 @@ class CountersStatus(Part):
     lost_durability: int = 0
 
 
-class RingLinkStatus(Part):
-    """A link as this node has measured it, where the order of the ring goes by that."""
-
-    node: str = "?"
-    round_trip_ms: float = 0.0
-    bytes_per_s: int = 0
-
-
 class RingStatus(Part):
     """The ring of a run in ring mode."""
 
     round: int = Field(0, description="the last complete one")
     payload: str = "?"
-    order_by: str = "id"
     order: Sequence[str] = Field((), description="members of the last attempt, around the ring")
     nodes: int = 0
     attempt: int = Field(0, description="of this view; 0: none yet")
@@ -331,7 +322,6 @@ class RingStatus(Part):
     contributed: bool = Field(False, description="it has given its share of the round under way")
     waiting_for: str = ""
     since_s: Tenths = Field(0.0, description="since the last round, or since the attempt began or ended")
-    links: Sequence[RingLinkStatus] = ()
 
     @property
     def wait(self) -> str:

@@ -374,7 +374,7 @@ def ring_lines(ring: RingStatus | None) -> Iterator[str]:
         facts.append(f"attempt {ring.attempt} of this view {'is under way' if ring.running else 'has ended'}")
     yield ", ".join(facts if ring.active else [*facts, "this node only follows: it has no trainer"])
     if ring.order:
-        yield f"{_order(ring)}, by {'measurement' if ring.order_by == 'measured' else 'node id'}"
+        yield _order(ring)
     if ring.wait:
         yield ring.wait
 

@@ -102,7 +102,6 @@ def train(
         two_nodes=recipe.run.two_nodes,
         mode=recipe.run.mode,
         payload=mode.payload or None,
-        order=mode.order,
         shards=None if dataset.shards is None else dataset.shards.list,
         make_compute=backend.make_compute,
     )

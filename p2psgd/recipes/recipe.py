@@ -47,7 +47,6 @@ Tau = Annotated[float, Field(gt=0, le=1e6)]
 Density = Annotated[float, Field(gt=0, le=0.25)]
 TAU_RANGE = "a number above 0 and at most 1000000 (in units of the mean gradient)"
 DENSITY_RANGE = "a number above 0 and at most 0.25 (the part of the weights sent per mini-batch)"
-RING_KEYS = ("payload", "order")  # of the table `run`
 PATTERNS_MAX = 64  # the deepest net has 34 tensors
 TABLE = f"a table of at most {PATTERNS_MAX} tensor names or patterns, in quotes, each with {{}}"
 
@@ -60,14 +59,11 @@ class RunTable(BaseModel):
     two_nodes: Literal["stall", "lower-id"] = "stall"
     mode: Literal["async", "ring"] = "async"
     payload: Literal["sparse", "dense", "dense-float16"] | None = None
-    order: Literal["id", "measured"] | None = None
 
     @property
     def trains(self) -> Mode:
-        """Mode, payload and order as one; a ring's payload is sparse and its order by id unless they are
-        given.
-        """
-        return Mode(self.payload or "sparse", self.order or "id") if self.mode == "ring" else Mode()
+        """Mode and payload as one; a ring's payload is sparse unless it is given."""
+        return Mode(self.payload or "sparse") if self.mode == "ring" else Mode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +72,6 @@ class Told:
 
     mode: str | None = None
     payload: str | None = None
-    order: str | None = None
 
     @property
     def given(self) -> dict[str, str]:
@@ -141,7 +136,7 @@ class Recipe(BaseModel):
         default=RunTable(),
         description='a table with two_nodes = "stall" (of two nodes that lose each other, both wait) or '
         '"lower-id" (the one with the lower node id goes on), mode = "async" or "ring", and of a ring '
-        'payload = "sparse", "dense" or "dense-float16" and order = "id" or "measured"',
+        'payload = "sparse", "dense" or "dense-float16"',
     )
 
     _mode_told: bool = PrivateAttr(default=False)
@@ -212,9 +207,8 @@ def load_recipe(name_or_path: str | Path, told: Told = NOTHING_TOLD) -> Recipe:
     """Read a built-in recipe by its name, or a TOML file; a relative `data` path counts from that file's
     folder.
 
-    What `told` says takes the place of what the recipe says below [run]; "async" does so with the payload and
-    the order of a ring too. Raises UsageError with one sentence when the recipe cannot be read or is not
-    valid.
+    What `told` says takes the place of what the recipe says below [run]; "async" does so with the payload of
+    a ring too. Raises UsageError with one sentence when the recipe cannot be read or is not valid.
     """
     built_in = str(name_or_path) in built_in_recipes()
     path = RECIPES / f"{name_or_path}.toml" if built_in else Path(name_or_path)
@@ -272,24 +266,21 @@ def _tell_run(keys: Keys, told: dict[str, str]) -> None:
     if not told or not isinstance(run, dict):
         return
     if told.get("mode", "ring") != "ring":
-        run = {key: value for key, value in run.items() if key not in RING_KEYS}
+        run = {key: value for key, value in run.items() if key != "payload"}
     keys["run"] = run | told
 
 
 def _check_ring(run: RunTable, where: str, told: Mapping[str, str]) -> None:
     """Refuse what only a ring has in a run that is none."""
-    for key in RING_KEYS:
-        value = getattr(run, key)
-        if value is not None and run.mode != "ring":
-            if key in told:
-                _refuse(
-                    f'--{key} {value} is for a ring, and the mode is "{run.mode}": '
-                    f"give --mode ring too, or leave --{key} out"
-                )
-            _refuse(
-                f'{where}: {key} = "{value}" is for a ring, and the mode is "{run.mode}": '
-                f'give mode = "ring" too (--mode ring), or leave {key} out'
-            )
+    if run.payload is None or run.mode == "ring":
+        return
+    why = f'is for a ring, and the mode is "{run.mode}"'
+    if "payload" in told:
+        _refuse(f"--payload {run.payload} {why}: give --mode ring too, or leave --payload out")
+    _refuse(
+        f'{where}: payload = "{run.payload}" {why}: '
+        'give mode = "ring" too (--mode ring), or leave payload out'
+    )
 
 
 def _check_step(recipe: Recipe, where: str) -> None:

@@ -43,7 +43,6 @@ class FrameType(enum.IntEnum):
     RING_UPDATE = 20
     RING_BUCKET = 21
     RING_CHUNK = 22
-    PROBE = 23
     PEERS = 24
 
 
@@ -59,7 +58,6 @@ NUMBERS_BYTES_MAX: Final = 2 * 1024 * 1024  # in one RING_CHUNK
 ORDER_BYTES_MAX: Final = 16 * 1024  # a RING_BEGIN of 1,024 members
 PEERS_BYTES_MAX: Final = 28 * 1024  # addresses of 1,024 members
 RING_HEADER_BYTES_MAX: Final = 64  # before what a RING_UPDATE or RING_CHUNK carries
-PROBE_PADDING_MAX: Final = 256 * 1024  # as much as a ring sends at a time
 BUFFER_BYTES: Final = (
     256 * 1024
 )  # a few hundred usual updates' worth of one read; larger bodies get a buffer of their own
@@ -86,7 +84,6 @@ def link_limits(weights: int) -> dict[FrameType, int]:
         FrameType.RING_BEGIN: ORDER_BYTES_MAX,
         FrameType.RING_UPDATE: RING_HEADER_BYTES_MAX + update,
         FrameType.RING_CHUNK: RING_HEADER_BYTES_MAX + NUMBERS_BYTES_MAX,
-        FrameType.PROBE: 8 + PROBE_PADDING_MAX,
         FrameType.PEERS: PEERS_BYTES_MAX,
     }
     return {each: larger.get(each, SMALL_BYTES_MAX) for each in FrameType if each not in _GREETINGS}

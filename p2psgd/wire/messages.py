@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from p2psgd.errors import PeerError
 from p2psgd.wire.frames import Body, FrameType, pack_frame
-from p2psgd.wire.ring_messages import BUCKETS_MAX, RESULT_HOP, STATE_BYTES_MAX
+from p2psgd.wire.ring_messages import BUCKETS_MAX, RESULT_HOP, STATE_BYTES
 
 __all__ = [
     "MEMBERS_MAX",
@@ -420,7 +420,7 @@ class Status(Message):
     confirmed: Confirmed
     unwanted: Nodes
     loop_lag_ms: Annotated[int, Field(strict=True, ge=0, le=2**31)]
-    ring: Annotated[bytes, Field(strict=True, max_length=STATE_BYTES_MAX)]
+    ring: Annotated[bytes, Field(strict=True, max_length=STATE_BYTES)]
 
 
 class Need(Message):

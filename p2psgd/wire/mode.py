@@ -1,8 +1,7 @@
 """How the nodes of a run train together, as one word of its specification.
 
 "async": nobody waits for anybody. "ring-sparse", "ring-dense" and "ring-dense-float16": in rounds, all in
-step; the last sends float16 and adds in float32. "-measured" behind a ring's word: its order is found by
-measuring instead of by node id. Another payload is another word here.
+step; the last sends float16 and adds in float32. Another payload is another word here.
 """
 
 from __future__ import annotations
@@ -11,20 +10,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 PAYLOADS: Final = ("sparse", "dense", "dense-float16")
-ORDERS: Final = ("id", "measured")
-_MEASURED: Final = "-measured"
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """One mode: `payload` is empty in asynchronous mode, else one of PAYLOADS; `order` one of ORDERS.
+    """One mode: `payload` is empty in asynchronous mode, else one of PAYLOADS.
 
     `ring`: in rounds. `dense`: in rounds that sum float32 arrays: the weights are float32 numbers, not
     multiples of a quantum. `half`: sums travel as float16. These three follow from the payload.
     """
 
     payload: str = ""
-    order: str = ORDERS[0]
     ring: bool = field(init=False, repr=False, compare=False)
     dense: bool = field(init=False, repr=False, compare=False)
     half: bool = field(init=False, repr=False, compare=False)
@@ -37,15 +33,11 @@ class Mode:
     @property
     def word(self) -> str:
         """As it stands in the run's specification."""
-        if not self.ring:
-            return "async"
-        return f"ring-{self.payload}" + (_MEASURED if self.order == "measured" else "")
+        return f"ring-{self.payload}" if self.ring else "async"
 
 
 ASYNC: Final = Mode()
-_MODES: Final = {
-    mode.word: mode for mode in (ASYNC, *(Mode(payload, order) for payload in PAYLOADS for order in ORDERS))
-}
+_MODES: Final = {mode.word: mode for mode in (ASYNC, *map(Mode, PAYLOADS))}
 
 
 def parse_mode(word: str) -> Mode:

@@ -1,15 +1,13 @@
-"""Frames of a ring and PROBE frames: the chunks of a round, and the questions that measure a link."""
+"""Frames of a ring: the parts and chunks of a round, and the ring's part of a STATUS."""
 
 from __future__ import annotations
 
 import struct
 from dataclasses import astuple, dataclass
-from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from p2psgd.errors import PeerError
 from p2psgd.wire import codec
-from p2psgd.wire.frames import PROBE_PADDING_MAX, Body, FrameType, pack_frame
 from p2psgd.wire.update import OwnUpdateMade
 
 # ----------------------------------------------------------------------------
@@ -21,15 +19,11 @@ from p2psgd.wire.update import OwnUpdateMade
 
 
 _STATE: Final = struct.Struct("<QQBBB")
-_LINK: Final = struct.Struct("<QII")
 _UPDATE: Final = struct.Struct("<QQQQII")
 _CHUNK: Final = struct.Struct("<QQQIIQI")
 _CHECKSUM: Final = struct.Struct("<I")
 
-LINKS_MAX: Final = 1023  # of a node
-LINK_BYTES: Final = _LINK.size
 STATE_BYTES: Final = _STATE.size
-STATE_BYTES_MAX: Final = STATE_BYTES + LINKS_MAX * LINK_BYTES
 RING_UPDATE_BYTES: Final = _UPDATE.size
 RING_CHUNK_BYTES: Final = _CHUNK.size + _CHECKSUM.size
 RESULT_HOP: Final = 2**32 - 1  # a chunk of the result of a round that the receiver did not complete
@@ -38,20 +32,11 @@ ROUND_MAX: Final = 2**32 - 1  # a thousand rounds a second for 49 days
 ATTEMPT_MAX: Final = 2**62  # nobody gets there by beginning
 
 
-class LinkRow(NamedTuple):
-    """What the sender measured of its link to a node; 0: not yet."""
-
-    node: int
-    round_trip_us: int
-    kib_per_s: int
-
-
 @dataclass(frozen=True, slots=True)
 class RingState:
     """The sender's standing in its view's ring: `attempt` is the last one that it took part in (0: none in
     this view), `round` the last round that it completed, `running`: it is in that attempt still, `active`:
-    it has a trainer that takes part, `contributed`: it has given its share of round + 1; `links`: what it
-    has measured, in ascending order of node, where the order of the ring goes by that.
+    it has a trainer that takes part, `contributed`: it has given its share of round + 1.
     """
 
     attempt: int
@@ -59,24 +44,18 @@ class RingState:
     running: bool
     active: bool
     contributed: bool
-    links: tuple[LinkRow, ...] = ()
 
 
 def pack_ring_state(state: RingState) -> bytes:
     """As it stands in a STATUS."""
-    fixed = _STATE.pack(state.attempt, state.round, state.running, state.active, state.contributed)
-    return fixed + b"".join(_LINK.pack(*row) for row in state.links)
+    return _STATE.pack(state.attempt, state.round, state.running, state.active, state.contributed)
 
 
 def parse_ring_state(data: bytes) -> RingState:
     """PeerError if it is none."""
-    if len(data) < STATE_BYTES or (len(data) - STATE_BYTES) % LINK_BYTES:
-        words = f"it has {STATE_BYTES} and {LINK_BYTES} for each link"
-        raise PeerError("message", f"a ring state of {len(data)} bytes, {words}")
-    attempt, done, *flags = _STATE.unpack_from(data)
-    links = tuple(map(LinkRow._make, _LINK.iter_unpack(data[STATE_BYTES:])))
-    if any(one.node >= other.node for one, other in pairwise(links)):
-        raise PeerError("message", "the links of a ring state are not in ascending order")
+    if len(data) != STATE_BYTES:
+        raise PeerError("message", f"a ring state of {len(data)} bytes: it has {STATE_BYTES}")
+    attempt, done, *flags = _STATE.unpack(data)
     if any(flag > 1 for flag in flags):
         raise PeerError("message", "a flag of a ring state is neither 0 nor 1")
     if attempt > ATTEMPT_MAX or done > ROUND_MAX:
@@ -84,7 +63,7 @@ def parse_ring_state(data: bytes) -> RingState:
             "message", f"a ring state tells of attempt {attempt} and round {done}, which cannot be"
         )
     running, active, contributed = map(bool, flags)
-    return RingState(attempt, done, running, active, contributed, links)
+    return RingState(attempt, done, running, active, contributed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,29 +150,6 @@ def check_ring_chunk(body: bytes | bytearray | memoryview, check: int | None = N
     if codec.crc32c(view[: _CHUNK.size], check) != checksum:
         raise PeerError("checksum", "the checksum of a chunk of a round does not match its bytes")
     return check
-
-
-# ----------------------------------------------------------------------------
-# PROBE: a frame that is sent to learn how long a link takes to carry it.
-#
-# A number, and padding. One with padding is a question, and is answered by its number alone.
-
-
-_NUMBER: Final = struct.Struct("<Q")
-
-
-def pack_probe(number: int, padding: int = 0) -> bytes:
-    """The whole frame, with so many bytes of padding: zeros, for no link that we know compresses."""
-    assert 0 <= padding <= PROBE_PADDING_MAX, padding
-    return pack_frame(FrameType.PROBE, _NUMBER.pack(number) + bytes(padding))
-
-
-def parse_probe(body: Body) -> tuple[int, bool]:
-    """Its number, and whether it is a question; PeerError if it is too short."""
-    if len(body) < _NUMBER.size:
-        raise PeerError("ring", f"a probe of {len(body)} bytes is shorter than its number")
-    (number,) = _NUMBER.unpack_from(body)
-    return number, len(body) > _NUMBER.size
 
 
 # ----------------------------------------------------------------------------

@@ -279,20 +279,16 @@ def test_in_async_mode_calls_for_rings_say_what_they_need(daemon: Daemon) -> Non
 
 
 @pytest.mark.parametrize(
-    ("mode", "payload", "order", "words"),
+    ("mode", "payload", "words"),
     [
-        ("sync", None, "id", "the modes are 'async' and 'ring'"),
-        ("ring", "ternary", "id", "payload 'ternary' is refused: give 'sparse', 'dense' or 'dense-float16'"),
-        ("ring", "dense", "random", "order 'random'"),
-        ("async", "dense", "id", "payload='dense' is for a ring: give mode='ring'"),
-        ("async", None, "measured", "order='measured' is for a ring: give mode='ring'"),
+        ("sync", None, "the modes are 'async' and 'ring'"),
+        ("ring", "ternary", "payload 'ternary' is refused: give 'sparse', 'dense' or 'dense-float16'"),
+        ("async", "dense", "payload='dense' is for a ring: give mode='ring'"),
     ],
 )
-def test_a_mode_that_is_none_is_refused(
-    daemon: Daemon, mode: str, payload: str | None, order: str, words: str
-) -> None:
+def test_a_mode_that_is_none_is_refused(daemon: Daemon, mode: str, payload: str | None, words: str) -> None:
     with pytest.raises(TrainerError, match=words):
-        attach(ZEROS, mode=mode, payload=payload, order=order, control=daemon.path)
+        attach(ZEROS, mode=mode, payload=payload, control=daemon.path)
     assert daemon.host.run() is None
 
 

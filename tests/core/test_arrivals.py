@@ -140,19 +140,16 @@ def test_bodies_without_a_map_pass_unchecked(frame_type: FrameType) -> None:
     assert parse_peer_message(frame_type, b"anything") == BODIES[frame_type](b"anything")
 
 
-def test_a_probe_is_not_the_replicas_business() -> None:
-    assert parse_peer_message(FrameType.PROBE, b"anything") is None
+def test_addresses_are_not_the_replicas_business() -> None:
     assert parse_peer_message(FrameType.PEERS, b"anything") is None
 
 
 def test_no_frame_type_that_a_linked_peer_may_send_is_left_out() -> None:
     seen = {FrameType(pack_message(message)[PREFIX.size - 1]) for message, _ in MEANT}
-    assert seen | BODIES.keys() == {*link_limits(1000), FrameType.REJECT} - {FrameType.PROBE, FrameType.PEERS}
+    assert seen | BODIES.keys() == {*link_limits(1000), FrameType.REJECT} - {FrameType.PEERS}
 
 
-@pytest.mark.parametrize(
-    "frame_type", set(link_limits(1000)) - BODIES.keys() - {FrameType.PROBE, FrameType.PEERS}
-)
+@pytest.mark.parametrize("frame_type", set(link_limits(1000)) - BODIES.keys() - {FrameType.PEERS})
 def test_a_body_that_is_not_what_its_type_says_is_refused(frame_type: FrameType) -> None:
     with pytest.raises(PeerError):
         parse_peer_message(frame_type, b"\x81\xa1x\x01")

@@ -102,43 +102,22 @@ def test_a_weight_that_float32_cannot_hold_is_named(bad: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "payload", "order", "words"),
+    ("mode", "payload", "words"),
     [
-        ("ring", "x", "id", "payload 'x' is refused: give 'sparse', 'dense' or 'dense-float16'"),
-        ("ring", "dense", "y", "order 'y' is refused: give 'id' or 'measured'"),
-        ("both", None, "id", "mode 'both' is refused: the modes are 'async' and 'ring'"),
-        (
-            "async",
-            "dense",
-            "id",
-            "payload='dense' is for a ring: give mode='ring' as well, or leave it out",
-        ),
-        (
-            "async",
-            None,
-            "measured",
-            "order='measured' is for a ring: give mode='ring' as well, or leave it out",
-        ),
-        (
-            "async",
-            "dense",
-            "measured",
-            "payload='dense' and order='measured' are for a ring: give mode='ring' as well, or leave them"
-            " out",
-        ),
+        ("ring", "x", "payload 'x' is refused: give 'sparse', 'dense' or 'dense-float16'"),
+        ("both", None, "mode 'both' is refused: the modes are 'async' and 'ring'"),
+        ("async", "dense", "payload='dense' is for a ring: give mode='ring' as well, or leave it out"),
     ],
 )
-def test_words_for_no_mode_are_refused_one_by_one(
-    mode: str, payload: str | None, order: str, words: str
-) -> None:
+def test_words_for_no_mode_are_refused_one_by_one(mode: str, payload: str | None, words: str) -> None:
     with pytest.raises(TrainerError, match=f"^{words}$"):
-        choose_mode(mode, payload, order)
+        choose_mode(mode, payload)
 
 
-def test_a_ring_is_sparse_and_by_node_id_unless_told_otherwise() -> None:
-    assert choose_mode("ring", None, "id").word == "ring-sparse"
-    assert choose_mode("ring", "dense", "measured").word == "ring-dense-measured"
-    assert choose_mode("async", None, "id").word == "async"
+def test_a_ring_is_sparse_unless_told_otherwise() -> None:
+    assert choose_mode("ring", None).word == "ring-sparse"
+    assert choose_mode("ring", "dense").word == "ring-dense"
+    assert choose_mode("async", None).word == "async"
 
 
 def test_a_mode_that_is_not_known_is_refused() -> None:

@@ -48,7 +48,6 @@ def ring(**changes: Any) -> dict[str, Any]:
     return {
         "round": 1_234,
         "payload": "sparse",
-        "order_by": "id",
         "order": ["node-0", "node-1", "node-2"],
         "nodes": 3,
         "attempt": 2,
@@ -57,7 +56,6 @@ def ring(**changes: Any) -> dict[str, Any]:
         "contributed": True,
         "waiting_for": "",
         "since_s": 0.1,
-        "links": [],
     } | changes
 
 

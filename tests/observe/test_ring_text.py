@@ -16,12 +16,12 @@ def lines(**changes: Any) -> list[str]:
 def test_a_node_says_its_round_and_its_order() -> None:
     assert lines() == [
         "sparse, round 1,234 is complete, attempt 2 of this view is under way",
-        "node-0 > node-1 > node-2, by node id",
+        "node-0 > node-1 > node-2",
     ]
-    assert lines(order_by="measured", running=False, active=False, payload="dense") == [
+    assert lines(running=False, active=False, payload="dense") == [
         "dense, round 1,234 is complete, attempt 2 of this view has ended, this node only follows: "
         "it has no trainer",
-        "node-0 > node-1 > node-2, by measurement",
+        "node-0 > node-1 > node-2",
     ]
 
 

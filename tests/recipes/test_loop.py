@@ -25,7 +25,7 @@ class Attaching:
 
     def __init__(self) -> None:
         self.links: list[FakeLink] = []
-        self.modes: list[tuple[str, str | None, str]] = []
+        self.modes: list[tuple[str, str | None]] = []
         self.share: tuple[int, int] | None = (0, 1)
         self.mini_batches = 0  # of earlier lives
 
@@ -38,14 +38,13 @@ class Attaching:
         two_nodes: str,
         mode: str,
         payload: str | None,
-        order: str,
         shards: None,
         make_compute: MakeCompute,
     ) -> FakeLink:
         assert make_compute is HostCompute
         assert shards is None
         assert (label, two_nodes) == (RECIPE.label, RECIPE.run.two_nodes)
-        self.modes.append((mode, payload, order))
+        self.modes.append((mode, payload))
         link: FakeLink
         if mode == "ring":
             (link,) = FakeRing(initial, quantum, 1, dense=payload != "sparse").links
@@ -146,13 +145,13 @@ def test_a_recipe_in_rounds_is_trained_in_rounds(
     attaching: Attaching, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train(RECIPE, steps=1)
-    train(load_recipe("digits", Told("ring", order="measured")), steps=5)
+    train(load_recipe("digits", Told("ring")), steps=5)
     assert capsys.readouterr().err == ""
     train(load_recipe("digits", Told("ring", "dense-float16")), steps=5)
     assert capsys.readouterr().err == ""  # the recipe is for another mode, and that was asked for
     assert attaching.modes == [
-        ("async", None, "id"),
-        ("ring", "sparse", "measured"),
-        ("ring", "dense-float16", "id"),
+        ("async", None),
+        ("ring", "sparse"),
+        ("ring", "dense-float16"),
     ]
     assert [link.mini_batches for link in attaching.links] == [1, 5, 5]

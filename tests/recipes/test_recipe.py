@@ -238,17 +238,16 @@ def test_a_long_value_is_cut_short_in_the_refusal() -> None:
 def test_a_recipe_is_trained_asynchronously_unless_it_asks_for_a_ring() -> None:
     assert recipe().run.trains.word == "async"
     assert recipe(run={"mode": "ring"}).run.trains.word == "ring-sparse"
-    measured = recipe(run={"mode": "ring", "payload": "dense-float16", "order": "measured"})
-    assert measured.run.trains.word == "ring-dense-float16-measured"
-    assert measured.label == recipe().label  # the mode is in the fingerprint itself
+    dense = recipe(run={"mode": "ring", "payload": "dense-float16"})
+    assert dense.run.trains.word == "ring-dense-float16"
+    assert dense.label == recipe().label  # the mode is in the fingerprint itself
 
 
-@pytest.mark.parametrize(("key", "value"), [("payload", "dense"), ("order", "measured")])
-def test_what_only_a_ring_has_is_refused_elsewhere(key: str, value: str) -> None:
+def test_what_only_a_ring_has_is_refused_elsewhere() -> None:
     with pytest.raises(
-        UsageError, match=f'{key} = "{value}" is for a ring, and the mode is "async": give mode'
+        UsageError, match='payload = "dense" is for a ring, and the mode is "async": give mode'
     ):
-        recipe(run={key: value})
+        recipe(run={"payload": "dense"})
 
 
 def test_a_dense_ring_needs_no_threshold_and_says_what_it_has_no_use_for() -> None:
@@ -271,8 +270,8 @@ def test_the_command_line_counts_before_the_recipe(tmp_path: Path) -> None:
     text = 'name = "mine"\ndata = "digits"\nhidden = [8]\nbatch = 4\nepochs = 2\nlearning_rate = 0.1\n'
     path.write_text(text + '[run]\nmode = "ring"\npayload = "dense"\ntwo_nodes = "lower-id"\n')
     assert load_recipe(path).run.trains.word == "ring-dense"
-    told = load_recipe(path, Told(order="measured", payload="dense-float16"))
-    assert told.run.trains.word == "ring-dense-float16-measured"
+    told = load_recipe(path, Told(payload="dense-float16"))
+    assert told.run.trains.word == "ring-dense-float16"
     assert load_recipe("digits", Told(mode="ring", payload="dense")).unused == ""  # for other modes
     assert told.run.two_nodes == "lower-id"
     with pytest.raises(UsageError, match="give one of tau and density"):
@@ -280,4 +279,4 @@ def test_the_command_line_counts_before_the_recipe(tmp_path: Path) -> None:
     assert load_recipe("digits", Told("ring")).run.trains.word == "ring-sparse"
     with pytest.raises(UsageError, match=r"^--payload dense is for a ring, .* give --mode ring too"):
         load_recipe("digits", Told(payload="dense"))
-    assert Told("ring", order="id").options == ["--mode", "ring", "--order", "id"]
+    assert Told("ring", "dense").options == ["--mode", "ring", "--payload", "dense"]

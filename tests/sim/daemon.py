@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from p2psgd.core.events import (
     LinkDrained,
-    LinkMeasured,
     PeerMessage,
     PeerStatus,
     UpdateBody,
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
 
 TICKS_PER_PATIENCE: Final = 10  # node/daemon.py has 25; nothing in the core is due more often than 5 times
 SCRUB_TICKS_MAX: Final = 2 * 60 + 12 * TICKS_PER_PATIENCE + 10  # a flip behind the scrub is seen by the next
-MEASURING_S: Final = 10.0  # on average, from one measurement of a link to the next
 
 _UPDATE: Final = FrameType.UPDATE
 
@@ -90,7 +88,6 @@ class Daemon:
         self.paused = False
         self.stopping = False
         self.resumed_at = -1e9
-        self._scenario = scenario
         restored = disk.restored(spec, initial)
         dense = scenario.ring is not None and scenario.ring.mode.dense
         self.memory = make_dense_memory(scenario.weights) if dense else None
@@ -131,7 +128,6 @@ class Daemon:
         running = RunningClock(lambda: world.clock.now, gap_s_max=timing.status_s)
         self._disk = disk
         self._inspector = world.inspector
-        self._chance = keeper
         self.keeper = Keeper(
             self, disk, world.clock, keeper, timing, votes_saved=world.inspector.agreement.saved
         )
@@ -277,16 +273,6 @@ class Daemon:
         """MeshHost."""
         self._inspector.judge.snapshot_over(self, peer)
         self.run.link_opened(peer, name)
-        work = self._scenario.ring
-        if work is not None and work.mode.order == "measured":
-            self._clock.after(MEASURING_S, self.when_running, self._measure, peer)
-
-    def _measure(self, peer: Origin) -> None:
-        """Tell the replica how fast a link is: each time it seems to be otherwise."""
-        if self.mesh.link(peer) is not None:
-            microseconds, bytes_per_s = (self._chance.randint(1, 10**6) for _ in range(2))
-            self.handle(LinkMeasured(peer, microseconds, bytes_per_s))
-            self._clock.after(2 * MEASURING_S * self._chance.random(), self.when_running, self._measure, peer)
 
     def link_closed(self, peer: Origin, words: str) -> None:
         """MeshHost."""

@@ -32,10 +32,8 @@ from p2psgd.wire.messages import (
 from p2psgd.wire.ring_messages import (
     ATTEMPT_MAX,
     BUCKETS_MAX,
-    LINKS_MAX,
     RESULT_HOP,
     ROUND_MAX,
-    LinkRow,
     RingState,
     pack_ring_state,
 )
@@ -65,18 +63,8 @@ MEMBERS: Final = st.lists(
 FORBIDDEN: Final = st.lists(U64, unique=True, max_size=6)
 
 ORDER: Final = st.lists(U64, unique=True, max_size=6)
-U32_MAX: Final = 2**32 - 1
-LINKS: Final = st.lists(
-    st.builds(LinkRow, U64, st.integers(0, U32_MAX), st.integers(0, U32_MAX)),
-    unique_by=lambda row: row.node,
-    max_size=4,
-)
 STANDING: Final = st.builds(
-    RingState,
-    st.integers(0, ATTEMPT_MAX),
-    st.integers(0, ROUND_MAX),
-    *[st.booleans()] * 3,
-    LINKS.map(lambda rows: tuple(sorted(rows))),
+    RingState, st.integers(0, ATTEMPT_MAX), st.integers(0, ROUND_MAX), *[st.booleans()] * 3
 )
 CALLED: Final = TEXT.filter(lambda text: len(text) <= 200)
 
@@ -187,7 +175,6 @@ def longest(frame_type: FrameType) -> Message:
     """The message of this type whose frame is the longest."""
     high = range(U64_MAX, U64_MAX - MEMBERS_MAX, -1)
     row = (U64_MAX,) * 7
-    links = tuple(LinkRow(node, U32_MAX, U32_MAX) for node in sorted(high[:LINKS_MAX]))
     fields: dict[str, Any] = {
         "protocol": 65535,
         "name": "\U0001f600" * 64,
@@ -206,7 +193,7 @@ def longest(frame_type: FrameType) -> Message:
         "members": pack_members(MemberRow(node, U64_MAX, U64_MAX) for node in high),
         "forbidden": pack_nodes(high),
         "unwanted": pack_nodes(high),
-        "ring": pack_ring_state(RingState(ATTEMPT_MAX, ROUND_MAX, True, True, True, links)),
+        "ring": pack_ring_state(RingState(ATTEMPT_MAX, ROUND_MAX, True, True, True)),
         "order": pack_order(high),
         "ip": pack_ip(HIGHEST_IP),
         "port": 65535,

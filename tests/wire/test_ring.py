@@ -17,7 +17,6 @@ from p2psgd.wire.ring_messages import (
     RING_UPDATE_BYTES,
     ROUND_MAX,
     STATE_BYTES,
-    LinkRow,
     RingChunkHeader,
     RingState,
     RingUpdateHeader,
@@ -45,19 +44,6 @@ def as_bytes(parsed: tuple[Header, memoryview]) -> tuple[Header, bytes]:
 @given(STANDING)
 def test_a_standing_survives_the_wire(state: RingState) -> None:
     assert parse_ring_state(pack_ring_state(state)) == state
-
-
-def test_measured_links_stand_behind_a_standing() -> None:
-    state = RingState(7, 12, True, False, True, (LinkRow(2, 250, 0), LinkRow(9, 900, 120_000)))
-    links = struct.pack("<QIIQII", 2, 250, 0, 9, 900, 120_000)
-    assert pack_ring_state(state) == struct.pack("<QQBBB", 7, 12, 1, 0, 1) + links
-
-
-@pytest.mark.parametrize("nodes", [(2, 1), (1, 1), (1, 3, 2)])
-def test_links_out_of_order_or_twice_are_refused(nodes: tuple[int, ...]) -> None:
-    state = RingState(7, 12, True, False, True, tuple(LinkRow(node, 1, 1) for node in nodes))
-    with pytest.raises(PeerError, match="ascending"):
-        parse_ring_state(pack_ring_state(state))
 
 
 def test_the_fields_of_a_standing_stand_where_the_specification_says() -> None:

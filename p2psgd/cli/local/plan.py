@@ -149,8 +149,8 @@ def _check_trainer(asked: Request, trainer: str) -> None:
         raise UsageError("--steps and --seconds are for the built-in trainer: leave them out with --trainer")
     if asked.told.given or asked.device or asked.initial or not asked.overlap:
         raise UsageError(
-            "--mode, --payload, --order, --no-overlap, --device and --initial are for the built-in trainer: "
-            "leave them out with --trainer, whose script says mode, payload and order when it attaches"
+            "--mode, --payload, --no-overlap, --device and --initial are for the built-in trainer: "
+            "leave them out with --trainer, whose script says mode and payload when it attaches"
         )
     if not trainer.strip():
         raise UsageError("the trainer's command is empty: give a command line, or leave --trainer out")

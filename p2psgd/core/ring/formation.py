@@ -1,10 +1,9 @@
-"""Formation of a ring: what members report, when an attempt may begin, and in which order members follow."""
+"""Formation of a ring: what members report, and when an attempt may begin."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 from p2psgd.core.cluster import Cluster
@@ -14,7 +13,7 @@ from p2psgd.core.peer import Peer, PeerState
 from p2psgd.core.state import State
 from p2psgd.core.view import View
 from p2psgd.wire.mode import Mode
-from p2psgd.wire.ring_messages import ROUND_MAX, LinkRow, RingState
+from p2psgd.wire.ring_messages import ROUND_MAX, RingState
 
 # ----------------------------------------------------------------------------
 # What each linked member has told of its standing in the ring, by its last STATUS.
@@ -85,99 +84,12 @@ class Standings:
 
 
 # ----------------------------------------------------------------------------
-# The order of a ring: by node id, or such that no slow link is in it that need not be.
-#
-# A round passes through all links at once, so it takes as long as the slowest of them: that one counts
-# first, then all together. Only the head chooses; the others are told. Finding the very best order is the
-# travelling salesman's problem; the nearest next node, improved a little where there are few, is good
-# enough.
-
-
-SEGMENT_BYTES: Final = 256 * 1024  # what a link sends at a time
-UNKNOWN_US: Final = 10_000_000  # a link that nobody has measured is taken last
-MEASURED_MAX: Final = 64  # members of a ring whose order is chosen: more would stall the loop, 0.2 s for 200
-IMPROVED_MAX: Final = 16  # and of one that is improved: 330 changes are tried in a pass, some 2 ms
-PASSES_MAX: Final = 8
-
-Measured = Mapping[Origin, Iterable[LinkRow]]  # by member, what it has measured
-Cost = Callable[[Origin, Origin], float]
-
-
-def is_chosen(members: int) -> bool:
-    """A ring of so many goes by what was measured; three are a ring in any order."""
-    return 4 <= members <= MEASURED_MAX
-
-
-def choose_order(members: Iterable[Origin], told: Measured | None = None) -> tuple[Origin, ...]:
-    """Around the ring, the head first; by node id unless it is `told` what members have measured, or if they
-    are very many.
-    """
-    by_id = sorted(members)
-    if told is None or not is_chosen(len(by_id)):
-        return tuple(by_id)
-    cost = cost_of(told)
-    order, left = by_id[:1], by_id[1:]
-    while left:
-        nearest = min(left, key=lambda each: (cost(order[-1], each), each))
-        left.remove(nearest)
-        order.append(nearest)
-    return tuple(_improved(order, cost) if len(order) <= IMPROVED_MAX else order)
-
-
-def cost_of(told: Measured) -> Cost:
-    """Microseconds that a segment takes from one member to another, by whichever of the two says more."""
-    costs: dict[tuple[int, int], float] = {}
-    for member, rows in told.items():
-        for row in rows:
-            cost = row.round_trip_us / 2
-            if row.kib_per_s:
-                cost += SEGMENT_BYTES / 1024 / row.kib_per_s * 1e6
-            pair = min(member.node, row.node), max(member.node, row.node)
-            costs[pair] = max(cost, costs.get(pair, 0.0))
-
-    def cost_between(one: Origin, other: Origin) -> float:
-        return costs.get((min(one.node, other.node), max(one.node, other.node)), UNKNOWN_US)
-
-    return cost_between
-
-
-def measure_ring(order: Sequence[Origin], cost: Cost) -> tuple[float, float]:
-    """Its slowest link, and all of them together."""
-    costs = [cost(one, other) for one, other in pairwise([*order, order[0]])]
-    return max(costs), sum(costs)
-
-
-def _improved(order: list[Origin], cost: Cost) -> list[Origin]:
-    best = measure_ring(order, cost)
-    for _ in range(PASSES_MAX):
-        before = best
-        for changed in _changes(order):
-            length = measure_ring(changed, cost)
-            if length < best:
-                order, best = changed, length
-        if best == before:
-            break
-    return order
-
-
-def _changes(order: list[Origin]) -> Iterator[list[Origin]]:
-    """Each stretch turned around, and each member but the head put elsewhere."""
-    for start in range(1, len(order)):
-        for end in range(start + 2, len(order) + 1):
-            yield order[:start] + order[start:end][::-1] + order[end:]
-        rest = order[:start] + order[start + 1 :]
-        for place in range(1, len(order)):
-            yield [*rest[:place], order[start], *rest[place:]]
-
-
-# ----------------------------------------------------------------------------
 # Whether an attempt may begin: all members are there, idle, and have the same replica.
 #
 # The head, the member with the lowest node id, judges it by what the others have told it; all others judge
 # it by the same rules, to say what the ring waits for.
 
 
-MEASURING_PATIENCES: Final = 2  # then the ring is formed by what is known
 NAMED_MAX: Final = 3  # of those who are waited for: a sentence is to be read
 
 
@@ -192,7 +104,6 @@ class Formation:
         self._node = node
         self._standings = standings
         self._dense = mode.dense
-        self._measured = mode.order == "measured"
         self.begun = False  # an attempt of this run is known
         self._founded: float | None = None  # since when this node knows a view
 
@@ -212,32 +123,9 @@ class Formation:
             return f"a ring needs two nodes, and {alone}: start another node, or train in asynchronous mode"
         return self._absent(now) or self._unready() or self._unlike(mine) or self._passive(mine, now)
 
-    def order(self, mine: RingState) -> tuple[Origin, ...]:
-        """Around the ring, by what is known now."""
-        members = self._cluster.membership.view.members
-        return choose_order(members, self._told(mine) if self._measured else None)
-
-    def order_by(self, mine: RingState) -> str:
-        """What an order that is chosen now goes by, as far as this node knows: by node id, if nobody has
-        measured anything.
-        """
-        measured = self._measured and is_chosen(len(self._cluster.membership.view.members))
-        return "measured" if measured and any(self._told(mine).values()) else "id"
-
-    def _told(self, mine: RingState) -> Measured:
-        """What all members have measured."""
-        told = {
-            each: told.state.links for each, told in self._standings.within(self._cluster.membership.view)
-        }
-        return {**told, self._cluster.me: mine.links}
-
     def linked_to(self) -> list[Origin]:
-        """Whom this node must be linked to: the head to all, all to the head and to their neighbours; to all
-        if anybody may become a neighbour.
-        """
-        if self._measured:
-            return self._cluster.other_members
-        order = choose_order(self._cluster.membership.view.members)
+        """Whom this node must be linked to: the head to all, all to the head and to their neighbours."""
+        order = self._cluster.membership.view.members
         me = self._cluster.me
         if me not in order:
             return []
@@ -315,11 +203,6 @@ class Formation:
             passive = [each for each in view.members if each not in active]
             if passive:
                 return f"round 1 waits for all trainers, {self._name(passive)} without one yet"
-        patience_s = self._cluster.timing.patience_s
-        if self._measured and not self.begun and now - self._founded < MEASURING_PATIENCES * patience_s:
-            blind = [each for each, state in states.items() if len(state.links) < len(view.members) - 1]
-            if blind:
-                return f"{self._name(blind)} still measuring its links"
         return "" if active else "no node has a trainer yet"
 
     def _members(self) -> list[Peer]:

@@ -35,7 +35,6 @@ from p2psgd.wire.ring_messages import (
     ATTEMPT_MAX,
     ROUND_MAX,
     BucketShared,
-    LinkRow,
     RingState,
     RoundShared,
     pack_ring_state,
@@ -115,9 +114,6 @@ class Opening:
 # attempt from the shares that are still there. What happens within a round is Rounds' business.
 
 
-U32_MAX: Final = 2**32 - 1
-
-
 class Ring:
     """Of one replica in ring mode."""
 
@@ -139,8 +135,7 @@ class Ring:
         """`rounds` makes them, sparse or dense, given what is called whenever one is complete."""
         self.counters = RingCounters()
         self.attempt: Attempt | None = None  # None unless the life is FORMING or RUNNING
-        self.order: tuple[int, ...] = ()  # node ids of the last attempt, around the ring,
-        self.order_by = mode.order  # and what that order goes by
+        self.order: tuple[int, ...] = ()  # node ids of the last attempt, around the ring
         self.since = now  # when the last round was completed, or the attempt began or ended
         self.given_at = now  # when this node's share of the round under way was given
         self.late: dict[Origin, str] = {}  # members that hold the ring back, and how
@@ -159,7 +154,6 @@ class Ring:
         self._lateness = Lateness(cluster, node=node, standings=self._standings, formation=self._formation)
         self._view = cluster.membership.view
         self._number = 0  # of the last attempt in that view
-        self._measured = mode.order == "measured"
         self._begin_due = now  # the head begins no attempt before
         self._news: tuple[object, ...] = ()  # at the last look
         self._opening = Opening(self.rounds, budget=budget, log=state.log, out=out)
@@ -210,16 +204,7 @@ class Ring:
             running=self.running and same,
             active=self.active,
             contributed=self.rounds.contributed,
-            links=self._links() if self._measured else (),
         )
-
-    def _links(self) -> tuple[LinkRow, ...]:
-        measured = sorted(
-            (peer.origin.node, peer.round_trip_us, peer.bytes_per_s // 1024)
-            for peer in self._cluster.peers.values()
-            if peer.round_trip_us
-        )
-        return tuple(LinkRow(node, *(min(each, U32_MAX) for each in figures)) for node, *figures in measured)
 
     def waiting_for(self, now: float) -> str:
         """Who is waited for and since when, or why the ring stands still; empty if nothing is to be said."""
@@ -281,8 +266,7 @@ class Ring:
         if begin.view != view.number or me not in view:
             return
         order = tuple(Origin(node, view.lives[node]) for node in begin.order if node in view.lives)
-        right = order[:1] == view.members[:1] and (self._measured or order == view.members)
-        if not right or sorted(order) != list(view.members) or len(order) != len(begin.order):
+        if order != view.members or len(order) != len(begin.order):
             raise PeerError("ring", f"an order came that is none of view {view.number}'s members")
         if begin.attempt > ATTEMPT_MAX or begin.round > ROUND_MAX:
             words = f"attempt {begin.attempt} with round {begin.round} is told, which cannot be"
@@ -366,7 +350,7 @@ class Ring:
         self._begin_due = now + self._cluster.timing.status_s
         number = 1 + max(self._number, self._standings.attempts(view))
         first = 1 + max(self.rounds.done, self._standings.rounds(view))
-        attempt = Attempt(view.number, number, self._formation.order(self.state), 0)
+        attempt = Attempt(view.number, number, view.members, 0)
         self._start(attempt, first, self._state.lattice.digest, now)
 
     def _is_fit(self) -> bool:
@@ -376,7 +360,6 @@ class Ring:
     def _start(self, attempt: Attempt, first: int, digest: int, now: float) -> None:
         self.attempt, self._number = attempt, attempt.number
         self.order = tuple(member.node for member in attempt.order)
-        self.order_by = self._formation.order_by(self.state)
         self.since = now
         self.counters.attempts += 1
         self._formation.begun = True

@@ -121,7 +121,6 @@ function showRing(status) {
     ["round", `${grouped(ring.round)} is complete`],
     ["payload", ring.payload],
     ["attempt", ring.attempt ? `${ring.attempt} of this view, ${ring.running ? "under way" : "ended"}` : "none yet"],
-    ["order", `by ${ring.order_by === "measured" ? "measurement" : "node id"}`],
     ["waits for", ring.waiting_for && ring.since_s >= 1 ? `${ring.waiting_for} (${duration(ring.since_s)})` : "nobody"],
   ];
   show("ring-facts", facts.flatMap(([term, words]) => [element("dt", {}, term), element("dd", {}, words)]));

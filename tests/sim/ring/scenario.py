@@ -21,8 +21,8 @@ NODES_MAX: Final = 6
 FAULTS_MAX: Final = 12
 PATIENCE_S: Final = 5.0  # the default of a real node
 WORDS: Final = (
-    *("ring-sparse", "ring-sparse", "ring-sparse", "ring-sparse-measured"),
-    *("ring-dense", "ring-dense", "ring-dense-measured", "ring-dense-float16"),
+    *("ring-sparse", "ring-sparse", "ring-sparse", "ring-sparse"),
+    *("ring-dense", "ring-dense", "ring-dense", "ring-dense-float16"),
 )
 NOT_IN_DENSE: Final = {"forge", "duplicate", "swap", "lose"}  # done to updates, which nobody sends there
 RING_KINDS: Final = (
