@@ -26,7 +26,8 @@ def test_addresses_told_by_peers_are_known_hosts_and_those_announced_on_the_netw
     replica = SimpleNamespace(
         me=party.origin,
         timing=Timing(5.0),
-        membership=SimpleNamespace(view=view),
+        view=view,
+        has_told_view=lambda peer: True,
         peers={},
         spec=SimpleNamespace(fingerprint=b"run"),
     )
