@@ -29,7 +29,9 @@ from tests.daemons import Daemon, all_stopped, until
 from tests.ports import free_ports
 from tests.stranger import Stranger
 
-PATIENCE_S = 10  # a node alone founds its run after one; strangers, who say nothing, are dropped after four
+FAILURE_TIMEOUT_S = (
+    10  # a node alone founds its run after one; strangers, who say nothing, are dropped after four
+)
 
 
 def random_words(weights: int, count: int, sets: int) -> list[NDArray[np.uint32]]:
@@ -58,7 +60,14 @@ class Rig:
         (port,) = free_ports(1)
         hosts = Path(folder) / "hosts.txt"
         hosts.write_text(f"127.0.0.1:{port}\n")
-        options = ("--peers", str(hosts), "--listen", f"127.0.0.1:{port}", "--patience", str(PATIENCE_S))
+        options = (
+            "--peers",
+            str(hosts),
+            "--listen",
+            f"127.0.0.1:{port}",
+            "--failure-timeout",
+            str(FAILURE_TIMEOUT_S),
+        )
         self.port = port
         tls = () if certificates is None else certificates.options("node")
         self._certificates = certificates
@@ -119,8 +128,8 @@ def measure_sending(rig: Rig, peers: int, delta: NDArray[np.float32], updates: i
     until(lambda: sent_to(rig, names) >= peers * own_bytes(rig), "the peers have the log")
     before = cpu_seconds(rig.daemon.process.pid)
     for _ in range(updates):
-        rig.link.send(delta, step=1)
-    target = rig.link.mini_batches
+        rig.link.send(delta, threshold=1)
+    target = rig.link.steps
     until(lambda: own_updates(rig) >= target, "all updates are taken")
     spent = cpu_seconds(rig.daemon.process.pid) - before
     for stranger in strangers:

@@ -63,7 +63,7 @@ def main() -> None:
     add("--density", parse_density, density, metavar="FRACTION", default="1/850")
     add("--batch", parse_count, "samples in a mini-batch", default="256")
     add("--latency", parse_time, "from one node to another, one way", metavar="TIME", default="250us")
-    add("--patience", float, "that of the nodes", metavar="SECONDS", default="5")
+    add("--failure-timeout", float, "that of the nodes", metavar="SECONDS", default="5")
     parser.add_argument("--json", action="store_true", help="print everything, for machines")
     given = parser.parse_args()
     try:
@@ -75,7 +75,7 @@ def main() -> None:
             density=given.density,
             samples=given.batch,
             latency_s=given.latency,
-            patience_s=given.patience,
+            failure_timeout_s=given.failure_timeout,
         )
         predictions = [predict(way, setting) for way in Way]
     except UsageError as error:

@@ -50,7 +50,7 @@ def run(*, large: bool) -> list[Figure]:
                 if got:
                     seconds["receive"].append((time.perf_counter() - begin) / got * PEERS)
             begin = time.perf_counter()
-            sent += rig.link.send(delta, step=round(THRESHOLD / rig.link.quantum))
+            sent += rig.link.send(delta, threshold=round(THRESHOLD / rig.link.quantum))
             seconds["send"].append(time.perf_counter() - begin)
             begin = time.perf_counter()
             np.add(total, delta, out=total)

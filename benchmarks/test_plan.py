@@ -59,7 +59,7 @@ def test_it_takes_what_it_prints_and_what_people_write(
         ("--step-time", "0,150s", "--step-time: '0,150s' is not a time with its unit"),
         ("--bandwidth", "100MB", "--bandwidth: '100MB' is in bytes: give bits per second"),
         ("--bandwidth", f"{'9' * 400}bit", "--bandwidth: '99999999999999999999'... is beyond all numbers"),
-        ("--patience", "601", "601.0 seconds of patience cannot be: give 0.2 to 600"),
+        ("--failure-timeout", "601", "601.0 seconds of failure timeout cannot be: give 0.2 to 600"),
         ("--bandwidth", "100", "--bandwidth: '100' is not bits per second, such as 100Mbit"),
         ("--step-time", "150", "--step-time: '150' is not a time with its unit, such as 150ms"),
         ("--density", "1/0", "--density: '1/0' divides by nothing"),

@@ -42,7 +42,7 @@ from tests.ports import free_ports
 PRODUCT: Final = str(Path(p2psgd.__file__).parent) + "/"
 WALKS: Final = 5
 INDICES: Final = 20
-PATIENCE_S: Final = 10.0
+FAILURE_TIMEOUT_S: Final = 10.0
 WAIT_S: Final = 60.0
 
 
@@ -151,7 +151,7 @@ class Walks:
                     listen=Address("127.0.0.1", port),
                     state=folder / f"node-{number}",
                     name=f"node-{number}",
-                    patience_s=PATIENCE_S,
+                    failure_timeout_s=FAILURE_TIMEOUT_S,
                 )
             )
             for number, port in enumerate(ports)
@@ -184,7 +184,7 @@ class Walks:
         hooks = [Hook(), Hook(), Hook()]
         sys.setprofile(hooks[1])
         try:
-            await self._in_trainer(0, profiled, hooks[0], partial(sender.send, delta, step=1))
+            await self._in_trainer(0, profiled, hooks[0], partial(sender.send, delta, threshold=1))
             assert await self._in_trainer(1, receiver.wait, WAIT_S), "the update has not come"
         finally:
             sys.setprofile(None)

@@ -36,8 +36,8 @@ def test_only_what_is_searched_for_is_kept() -> None:
     [
         ("A node waits for one patience.", 1),
         ("Patience, and\nwhoever waits.", 2),
-        ("`--patience 5`, and [it](patience.md)", 0),
-        ("```\npatience = 5\n```", 0),
+        ("`--failure-timeout 5`, and [it](patience.md)", 0),
+        ("```\nfailure_timeout = 5\n```", 0),
         ("The life cycle of a node, a lifetime", 0),
     ],
 )

@@ -24,7 +24,7 @@ from p2psgd.storage.event_log import EVENTS_NAME, parse_event
 from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, trainer, until
 from tests.ports import free_ports
 
-TRAINING = ("--patience", "1", "--trainer", trainer("digits", "--steps", "30", "--share", "0/1"))
+TRAINING = ("--failure-timeout", "1", "--trainer", trainer("digits", "--steps", "30", "--rank", "0/1"))
 
 
 def reload(daemon: Daemon) -> str:
@@ -64,7 +64,7 @@ def test_a_list_is_read_again_on_sighup_and_a_bad_one_changes_nothing_and_an_equ
     hosts = tmp_path / "hosts.txt"
     hosts.write_text(f"127.0.0.1:{one}\n")
     with all_stopped([]) as daemons:
-        options = ("--peers", str(hosts), "--listen", f"127.0.0.1:{one}", "--share", "0/2")
+        options = ("--peers", str(hosts), "--listen", f"127.0.0.1:{one}", "--rank", "0/2")
         first = Daemon(tmp_path / "a", *options, *TRAINING)
         daemons.append(first)
         until(first.finished, "it trains alone")
@@ -236,10 +236,10 @@ import numpy
 import p2psgd
 
 with p2psgd.attach(numpy.zeros(10, numpy.float32)) as link:
-    print("share", *link.share, flush=True)
+    print("share", link.rank, link.world_size, flush=True)
     while not link.stopping:
         link.receive()
-        link.send(numpy.full(10, 1e-3, numpy.float32), step=100)
+        link.send(numpy.full(10, 1e-3, numpy.float32), threshold=100)
         time.sleep(0.01)
 """
 
@@ -252,12 +252,12 @@ def test_a_list_of_one_other_node_needs_the_share_and_a_lone_node_says_that_it_t
     one, two = free_ports(2)
     hosts.write_text(f"127.0.0.1:{one}\n")
     script.write_text(SCRIPT)
-    places = ("--peers", str(hosts), "--listen", f"127.0.0.1:{two}", "--patience", "1")
+    places = ("--peers", str(hosts), "--listen", f"127.0.0.1:{two}", "--failure-timeout", "1")
     options = (*places, "--trainer", f"{sys.executable} {script}")
     with all_stopped([Daemon(tmp_path / "a", *options)]) as daemons:
-        until(lambda: "does not know its share of the data" in daemons[0].words(), "it asks for its share")
+        until(lambda: "does not know its rank" in daemons[0].words(), "it asks for its share")
         assert daemons[0].stop() == 0
-        daemons.append(Daemon(tmp_path / "b", *options, "--share", "1/2"))
+        daemons.append(Daemon(tmp_path / "b", *options, "--rank", "1/2"))
         b = daemons[1]
         until(lambda: "share 1 2" in b.words(), "the script was told it")
         until(

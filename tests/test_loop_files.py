@@ -49,7 +49,14 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
     with ServiceManager(tmp_path / "notify") as manager:
         daemon = Daemon(
             tmp_path / "node-0",
-            *("--peers", str(place.hosts), "--listen", f"127.0.0.1:{place.ports[0]}", "--patience", "1"),
+            *(
+                "--peers",
+                str(place.hosts),
+                "--listen",
+                f"127.0.0.1:{place.ports[0]}",
+                "--failure-timeout",
+                "1",
+            ),
             *("--http", f"127.0.0.1:{port}", *endless(calm(tmp_path))),
             environment={"OPENED": str(opened), "NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "2000000"},
             program=[sys.executable, "-m", "tests.node.opening_daemon"],

@@ -27,10 +27,10 @@ import p2psgd
 link = p2psgd.attach(np.zeros({WEIGHTS}, np.float32))
 found = [float(link.residual[weight] / link.quantum) for weight in (3, 4, 5, 6, 7)]
 with open(sys.argv[1], "a") as told:
-    told.write(json.dumps({{"mini_batches": link.mini_batches, "residual": found}}) + "\\n")
-poisons = link.mini_batches == 0
+    told.write(json.dumps({{"mini_batches": link.steps, "residual": found}}) + "\\n")
+poisons = link.steps == 0
 for _ in range(3):
-    link.send(np.full({WEIGHTS}, link.quantum / 4, np.float32), step=8)
+    link.send(np.full({WEIGHTS}, link.quantum / 4, np.float32), threshold=8)
 if poisons:
     link._memory.residual[4:7] = np.nan, np.inf, -np.inf
     os.kill(os.getpid(), signal.SIGKILL)

@@ -133,7 +133,12 @@ class Hosts:
     def environment(self, number: int) -> dict[str, str]:
         home = self.home(number)
         address = f"127.0.0.1:{self._ports[number - 1]}"
-        options = {"STATE": str(home / "state"), "LISTEN": address, "PATIENCE": "1", "LOG_FORMAT": "text"}
+        options = {
+            "STATE": str(home / "state"),
+            "LISTEN": address,
+            "FAILURE_TIMEOUT": "1",
+            "LOG_FORMAT": "text",
+        }
         variables = {f"P2PSGD_{name}": value for name, value in options.items()}
         return {**os.environ, **variables, "PATH": self._path, "OPENBLAS_NUM_THREADS": "1"}
 

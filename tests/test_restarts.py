@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(240)
 def train(daemon: Daemon, recipe: str, share: str, steps: int) -> subprocess.CompletedProcess[str]:
     """A trainer that a person starts, to its end."""
     return subprocess.run(
-        [*P2PSGD, "train", "--recipe", recipe, "--steps", str(steps), "--share", share],
+        [*P2PSGD, "train", "--recipe", recipe, "--steps", str(steps), "--rank", share],
         env={**os.environ, "P2PSGD_CONTROL": str(daemon.state), "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -60,7 +60,7 @@ def test_who_was_not_scheduled_for_long_drops_nobody(tmp_path: Path) -> None:
         seen = [len(events(daemon)) for daemon in daemons]
         for daemon in daemons:
             daemon.process.send_signal(signal.SIGSTOP)
-        over = time.monotonic() + 7  # seven patiences; a link is closed after four of silence
+        over = time.monotonic() + 7  # seven failure timeouts; a link is closed after four of silence
         until(lambda: time.monotonic() > over, "the pause is over")
         for daemon in daemons:
             daemon.process.send_signal(signal.SIGCONT)
@@ -156,7 +156,7 @@ def test_votes_that_are_damaged_end_a_node_before_it_can_vote(tmp_path: Path) ->
 
 def test_a_trainer_that_waits_until_its_node_is_ready_is_not_called_missing(tmp_path: Path) -> None:
     place = Place(tmp_path, 2)
-    with all_stopped([place.start(0, *endless(calm(tmp_path)), "--patience", "600")]) as daemons:
+    with all_stopped([place.start(0, *endless(calm(tmp_path)), "--failure-timeout", "600")]) as daemons:
         until(lambda: status(daemons[0])["state"] == "joining", "its trainer has come")
         told = status(daemons[0])
     assert not told["trainer"]["attached"]

@@ -16,7 +16,7 @@ from p2psgd.ipc.listener import control_path
 from tests.daemons import Daemon, all_stopped, assert_replicas_identical, until
 from tests.ports import free_ports
 
-PATIENCE_S = 1.0
+FAILURE_TIMEOUT_S = 1.0
 TRAIN = """
 import mmap
 import os
@@ -39,12 +39,12 @@ def look():
         assert (weights == link.weights).all(), "the weights are not those of the replica"
 
 with p2psgd.attach(np.zeros(2000, np.float32), mode="ring", payload=sys.argv[1]) as link:
-    random = np.random.default_rng(link.share[0])
-    while link.mini_batches < int(sys.argv[2]):
+    random = np.random.default_rng(link.rank)
+    while link.steps < int(sys.argv[2]):
         link.receive()
         if link.stopping:
             break
-        if link.mini_batches % 5 == 0:
+        if link.steps % 5 == 0:
             look()
         delta = random.normal(0, 1e-3, 2000).astype(np.float32)
         link.send(delta, 1000) if link.mode.payload == "sparse" else link.send(delta)
@@ -65,7 +65,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., list[Daemon]]]:
         trainer = f"{sys.executable} {tmp_path / 'train.py'} {payload} {shares}"
         for number, port in enumerate(ports):
             options = ["--peers", str(hosts), "--listen", f"127.0.0.1:{port}", "--trainer", trainer]
-            daemons.append(Daemon(tmp_path / f"n{number}", *options, "--patience", str(PATIENCE_S)))
+            daemons.append(
+                Daemon(tmp_path / f"n{number}", *options, "--failure-timeout", str(FAILURE_TIMEOUT_S))
+            )
         return daemons
 
     with all_stopped(daemons):
@@ -173,7 +175,7 @@ import numpy as np
 import p2psgd
 
 with p2psgd.attach(np.zeros(500, np.float32), mode="ring", payload="dense") as link:
-    link.allreduce(np.zeros((3, 4 + link.share[0]), np.float32), name="counts")
+    link.allreduce(np.zeros((3, 4 + link.rank), np.float32), name="counts")
 """
 
 
@@ -193,7 +195,7 @@ import p2psgd
 
 with p2psgd.attach(np.zeros(500, np.float32), mode="ring", payload="dense") as link:
     ones, once = np.ones((3, 4), np.float32), pathlib.Path(sys.argv[0]).with_name(f"once-{link.node}")
-    if link.share[0] == 0 and not once.exists():
+    if link.rank == 0 and not once.exists():
         once.touch()
         ones[2, 1] = np.nan
     sums = link.allreduce(ones, "sum", name="counts", copy=False)

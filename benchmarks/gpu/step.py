@@ -56,7 +56,7 @@ def run(gpu: Backend, *, large: bool) -> list[Figure]:
             begin = time.perf_counter()
             received += rig.link.receive()
             gradient()
-            sent += rig.link.send(deltas[turn % 3], step=round(THRESHOLD / rig.link.quantum))
+            sent += rig.link.send(deltas[turn % 3], threshold=round(THRESHOLD / rig.link.quantum))
             gpu.cupy.cuda.Device().synchronize()
             seconds["linked"].append(time.perf_counter() - begin)
         result = checksum(rig.link.weights.get().tobytes())

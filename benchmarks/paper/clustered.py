@@ -28,7 +28,7 @@ LOOK_S: Final = 0.25
 ANSWER_S: Final = 5.0
 TRAINING_MAX_S: Final = 1800.0
 ENDING_S: Final = 3.0
-PATIENCE_S: Final = 20.0  # eight nodes on two cores: none is dead for being slow
+FAILURE_TIMEOUT_S: Final = 20.0  # eight nodes on two cores: none is dead for being slow
 
 
 class Cluster:
@@ -37,7 +37,7 @@ class Cluster:
     def __init__(self, nodes: int, recipe: Path, initial: Path, directory: Path) -> None:
         self._directory, self._samples = directory, [0] * nodes
         command = [sys.executable, "-m", "p2psgd", "local", "-n", f"{nodes}", "--recipe", str(recipe)]
-        command += ["--initial", str(initial), "--patience", f"{PATIENCE_S:g}"]
+        command += ["--initial", str(initial), "--failure-timeout", f"{FAILURE_TIMEOUT_S:g}"]
         command += ["--state", str(directory / "state"), "--report", str(directory / "report.json")]
         with (directory / "output.txt").open("wb") as output:
             self.process = subprocess.Popen(

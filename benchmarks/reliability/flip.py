@@ -15,9 +15,9 @@ from benchmarks.reliability.machines import Machine, machines, paced, start_all
 from benchmarks.reliability.trainer import STILL, first_weights
 
 WEIGHTS: Final = 200_000
-PATIENCE_S: Final = 1.0
-OPTIONS: Final = ("--patience", f"{PATIENCE_S:g}")
-WANTED_S: Final = (12 + 60 / 25) * PATIENCE_S  # from scrub to scrub, and 60 ticks for all of the next
+FAILURE_TIMEOUT_S: Final = 1.0
+OPTIONS: Final = ("--failure-timeout", f"{FAILURE_TIMEOUT_S:g}")
+WANTED_S: Final = (12 + 60 / 25) * FAILURE_TIMEOUT_S  # from scrub to scrub, and 60 ticks for all of the next
 PATTERN_WEIGHTS: Final = 4096
 CHANGED: Final = WEIGHTS - 1000  # never changed by training
 BIT: Final = 1 << 12
@@ -30,7 +30,7 @@ def run(directory: Path) -> Report:
         start_all(nodes)
         node = nodes[0]
         node.first("checkpoint", since=0.0)
-        time.sleep(5 * PATIENCE_S)  # neither scrub nor checkpoint is near
+        time.sleep(5 * FAILURE_TIMEOUT_S)  # neither scrub nor checkpoint is near
         began = time.time()
         flip(node)
         quarantine = node.first("quarantine", since=began)
@@ -39,7 +39,7 @@ def run(directory: Path) -> Report:
         found_s = quarantine["at"] - began
         report.add(
             "a bit of the replica flips in a daemon's memory: found",
-            f"after {found_s:.1f} s at a failure timeout of {PATIENCE_S:g} s",
+            f"after {found_s:.1f} s at a failure timeout of {FAILURE_TIMEOUT_S:g} s",
             f"within {WANTED_S:.1f} s",
             found_s <= WANTED_S,
         )

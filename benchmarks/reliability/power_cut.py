@@ -23,7 +23,7 @@ from tests.daemons import assert_replicas_identical, trainer
 NODES: Final = 4
 RECIPE: Final = "speech"
 STEPS: Final = 1400  # mini-batches of each node
-PATIENCE_S: Final = 1.0
+FAILURE_TIMEOUT_S: Final = 1.0
 SINCE_CHECKPOINT_S: Final = 5.0  # the cut comes so long after one, so that there is something to lose
 LOOK_EVERY_S: Final = 0.25
 LIMIT_S: Final = 900.0
@@ -67,7 +67,7 @@ def run(directory: Path) -> Report:
 def train(directory: Path, *, cut: bool) -> dict[str, Any]:
     """One whole run, with or without a cut in the middle."""
     command = trainer(RECIPE, "--steps", str(STEPS))
-    options = ("--patience", f"{PATIENCE_S:g}")
+    options = ("--failure-timeout", f"{FAILURE_TIMEOUT_S:g}")
     found: dict[str, Any] = {"curves": [[[]] for _ in range(NODES)]}
     with machines(NODES, directory=directory, options=options, trainer=lambda _: command) as (_, nodes):
         for node in nodes:

@@ -79,12 +79,12 @@ class Arrivals:
 
     def __init__(self, link: Link, notes: TextIO) -> None:
         self._link, self._notes = link, notes
-        self._seen = dict(link.peer_mini_batches)
+        self._seen = dict(link.peer_steps)
 
     def take(self) -> None:
         self._link.receive()
         now = time.monotonic()
-        for node, last in self._link.peer_mini_batches.items():
+        for node, last in self._link.peer_steps.items():
             for number in range(self._seen.get(node, last - 1) + 1, last + 1):
                 self._notes.write(f"a {node:016x} {number} {now:.5f}\n")
             self._seen[node] = last
@@ -103,8 +103,8 @@ def train(notes_path: Path, rate: float, initial: Vector | dict[str, Vector], ma
             arrivals.take()
             delta = make_delta(link.weights)
             begin = time.monotonic()
-            link.send(delta, step=STEP)
-            notes.write(f"s {link.mini_batches} {begin:.5f} {time.monotonic():.5f}\n")
+            link.send(delta, threshold=STEP)
+            notes.write(f"s {link.steps} {begin:.5f} {time.monotonic():.5f}\n")
             due = max(due + 1 / rate, time.monotonic())  # what was late is not made up for
             while (left := due - time.monotonic()) > 0 and not (link.stopping or interruption.wanted):
                 if link.wait(left):

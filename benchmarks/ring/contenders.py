@@ -19,7 +19,7 @@ from tests.daemons import Daemon, all_stopped
 from tests.ports import free_ports
 
 LEAD_S: Final = 0.05  # from telling all processes when to begin to that moment
-PATIENCE_S: Final = 10.0  # the hosts share a machine: nobody is late for that
+FAILURE_TIMEOUT_S: Final = 10.0  # the hosts share a machine: nobody is late for that
 
 
 class Contender:
@@ -101,7 +101,7 @@ def p2psgd_ring(
     directory: Path,
     *,
     tensors: int = 1,
-    patience_s: float = PATIENCE_S,
+    failure_timeout_s: float = FAILURE_TIMEOUT_S,
     certificates: Certificates | None = None,
 ) -> Iterator[tuple[Contender, list[Daemon]]]:
     """A daemon on each host, node ids in the order of the hosts, and a trainer for each. Without
@@ -113,7 +113,14 @@ def p2psgd_ring(
     peers.write_text("".join(f"{each}\n" for each in listed))
     with all_stopped([]) as daemons:
         for number, (host, listen) in enumerate(zip(hosts, listed, strict=True)):
-            options = ("--peers", str(peers), "--listen", listen, "--patience", f"{patience_s:g}")
+            options = (
+                "--peers",
+                str(peers),
+                "--listen",
+                listen,
+                "--failure-timeout",
+                f"{failure_timeout_s:g}",
+            )
             state = directory / f"node-{number}"
             state.mkdir()
             lay_down_id(state, node=number + 1, name=state.name)

@@ -30,7 +30,7 @@ def main() -> None:
             optimizer.step()
 
         notes = Notes(job, snapshots=job.host == 0)
-        share = link.share
+        share = link.rank, link.world_size
         assert share == (job.host, job.hosts), f"share {share} at host {job.host}"
         train(job, notes, model, net=model, step=step, zero=optimizer.zero_grad, share=share)
 

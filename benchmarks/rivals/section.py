@@ -231,7 +231,7 @@ def _fault_table(results: Results, fault: str) -> list[str]:
             f" started by torchrun with a minimum of {HOSTS - 1} hosts, and restarts from the last second's"
             " weights. The time until a death is noticed is a setting: torchrun's keep-alive was not changed,"
             f" its wait for late hosts lowered from 30 to {LAST_CALL_S} s; p2psgd has its failure timeout of"
-            f" {Timing().patience_s:g} s. Without a kill DDP runs without torchrun:"
+            f" {Timing().failure_timeout_s:g} s. Without a kill DDP runs without torchrun:"
         )
         heads = ["way", "longest pause of each other host, s", "s to the target", "without a kill"]
         rows = [

@@ -15,7 +15,7 @@ from typing import Final
 
 from benchmarks.scaling.model import Prediction, Setting, Way, predict
 
-PATIENCE_S: Final = (
+FAILURE_TIMEOUT_S: Final = (
     20.0  # as over a wide area: no checkpoint of many nodes at once on this machine's one disk
 )
 LATENCY_S: Final = 50e-6  # from one namespace to another
@@ -46,7 +46,7 @@ class Case:
             computing_s=self.computing_s,
             density=self.density,
             latency_s=LATENCY_S,
-            patience_s=PATIENCE_S,
+            failure_timeout_s=FAILURE_TIMEOUT_S,
             cores=(os.cpu_count() or 1) / self.nodes,
         )
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from benchmarks.daemon import cpu_seconds
 from benchmarks.reliability.machines import Machine, machines
-from benchmarks.scaling import PATIENCE_S, Case
+from benchmarks.scaling import FAILURE_TIMEOUT_S, Case
 from benchmarks.scaling.model import Way
 from benchmarks.scaling.trainer import write_deltas
 from tests.daemons import until
@@ -62,7 +62,7 @@ def measure(case: Case, directory: Path, seconds: float) -> Measured:
     deltas = directory / "deltas"
     write_deltas(deltas, case.weights, case.density)
     # No log on the one disk that all of them would share here.
-    options = ("--patience", f"{PATIENCE_S:g}", "--log-disk-budget", "0")
+    options = ("--failure-timeout", f"{FAILURE_TIMEOUT_S:g}", "--log-disk-budget", "0")
 
     def trainer(notes: Path) -> str:
         sizes = f"{case.computing_s} {case.weights} {deltas}"

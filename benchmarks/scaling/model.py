@@ -15,7 +15,7 @@ from rich.text import Text
 
 from p2psgd import formatting
 from p2psgd.core.ring.chunks import segment_numbers
-from p2psgd.core.timing import PATIENCE_S_MAX, PATIENCE_S_MIN
+from p2psgd.core.timing import FAILURE_TIMEOUT_S_MAX, FAILURE_TIMEOUT_S_MIN
 from p2psgd.errors import UsageError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES
@@ -40,7 +40,7 @@ PACKET_BYTES: Final = 66  # those headers, and Ethernet's
 FIELD_BYTES: Final = 88  # of a STATUS beside its tables (SPEC.md, section 5)
 FRONTIER_ROW_BYTES, CONFIRMED_ROW_BYTES = 64, 24
 ACKNOWLEDGED_UPDATES, ACKNOWLEDGED_BYTES = 64, 256 * 1024  # of a peer, and it is told by a STATUS (section 9)
-STATUSES_IN_PATIENCE: Final = 5
+STATUSES_PER_TIMEOUT: Final = 5
 TICKS_TO_STATUS: Final = 5  # a daemon looks who is due so often until each is
 FLOAT_BYTES: Final = 4
 # Back-propagation gives the last layers' gradient after the forward pass, a third of computing, and the
@@ -77,9 +77,9 @@ def bytes_of_status(nodes: int) -> int:
     return PREFIX.size + FIELD_BYTES + FRONTIER_ROW_BYTES * nodes + CONFIRMED_ROW_BYTES * (nodes - 1)
 
 
-def statuses_per_s(patience_s: float) -> float:
+def statuses_per_s(failure_timeout_s: float) -> float:
     """To each peer, as sign of life."""
-    return STATUSES_IN_PATIENCE / patience_s
+    return STATUSES_PER_TIMEOUT / failure_timeout_s
 
 
 def statuses_per_update(frame_bytes: int) -> float:
@@ -137,14 +137,16 @@ class Setting:
     density: float
     samples: int = 256
     latency_s: float = 250e-6
-    patience_s: float = 5.0
+    failure_timeout_s: float = 5.0
     cores: float | None = None
 
     def __post_init__(self) -> None:
         _check("weights", self.weights, 1, codec.WEIGHTS_MAX)
         _check("nodes", self.nodes, 1, NODES_MAX)
         _check("samples in a mini-batch", self.samples, 1, 2**31)
-        _check("seconds of patience", self.patience_s, PATIENCE_S_MIN, PATIENCE_S_MAX)
+        _check(
+            "seconds of failure timeout", self.failure_timeout_s, FAILURE_TIMEOUT_S_MIN, FAILURE_TIMEOUT_S_MAX
+        )
         for what, value in (("bandwidth", self.link_bit_per_s), ("time for a mini-batch", self.computing_s)):
             if not (math.isfinite(value) and value > 0):
                 raise UsageError(f"a {what} of {value:g} predicts nothing: give one above 0")
@@ -372,7 +374,7 @@ def dense_ring_load(setting: Setting, costs: Costs) -> Load:
 
 def _background(setting: Setting, costs: Costs) -> dict[str, float]:
     """STATUS, to and from each peer. One is made for all to whom it is due in the same tick."""
-    peers, each_per_s = setting.nodes - 1, statuses_per_s(setting.patience_s)
+    peers, each_per_s = setting.nodes - 1, statuses_per_s(setting.failure_timeout_s)
     rate, made = peers * each_per_s, min(peers, TICKS_TO_STATUS) * each_per_s
     return {
         "daemon_per_s": costs.idle_per_s
@@ -476,10 +478,10 @@ def predict(way: Way, setting: Setting, costs: Costs = MEASURED) -> Prediction:
         advice = "more bandwidth" if part is Part.NETWORK else "fewer nodes"
         raise UsageError(
             f"with {setting.nodes:,} nodes {part.value} has no room for updates beside their signs of life: "
-            f"give {advice}, or a longer patience"
+            f"give {advice}, or a longer failure timeout"
         )
     alone = replace(setting, nodes=1, cores=None)
-    background = (setting.nodes - 1) * statuses_per_s(setting.patience_s) * step_s
+    background = (setting.nodes - 1) * statuses_per_s(setting.failure_timeout_s) * step_s
     return Prediction(
         way=way,
         nodes=setting.nodes,

@@ -74,7 +74,7 @@ def test_what_overlaps_is_the_longest_part_and_what_does_not_is_the_sum() -> Non
 
 def test_a_narrow_link_is_full_of_what_is_sent() -> None:
     """7 updates of some 26 kB for each step, and nothing else."""
-    narrow = predict(Way.ASYNC, replace(PAPER, link_bit_per_s=1e6, patience_s=600.0))
+    narrow = predict(Way.ASYNC, replace(PAPER, link_bit_per_s=1e6, failure_timeout_s=600.0))
     assert narrow.bottleneck is Part.NETWORK
     assert narrow.link_share == pytest.approx(1)
     assert narrow.sent_bytes == pytest.approx(7 * model.update_bytes(14_600_000, 17_176), rel=0.01)

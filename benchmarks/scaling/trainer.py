@@ -58,7 +58,7 @@ class Paced:
         time.sleep(self._computing_s)
         place = self._chance.integers(SPARE)
         begin = time.monotonic()
-        link.send(self._deltas[place : place + link.weights.size], step=STEP)
+        link.send(self._deltas[place : place + link.weights.size], threshold=STEP)
         self._sending_s += time.monotonic() - begin
         self._note()
 
@@ -75,8 +75,8 @@ class Paced:
 
     def _note(self) -> None:
         link = self._link
-        peers = link.contributors - 1 if link.mode.dense else len(link.peer_mini_batches)
-        counts = f"{link.mini_batches} {self._received} {peers}"
+        peers = link.contributors - 1 if link.mode.dense else len(link.peer_steps)
+        counts = f"{link.steps} {self._received} {peers}"
         spent = f"{time.process_time():.4f} {self._receiving_s:.4f} {self._sending_s:.4f}"
         self._notes.write(f"{time.monotonic():.5f} {counts} {spent}\n")
 

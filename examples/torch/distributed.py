@@ -25,7 +25,7 @@ scheduler = CosineAnnealingLR(optimizer, EPOCHS)
 
 link = p2psgd.torch.attach(model, optimizer, keep=[scheduler])
 loader = DataLoader(train, batch_size=32, sampler=link.sampler(train))
-for epoch in range(link.mini_batches // len(loader), EPOCHS):
+for epoch in range(link.steps // len(loader), EPOCHS):
     loader.sampler.set_epoch(epoch)
     while scheduler.last_epoch < epoch:  # in a script that was started again
         scheduler.step()

@@ -29,21 +29,21 @@ from p2psgd.cli.node import app as config
 from p2psgd.cli.node import node
 from p2psgd.cli.options import (
     DeviceOption,
+    FailureTimeoutOption,
     HttpOption,
     InitialOption,
     ModeOption,
     OverlapOption,
-    PatienceOption,
     PayloadOption,
+    RankOption,
     RecipeOption,
     RecordBytesOption,
     RecordOption,
     SecondsOption,
-    ShareOption,
     StepsOption,
-    check_patience,
+    check_failure_timeout,
     parse_http,
-    parse_share,
+    parse_rank,
     record_limit,
 )
 from p2psgd.cli.recipe import app as data
@@ -78,7 +78,7 @@ def common(version: Annotated[bool, typer.Option("--version", help="Print the ve
 @app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)
 def train(
     recipe: RecipeOption = "speech",
-    share: ShareOption = None,
+    rank: RankOption = None,
     steps: StepsOption = None,
     seconds: SecondsOption = None,
     initial: InitialOption = None,
@@ -101,7 +101,7 @@ def train(
     run_trainer(
         loaded,
         backend=find_backend(device or loaded.device),
-        share=None if share is None else parse_share(share),
+        share=None if rank is None else parse_rank(rank),
         steps=steps,
         seconds=seconds,
         initial=initial,
@@ -133,7 +133,7 @@ def local(
         str | None, typer.Option(help="Your own training command instead of the built-in trainer.")
     ] = None,
     http: HttpOption = None,
-    patience: PatienceOption = 5.0,
+    failure_timeout: FailureTimeoutOption = 5.0,
     record: RecordOption = None,
     record_bytes: RecordBytesOption = None,
     mode: ModeOption = None,
@@ -146,7 +146,7 @@ def local(
     from p2psgd.recipes.recipe import Told
 
     _exclusive(steps, seconds)
-    check_patience(patience)
+    check_failure_timeout(failure_timeout)
     request = Request(
         nodes=nodes,
         recipe_name=recipe,
@@ -157,7 +157,7 @@ def local(
         state=state,
         trainer=trainer,
         initial=initial,
-        patience_s=patience,
+        failure_timeout_s=failure_timeout,
         record=record,
         record_bytes=record_limit(record, record_bytes),
         told=Told(mode, payload),

@@ -23,7 +23,7 @@ def open_store(state: Path) -> CheckpointStore:
     store = CheckpointStore(state / FOLDER)
     if not store.numbers():
         if (state / EVENTS_NAME).exists():
-            words = "that node has not written one yet, which it does about every twelve patiences"
+            words = "that node has not written one yet, which it does about every twelve failure timeouts"
         else:
             words = "name a node's state directory with --state"
         raise UsageError(f"there is no checkpoint in {store.folder}: {words}")

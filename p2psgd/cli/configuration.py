@@ -137,8 +137,8 @@ def warn_of_unknown(environment: Mapping[str, str], options: Collection[str]) ->
 
 
 # ----------------------------------------------------------------------------
-# What to start from, by the network that the nodes are on. Few and small on purpose: patience is the one time
-# setting, and the budgets of the log fit every network. The defaults are those of a LAN.
+# What to start from, by the network that the nodes are on. Few and small on purpose: failure timeout is the
+# one time setting, and the budgets of the log fit every network. The defaults are those of a LAN.
 
 
 class Preset(enum.StrEnum):
@@ -156,7 +156,7 @@ PRESETS: Final[Mapping[Preset, Mapping[str, Any]]] = {
     Preset.LAN: {},
     # A lost segment is sent again after 1, 2, 4 and 8 s in the worst case, and routers may take tens of
     # seconds to find another way: neither is a reason to leave a node out. A dead one is noticed later.
-    Preset.WAN: {"patience": 20.0},
+    Preset.WAN: {"failure_timeout": 20.0},
 }
 
 

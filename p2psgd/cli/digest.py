@@ -13,18 +13,18 @@ from p2psgd.ipc.client import ControlClient
 from p2psgd.observe.digest import Difference, DigestReport, PeerReport
 from p2psgd.observe.status import ScrubStatus, Verdict, does_not_fit
 
-SCRUB_PATIENCES: Final = 12  # to wait for one; it takes 2.4 of a loop that is not late
+SCRUB_TIMEOUTS: Final = 12  # to wait for one; it takes 2.4 of a loop that is not late
 POLL_S: Final = 0.05
 NAMED_MAX: Final = 8  # in one sentence
 
 
-def scrub_and_report(client: ControlClient, *, patiences: float = SCRUB_PATIENCES) -> DigestReport:
+def scrub_and_report(client: ControlClient, *, failure_timeouts: float = SCRUB_TIMEOUTS) -> DigestReport:
     """Have the daemon scrub its replica now and return its report when that is done.
 
-    If it is not after `patiences`, what an earlier scrub found does not count.
+    If it is not after `failure_timeouts`, what an earlier scrub found does not count.
     """
     report = _ask(client, scrub=True)
-    deadline = time.monotonic() + patiences * report.patience_s
+    deadline = time.monotonic() + failure_timeouts * report.failure_timeout_s
     before = report.scrub
     while report.scrub.count <= before.count:
         if time.monotonic() > deadline:

@@ -14,19 +14,19 @@ from p2psgd.cli.asking import StateOption
 from p2psgd.cli.configuration import CommandLineError, collect, render, words_of_click
 from p2psgd.cli.options import (
     ConfigOption,
+    FailureTimeoutOption,
     HttpOption,
     LogFormatOption,
-    PatienceOption,
     PlaintextOption,
     PresetOption,
+    RankOption,
     RecordBytesOption,
     RecordOption,
-    ShareOption,
     TlsOption,
+    check_failure_timeout,
     check_finding,
-    check_patience,
     parse_http,
-    parse_share,
+    parse_rank,
     record_limit,
 )
 from p2psgd.errors import ExitCode, UsageError
@@ -69,7 +69,7 @@ def node(
             help="Where others can dial this node, if not at the address that they see, as behind NAT.",
         ),
     ] = None,
-    share: ShareOption = None,
+    rank: RankOption = None,
     listen: Annotated[str, typer.Option(help="Address and port to accept peers on.")] = "0.0.0.0:7315",
     state: StateOption = None,
     trainer: Annotated[
@@ -102,7 +102,7 @@ def node(
             "--http-exposed", help="Let --http be an address that others reach: they can read all of it."
         ),
     ] = False,
-    patience: PatienceOption = 5.0,
+    failure_timeout: FailureTimeoutOption = 5.0,
     log_budget: Annotated[
         int,
         typer.Option(min=1, max=1024 * 1024, help="MiB of updates kept for peers that lag or start late."),
@@ -131,7 +131,7 @@ def node(
         address = parse_address(listen, port_default=None)
     except ValueError as error:
         raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
-    check_patience(patience)
+    check_failure_timeout(failure_timeout)
     if http_exposed and http is None:
         raise UsageError("--http-exposed is for the address of --http: give both or neither")
     if tls is not None and insecure_plaintext:
@@ -144,7 +144,7 @@ def node(
         zeroconf=zeroconf,
         founders=founders,
         advertise=_parse_advertised(advertise, address.port),
-        share=None if share is None else parse_share(share),
+        share=None if rank is None else parse_rank(rank),
         listen=address,
         state=state or default_state_directory(),
         control=control,
@@ -155,7 +155,7 @@ def node(
         trainer=trainer,
         http=parse_http(http),
         http_exposed=http_exposed,
-        patience_s=patience,
+        failure_timeout_s=failure_timeout,
         log_budget_bytes=log_budget * 1024 * 1024,
         store_budget_bytes=log_disk_budget * 1024 * 1024,
         record=record,

@@ -43,7 +43,7 @@ PresetOption = Annotated[
         help="What to start from: local (one machine), lan (as the defaults), wan (over the Internet).",
     ),
 ]
-PatienceOption = Annotated[
+FailureTimeoutOption = Annotated[
     float,
     typer.Option(
         metavar="SECONDS",
@@ -61,10 +61,11 @@ InitialOption = Annotated[
         "wrote.",
     ),
 ]
-ShareOption = Annotated[
+RankOption = Annotated[
     str | None,
     typer.Option(
-        help="Which share of the data is this node's, as i/n with i from 0 (default: its place in hosts.txt)."
+        help="Which part of the data this node takes, and of how many: i/n, with i from 0 (default: its "
+        "place in hosts.txt)."
     ),
 ]
 StepsOption = Annotated[
@@ -164,23 +165,21 @@ def check_finding(peers: Path | None, *, zeroconf: bool) -> None:
         raise UsageError("how does this node find others? give --peers FILE, --zeroconf, or both")
 
 
-def check_patience(patience: float) -> None:
-    """--patience; UsageError if no times follow from it."""
+def check_failure_timeout(failure_timeout: float) -> None:
+    """--failure-timeout; UsageError if no times follow from it."""
     from p2psgd.core.timing import Timing
 
     try:
-        Timing(patience)
+        Timing(failure_timeout)
     except ValueError as error:
-        raise UsageError(f"--patience: {error}") from None
+        raise UsageError(f"--failure-timeout: {error}") from None
 
 
-def parse_share(text: str) -> tuple[int, int]:
+def parse_rank(text: str) -> tuple[int, int]:
     """`i/n` as (i, n) with 0 <= i < n; UsageError otherwise."""
     index, slash, count = text.partition("/")
     if not (slash and index.isdecimal() and count.isdecimal() and int(index) < int(count) <= 1024):
-        raise UsageError(
-            f"--share {text!r:.40} is not i/n with 0 <= i < n, such as 0/4 for the first of four"
-        )
+        raise UsageError(f"--rank {text!r:.40} is not i/n with 0 <= i < n, such as 0/4 for the first of four")
     return int(index), int(count)
 
 

@@ -14,7 +14,7 @@ from p2psgd.ipc.client import ControlClient
 from p2psgd.node.removal import Standing, is_removed
 from p2psgd.observe.status import ViewStatus, does_not_fit, read_status
 
-WAIT_PATIENCES: Final = 12  # as long as a peer is away before it counts as gone
+WAIT_TIMEOUTS: Final = 12  # as long as a peer is away before it counts as gone
 POLL_S: Final = 0.1
 NAME_CHARACTERS_MAX: Final = 64  # as a request may have
 
@@ -22,15 +22,15 @@ NAME_CHARACTERS_MAX: Final = 64  # as a request may have
 def remove_node(client: ControlClient, text: str, *, forbid: bool) -> str:
     """Ask the daemon to remove a node and wait for the view that says so; return what has happened.
 
-    UsageError: refused, or admitted again at once since it still runs, or not decided within 12 patiences,
-    with what is missing.
+    UsageError: refused, or admitted again at once since it still runs, or not decided within 12 failure
+    timeouts, with what is missing.
     """
     if not 1 <= len(text) <= NAME_CHARACTERS_MAX:
         raise UsageError(f"no node is called {text!r:.100}: names have 1 to {NAME_CHARACTERS_MAX} characters")
     status = read_status(client.request("status")["status"])
     before = 0 if status.view is None else status.view.number
     node: str = client.request("remove", node=text, forbid=forbid)["id"]
-    wait_s = WAIT_PATIENCES * status.patience_s
+    wait_s = WAIT_TIMEOUTS * status.failure_timeout_s
     deadline = time.monotonic() + wait_s
     while True:
         standing = _ask(client, node)

@@ -80,9 +80,9 @@ def attach(
     Example:
         ```python
         with p2psgd.attach({"weights": np.zeros(100, np.float32)}) as link:
-            while link.mini_batches < 1000 and not link.stopping:
+            while link.steps < 1000 and not link.stopping:
                 link.receive()
-                link.send(-0.01 * gradient_at(link.weights), step=4000)
+                link.send(-0.01 * gradient_at(link.weights), threshold=4000)
         ```
     """
     path = control_path(control)

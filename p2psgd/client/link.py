@@ -68,7 +68,7 @@ class Link:
         tensors: Views of `weights` by name, in their shapes.
         sent: The number of indices that the last `send` of this trainer sent, by tensor.
         restored: The dict that a trainer of this node gave last by `keep`; None if there is none.
-        peer_mini_batches: The number of `send` calls of each peer, by node id, as far as its updates showed.
+        peer_steps: The number of `send` calls of each peer, by node id, as far as its updates showed.
         quantum: The unit of all weights.
         mode: The mode of the run.
         node: The name of this node.
@@ -128,7 +128,7 @@ class Link:
         self._all_weights = answer.weights
         self.residual_age = answer.residual_age
         self._share = answer.share
-        self.peer_mini_batches = dict(answer.peer_mini_batches)
+        self.peer_steps = dict(answer.peer_mini_batches)
 
     def __enter__(self) -> Self:
         return self
@@ -141,21 +141,33 @@ class Link:
         self.close(finished=kind is None)
 
     @property
-    def share(self) -> tuple[int, int]:
-        """This node's rank and the world size, `(i, n)`: take the i-th of n parts of the data, from 0.
+    def rank(self) -> int:
+        """The part of the training data that this node takes, counted from 0.
 
         Raises:
             TrainerError: the node does not know its rank.
         """
+        return self._known_share()[0]
+
+    @property
+    def world_size(self) -> int:
+        """The number of parts of the training data, one for each node.
+
+        Raises:
+            TrainerError: the node does not know its rank.
+        """
+        return self._known_share()[1]
+
+    def _known_share(self) -> tuple[int, int]:
         if self._share is None:
             raise TrainerError(
-                "this node does not know its share of the data: start it with p2psgd node --share i/n, such "
-                "as 0/3 on the first of three, or name all nodes, itself too, in its --peers"
+                "this node does not know its rank: start it with p2psgd node --rank i/n, such as 0/3 on the"
+                " first of three, or name all nodes, itself too, in its --peers"
             )
         return self._share
 
     @property
-    def mini_batches(self) -> int:
+    def steps(self) -> int:
         """The number of `send` calls of all trainers that this daemon has had."""
         return self._memory.mini_batches
 
@@ -220,7 +232,7 @@ class Link:
             applied += self._compare()
         return applied
 
-    def send(self, delta: NDArray[Any], step: int | Mapping[str, int] | None = None) -> int:
+    def send(self, delta: NDArray[Any], threshold: int | Mapping[str, int] | None = None) -> int:
         """Propose a change of all weights, and send its large entries.
 
         The change is added to the residual. Each weight whose residual exceeds the threshold in magnitude is
@@ -232,7 +244,7 @@ class Link:
         Args:
             delta: The change, learning rate included: (P,), float32, float16 or bfloat16, the tensors one
                 after the other.
-            step: The threshold in quanta, 1 to `2**20`, or a mapping with one for each tensor, by name. Each
+            threshold: In quanta, 1 to `2**20`, or a mapping with one for each tensor, by name. Each
                 distinct threshold costs 69 bytes. Omit it in a dense ring.
 
         Returns:
@@ -245,7 +257,7 @@ class Link:
 
         Example:
             ```python
-            link.send(-0.003 * gradient, step=4000)
+            link.send(-0.003 * gradient, threshold=4000)
             ```
         """
         self._check_open()
@@ -257,13 +269,13 @@ class Link:
         if self.mode.ring and not self._waiting.until_open():
             return 0
         if self._dense is not None:
-            return self._send_dense(self._dense, delta, step)
-        if step is None:
-            raise TrainerError("send needs a step, in quanta: only a dense ring does without")
+            return self._send_dense(self._dense, delta, threshold)
+        if threshold is None:
+            raise TrainerError("send needs a threshold, in quanta: only a dense ring does without")
         if not self._exact:
             self._reload()
         mini_batch = memory.mini_batches + 1
-        groups = self._sweep.groups(step)
+        groups = self._sweep.groups(threshold)
         try:
             pass_over = partial(compute.pass_over, compute.check(delta), meanwhile=self._receive_early)
             parts = self._sweep.run(pass_over, groups)
@@ -636,7 +648,7 @@ class Link:
             raise TrainerError("this link is closed; attach again")
 
     def _note_peer(self, node: int, mini_batch: int) -> None:
-        self.peer_mini_batches[node] = max(mini_batch, self.peer_mini_batches.get(node, 0))
+        self.peer_steps[node] = max(mini_batch, self.peer_steps.get(node, 0))
 
     def _reload(self, *, differed_by: int | None = None) -> None:
         """Fetch the weights from the replica, after an inbox overflow or an interrupted send or receive, or
@@ -697,10 +709,11 @@ class Link:
         if not self.mode.ring and not self._memory.reload_wanted:
             self._early += self._follow()
 
-    def _send_dense(self, dense: DenseRounds, delta: NDArray[Any], step: object) -> int:
-        if step is not None:
+    def _send_dense(self, dense: DenseRounds, delta: NDArray[Any], threshold: object) -> int:
+        if threshold is not None:
             raise TrainerError(
-                f"step {step!r:.100} is refused: in a dense ring a delta is given as it is, without one"
+                f"threshold {threshold!r:.100} is refused: in a dense ring a delta is given as it is, without"
+                " one"
             )
         self._follow()
         given = dense.give(self._compute.check(delta))

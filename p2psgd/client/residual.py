@@ -83,20 +83,23 @@ class Sweep:
         self._first_words = np.array([begin << 1 for begin, _ in self._ranges.values()], np.uint32)
         self._start = 0  # the weight where the next run begins in every group
 
-    def groups(self, step: int | Mapping[str, int]) -> list[Group]:
-        """All weights by their step, in quanta; TrainerError for one out of range or a tensor without one."""
-        if not isinstance(step, Mapping):
+    def groups(self, threshold: int | Mapping[str, int]) -> list[Group]:
+        """Return all weights grouped by threshold, in quanta.
+
+        Raises TrainerError for a threshold out of range or a tensor without one.
+        """
+        if not isinstance(threshold, Mapping):
             room = min(self._weights, max(1, self._indices_max))
-            return [Group(_checked(step, "step"), self._whole, room)]
-        if step.keys() != self._ranges.keys():
-            unknown = [name for name in step if name not in self._ranges]
-            missing = [name for name in self._ranges if name not in step]
+            return [Group(_checked(threshold, "threshold"), self._whole, room)]
+        if threshold.keys() != self._ranges.keys():
+            unknown = [name for name in threshold if name not in self._ranges]
+            missing = [name for name in self._ranges if name not in threshold]
             what = f"there is no tensor {unknown[0]!r}" if unknown else f"{missing[0]!r} has none"
             known = ", ".join(map(repr, self._ranges))
-            raise TrainerError(f"step must name every tensor, {known}, and no other: {what}")
+            raise TrainerError(f"threshold must name every tensor, {known}, and no other: {what}")
         ranges: dict[int, list[Range]] = {}
         for name, (begin, end) in self._ranges.items():
-            same = ranges.setdefault(_checked(step[name], f"step of {name!r}"), [])
+            same = ranges.setdefault(_checked(threshold[name], f"threshold of {name!r}"), [])
             joins = bool(same) and same[-1][1] == begin
             same.append((same.pop()[0] if joins else begin, end))
         return [self._group(number, same) for number, same in ranges.items()]

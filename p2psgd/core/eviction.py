@@ -21,8 +21,8 @@ from p2psgd.wire.messages import ViewNews, pack_message
 # Looking after log and members as time passes: trim, warn, wish that somebody be evicted, make room.
 
 
-JOINING_PATIENCES: Final = 4  # so long a joiner may hold back a full log
-WAITED_FOR_PATIENCES: Final = 2  # so long a member may be unheard of while a joiner waits for it
+JOINING_TIMEOUTS: Final = 4  # so long a joiner may hold back a full log
+WAITED_FOR_TIMEOUTS: Final = 2  # so long a member may be unheard of while a joiner waits for it
 
 
 class Upkeep:
@@ -71,7 +71,7 @@ class Upkeep:
         not READY and so waits for all the others, those that nobody hears of.
         """
         view, wishes = self._cluster.membership.view, dict(late)
-        limit_s = WAITED_FOR_PATIENCES * self._cluster.timing.patience_s
+        limit_s = WAITED_FOR_TIMEOUTS * self._cluster.timing.failure_timeout_s
         if any(
             not peer.ready and peer.status is not None and peer.origin in view
             for peer in self._cluster.peers.values()
@@ -88,11 +88,11 @@ class Upkeep:
         return wishes
 
     def _is_joining(self, member: Origin, now: float) -> bool:
-        """It is on its way to READY, and has been for less than four patiences. Of one that is not linked
-        nobody tells whether it has arrived: it has that time in any case.
+        """It is on its way to READY, and has been for less than four failure timeouts. Of one that is not
+        linked nobody tells whether it has arrived: it has that time in any case.
         """
         peer = self._cluster.peers.get(member)
-        if now - self._since[member] >= JOINING_PATIENCES * self._cluster.timing.patience_s:
+        if now - self._since[member] >= JOINING_TIMEOUTS * self._cluster.timing.failure_timeout_s:
             return False
         admitted_in = self._cluster.membership.view.member_since(member) or 0
         return peer is None or not peer.ready or peer.view < admitted_in  # what it said before is void
@@ -113,7 +113,7 @@ class Upkeep:
 # It may not know yet that it was removed, and is told the view that says so. It may know a later view than
 # this node, and be the only one left to tell it: VIEW is taken. Nothing else of it counts: no update, no
 # acknowledgement of its own or of others, no vote; it is given no update and no snapshot. Its link ends as
-# soon as it shows that it knows the view, and after one patience in which it has brought no new one.
+# soon as it shows that it knows the view, and after one failure timeout in which it has brought no new one.
 
 
 class Barring:
@@ -144,11 +144,12 @@ class Barring:
             self._out.send(peer, pack_message(self._cluster.membership.view.news()))
 
     def pass_time(self, now: float) -> None:
-        """End the links of those that have brought nothing for a patience."""
-        patience_s = self._cluster.timing.patience_s
+        """End the links of those that have brought nothing for a failure timeout."""
+        failure_timeout_s = self._cluster.timing.failure_timeout_s
         for peer in self._cluster.peers.values():
-            if peer.barred and now - peer.barred_at > patience_s:
+            if peer.barred and now - peer.barred_at > failure_timeout_s:
                 words = (
-                    f"{peer.name} was removed from the run for good, and brought no view for {patience_s:g} s"
+                    f"{peer.name} was removed from the run for good, and brought no view for"
+                    f" {failure_timeout_s:g} s"
                 )
                 self._out.order(Drop(peer.origin, "forbidden", words))

@@ -159,8 +159,8 @@ class Membership:
             raise PeerError("view", f"it tells of view {number}, far beyond {self.view.number}")
 
     def take_unbacked(self, now: float) -> dict[Origin, str]:
-        """Linked peers to be dropped for a view that they have claimed for a patience and not sent, and a
-        sentence on each.
+        """Linked peers to be dropped for a view that they have claimed for a failure timeout and not sent,
+        and a sentence on each.
 
         A peer that does not hear this node does not know that the view is lacking here: it has as long as it
         takes until it closes the link itself.
@@ -168,7 +168,7 @@ class Membership:
         unbacked, timing = {}, self._timing
         for node, since in self._ahead.items():
             waited_s, told = now - since, self._told[node]
-            if waited_s > timing.patience_s + (0 if told.hears else timing.silence_s):
+            if waited_s > timing.failure_timeout_s + (0 if told.hears else timing.silence_s):
                 unbacked[self._links[node]] = (
                     f"{name_node(node, self._names)} claims view {told.view} and has not sent it for "
                     f"{waited_s:.1f} s; the view here is {self.view.number}"
@@ -304,7 +304,7 @@ class Membership:
         told = self._told.values()
         if self.stopping or (self._wishes.fulfilled(view, here) and not any(each.unwanted for each in told)):
             return None
-        if self._claimed is not None and now - self._claimed <= self._timing.patience_s:
+        if self._claimed is not None and now - self._claimed <= self._timing.failure_timeout_s:
             self._awaited += sorted(self._ahead)  # once for each view, whoever claims another how often
         if self._awaited:
             return None
@@ -356,7 +356,7 @@ class Membership:
             for node, told in sorted(self._told.items())
             if told.hears
             and told.view == self.view.number
-            and now - told.at <= self._timing.patience_s
+            and now - told.at <= self._timing.failure_timeout_s
             and told.ready
             and self._links[node] in self.view
         }
@@ -380,7 +380,7 @@ class Membership:
     def _wanted_founding(self, now: float) -> View | None:
         nodes = {node: life for node, life in self._here.items() if node not in self._wishes.leaving}
         all_here = len(nodes) >= self.founders > 1  # without a list there is no telling who else is about
-        waited = now - self._began >= self._timing.patience_s
+        waited = now - self._began >= self._timing.failure_timeout_s
         if not self._is_quorum(nodes.keys()) or not (all_here or waited):
             return None
         return self.view.replace(dict(sorted(nodes.items())[:MEMBERS_MAX]), set(), set())
@@ -392,13 +392,15 @@ class Membership:
         return max(self.founders, len(self._here))
 
     def _following(self, now: float) -> dict[int, int]:
-        """The lives that were heard within a patience, hear this node and know this view, and this one. Who
-        is dead, paused or deaf and still linked must not be counted on to decide.
+        """The lives that were heard within a failure timeout, hear this node and know this view, and this
+        one. Who is dead, paused or deaf and still linked must not be counted on to decide.
         """
         return {self.me.node: self.me.incarnation} | {
             node: self._links[node].incarnation
             for node, told in self._told.items()
-            if told.hears and told.view >= self.view.number and now - told.at <= self._timing.patience_s
+            if told.hears
+            and told.view >= self.view.number
+            and now - told.at <= self._timing.failure_timeout_s
         }
 
     def _rank(self) -> int:
@@ -430,7 +432,7 @@ class Membership:
             raise PeerError("view", words)
         if view.number > self.view.number:
             if peer.node in self._ahead:
-                self._ahead[peer.node] = now  # what else it claims has a patience of its own
+                self._ahead[peer.node] = now  # what else it claims has a failure timeout of its own
             self._consensus.learn(view)
 
     def _notice(self, now: float) -> None:

@@ -18,7 +18,7 @@ from p2psgd.core.view import View
 from p2psgd.wire.messages import MEMBERS_MAX
 
 NAMED_MAX: Final = 3
-PAROLE_PER_PATIENCE: Final = 128  # an eviction longer ago than that no longer lengthens the back-off
+PAROLE_PER_TIMEOUT: Final = 128  # an eviction longer ago than that no longer lengthens the back-off
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Wishes:
         """Forget evictions of long ago."""
         if not self._evictions:
             return
-        parole_s = PAROLE_PER_PATIENCE * self._timing.patience_s
+        parole_s = PAROLE_PER_TIMEOUT * self._timing.failure_timeout_s
         self._evictions = {node: past for node, past in self._evictions.items() if now - past.at <= parole_s}
 
     def fulfilled(self, view: View, here: Mapping[int, int]) -> bool:

@@ -151,7 +151,7 @@ class ReplicaView:
     spec: RunSpec
     me: Origin
     names: Mapping[int, str]
-    patience_s: float
+    failure_timeout_s: float
     ready: bool
     waits: str
     sequence: int
@@ -187,7 +187,7 @@ def view_of(replica: Replica, now: float) -> ReplicaView:
         spec=spec,
         me=replica.me,
         names=dict(replica.names),
-        patience_s=replica.timing.patience_s,
+        failure_timeout_s=replica.timing.failure_timeout_s,
         ready=replica.ready,
         waits=replica.waiting_for(),
         sequence=replica.sequence,
@@ -238,7 +238,7 @@ def _relay(replica: Replica, member: Origin, silent_s: float) -> str:
     """Return which linked peer passes on what comes from a member that is not linked, if it is heard of."""
     relays = (replica.relays.get(member.node), replica.acks.teller(member))
     linked = [each for each in relays if each is not None and each != member and each in replica.peers]
-    return replica.name_of(linked[0]) if linked and silent_s <= replica.timing.patience_s else ""
+    return replica.name_of(linked[0]) if linked and silent_s <= replica.timing.failure_timeout_s else ""
 
 
 def _log(replica: Replica) -> LogView:

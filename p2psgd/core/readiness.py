@@ -66,7 +66,7 @@ class Joining:
         self.absent: list[Origin] = []  # members that the barrier waits for
         self._me = me
         self._since: int | None = None  # the view that took this life in
-        self._alone_until = now + timing.patience_s
+        self._alone_until = now + timing.failure_timeout_s
         self._tellers: dict[Origin, Origin] = {}  # by member: who told that it knows that view,
         self._targets: dict[Origin, dict[Origin, int]] = {}  # and what each of those had applied
 

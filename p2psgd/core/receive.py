@@ -287,7 +287,7 @@ class Receiver:
         Lively is who brings something: one that only says that it is ahead may believe we have it.
         """
         direct = self._cluster.peers.get(origin) if self._feeder.unasked else None
-        if direct is None or direct.barred or now - direct.brought >= self._cluster.timing.patience_s:
+        if direct is None or direct.barred or now - direct.brought >= self._cluster.timing.failure_timeout_s:
             return False
         return not self._repair.has_gap(origin, origin, self._state.frontier.sequence(origin))
 

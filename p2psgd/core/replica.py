@@ -153,7 +153,7 @@ class Replica:
         self.budget = Budget(state, acks=self.acks, saved=self.saved)
         self.sweeping = sweeping = Sweeping(state, timing, now)
         self.feeder = Feeder(state, out, node, unasked=not mode.ring)
-        self.repair = Repair(patience_s=timing.patience_s)
+        self.repair = Repair(failure_timeout_s=timing.failure_timeout_s)
         self.given = Given()
         self._ring_life = RingLife()
         self._congestion = Congestion(me)
@@ -387,7 +387,7 @@ class Replica:
 
     def congested(self, now: float) -> bool:
         """Every peer that follows us is far behind: the network or the peers carry less than we make."""
-        return self._congestion.is_general(self.peers.values(), since=now - self.timing.patience_s)
+        return self._congestion.is_general(self.peers.values(), since=now - self.timing.failure_timeout_s)
 
     @property
     def relays(self) -> Mapping[int, Origin]:

@@ -147,7 +147,7 @@ class Scrub:
 # 4 bytes a weight, is taken and touched when the replica is made, and used again and again: the kernel gives
 # fresh memory in pages of 2 MiB, and the turn that touches one first waits for it. Only a copy that is made
 # while the one before is still being written or sent gets memory of its own. The scrub begins every 12
-# patiences and takes 60 ticks, 12 s at the usual patience.
+# failure timeouts and takes 60 ticks, 12 s at the usual failure timeout.
 
 
 SLICE: Final = 1 << 16  # coordinates

@@ -124,9 +124,9 @@ class Feeder:
 # Whom to ask for updates that do not come by themselves, and when to give up.
 #
 # One NEED at a time for each origin, to a peer whose STATUS shows that it is ahead. One that has brought
-# nothing for a patience, or has answered GAP, is passed over as long as another is ahead. What no peer's log
-# holds any more comes with a snapshot. At most ORIGINS_MAX origins are asked for at once; one more takes the
-# place of one that has brought nothing for a patience.
+# nothing for a failure timeout, or has answered GAP, is passed over as long as another is ahead. What no
+# peer's log holds any more comes with a snapshot. At most ORIGINS_MAX origins are asked for at once; one more
+# takes the place of one that has brought nothing for a failure timeout.
 
 
 @dataclass(slots=True)
@@ -144,8 +144,8 @@ class _Search:
 class Repair:
     """What is being searched for, by origin."""
 
-    def __init__(self, *, patience_s: float) -> None:
-        self._patience_s = patience_s
+    def __init__(self, *, failure_timeout_s: float) -> None:
+        self._failure_timeout_s = failure_timeout_s
         self._searches: dict[Origin, _Search] = {}
         self._none_idle_before = 0.0  # no search is given up before then
 
@@ -171,7 +171,7 @@ class Repair:
         if search.asked is not None and applied < search.last:
             if applied > search.applied:
                 search.applied, search.since = applied, now
-            if now - search.since < self._patience_s:
+            if now - search.since < self._failure_timeout_s:
                 return None
             search.idle.add(search.asked)
         if search.floors.get(peer.origin, 0) > applied:
@@ -184,14 +184,16 @@ class Repair:
         return Need(node=origin.node, incarnation=origin.incarnation, first=applied + 1, last=last)
 
     def _give_one_up(self, now: float) -> bool:
-        """One that has brought nothing for a patience; else made-up origins could take all the room."""
+        """Give up a search that has brought nothing for a failure timeout: made-up origins must not fill up
+        all the room.
+        """
         if now < self._none_idle_before:
             return False  # or each of a thousand rows would look at a thousand searches
         for origin, search in self._searches.items():
-            if now - search.since >= self._patience_s:
+            if now - search.since >= self._failure_timeout_s:
                 del self._searches[origin]
                 return True
-        self._none_idle_before = self._patience_s + min(each.since for each in self._searches.values())
+        self._none_idle_before = self._failure_timeout_s + min(each.since for each in self._searches.values())
         return False
 
     @staticmethod

@@ -38,8 +38,8 @@ from p2psgd.wire.messages import ORIGINS_MAX, SnapshotEnd, SnapshotRequest
 # The joiner's side of a snapshot: whom to ask, what has come, and when to try another donor.
 
 
-LOSSY_PATIENCES: Final = 3  # so long a donor is sought from which nothing would be lost,
-UNREADY_PATIENCES: Final = 12  # or so long as no READY member is linked: others may be about to be given it
+LOSSY_TIMEOUTS: Final = 3  # so long a donor is sought from which nothing would be lost,
+UNREADY_TIMEOUTS: Final = 12  # or so long as no READY member is linked: others may be about to be given it
 
 
 class FetchState(enum.Enum):
@@ -139,11 +139,11 @@ class SnapshotTaking:
         return state.lost_by({origin: row.sequence for origin, row in (peer.status or {}).items()})
 
     def hopeless(self, now: float) -> bool:
-        """For three patiences, or twelve while none is READY, every donor's replica has lacked something that
-        only this one has applied, and that this node's log no longer holds.
+        """For three failure timeouts, or twelve while none is READY, every donor's replica has lacked
+        something that only this one has applied, and that this node's log no longer holds.
         """
-        patiences = UNREADY_PATIENCES if self._none_is_ready else LOSSY_PATIENCES
-        waited = patiences * self._timing.patience_s
+        failure_timeouts = UNREADY_TIMEOUTS if self._none_is_ready else LOSSY_TIMEOUTS
+        waited = failure_timeouts * self._timing.failure_timeout_s
         return self._lossy_since is not None and now - self._lossy_since > waited
 
     def ask(self, donor: Origin, now: float) -> None:
@@ -168,9 +168,9 @@ class SnapshotTaking:
         self.intake, self.adoption = None, adoption
 
     def overdue(self, now: float) -> Origin | None:
-        """The donor of which nothing has come for two patiences, of what is still to come."""
+        """The donor of which nothing has come for two failure timeouts, of what is still to come."""
         coming = self.state in (FetchState.REQUESTED, FetchState.RECEIVING)
-        return self.donor if coming and now - self._moved > 2 * self._timing.patience_s else None
+        return self.donor if coming and now - self._moved > 2 * self._timing.failure_timeout_s else None
 
     def rest(self, until: float) -> None:
         """Ask nobody for a while."""
@@ -238,9 +238,9 @@ class SnapshotFetch:
         """
         slow = self.taking.overdue(now)
         if slow is not None:  # a new link begins anew, without what may still come on this one
-            words = f"{self._cluster.name_of(slow)} has sent nothing of its snapshot for two patiences"
+            words = f"{self._cluster.name_of(slow)} has sent nothing of its snapshot for two failure timeouts"
             self._out.order(Drop(slow, "slow", words))
-            self.taking.end(now, avoid_s=self._cluster.timing.patience_s)
+            self.taking.end(now, avoid_s=self._cluster.timing.failure_timeout_s)
         if self.taking.donor is not None:
             return
         if self._node.repairing or self._ring_life.in_step:
@@ -275,13 +275,13 @@ class SnapshotFetch:
             self._abandon()
 
     def _waited_for_result(self, beyond: set[Origin], now: float) -> bool:
-        """In a dense ring others give a member that was cut off from the last round its sums: for a patience
-        it asks nobody for all the weights.
+        """In a dense ring others give a member that was cut off from the last round its sums: for a failure
+        timeout it asks nobody for all the weights.
         """
         if not beyond or self._behind_since is None:
             self._behind_since = now if beyond else None
         since = self._behind_since
-        return since is not None and now - since > self._cluster.timing.patience_s
+        return since is not None and now - since > self._cluster.timing.failure_timeout_s
 
     def _beyond_replay(self) -> set[Origin]:
         """The origins of which a linked member has what is lacking here and no linked log holds. Nobody else

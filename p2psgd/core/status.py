@@ -115,7 +115,7 @@ class Statuses:
                 unwanted=self._cluster.membership.unwanted if self._node.ready else (),
                 ready=self._node.ready,
                 loop_lag_ms=self._loop_lag_ms,
-                heard_since=now - self._cluster.timing.patience_s,
+                heard_since=now - self._cluster.timing.failure_timeout_s,
                 ring=ring,
             )
         return self._frame

@@ -1,4 +1,5 @@
-"""All times of a node, derived from the one that is set: patience; and the clock that measures them."""
+"""All times of a node, derived from the one that is set: failure timeout; and the clock that measures
+them."""
 
 from __future__ import annotations
 
@@ -6,46 +7,49 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-PATIENCE_S_MIN: Final = 0.2
-PATIENCE_S_MAX: Final = 600.0
+FAILURE_TIMEOUT_S_MIN: Final = 0.2
+FAILURE_TIMEOUT_S_MAX: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. `patience_s`: how long a peer may be silent before others stop counting on it."""
+    """Seconds. `failure_timeout_s`: how long a peer may be silent before others stop counting on it."""
 
-    patience_s: float = 5.0
+    failure_timeout_s: float = 5.0
 
     def __post_init__(self) -> None:
-        if not PATIENCE_S_MIN <= self.patience_s <= PATIENCE_S_MAX:
-            words = f"patience must be {PATIENCE_S_MIN:g} to {PATIENCE_S_MAX:g} s, not {self.patience_s:g}"
+        if not FAILURE_TIMEOUT_S_MIN <= self.failure_timeout_s <= FAILURE_TIMEOUT_S_MAX:
+            words = (
+                f"the failure timeout must be {FAILURE_TIMEOUT_S_MIN:g} to {FAILURE_TIMEOUT_S_MAX:g} s,"
+                f" not {self.failure_timeout_s:g}"
+            )
             raise ValueError(words)
 
     @property
     def status_s(self) -> float:
-        """Between two STATUS, which are acknowledgement and sign of life: five come in a patience."""
-        return self.patience_s / 5
+        """Between two STATUS, which are acknowledgement and sign of life: five come in a failure timeout."""
+        return self.failure_timeout_s / 5
 
     @property
     def turn_s(self) -> float:
         """A proposer waits so long for answers, and members of the next rank so much longer."""
-        return self.patience_s / 5
+        return self.failure_timeout_s / 5
 
     @property
     def silence_s(self) -> float:
         """A link on which nothing came for so long is closed."""
-        return 4 * self.patience_s
+        return 4 * self.failure_timeout_s
 
     @property
     def gone_s(self) -> float:
         """Checkpoints are so far apart, and so is one scrub from the next."""
-        return 12 * self.patience_s
+        return 12 * self.failure_timeout_s
 
     def backoff_s(self, evictions: int) -> float:
         """A node evicted for the `evictions`-th time (1 or more) is not admitted again for so long: doubled
         each time, so that one too slow for the run does not come and go without end.
         """
-        return float(min(2 ** (evictions - 1), 64)) * self.patience_s
+        return float(min(2 ** (evictions - 1), 64)) * self.failure_timeout_s
 
 
 class RunningClock:

@@ -21,7 +21,7 @@ from p2psgd.core.status import Statuses
 
 
 VOTES_OVERDRAFT_BYTES: Final = 64 * 1024  # so much of deciding views may go out beyond a link's credit
-TELLING_PATIENCES: Final = 4  # a node that was removed for good goes on so long
+TELLING_TIMEOUTS: Final = 4  # a node that was removed for good goes on so long
 
 
 class ViewChange:
@@ -134,7 +134,7 @@ class ViewChange:
         """This node was removed for good. It may be the only one that knows: it stays to tell the others."""
         if self._removed is None:
             self._removed = now
-        if now - self._removed >= TELLING_PATIENCES * self._cluster.timing.patience_s:
+        if now - self._removed >= TELLING_TIMEOUTS * self._cluster.timing.failure_timeout_s:
             self._removed = float("inf")
             words = f"this node was removed for good by view {self._view.number}"
             advice = (

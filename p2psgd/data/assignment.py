@@ -145,11 +145,11 @@ class ShardLink(Protocol):
         """The id of this node."""
 
     @property
-    def peer_mini_batches(self) -> Mapping[int, int]:
+    def peer_steps(self) -> Mapping[int, int]:
         """The mini-batches of every peer, as far as known here."""
 
     @property
-    def mini_batches(self) -> int:
+    def steps(self) -> int:
         """The number of `send` calls of this node's trainers."""
 
     @property
@@ -240,7 +240,7 @@ class Turn:
 
         def count() -> None:
             if first.used is None:
-                first.mini_batches = self._link.mini_batches
+                first.mini_batches = self._link.steps
                 first.used = self._count_as_used(deal)
 
         self._done_waiting()
@@ -278,7 +278,7 @@ class Turn:
             each.fetch.give_up()
             if each.used is None:
                 self._link.count_shard(each.deal.shard, held=-each.deal.ends)
-            elif each.mini_batches == self._link.mini_batches:
+            elif each.mini_batches == self._link.steps:
                 self._link.count_shard(each.deal.shard, used=-each.used)
         self._link.flush_shard_counts()
         self._done_waiting()
@@ -291,7 +291,7 @@ class Turn:
 
     def _at_work(self, now: float) -> set[int]:
         at_work = set()
-        for node, mini_batches in self._link.peer_mini_batches.items():
+        for node, mini_batches in self._link.peer_steps.items():
             before, changed = self._heard.get(node, (None, now - ACTIVE_S))
             if mini_batches != before:
                 changed = now if before is not None else changed

@@ -48,7 +48,7 @@ class Shards:
         with p2psgd.attach(initial, shards=data.list) as link:
             for batch in data.batches(link, 256, epochs=10):
                 link.receive()
-                link.send(change_for(batch), step=4000)
+                link.send(change_for(batch), threshold=4000)
         ```
     """
 

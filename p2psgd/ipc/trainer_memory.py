@@ -117,8 +117,8 @@ class TrainerMemory(Generic[Mark]):
 
     @property
     def round_sums(self) -> NDArray[np.float32]:
-        """The sums of that round, float32 (M,): until the trainer gives its next share, or for one patience,
-        whichever ends first, as rounds may then go on without it.
+        """The sums of that round, float32 (M,): until the trainer gives its next share, or for one failure
+        timeout, whichever ends first, as rounds may then go on without it.
         """
         half: NDArray[np.float32] = self.sums[self._counters.load(Counter.SUMS) & 1]
         return half

@@ -14,11 +14,11 @@ from p2psgd.net.address import Address, Host, UnknownNameError, hosts_of, is_num
 
 # ----------------------------------------------------------------------------
 # One host that is dialled for as long as the node lives: at once, then with a jittered back-off up to the
-# node's patience, or twelve of them where somebody has only told that it may be there.
+# node's failure timeout, or twelve of them where somebody has only told that it may be there.
 
 
 FIRST_DELAY_S: Final = 0.1
-HINT_PATIENCES: Final = 12  # between two attempts to reach a node that others have told of, at most
+HINT_TIMEOUTS: Final = 12  # between two attempts to reach a node that others have told of, at most
 
 
 class Dialler:
@@ -33,7 +33,7 @@ class Dialler:
         called: str,
         host: Host,
         *,
-        patience_s: float,
+        failure_timeout_s: float,
         now: Callable[[], float],
         dial: Callable[[Dialler, Address], Awaitable[None]],
         linked: Callable[[int], asyncio.Future[None] | None],
@@ -47,7 +47,7 @@ class Dialler:
         self.since = now()
         self.ourselves = False
         self.was_linked = False
-        self._patience_s = patience_s
+        self._failure_timeout_s = failure_timeout_s
         self._now = now
         self._dial = dial
         self._linked = linked
@@ -70,13 +70,13 @@ class Dialler:
     async def run(self) -> None:
         """Dial until cancelled, or until the host turns out to be this node itself."""
         delay_s = FIRST_DELAY_S
-        longest_s = self._patience_s * (1 if self.hinted is None else HINT_PATIENCES)
+        longest_s = self._failure_timeout_s * (1 if self.hinted is None else HINT_TIMEOUTS)
         while not self.ourselves:
             closed = None if self.node is None else self._linked(self.node)
             if closed is not None:
                 linked_at = self._now()
                 await asyncio.wait([closed])
-                if self._now() - linked_at > self._patience_s:  # else it may fail at once every time
+                if self._now() - linked_at > self._failure_timeout_s:  # else it may fail at once every time
                     delay_s = FIRST_DELAY_S
             elif self.host:
                 await self._dial(self, self.host[self._turn % len(self.host)])
@@ -117,13 +117,13 @@ def describe_failure(error: BaseException, timeout_s: float, *, before: bool) ->
 # ----------------------------------------------------------------------------
 # One line of the list of hosts, and the diallers of the hosts that it stands for.
 #
-# A name is resolved anew at most once a patience as long as one of its hosts is not linked, and every twelve
-# patiences else. Addresses that are gone are no longer dialled; while a name does not resolve, those it had
-# last are.
+# A name is resolved anew at most once a failure timeout as long as one of its hosts is not linked, and every
+# twelve failure timeouts else. Addresses that are gone are no longer dialled; while a name does not resolve,
+# those it had last are.
 
 
 LOOK_UP_TIMEOUT_S: Final = 10.0
-RELAXED_PATIENCES: Final = 12
+RELAXED_TIMEOUTS: Final = 12
 
 
 class Line:
@@ -135,7 +135,7 @@ class Line:
         *,
         count: int | None,
         own: Sequence[Address],
-        patience_s: float,
+        failure_timeout_s: float,
         now: Callable[[], float],
         begin: Callable[[str, Host], Dialler],
         end: Callable[[Dialler], None],
@@ -153,7 +153,7 @@ class Line:
         self.diallers: dict[Host, Dialler] = {}
         self._known = count
         self._own = own
-        self._patience_s = patience_s
+        self._failure_timeout_s = failure_timeout_s
         self._begin = begin
         self._end = end
         self._linked = linked
@@ -185,11 +185,11 @@ class Line:
             else:
                 self.words = ""
                 self._take(hosts_of(found))
-                delay_s = self._patience_s
+                delay_s = self._failure_timeout_s
             if self.ourselves or (self.diallers and all(map(self._is_linked, self.diallers.values()))):
-                delay_s = RELAXED_PATIENCES * self._patience_s
+                delay_s = RELAXED_TIMEOUTS * self._failure_timeout_s
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
-            delay_s = min(2 * delay_s, self._patience_s)
+            delay_s = min(2 * delay_s, self._failure_timeout_s)
 
     def _is_linked(self, dialler: Dialler) -> bool:
         return dialler.ourselves or (dialler.node is not None and self._linked(dialler.node) is not None)
@@ -228,13 +228,13 @@ class Dialling:
     def __init__(
         self,
         *,
-        patience_s: float,
+        failure_timeout_s: float,
         now: Callable[[], float],
         dial: Callable[[Dialler, Address], Awaitable[None]],
         linked: Callable[[int], asyncio.Future[None] | None],
     ) -> None:
         self.own: Sequence[Address] = ()
-        self._patience_s = patience_s
+        self._failure_timeout_s = failure_timeout_s
         self._now = now
         self._dial = dial
         self._linked = linked
@@ -301,7 +301,7 @@ class Dialling:
             address,
             count=count,
             own=self.own,
-            patience_s=self._patience_s,
+            failure_timeout_s=self._failure_timeout_s,
             now=self._now,
             begin=self._begin,
             end=self._stop,
@@ -312,7 +312,7 @@ class Dialling:
         dialler = Dialler(
             called,
             host,
-            patience_s=self._patience_s,
+            failure_timeout_s=self._failure_timeout_s,
             now=self._now,
             dial=self._dial if hinted is None else self._dial_hinted,
             linked=self._linked,

@@ -173,7 +173,7 @@ def newer_stays(*, ours: int, theirs: int, held_dialled: bool, new_dialled: bool
 # ----------------------------------------------------------------------------
 # Nodes of other runs that were refused, remembered for people: who they are and how they differ.
 #
-# Such a node ends after one patience, and what is left is a refused connection that tells nothing.
+# Such a node ends after one failure timeout, and what is left is a refused connection that tells nothing.
 
 
 STRANGERS_MAX: Final = 16  # node ids cost nobody anything

@@ -109,7 +109,7 @@ class Mesh:
 
     host: MeshHost
     greeting: Hello
-    patience_s: float
+    failure_timeout_s: float
     now: Callable[[], float]
     credentials: Credentials | None = None
     links: dict[int, Link] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class Mesh:
             self.dropped, self.known_hosts, lambda given_up, error: self._forget(given_up, str(error))
         )
         self.dialling = Dialling(
-            patience_s=self.patience_s, now=self.now, dial=self._dial, linked=self._linked
+            failure_timeout_s=self.failure_timeout_s, now=self.now, dial=self._dial, linked=self._linked
         )
 
     @property
@@ -165,7 +165,7 @@ class Mesh:
         self.dialling.follow(peers, counts or {})
 
     async def close(self) -> None:
-        """Close every connection after what was sent has left, within one patience."""
+        """Close every connection after what was sent has left, within one failure timeout."""
         self._greetings.close()
         await self.dialling.close()
         if self._accepting is not None:
@@ -179,7 +179,7 @@ class Mesh:
         for connection in self._by_connection:
             connection.finish("this node stopped")
         if links:
-            await asyncio.wait([link.closed for link in links], timeout=self.patience_s)
+            await asyncio.wait([link.closed for link in links], timeout=self.failure_timeout_s)
         for connection in [*self._greetings, *self._by_connection]:
             connection.abort("this node stopped")
 
@@ -299,7 +299,7 @@ class Mesh:
 
     def _connection(self, *, dialled: bool) -> Connection:
         tls = None if self.credentials is None else self.credentials.context(dialled=dialled)
-        return Connection(self, dialled=dialled, user_timeout_s=4 * self.patience_s, tls=tls)
+        return Connection(self, dialled=dialled, user_timeout_s=4 * self.failure_timeout_s, tls=tls)
 
     def _await_greeting(self, connection: Connection, *, dialler: Dialler | None) -> _Greeting:
         greeting = _Greeting(dialler, asyncio.get_running_loop().create_future())

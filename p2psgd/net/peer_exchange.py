@@ -119,10 +119,11 @@ def ip_of(address: Address) -> IPAddress | None:
 # So one address that can be reached is enough to meet all members. Of others it tells only members of its
 # view, and only those that know a view themselves: a run is founded by nodes that know each other otherwise.
 # What is told is one table for all who are elsewhere and one for those on this machine, made anew when
-# something has changed; a peer gets it at most once a patience, and every twelve patiences all the same.
+# something has changed; a peer gets it at most once a failure timeout, and every twelve failure timeouts all
+# the same.
 
 
-HEARD_MAX: Final = 8  # PEERS of one peer in a patience that are read; it should send one
+HEARD_MAX: Final = 8  # PEERS of one peer in a failure timeout that are read; it should send one
 
 
 class PeerConnection(Protocol):
@@ -203,7 +204,7 @@ class Telling:
         now, tables = self._now(), dict[tuple[bool, bool], Peers]()
         for peer, known in self._known.items():
             link = self._mesh.links.get(peer.node)
-            if link is None or now - known.told_at < self._timing.patience_s:
+            if link is None or now - known.told_at < self._timing.failure_timeout_s:
                 continue
             seen = None if link.connection.remote is None else ip_of(link.connection.remote)
             kind = informed(peer), seen is not None and seen.is_loopback
@@ -219,7 +220,7 @@ class Telling:
         known, now = self._known.get(peer), self._now()
         if known is None:
             return
-        if now - known.heard_since >= self._timing.patience_s:
+        if now - known.heard_since >= self._timing.failure_timeout_s:
             known.heard, known.heard_since = 0, now
         known.heard += 1
         if known.heard > HEARD_MAX:

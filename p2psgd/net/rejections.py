@@ -15,24 +15,25 @@ from p2psgd.net.handshake import BEHIND, OF_A_LIFE, SUPERSEDED
 # ----------------------------------------------------------------------------
 # Peers do not want this node: is it the one that is wrong?
 #
-# One peer that refuses may be wrong itself, or lie. But when nobody has accepted this node for one patience
-# after a refusal, it is this node that a person must mend: another run, a copied state directory, another
-# protocol. A node that has been started again elsewhere is refused by everybody; its old life ends the same
-# way, also when it was linked before.
+# One peer that refuses may be wrong itself, or lie. But when nobody has accepted this node for one failure
+# timeout after a refusal, it is this node that a person must mend: another run, a copied state directory,
+# another protocol. A node that has been started again elsewhere is refused by everybody; its old life ends
+# the same way, also when it was linked before.
 #
 # A node that has lost its state, on a machine whose clock is behind, looks like an old life. The refusals
 # tell the two apart: SUPERSEDED says that a newer life is linked there, BEHIND that one is known and not
-# linked. So a life that was never a member ends after one patience of BEHIND without SUPERSEDED, and the
-# process begins another life, above what it was told. Two clones cannot drive each other up without end: one
-# that was a member never begins again, none does while the other is linked, and none more than LIVES_MAX - 1
-# times.
+# linked. So a life that was never a member ends after one failure timeout of BEHIND without SUPERSEDED, and
+# the process begins another life, above what it was told. Two clones cannot drive each other up without end:
+# one that was a member never begins again, none does while the other is linked, and none more than LIVES_MAX
+# - 1 times.
 
 
 IDENTITY: Final = "identity"  # code: another daemon with this node's id answers there
 OUR_FAULT: Final = frozenset({"run", IDENTITY, "protocol"})  # codes of REJECT that waiting does not mend
 LIVES_MAX: Final = 4  # of one process: a clone may be in the way once or twice, more is no accident
-# A peer closes the link to a dead life after four patiences, and says SUPERSEDED to the next life until then.
-DEAD_PATIENCES: Final = 5
+# A peer closes the link to a dead life after four failure timeouts, and says SUPERSEDED to the next life
+# until then.
+DEAD_TIMEOUTS: Final = 5
 
 
 class Refusals:
@@ -45,7 +46,7 @@ class Refusals:
 
     def __init__(
         self,
-        patience_s: float,
+        failure_timeout_s: float,
         *,
         incarnation: int,
         lives_left: int,
@@ -53,7 +54,7 @@ class Refusals:
         fail: Callable[[str, ExitCode], None],
         begin_again: Callable[[int, str], None],
     ) -> None:
-        self._patience_s = patience_s
+        self._failure_timeout_s = failure_timeout_s
         self._incarnation = incarnation
         self._lives_left = lives_left
         self._linked_now = linked_now
@@ -104,7 +105,7 @@ class Refusals:
     def _wait(self) -> None:
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._patience_s, self._judge)
+            self._timer = loop.call_later(self._failure_timeout_s, self._judge)
 
     def _judge(self) -> None:
         told, newest, elsewhere = self._told, self._newest, self._elsewhere
@@ -123,7 +124,7 @@ class Refusals:
     def _judge_superseded(self, words: str) -> None:
         assert self._superseded_since is not None
         waited_s = asyncio.get_running_loop().time() - self._superseded_since
-        if self._ever_admitted or waited_s >= DEAD_PATIENCES * self._patience_s:
+        if self._ever_admitted or waited_s >= DEAD_TIMEOUTS * self._failure_timeout_s:
             self._end_old_life(words)
         else:
             self._wait()

@@ -15,14 +15,14 @@ from p2psgd.wire.mode import parse_mode
 # ----------------------------------------------------------------------------
 # Does every peer take as much as all origins make? If not, no log lasts for ever, and a person must know.
 #
-# Both are measured over the last three patiences: what this node applied, own updates and peers', is what is
-# made; by how much the sum of a peer's acknowledgements grew is what it takes. A peer that is merely behind
-# and catches up takes more than is made, and is not slow.
+# Both are measured over the last three failure timeouts: what this node applied, own updates and peers', is
+# what is made; by how much the sum of a peer's acknowledgements grew is what it takes. A peer that is merely
+# behind and catches up takes more than is made, and is not slow.
 
 
-WINDOW_PATIENCES: Final = 3
-LOOKS_PER_PATIENCE: Final = 5  # as often as peers acknowledge
-SLOW_BELOW: Final = 0.9  # of what is needed; acknowledgements come in steps of a fifth of a patience
+WINDOW_TIMEOUTS: Final = 3
+LOOKS_PER_TIMEOUT: Final = 5  # as often as peers acknowledge
+SLOW_BELOW: Final = 0.9  # of what is needed; acknowledgements come in steps of a fifth of a failure timeout
 
 
 class _Look(NamedTuple):
@@ -33,11 +33,11 @@ class _Look(NamedTuple):
 
 
 class LinkSpeeds:
-    """Looks taken several times a patience; at most 16 are kept."""
+    """Looks taken several times a failure timeout; at most 16 are kept."""
 
-    def __init__(self, *, patience_s: float) -> None:
-        self._patience_s = patience_s
-        self._looks: deque[_Look] = deque(maxlen=WINDOW_PATIENCES * LOOKS_PER_PATIENCE + 1)
+    def __init__(self, *, failure_timeout_s: float) -> None:
+        self._failure_timeout_s = failure_timeout_s
+        self._looks: deque[_Look] = deque(maxlen=WINDOW_TIMEOUTS * LOOKS_PER_TIMEOUT + 1)
 
     def look(self, now: float, *, applied: int, applied_bytes: int, acknowledged: Mapping[int, int]) -> None:
         """Take a look if one is due.
@@ -45,7 +45,7 @@ class LinkSpeeds:
         `applied`: the sum of the own frontier's sequences, `applied_bytes` that of the frames applied since
         the start; `acknowledged`: the sum of each linked peer's frontier, by node id.
         """
-        if not self._looks or now - self._looks[-1].now >= self._patience_s / LOOKS_PER_PATIENCE:
+        if not self._looks or now - self._looks[-1].now >= self._failure_timeout_s / LOOKS_PER_TIMEOUT:
             self._looks.append(_Look(now, applied, applied_bytes, dict(acknowledged)))
 
     def clear(self) -> None:
@@ -53,8 +53,8 @@ class LinkSpeeds:
         self._looks.clear()
 
     def slow(self, names: Mapping[int, str]) -> list[SlowLinkStatus]:
-        """Peers that were linked all the time, lack more than is made in a patience, and take less than is
-        made.
+        """Peers that were linked all the time, lack more than is made in a failure timeout, and take less
+        than is made.
         """
         if len(self._looks) < (self._looks.maxlen or 0):
             return []
@@ -68,7 +68,7 @@ class LinkSpeeds:
             after = last.acknowledged.get(node)
             if after is None or any(node not in look.acknowledged for look in self._looks):
                 continue
-            behind = last.applied - after > made / WINDOW_PATIENCES
+            behind = last.applied - after > made / WINDOW_TIMEOUTS
             if behind and after - before < SLOW_BELOW * made:
                 needed, available = made * bytes_each / seconds, (after - before) * bytes_each / seconds
                 slow.append(
@@ -143,7 +143,7 @@ class Regulation:
         self._trainer = trainer
         self._now = now
         self._stall = Stall(events)
-        self._speeds = LinkSpeeds(patience_s=replica.timing.patience_s)
+        self._speeds = LinkSpeeds(failure_timeout_s=replica.timing.failure_timeout_s)
         self._told_ready = False
         self._ring = parse_mode(replica.spec.mode).ring
 

@@ -156,7 +156,7 @@ class Checkpointer:
         if self.abandoning:
             return
         if self._requested is not None:
-            if not self._copying and now - self._requested > self._timing.patience_s:
+            if not self._copying and now - self._requested > self._timing.failure_timeout_s:
                 self._begin_copy()
             return
         early = bytes_applied - self._bytes_kept > LOG_SHARE * log_capacity

@@ -41,7 +41,7 @@ from p2psgd.storage.identity import claim_identity
 if TYPE_CHECKING:
     from p2psgd.node.http import NodeHttp
 
-TICKS_PER_PATIENCE: Final = 25
+TICKS_PER_TIMEOUT: Final = 25
 NAMED_MAX: Final = 8  # peers, in one sentence
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -74,7 +74,7 @@ class Node:
         self.hosts = Hosts((), None)
         self.listen = options.listen
         # Seconds in which this process has run: the clock of all that judges peers.
-        self.now = RunningClock(time.monotonic, gap_s_max=Timing(options.patience_s).status_s).read
+        self.now = RunningClock(time.monotonic, gap_s_max=Timing(options.failure_timeout_s).status_s).read
         self.started = self.now()
         self.loop_lag_s = 0.0
         self.run: NodeRun | None = None
@@ -148,7 +148,7 @@ class Node:
 
     async def _find_hosts(self, path: Path) -> Hosts:
         return await find_hosts(
-            path, self.listen, timeout_s=self.options.patience_s, advertised=self.options.advertise
+            path, self.listen, timeout_s=self.options.failure_timeout_s, advertised=self.options.advertise
         )
 
     async def _serve_http(self) -> None:
@@ -207,7 +207,7 @@ class Node:
         and the regulation have handled what they were told, to its end. Not the disk: see
         docs/decisions/operations.md.
         """
-        interval_s = min(self.options.patience_s / TICKS_PER_PATIENCE, self._supervision.interval_s)
+        interval_s = min(self.options.failure_timeout_s / TICKS_PER_TIMEOUT, self._supervision.interval_s)
         while True:
             due = time.monotonic() + interval_s
             await asyncio.sleep(interval_s)

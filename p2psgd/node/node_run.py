@@ -119,7 +119,7 @@ class NodeRun(Run):
         self._options = options
         self._events = journal.events
         self._founders = options.founders_of(others)
-        spec, me, timing = opened.spec, identity.origin, Timing(options.patience_s)
+        spec, me, timing = opened.spec, identity.origin, Timing(options.failure_timeout_s)
         mode = known_mode(spec)
         store = _make_store(options)
         if opened.trainer is not None:
@@ -142,7 +142,7 @@ class NodeRun(Run):
         )
         journal.events.names = replica.names.get
         greeting = make_greeting(spec, me, identity.name, share)
-        self.mesh = Mesh(self, greeting, options.patience_s, now, credentials)
+        self.mesh = Mesh(self, greeting, options.failure_timeout_s, now, credentials)
         watch = Stopwatch(replica, self.mesh)
         super().__init__(
             replica,
@@ -166,7 +166,7 @@ class NodeRun(Run):
         self.peers = NodePeers(replica, self.mesh, options=options, listen=listen, journal=journal)
         self._shares = Shares(greeting.share, journal)
         self.refusals = Refusals(
-            options.patience_s,
+            options.failure_timeout_s,
             incarnation=me.incarnation,
             lives_left=lives_left,
             linked_now=lambda: bool(self.mesh.links),

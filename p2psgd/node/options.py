@@ -11,8 +11,8 @@ from p2psgd.storage.recorder import RECORD_BYTES_MAX
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """`patience_s` is the one time setting; all others derive from it. `control`: the control socket, if not
-    in the state directory; `control_group`: id of the group that may use it. `tls`: the TLS directory;
+    """`failure_timeout_s` is the one time setting; all others derive from it. `control`: the control socket,
+    if not in the state directory; `control_group`: id of the group that may use it. `tls`: the TLS directory;
     without one a node listens on loopback only, unless `insecure_plaintext`. `founders`: how many nodes found
     the run, if not those of the list; `advertise`: where others are told to dial this node; `share`: (i, n),
     of the data, if not by the place in the list.
@@ -33,7 +33,7 @@ class NodeOptions:
     trainer: str | None = None
     http: Address | None = None
     http_exposed: bool = False
-    patience_s: float = 5.0
+    failure_timeout_s: float = 5.0
     log_budget_bytes: int = 256 * 1024 * 1024
     store_budget_bytes: int = 1024 * 1024 * 1024
     record: Path | None = None

@@ -113,7 +113,7 @@ class NodePeers:
             self._mesh.known_hosts.told = [address.host for _, address in self._hints.told()]
         now = self._mesh.now()
         if self._hints.changed != self._written and now >= self._write_due and self._writing is None:
-            self._written, self._write_due = self._hints.changed, now + replica.timing.patience_s
+            self._written, self._write_due = self._hints.changed, now + replica.timing.failure_timeout_s
             content = pack_known_peers(self._hints.told())
             self._writing = asyncio.get_running_loop().create_task(self._write(content))
 
@@ -171,7 +171,7 @@ class Shares:
             return
         self._told[node] = words = (
             f"{name} takes share {share} of the data, and so does this node: both train on the same samples;"
-            " give all nodes their list of peers in the same order, or each its own --share"
+            " give all nodes their list of peers in the same order, or each its own --rank"
         )
         self._journal.alarm(words, node)
 

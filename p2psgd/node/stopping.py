@@ -63,7 +63,7 @@ def _end_round(replica: Replica, now: Now) -> Generator[float]:
     ring = replica.ring
     if ring is None or not ring.contributed:
         return
-    done, deadline = ring.done, now() + replica.timing.patience_s
+    done, deadline = ring.done, now() + replica.timing.failure_timeout_s
     while ring.running and ring.done == done and now() <= deadline:
         yield DRAIN_POLL_S
 
@@ -89,6 +89,6 @@ def _leave_view(replica: Replica, now: Now) -> Generator[float]:
     """Stay after GOODBYE, one failure timeout at most, to vote on the view without this node, until it is
     decided or nobody is left who would decide it.
     """
-    deadline = now() + replica.timing.patience_s
+    deadline = now() + replica.timing.failure_timeout_s
     while not replica.may_leave and now() <= deadline:
         yield DRAIN_POLL_S

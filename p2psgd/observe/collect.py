@@ -164,7 +164,7 @@ def replica_parts(replica: ReplicaView, vitals: Vitals) -> Fields:
             indices_sent=replica.tally.indices_sent,
             bytes=replica.tally.own_bytes,
         ),
-        "patience_s": replica.patience_s,
+        "failure_timeout_s": replica.failure_timeout_s,
         "ready": replica.ready,
         "not_ready": _leaving(replica) if replica.removed else "" if replica.ready else replica.waits,
         "view": view_status(replica),
@@ -307,7 +307,7 @@ def _link_state(
     """Return the state, and for how long if that is not since the last change of the link."""
     if node not in mesh.links:
         return PeerState.STOPPED if node in vitals.stopped_nodes else PeerState.LOST, None
-    if peer is not None and peer.silent_s > mesh.patience_s:
+    if peer is not None and peer.silent_s > mesh.failure_timeout_s:
         return PeerState.SUSPECT, peer.silent_s
     return PeerState.CONNECTED, None
 

@@ -84,7 +84,7 @@ class DigestReport(Part):
     node: str = "?"
     id: str = ""
     digest: str = "?"
-    patience_s: float = 0.0
+    failure_timeout_s: float = 0.0
     view: int = 0
     founders: int = 0
     ready: bool = False
@@ -112,7 +112,7 @@ def report_digest(replica: ReplicaView) -> DigestReport:
         node=replica.name_of(replica.me.node),
         id=f"{replica.me.node:016x}",
         digest=f"{replica.digest:016x}",
-        patience_s=replica.patience_s,
+        failure_timeout_s=replica.failure_timeout_s,
         view=replica.view.number,
         founders=replica.founders,
         ready=replica.ready,

@@ -442,7 +442,7 @@ class NodeStatus(Part):
     origins_total: int = 0
     frontier: Sequence[OriginStatus] = ()
     updates: UpdatesStatus | None = None
-    patience_s: float = 0.0
+    failure_timeout_s: float = 0.0
     ready: bool | None = Field(None, description="a member whose replica is complete")
     not_ready: str = ""
     view: ViewStatus | None = None

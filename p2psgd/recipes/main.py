@@ -107,7 +107,7 @@ def train(
     )
     with link, Interruption() as interruption:
         try:
-            share = share or link.share
+            share = share or (link.rank, link.world_size)
         except TrainerError as error:
             if dataset.shards is None:
                 raise UsageError(str(error)) from None
@@ -129,7 +129,7 @@ def train(
                 f"{place} has not enough memory to train recipe {recipe.name}: {error};"
                 " give a smaller batch, or a smaller net"
             ) from None
-        if seconds is not None and not (link.mini_batches or interruption.wanted or link.stopping):
+        if seconds is not None and not (link.steps or interruption.wanted or link.stopping):
             words = f"the {seconds:g} s of --seconds were over before the first mini-batch"
             raise UsageError(f"{words}: give more")
         link.close(finished=not interruption.wanted)

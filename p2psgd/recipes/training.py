@@ -127,9 +127,9 @@ class RecipeTraining(abc.ABC, Generic[PlanType]):
             plan.settle_gentle_start(kept.gentle_batches)
         if kept and self._sending is not None:
             self._sending.restore(kept.taus)
-            if kept.mini_batches == link.mini_batches:
+            if kept.mini_batches == link.steps:
                 self._sending.rate = kept.rate
-        samples = plan.walk.samples_before(link.mini_batches)
+        samples = plan.walk.samples_before(link.steps)
         self._progress = Progress(
             link, samples, context.clock, loss=kept.loss if kept else None, more=self._times.figures
         )
@@ -154,7 +154,7 @@ class RecipeTraining(abc.ABC, Generic[PlanType]):
         """What a later life goes on from, as of the last mini-batch."""
         sending = self._sending
         return KeptState(
-            mini_batches=self._link.mini_batches,
+            mini_batches=self._link.steps,
             elapsed_s=self._elapsed_s(),
             gentle_batches=self._plan.walk.gentle_batches,
             taus=tuple(sending.taus) if sending else (),
@@ -196,7 +196,7 @@ class RecipeTraining(abc.ABC, Generic[PlanType]):
 
     def _check_loss(self, loss: float) -> None:
         taus = self._sending.taus if self._sending else []
-        check_loss(loss, self._recipe, mini_batches=self._link.mini_batches, taus=taus)
+        check_loss(loss, self._recipe, mini_batches=self._link.steps, taus=taus)
 
     def _test_accuracy(self) -> float:
         shape, test = self._gradients.shape, self._dataset.test
@@ -345,9 +345,7 @@ class Training(RecipeTraining[Plan]):
         self._progress.ends(accuracy)
 
     def _ended(self) -> bool:
-        return self._stopped() or self._plan.over(
-            mini_batches=self._link.mini_batches, elapsed_s=self._elapsed_s()
-        )
+        return self._stopped() or self._plan.over(mini_batches=self._link.steps, elapsed_s=self._elapsed_s())
 
     def _wait_for_gentle_start(self) -> None:
         """Follow share 0 through the gentle start; a trainer that was at work before goes on at once."""
@@ -356,7 +354,7 @@ class Training(RecipeTraining[Plan]):
             return
         begun = heard = self._clock()
         batches = 0
-        while not link.mini_batches and not self._stopped():
+        while not link.steps and not self._stopped():
             link.receive()
             if self._gentle_batches_heard() > batches:
                 batches, heard = self._gentle_batches_heard(), self._clock()
@@ -376,17 +374,17 @@ class Training(RecipeTraining[Plan]):
 
     def _gentle_batches_heard(self) -> int:
         """Mini-batches that share 0 is known to have taken: during the gentle start no other node has any."""
-        return max(self._link.peer_mini_batches.values(), default=0)
+        return max(self._link.peer_steps.values(), default=0)
 
     def _mini_batch(self) -> None:
         self._settle_gentle_start()
         walk = self._plan.walk
-        positions = walk.at(self._link.mini_batches)
+        positions = walk.at(self._link.steps)
         self._train_on(positions, float(positions[0] / walk.samples))
 
     def _settle_gentle_start(self) -> None:
         """Of share 0, before it takes the samples of a mini-batch: they may be dealt out from here on."""
-        plan, done = self._plan, self._link.mini_batches
+        plan, done = self._plan, self._link.steps
         if plan.walk.share or plan.walk.gentle_batches != UNENDING:
             return
         if plan.gentle_start_over(done, elapsed_s=self._elapsed_s()):
@@ -395,7 +393,7 @@ class Training(RecipeTraining[Plan]):
     def _train_on(self, positions: Indices, through: float) -> None:
         """One mini-batch of these samples, which lies so far in the data."""
         link = self._link
-        number = link.mini_batches + 1
+        number = link.steps + 1
         with self._times.step(f"mini-batch {number}"):
             with self._times.part("apply updates received", Part.ADDING):
                 link.receive()

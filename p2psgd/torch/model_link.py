@@ -195,18 +195,27 @@ class ModelLink:
         self._link.__exit__(kind, error, trace)
 
     @property
-    def share(self) -> tuple[int, int]:
-        """This node's rank and the world size, `(i, n)`: take the i-th of n parts of the data, from 0.
+    def rank(self) -> int:
+        """The part of the training data that this node takes, counted from 0.
 
         Raises:
             TrainerError: the node does not know its rank.
         """
-        return self._link.share
+        return self._link.rank
 
     @property
-    def mini_batches(self) -> int:
+    def world_size(self) -> int:
+        """The number of parts of the training data, one for each node.
+
+        Raises:
+            TrainerError: the node does not know its rank.
+        """
+        return self._link.world_size
+
+    @property
+    def steps(self) -> int:
         """The number of steps that all trainers of this node have made so far."""
-        return self._link.mini_batches
+        return self._link.steps
 
     @property
     def stopping(self) -> bool:
@@ -231,8 +240,7 @@ class ModelLink:
         Raises:
             TrainerError: the node does not know its rank.
         """
-        share, shares = self.share
-        return DistributedSampler(dataset, num_replicas=shares, rank=share, **options)
+        return DistributedSampler(dataset, num_replicas=self.world_size, rank=self.rank, **options)
 
     def skip(self) -> None:
         """Take part without a gradient, as after a `GradScaler` has skipped a step.

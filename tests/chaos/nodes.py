@@ -26,7 +26,7 @@ from tests.chaos.events import Event, read
 from tests.chaos.memory import flip
 from tests.daemons import Daemon
 
-PATIENCE_S: Final = 2.0
+FAILURE_TIMEOUT_S: Final = 2.0
 RESTART_S: Final = 1.0  # after an end that nobody asked for
 ANSWER_LIMIT_S: Final = 0.5  # a healthy daemon answers within milliseconds
 PORT: Final = 7315
@@ -104,7 +104,14 @@ class Node:
         # Should this process be killed, the daemons end by themselves, and their trainers with them.
         self._within = ["setpriv", "--pdeathsig", "TERM", *within]
         self._options = (
-            *("--peers", str(hosts), "--listen", f"0.0.0.0:{PORT}", "--patience", f"{PATIENCE_S:g}"),
+            *(
+                "--peers",
+                str(hosts),
+                "--listen",
+                f"0.0.0.0:{PORT}",
+                "--failure-timeout",
+                f"{FAILURE_TIMEOUT_S:g}",
+            ),
             *certificates.options(self.name),
             *([] if number == 0 else SMALL_LOG),
             *("--trainer", f"{sys.executable} -m tests.chaos.trainer {self.notes}"),

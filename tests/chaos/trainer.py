@@ -50,7 +50,7 @@ def train(notes: Path) -> None:
                 rows = chance.integers(0, len(dataset.train.labels), RECIPE.batch)
                 dataset.train.fill(rows, inputs)
                 loss = net.gradient(link.weights, inputs, dataset.train.labels[rows], gradient=gradient)
-                link.send(np.float32(-RECIPE.learning_rate) * gradient, step=STEP)
+                link.send(np.float32(-RECIPE.learning_rate) * gradient, threshold=STEP)
                 link.report(loss=float(loss))
                 stamps.write(f"{time.monotonic():.4f}\n")
             time.sleep(max(0.0, due - time.monotonic()))

@@ -204,7 +204,7 @@ def test_remove_says_what_is_missing(
     waits: str,
     words: str,
 ) -> None:
-    show(daemon, View(6, (ME, OTHER, THIRD, SEVENTH)), patience_s=0.05, view_waits=waits)
+    show(daemon, View(6, (ME, OTHER, THIRD, SEVENTH)), failure_timeout_s=0.05, view_waits=waits)
     assert run(monkeypatch, "remove", "node-7", "--state", str(daemon.path.parent)) == ExitCode.TEMPORARY
     told = capsys.readouterr().err
     assert told.startswith("p2psgd: node-7 is still a member after 1 s: ")
@@ -297,12 +297,15 @@ def test_remove_of_a_node_that_nobody_knows_is_refused(
 
 
 @pytest.mark.parametrize("command", [["node", "--peers", "absent"], ["local", "-n", "1"]])
-@pytest.mark.parametrize("patience", ["0.1", "601", "-5", "nan", "inf"])
-def test_a_patience_out_of_range_is_refused(
+@pytest.mark.parametrize("failure_timeout", ["0.1", "601", "-5", "nan", "inf"])
+def test_a_failure_timeout_out_of_range_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     command: list[str],
-    patience: str,
+    failure_timeout: str,
 ) -> None:
-    assert run(monkeypatch, *command, "--patience", patience) == ExitCode.USAGE
-    assert capsys.readouterr().err == f"p2psgd: --patience: patience must be 0.2 to 600 s, not {patience}\n"
+    assert run(monkeypatch, *command, "--failure-timeout", failure_timeout) == ExitCode.USAGE
+    assert (
+        capsys.readouterr().err
+        == f"p2psgd: --failure-timeout: the failure timeout must be 0.2 to 600 s, not {failure_timeout}\n"
+    )

@@ -36,7 +36,7 @@ class Pair:
         places = ["--peers", str(self._hosts), "--listen", f"127.0.0.1:{self._ports[number]}"]
         places += ["--http", f"127.0.0.1:{self._http}"] if number == 0 else []
         command = trainer("digits", "--seconds", "600")
-        return Daemon(self._place / f"node-{number}", *places, "--patience", "1", "--trainer", command)
+        return Daemon(self._place / f"node-{number}", *places, "--failure-timeout", "1", "--trainer", command)
 
     def kill(self) -> None:
         """Both: of two that are stopped one would wait for the other."""

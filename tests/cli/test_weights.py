@@ -27,7 +27,7 @@ def test_the_weights_of_a_node_are_exported_by_name(tmp_path: Path) -> None:
         with p2psgd.attach(initial, control=tmp_path / "node") as link:
             delta = np.zeros(10, np.float32)
             delta[7] = 1.0
-            link.send(delta, step=2**19)
+            link.send(delta, threshold=2**19)
             until(lambda: (daemons[0].status() or {})["updates"]["sent"] == 1, "the update is applied")
         with ControlClient(control_path(tmp_path / "node")) as client:
             assert export_weights(client, tmp_path / "weights.npz")[0] == 10

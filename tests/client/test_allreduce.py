@@ -40,7 +40,7 @@ def test_any_array_is_summed_or_averaged(
         np.testing.assert_array_equal(result, expected)
     np.testing.assert_array_equal(first.weights, before)
     assert (first.proposed["bias"] == 5).all()
-    assert first.mini_batches == 0
+    assert first.steps == 0
 
 
 def test_an_array_in_the_links_memory_is_summed_where_it_is(pair: tuple[DenseRing, Link, Link]) -> None:

@@ -39,8 +39,8 @@ def test_attach_gives_the_rounded_weights_by_name(daemon: Daemon) -> None:
         "b": np.array(0.5, dtype=np.float32),
     }
     with attach(initial, quantum=2.0**-10, label="x", control=daemon.path.parent) as link:
-        assert (link.node, link.share, link.quantum) == ("node-1", (1, 4), 2.0**-10)
-        assert (link.mini_batches, link.peer_mini_batches, link.stopping) == (0, {}, False)
+        assert (link.node, link.rank, link.world_size, link.quantum) == ("node-1", 1, 4, 2.0**-10)
+        assert (link.steps, link.peer_steps, link.stopping) == (0, {}, False)
         assert link.weights.dtype == np.float32
         np.testing.assert_array_equal(
             link.weights,
@@ -61,9 +61,9 @@ def test_a_node_that_does_not_know_its_share_says_who_can_tell_it(daemon: Daemon
     daemon.host.share_value = None
     with (
         attach({"w": np.zeros(WEIGHTS)}, control=daemon.path) as link,
-        pytest.raises(TrainerError, match=r"does not know its share of the data: .* p2psgd node --share i/n"),
+        pytest.raises(TrainerError, match=r"does not know its rank: .* p2psgd node --rank i/n"),
     ):
-        link.share  # noqa: B018
+        link.rank  # noqa: B018
 
 
 def test_a_later_trainer_needs_no_weights(daemon: Daemon) -> None:

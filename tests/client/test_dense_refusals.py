@@ -40,7 +40,7 @@ def test_numbers_that_are_not_finite_are_refused_and_change_nothing(
         TrainerError, match=r"proposed\['weight'\] is refused: number 0 .*: lower the learning rate or look"
     ):
         link.allreduce_begin("weight")
-    assert (link.mini_batches, ring.rounds, ring.daemons[0].host.shares) == (0, 0, [])
+    assert (link.steps, ring.rounds, ring.daemons[0].host.shares) == (0, 0, [])
     assert link.send(random_delta(2)) == WEIGHTS
     assert link.receive() == 1
 
@@ -60,7 +60,7 @@ def test_with_float16_on_the_wire_its_range_is_the_limit(daemon: Daemon) -> None
 @pytest.mark.parametrize(
     ("words", "call"),
     [
-        ("step 3 is refused: in a dense ring", lambda link: link.send(random_delta(1), 3)),
+        ("threshold 3 is refused: in a dense ring", lambda link: link.send(random_delta(1), 3)),
         ("delta must be a numpy array", lambda link: link.send(np.zeros(5, np.float32))),
         (
             "there is no tensor 'wieght'; the tensors are 'weight', 'bias'",
@@ -80,7 +80,7 @@ def test_wrong_use_says_what_is_wrong_and_gives_nothing(
     with pytest.raises(TrainerError, match=words):
         call(link)
     assert ring.daemons[0].host.shares == []
-    assert link.mini_batches == 0
+    assert link.steps == 0
 
 
 def test_a_share_that_is_begun_must_be_ended_before_anything_else(alone: tuple[DenseRing, Link]) -> None:
@@ -115,12 +115,12 @@ def test_tensors_that_are_not_begun_are_named_and_can_still_be_begun(alone: tupl
     for _ in range(2):
         with pytest.raises(TrainerError, match=f"^{re.escape(words)}$"):
             link.allreduce_wait()
-    assert (ring.rounds, link.mini_batches) == (0, 0)
+    assert (ring.rounds, link.steps) == (0, 0)
     link.proposed["bias"][:] = 1
     link.allreduce_begin("bias")
     assert link.allreduce_wait() == 1
     np.testing.assert_array_equal(link.weights, before + np.float32(1))
-    assert ring.rounds == link.mini_batches == 1
+    assert ring.rounds == link.steps == 1
     with pytest.raises(TrainerError, match="have not been begun in this round"):
         link.allreduce_wait()  # the round before is no round to wait for once more
 

@@ -35,7 +35,7 @@ def test_the_weights_are_any_float32_numbers_and_change_by_the_mean(
     np.testing.assert_array_equal(first.weights, expected)
     np.testing.assert_array_equal(second.weights, expected)
     np.testing.assert_array_equal(ring.daemons[0].host.coordinates.view(np.float32), expected)
-    assert first.mini_batches == 1
+    assert first.steps == 1
     assert first.sent == {"weight": 600, "bias": 30, "scale": 1}
 
 
@@ -58,7 +58,7 @@ def test_tensors_are_begun_as_they_are_whole_and_waited_for_together(
     np.testing.assert_array_equal(first.weights, second.weights)
     np.testing.assert_array_equal(first.tensors["bias"], np.full(30, 4.5, np.float32))
     np.testing.assert_array_equal(first.weights[:600], before[:600] + np.float32(1.5))
-    assert ring.rounds == first.mini_batches == 3
+    assert ring.rounds == first.steps == 3
     for buckets in ring.buckets:
         assert sorted((bucket.kind, bucket.offset, bucket.count) for bucket in buckets) == [
             (CHANGES, 0, WEIGHTS)
@@ -126,7 +126,7 @@ def test_weights_that_were_replaced_are_taken_instead_of_sums(
 def test_the_state_that_is_kept_has_no_residual(alone: tuple[DenseRing, Link]) -> None:
     ring, link = alone
     daemon = ring.daemons[0]
-    link.keep(lambda: {"n": link.mini_batches})
+    link.keep(lambda: {"n": link.steps})
     link.send(random_delta(1))
     daemon.call(daemon.server.session.request_state)
     link.receive()
@@ -148,7 +148,7 @@ def test_the_next_trainer_finds_a_share_that_was_given_whole(daemon: Daemon) -> 
         daemon.call(ring.look)
         link.receive()
         np.testing.assert_array_equal(link.weights, before + 1)
-        assert link.mini_batches == 1
+        assert link.steps == 1
         link.send(np.ones(WEIGHTS, np.float32))
         assert link.receive() == 1
         np.testing.assert_array_equal(link.weights, daemon.host.coordinates.view(np.float32))

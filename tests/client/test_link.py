@@ -34,7 +34,7 @@ def test_receive_applies_peers_updates_and_remembers_their_mini_batches(daemon: 
     daemon.peer_update(make_update(words[1:], WEIGHTS, node=7, mini_batch=4, step=1))
     assert link.receive() == 3
     assert link.receive() == 0
-    assert link.peer_mini_batches == {7: 5, 2**64 - 1: 2}
+    assert link.peer_steps == {7: 5, 2**64 - 1: 2}
     assert (link.weights[[3, 70, 2999]] / QUANTUM).tolist() == [5, -6, 6]
     np.testing.assert_array_equal(link.weights, daemon.weights())
 
@@ -52,7 +52,7 @@ def test_receive_applies_any_number_of_updates_in_batches(
             words = make_words(indices, random.integers(0, 2, len(indices)))
             daemon.peer_update(make_update(words, WEIGHTS, mini_batch=number + 1, step=number + 1))
         assert link.receive() == 150
-        assert link.peer_mini_batches == {7: 150}
+        assert link.peer_steps == {7: 150}
         np.testing.assert_array_equal(link.weights, daemon.weights())
         assert link.weights.any()
 
@@ -64,10 +64,10 @@ def test_what_peers_sent_before_the_first_receive_is_there(daemon: Daemon, link:
     with attach(control=daemon.path) as second:
         daemon.peer_update(make_update(words, WEIGHTS, mini_batch=9))
         assert second.weights[1] == QUANTUM
-        assert second.peer_mini_batches == {7: 8}
+        assert second.peer_steps == {7: 8}
         assert second.receive() == 1
         assert second.weights[1] == 2 * QUANTUM
-        assert second.peer_mini_batches == {7: 9}
+        assert second.peer_steps == {7: 9}
 
 
 def test_a_full_inbox_leads_to_a_reload_with_the_own_updates_in_it(
@@ -89,7 +89,7 @@ def test_a_full_inbox_leads_to_a_reload_with_the_own_updates_in_it(
         assert link.receive() == 0
         assert len(daemon.host.updates) == 2
         np.testing.assert_array_equal(link.weights, daemon.weights())
-        assert link.peer_mini_batches == {7: 50}
+        assert link.peer_steps == {7: 50}
         assert daemon.trainer_status()["reloads"] == 1
         assert [update.mini_batch for update in daemon.host.updates] == [1, 2]
         daemon.peer_update(make_update(make_words(np.array([1]), np.array([0])), WEIGHTS, mini_batch=51))
@@ -144,7 +144,7 @@ def test_three_nodes_in_any_interleaving_end_with_equal_bits(start_daemon: Start
         others = {
             other.host.node: other.host.updates[-1].mini_batch for other in daemons if other is not daemon
         }
-        assert link.peer_mini_batches == others
+        assert link.peer_steps == others
         link.close(finished=True)
     if rings == "smallest":
         assert sum(daemon.trainer_status()["reloads"] for daemon in daemons) > 0

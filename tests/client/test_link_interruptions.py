@@ -64,7 +64,7 @@ def test_an_interruption_at_any_line_of_reload_receive_and_send_tears_nothing(
     daemon = start_daemon()
     before = len(os.listdir("/proc/self/fd"))
     with attach(ZEROS, control=daemon.path) as link:
-        link.keep(lambda: {"n": link.mini_batches})
+        link.keep(lambda: {"n": link.steps})
         link.send(spike(1, 3.5), 2)
         number, interrupted = 0, True
         totals = {1: spike(1, 3.5)}  # of all deltas up to this mini-batch
@@ -86,13 +86,13 @@ def test_an_interruption_at_any_line_of_reload_receive_and_send_tears_nothing(
                 interrupted = True
             finally:
                 sys.settrace(None)
-            mini_batches = link.mini_batches
+            mini_batches = link.steps
             if mini_batches not in totals:
                 totals[mini_batches] = totals[mini_batches - 1] + delta
             totals[mini_batches + 1] = totals[mini_batches] + spike(9, 3)
             link.receive()
             link.send(spike(9, 3), 2)
-            assert link.mini_batches == mini_batches + 1, interrupt.where
+            assert link.steps == mini_batches + 1, interrupt.where
             daemon.take_all()
             np.testing.assert_array_equal(link.weights, daemon.weights(), interrupt.where)
             (state,), (updates,) = daemon.host.states, daemon.host.updates_at_states
@@ -183,9 +183,9 @@ def test_an_interrupted_send_has_been_done_or_not_been_done(
     with pytest.raises(KeyboardInterrupt):
         link.send(spike(2, 3), 2)
     setattr(owner, name, function)
-    assert (link.mini_batches, link.residual[2]) == (1 + done, done * QUANTUM)  # before any further call
+    assert (link.steps, link.residual[2]) == (1 + done, done * QUANTUM)  # before any further call
     assert link.send(spike(3, 3), 2) == 1
-    assert link.mini_batches == 2 + done
+    assert link.steps == 2 + done
     daemon.take_all()
     assert [update.mini_batch for update in daemon.host.updates] == [*range(1, 3 + done)]
     np.testing.assert_array_equal(link.weights, daemon.weights())

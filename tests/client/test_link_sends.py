@@ -36,7 +36,7 @@ def test_send_follows_strom_step_by_step(daemon: Daemon, link: Link) -> None:
         assert link.send(delta, step) == np.count_nonzero(emitted)
         np.testing.assert_array_equal(link.residual, residual)
         np.testing.assert_array_equal(link.weights, weights)
-        assert link.mini_batches == mini_batch
+        assert link.steps == mini_batch
     daemon.take_all()
     np.testing.assert_array_equal(daemon.weights(), weights)
     assert [update.mini_batch for update in daemon.host.updates] == [1, 2, 3, 4, 5]
@@ -111,7 +111,7 @@ def test_more_steps_than_the_outbox_can_hold_are_refused_and_nothing_changes(
         steps = {name: 1 + number for number, name in enumerate(names)}
         with pytest.raises(TrainerError, match=r"the 300 updates of this send take \d+ bytes and .* holds"):
             link.send(delta, steps)
-        assert link.mini_batches == 0
+        assert link.steps == 0
         assert not link.residual.any()
         assert not link.weights.any()
         assert link.send(delta, dict.fromkeys(names, 1)) == 300
@@ -153,12 +153,12 @@ def test_more_indices_than_an_update_may_hold_go_with_the_next_ones(daemon: Daem
         (ZEROS.astype(">f2"), 1, "it is >f2"),
         (ZEROS.reshape(2, 1500), 1, "delta must be"),
         ([0.0] * WEIGHTS, 1, "it is list"),
-        (ZEROS, 0, "step must be an int, the quanta, from 1 to 1048576; it is 0"),
-        (ZEROS, 2**20 + 1, "step must be"),
-        (ZEROS, 1.0, "step must be"),
-        (ZEROS, True, "step must be"),
-        (ZEROS, {"weights": 0}, "step of 'weights' must be .* it is 0"),
-        (ZEROS, {}, "step must name every tensor, 'weights', and no other: 'weights' has none"),
+        (ZEROS, 0, "threshold must be an int, the quanta, from 1 to 1048576; it is 0"),
+        (ZEROS, 2**20 + 1, "threshold must be"),
+        (ZEROS, 1.0, "threshold must be"),
+        (ZEROS, True, "threshold must be"),
+        (ZEROS, {"weights": 0}, "threshold of 'weights' must be .* it is 0"),
+        (ZEROS, {}, "threshold must name every tensor, 'weights', and no other: 'weights' has none"),
         (ZEROS, {"weights": 1, "bias": 1}, "there is no tensor .bias."),
         (
             spike(17, np.nan),
@@ -178,12 +178,12 @@ def test_a_delta_that_will_not_do_is_refused_and_nothing_changes(
         link.send(delta, step)
     np.testing.assert_array_equal(link.residual, residual)
     np.testing.assert_array_equal(link.weights, weights)
-    assert link.mini_batches == 1
+    assert link.steps == 1
     daemon.take_all()
     assert len(daemon.host.updates) == 1
     numpy_step: Any = np.int64(1)
     assert link.send(spike(4, 2.5), numpy_step) == 2  # what was left of weight 3, and weight 4
-    assert link.mini_batches == 2
+    assert link.steps == 2
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -199,7 +199,7 @@ def test_a_residual_that_something_has_spoilt_is_not_blamed_on_the_delta(
         link.send(ZEROS, 1)
     link.close()
     with attach(control=daemon.path) as after:
-        assert after.mini_batches == 1
+        assert after.steps == 1
         np.testing.assert_array_equal(after.residual, spike(3, 0.5))
         after.send(ZEROS, 1)
     assert len(daemon.host.alarms) == 1
@@ -248,6 +248,6 @@ def test_a_daemon_that_dies_while_the_trainer_waits_for_room_loses_nothing_of_th
             link.send(delta, 1)
             expected += delta
     np.testing.assert_array_equal(link.residual + link.weights, expected)
-    assert link.mini_batches == number - 1
+    assert link.steps == number - 1
     stopper.join(60)
     link.close()

@@ -70,7 +70,7 @@ def test_links_that_give_different_shares_have_the_same_weights_after_each_round
         assert histories[0] == histories[1] == histories[2]
         assert len(set(histories[0])) == 21
         assert ring.rounds == 20
-        assert first.peer_mini_batches == {2: 20, 3: 20}
+        assert first.peer_steps == {2: 20, 3: 20}
         assert all((daemon.weights() == first.weights).all() for daemon in daemons)
         assert first.waited_s > 0
         assert (first.adding_s, first.sending_s) == (1.0, 2.0)
@@ -103,10 +103,10 @@ def test_who_skips_follows_and_its_mini_batches_do_not_count(ring: Ring, daemon:
         link.receive()
         assert link.skip() == 0
     link.receive()
-    assert (link.mini_batches, ring.rounds) == (0, 3)
+    assert (link.steps, ring.rounds) == (0, 3)
     link.send(spike(1, 3), 2)
     link.receive()
-    assert (link.mini_batches, link.weights[1]) == (1, 2 * QUANTUM)
+    assert (link.steps, link.weights[1]) == (1, 2 * QUANTUM)
     link.skip()
     link.receive()
     np.testing.assert_array_equal(link.weights, daemon.weights())
@@ -142,7 +142,7 @@ def test_a_trainer_that_waits_for_a_round_ends_when_asked_to(ring: Ring, daemon:
     assert link.stopping
     assert link.send(spike(2, 3), 2) == 0
     assert link.skip() == 0
-    assert link.mini_batches == 1
+    assert link.steps == 1
     assert link.wait(0)
 
 
@@ -160,7 +160,7 @@ def test_a_trainer_that_waits_for_a_round_hears_that_its_daemon_is_gone(
 
 def test_a_trainer_that_waits_for_a_round_gives_its_state(ring: Ring, daemon: Daemon, link: Link) -> None:
     ring.held.set()
-    link.keep(lambda: {"n": link.mini_batches})
+    link.keep(lambda: {"n": link.steps})
     link.send(spike(1, 3.5), 2)
     waiting = threading.Thread(target=link.receive)
     waiting.start()
@@ -251,7 +251,7 @@ def test_an_interrupted_wait_leaves_the_share_given_once(
 @pytest.mark.parametrize(
     ("words", "call"),
     [
-        ("send needs a step", lambda link: link.send(ZEROS)),
+        ("send needs a threshold", lambda link: link.send(ZEROS)),
         ('allreduce needs a run in ring mode with payload = "dense"', lambda link: link.allreduce(ZEROS)),
         ('this one is in ring mode with payload = "sparse"', lambda link: link.allreduce_wait()),
         ("allreduce_begin needs", lambda link: link.allreduce_begin("weights")),
@@ -263,7 +263,7 @@ def test_what_is_for_dense_rings_is_refused_and_says_why(
 ) -> None:
     with pytest.raises(TrainerError, match=words):
         call(link)
-    assert link.mini_batches == 0
+    assert link.steps == 0
 
 
 def test_in_async_mode_calls_for_rings_say_what_they_need(daemon: Daemon) -> None:

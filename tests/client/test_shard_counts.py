@@ -66,8 +66,8 @@ def test_counts_go_with_the_next_send_and_have_no_part_in_weights_deltas_and_res
     first.take_all()
     second.until(lambda: second.host.coordinates[10] == 1, "it hears")
     assert hear(second, other) == one.shard_counts.tolist() == [[1, 0, 1, 0, 0], [0, 0, 0, 0, 3]]
-    assert other.mini_batches == 0
-    assert other.peer_mini_batches == {1: 2}
+    assert other.steps == 0
+    assert other.peer_steps == {1: 2}
     for link in (one, other):
         assert link.weights.shape == link.residual.shape == (10,)
         assert {name: tensor.shape for name, tensor in link.tensors.items()} == {"in": (3, 2), "out": (4,)}

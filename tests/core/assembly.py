@@ -17,7 +17,7 @@ from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.messages import Accept, Accepted, Prepare, Promise, ViewNews, parse_message
 
 TIMING = Timing(1.0)
-PATIENCE_S = TIMING.patience_s
+FAILURE_TIMEOUT_S = TIMING.failure_timeout_s
 TICK_S = 0.1
 
 

@@ -86,7 +86,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
     ),
     "made-up-origins-take-all-room": (
         (Edit(send, "Repair.missing", "and not self._give_one_up(now)", ""),),
-        test_repair.test_origins_that_a_peer_made_up_take_all_room_for_a_patience_at_most,
+        test_repair.test_origins_that_a_peer_made_up_take_all_room_for_a_failure_timeout_at_most,
     ),
     "removed-node-heard": (
         (Edit(replica, "Replica._hear", "if peer.barred:", "if False:"),),
@@ -94,7 +94,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
     ),
     "removed-node-stays-linked": (
         (Edit(replica, "Replica._pass_time", "self._barring.pass_time(now)", "pass"),),
-        test_barring.test_its_link_ends_after_a_patience_without_a_new_view,
+        test_barring.test_its_link_ends_after_a_failure_timeout_without_a_new_view,
     ),
     "what-a-removed-node-told-is-kept": (
         (Edit(replica, "Replica._bar", "self.acks.forget_hearsay()", "pass"),),
@@ -143,7 +143,14 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_eviction.test_who_is_at_odds_with_several_goes_and_they_stay,
     ),
     "claims-waited-for-without-end": (
-        (Edit(membership, "Membership._wanted", "now - self._claimed <= self._timing.patience_s", "True"),),
+        (
+            Edit(
+                membership,
+                "Membership._wanted",
+                "now - self._claimed <= self._timing.failure_timeout_s",
+                "True",
+            ),
+        ),
         test_unbacked_views.test_whoever_comes_back_with_the_same_claim_is_not_waited_for_again,
     ),
     "claims-waited-for-anew": (

@@ -1,4 +1,4 @@
-"""What a node that was removed for good may still do on a link: bring a view, for one patience."""
+"""What a node that was removed for good may still do on a link: bring a view, for one failure timeout."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from p2psgd.wire.messages import (
 from tests.core.cluster import Cluster, own_update, status_of
 
 Clusters = Callable[..., Cluster]
-PATIENCE_S = 5.0
+FAILURE_TIMEOUT_S = 5.0
 OUT = Origin(3, 2)  # the removed node's next life
 
 
@@ -132,7 +132,7 @@ def test_it_is_told_the_view_and_its_link_ends_once_it_knows_it(cluster: Cluster
     assert reason == "forbidden"
 
 
-def test_its_link_ends_after_a_patience_without_a_new_view(cluster: Cluster) -> None:
+def test_its_link_ends_after_a_failure_timeout_without_a_new_view(cluster: Cluster) -> None:
     open_link(cluster)
     for _ in range(9):
         cluster.now += 0.5
@@ -151,7 +151,7 @@ def test_a_view_far_beyond_ends_its_link_at_once(cluster: Cluster) -> None:
     assert str(2**62) in words
 
 
-def test_a_view_that_it_brings_is_taken_and_gives_it_another_patience(cluster: Cluster) -> None:
+def test_a_view_that_it_brings_is_taken_and_gives_it_another_failure_timeout(cluster: Cluster) -> None:
     open_link(cluster)
     view = cluster.replica(0).membership.view
     cluster.pass_time(4)

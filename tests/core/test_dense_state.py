@@ -186,7 +186,7 @@ class Rounds:
 
 
 @pytest.mark.usefixtures("small_pieces")
-def test_a_member_that_is_behind_takes_a_snapshot_after_a_patience() -> None:
+def test_a_member_that_is_behind_takes_a_snapshot_after_a_failure_timeout() -> None:
     rounds = Rounds(3)
     rounds.complete(1, [0, 1, 2])
     rounds.cluster.pass_time(3.0)

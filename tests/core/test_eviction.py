@@ -6,7 +6,7 @@ import pytest
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.membership import Membership
-from tests.core.assembly import PATIENCE_S, Assembly, assert_all_know, founded
+from tests.core.assembly import FAILURE_TIMEOUT_S, Assembly, assert_all_know, founded
 
 
 def test_only_a_ready_member_evicts() -> None:
@@ -18,10 +18,10 @@ def test_only_a_ready_member_evicts() -> None:
     assembly.cut(2, 3)
     for node in (1, 2):
         assembly.life(node).wish_eviction(3, "it is not there", assembly.now)
-    assembly.settle(2 * PATIENCE_S)
+    assembly.settle(2 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 1, {1, 2, 3})
     assembly.nodes[2].ready = True
-    assembly.settle(PATIENCE_S)
+    assembly.settle(FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 2, {1, 2}, among={1, 2})
     assert ("evicted", 3) in assembly.kinds(2)
     assert assembly.nodes[2].notes[-1].words.endswith("it is not there")
@@ -34,7 +34,7 @@ def test_who_wishes_others_out_is_not_left_with_the_majority() -> None:
     wisher.stopping = True
     for node in (1, 2, 3, 4):
         wisher.wish_eviction(node, "it is in the way", assembly.now)
-    assembly.settle(0.9 * PATIENCE_S)  # who is evicted is admitted again after one
+    assembly.settle(0.9 * FAILURE_TIMEOUT_S)  # who is evicted is admitted again after one
     for view in assembly.views():
         assert len(view.lives.keys() - {5}) > len(view.members) / 2
 
@@ -49,7 +49,7 @@ def test_a_new_life_does_not_pay_for_the_former_one() -> None:
         assembly.life(node).wish_eviction(3, "it is not there", assembly.now)
     assembly.start(3)
     assembly.nodes[1].ready = assembly.nodes[2].ready = True
-    assembly.settle(PATIENCE_S)
+    assembly.settle(FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 2, {1, 2, 3})
     assert assembly.life(1).view.lives[3] == assembly.nodes[3].origin.incarnation
     assert ("evicted", 3) not in assembly.kinds(1)
@@ -67,9 +67,9 @@ def test_an_evicted_node_waits_longer_each_time() -> None:
             assembly.settle(0.1)
         waits.append(round(assembly.now - began))
     assert waits == [1, 2, 4]
-    assembly.settle(130 * PATIENCE_S)  # and all is forgiven
+    assembly.settle(130 * FAILURE_TIMEOUT_S)  # and all is forgiven
     assembly.life(1).wish_eviction(3, "slow", assembly.now)
-    assembly.settle(1.5 * PATIENCE_S)
+    assembly.settle(1.5 * FAILURE_TIMEOUT_S)
     assert 3 in assembly.life(1).view.lives
 
 
@@ -78,7 +78,7 @@ def test_a_minority_changes_nothing_and_says_what_it_waits_for() -> None:
     assembly.cut(1, 3)
     assembly.cut(2, 3)
     assembly.life(3).wish_eviction(1, "gone", assembly.now)
-    assembly.settle(3 * PATIENCE_S)
+    assembly.settle(3 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 1, {1, 2, 3})
     told = assembly.life(3).explain()
     assert told.startswith("view 2 with 0000000000000002, 0000000000000003 waits for a majority of view 1")
@@ -93,7 +93,7 @@ def test_of_two_nodes_the_lower_decides_alone_only_by_policy(two_nodes: str, *, 
     assembly.cut(1, 2)
     assembly.life(1).wish_eviction(2, "gone", assembly.now)
     assembly.life(2).wish_eviction(1, "gone", assembly.now)
-    assembly.settle(3 * PATIENCE_S)
+    assembly.settle(3 * FAILURE_TIMEOUT_S)
     assert (assembly.life(1).view.number, assembly.life(2).view.number) == ((2 if changed else 1), 1)
 
 
@@ -103,14 +103,14 @@ def test_a_removed_node_comes_back_unless_it_was_forbidden() -> None:
     assembly.settle(0.3)
     assert_all_know(assembly, 2, {1, 2})
     assert assembly.kinds(2)[-1] == ("removed", 3)
-    assembly.settle(2 * PATIENCE_S)
+    assembly.settle(2 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 3, {1, 2, 3})
     assembly.life(2).remove(3, forbid=True)
     assembly.settle(0.3)
     assert_all_know(assembly, 4, {1, 2})
     assembly.crash(3)
     assembly.start(3)
-    assembly.settle(5 * PATIENCE_S)
+    assembly.settle(5 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 4, {1, 2})
     assert assembly.life(3).explain() == (
         "this node was removed for good by view 4 and is not admitted again"
@@ -122,7 +122,7 @@ def test_a_wish_to_remove_outlives_a_time_without_a_majority() -> None:
     assembly.crash(3)
     assembly.cut(1, 2)
     assembly.life(1).remove(3, forbid=False)
-    assembly.settle(2 * PATIENCE_S)
+    assembly.settle(2 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 1, {1, 2, 3})
     assembly.connect(1, 2)
     assembly.settle(0.5)
@@ -132,9 +132,9 @@ def test_a_wish_to_remove_outlives_a_time_without_a_majority() -> None:
 def test_nobody_removes_the_last_member() -> None:
     assembly = Assembly(1)
     assembly.start(1)
-    assembly.settle(1.5 * PATIENCE_S)
+    assembly.settle(1.5 * FAILURE_TIMEOUT_S)
     assembly.life(1).remove(1, forbid=False)
-    assembly.settle(PATIENCE_S)
+    assembly.settle(FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 1, {1})
 
 
@@ -152,7 +152,7 @@ def between_two_that_wish_an_eviction(*, ready: bool) -> Assembly:
 
 def test_whom_ready_members_wish_to_evict_a_member_takes_out_that_reaches_a_majority() -> None:
     assembly = between_two_that_wish_an_eviction(ready=True)
-    assembly.settle(3 * PATIENCE_S)
+    assembly.settle(3 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 2, {1, 2, 3})
     one, two = (assembly.nodes[node].notes[-1].words for node in (1, 2))
     assert two.endswith("was evicted by view 2: gone")
@@ -161,7 +161,7 @@ def test_whom_ready_members_wish_to_evict_a_member_takes_out_that_reaches_a_majo
 
 def test_the_wish_of_a_member_that_is_not_ready_is_nobodys() -> None:
     assembly = between_two_that_wish_an_eviction(ready=False)
-    assembly.settle(3 * PATIENCE_S)
+    assembly.settle(3 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 1, {1, 2, 3, 4})
 
 
@@ -184,7 +184,7 @@ def test_of_two_that_wish_each_other_out_one_has_its_way() -> None:
         assembly.cut(one, other)
     for node, other in ((2, 3), (3, 2)):
         assembly.life(node).wish_eviction(other, "it holds back", assembly.now)
-    assembly.settle(PATIENCE_S)
+    assembly.settle(FAILURE_TIMEOUT_S)
     assert set(assembly.life(1).view.lives) == {1, 2, 4, 5}
 
 
@@ -238,18 +238,18 @@ def test_nobody_takes_itself_out_because_others_wish_it() -> None:
     assembly = founded(3)
     assembly.cut(2, 3)
     assembly.life(2).wish_eviction(1, "it holds back", assembly.now)
-    assembly.settle(3 * PATIENCE_S)
+    assembly.settle(3 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 1, {1, 2, 3})
 
 
 def test_who_is_linked_and_silent_is_not_counted_on() -> None:
     assembly = founded(3)
     life = assembly.life(1)
-    assembly.now += 2 * PATIENCE_S
+    assembly.now += 2 * FAILURE_TIMEOUT_S
     life.wish_eviction(3, "it is slow", assembly.now)
     assert "cannot be taken out yet" in life.explain()  # 1 and 2 alone could decide nothing if 2 is dead
     life.hear_status(Origin(2, 1), view=1, ready=True, unwanted=(), now=assembly.now)
-    assembly.now += PATIENCE_S
+    assembly.now += FAILURE_TIMEOUT_S
     life.pass_time(assembly.now, ready=True)
     assert life.explain().startswith("view 2 with 0000000000000001, 0000000000000002 is ")
 
@@ -260,7 +260,7 @@ def test_who_is_deaf_is_neither_counted_on_nor_has_its_way() -> None:
     life.hear_status(Origin(3, 1), view=1, ready=True, unwanted={4}, hears=False, now=assembly.now)
     life.pass_time(assembly.now, ready=True)
     assert life.explain() == ""
-    assembly.now += 2 * PATIENCE_S
+    assembly.now += 2 * FAILURE_TIMEOUT_S
     life.hear_status(Origin(3, 1), view=1, ready=True, unwanted=(), hears=False, now=assembly.now)
     life.wish_eviction(4, "it is slow", assembly.now)
     assert "cannot be taken out yet" in life.explain()  # 1 and 3 would decide, but 3 cannot vote
@@ -272,10 +272,10 @@ def test_a_wish_of_long_ago_is_not_acted_on() -> None:
     assembly = between_two_that_wish_an_eviction(ready=True)
     for node in (2, 3):
         assembly.life(node).withdraw_eviction(4)
-    life, patience_s = assembly.life(1), PATIENCE_S
+    life, failure_timeout_s = assembly.life(1), FAILURE_TIMEOUT_S
     life.hear_status(Origin(2, 1), view=1, ready=True, unwanted={4}, now=assembly.now)
-    life.hear_status(Origin(3, 1), view=1, ready=True, unwanted=(), now=assembly.now + patience_s)
-    life.pass_time(assembly.now + 1.01 * patience_s, ready=False)
+    life.hear_status(Origin(3, 1), view=1, ready=True, unwanted=(), now=assembly.now + failure_timeout_s)
+    life.pass_time(assembly.now + 1.01 * failure_timeout_s, ready=False)
     assert life.explain() == ""
 
 
@@ -283,7 +283,7 @@ def test_a_person_has_nobody_removed_without_whom_the_others_could_decide_nothin
     assembly = founded(3)
     assembly.cut(2, 3)
     assembly.life(3).remove(1, forbid=False)
-    assembly.settle(3 * PATIENCE_S)
+    assembly.settle(3 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 1, {1, 2, 3})
     one, two = (f"{node:016x}" for node in (1, 2))
     assert assembly.life(3).explain() == (
@@ -300,7 +300,7 @@ def test_a_node_that_is_no_member_is_named_too_if_it_cannot_be_forbidden_yet() -
     assembly.cut(1, 3)
     life = assembly.life(1)
     life.remove(77, forbid=True)
-    assembly.now += 2 * PATIENCE_S  # node 2 is linked and silent
+    assembly.now += 2 * FAILURE_TIMEOUT_S  # node 2 is linked and silent
     life.pass_time(assembly.now, ready=True)
     two, three, stranger = (f"{node:016x}" for node in (2, 3, 77))
     assert life.explain() == (
@@ -315,6 +315,6 @@ def test_no_more_are_advised_to_be_removed_than_it_takes() -> None:
         assembly.cut(node, 4)
         assembly.cut(node, 5)
     assembly.life(1).remove(3, forbid=False)
-    assembly.settle(3 * PATIENCE_S)
+    assembly.settle(3 * FAILURE_TIMEOUT_S)
     four, five = (f"{node:016x}" for node in (4, 5))
     assert assembly.life(1).explain().endswith(f"; start {four}, {five} again, or remove 1 of them too")

@@ -6,7 +6,7 @@ import pytest
 
 from p2psgd.core.frontier import Origin
 from p2psgd.errors import PeerError
-from tests.core.assembly import PATIENCE_S, Assembly, assert_all_know, founded
+from tests.core.assembly import FAILURE_TIMEOUT_S, Assembly, assert_all_know, founded
 
 
 def test_the_run_is_founded_at_once_when_all_of_the_list_are_here() -> None:
@@ -16,41 +16,41 @@ def test_the_run_is_founded_at_once_when_all_of_the_list_are_here() -> None:
     assert assembly.life(1).explain() == ""
 
 
-def test_a_majority_of_the_list_founds_after_a_patience_and_fewer_never() -> None:
+def test_a_majority_of_the_list_founds_after_a_failure_timeout_and_fewer_never() -> None:
     assembly = Assembly(4)
     assembly.connect_all()
     for node in (2, 3):
         assembly.start(node)
-    assembly.settle(3 * PATIENCE_S)
+    assembly.settle(3 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 0, set())
     assert assembly.life(2).explain() == "the run is not founded: 2 of 4 nodes are here, it takes 3"
     assembly.start(4)
-    assembly.settle(PATIENCE_S)
+    assembly.settle(FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 1, {2, 3, 4})
     assembly.start(1)
-    assembly.settle(PATIENCE_S)
+    assembly.settle(FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 2, {1, 2, 3, 4})
     assert assembly.life(1).admitted_in == 2
 
 
-def test_without_a_list_a_node_alone_founds_after_a_patience_and_others_join_it() -> None:
+def test_without_a_list_a_node_alone_founds_after_a_failure_timeout_and_others_join_it() -> None:
     assembly = Assembly(3, founders=1)
     assembly.connect_all()
     assembly.start(2)
-    assembly.settle(0.5 * PATIENCE_S)
+    assembly.settle(0.5 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 0, set())
-    assembly.settle(PATIENCE_S)
+    assembly.settle(FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 1, {2})
     assembly.start(1)
     assembly.start(3)
-    assembly.settle(PATIENCE_S)
+    assembly.settle(FAILURE_TIMEOUT_S)
     assert {frozenset(view.lives) for view in assembly.views()} == {frozenset({1, 2, 3})}
 
 
 def test_without_a_list_nodes_that_start_together_found_together() -> None:
     assembly = Assembly(3, founders=1)
     assembly.start_all()
-    assembly.settle(2 * PATIENCE_S)
+    assembly.settle(2 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 1, {1, 2, 3})
 
 
@@ -60,7 +60,7 @@ def test_runs_founded_apart_are_told_apart() -> None:
     assembly.start(2)
     assembly.decided = {}
     with pytest.raises(AssertionError, match="two views of one number"):
-        assembly.settle(2 * PATIENCE_S)
+        assembly.settle(2 * FAILURE_TIMEOUT_S)
     with pytest.raises(PeerError, match="begun twice") as caught:
         assembly.life(1).hear_vote(Origin(2, 1), assembly.life(2).view.news(), assembly.now)
     assert caught.value.reason == "founding"
@@ -72,11 +72,11 @@ def test_nodes_that_know_one_address_found_no_run_without_the_node_that_is_there
     for other in (2, 3, 4):
         assembly.connect(1, other)
         assembly.start(other)
-    assembly.settle(5 * PATIENCE_S)
+    assembly.settle(5 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 0, set())
     assert assembly.life(2).explain() == "the run is not founded: 1 of 2 nodes are here, it takes 2"
     assembly.start(1)
-    assembly.settle(2 * PATIENCE_S)
+    assembly.settle(2 * FAILURE_TIMEOUT_S)
     assert {frozenset(view.lives) for view in assembly.views()} == {frozenset({1, 2, 3, 4})}
     assert len({view.founding for view in assembly.views()}) == 1
 
@@ -93,5 +93,5 @@ def test_a_node_that_meets_more_than_it_was_told_of_counts_them_all() -> None:
         life.hear_status(Origin(peer, 1), view=0, ready=False, unwanted=(), now=assembly.now)
     assert not life._is_quorum({3, 4})
     assert life._is_quorum({2, 3, 4})
-    assembly.settle(2 * PATIENCE_S)
+    assembly.settle(2 * FAILURE_TIMEOUT_S)
     assert {frozenset(view.lives) for view in assembly.views()} == {frozenset({1, 2, 3, 4})}

@@ -63,7 +63,7 @@ def row(origin: Origin, sequence: int, *, floor: int = 0, least: int = 0) -> Fro
     return FrontierRow(*origin, sequence, 7, floor=floor, least=least)
 
 
-def test_before_the_run_is_founded_a_node_is_ready_after_a_patience() -> None:
+def test_before_the_run_is_founded_a_node_is_ready_after_a_failure_timeout() -> None:
     joining = Joining(ME, TIMING, 10.0)
     for now, ready in ((10.0, False), (14.9, False), (15.0, True)):
         joining.look(View(), None, acks=Acknowledgements(ME), peers={}, frontier=Frontier(), now=now)

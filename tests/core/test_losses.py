@@ -65,7 +65,9 @@ def come_back_without_log(clusters: Clusters) -> Cluster:
     return cluster
 
 
-def test_after_three_patiences_the_loss_is_counted_and_the_node_begins_anew(clusters: Clusters) -> None:
+def test_after_three_failure_timeouts_the_loss_is_counted_and_the_node_begins_anew(
+    clusters: Clusters,
+) -> None:
     cluster = come_back_without_log(clusters)
     cluster.pass_time(14)
     assert not cluster.halts

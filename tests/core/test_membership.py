@@ -8,7 +8,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.membership import Membership
 from p2psgd.core.view import View
 from p2psgd.errors import PeerError
-from tests.core.assembly import PATIENCE_S, TIMING, assert_all_know, founded
+from tests.core.assembly import FAILURE_TIMEOUT_S, TIMING, assert_all_know, founded
 
 
 def test_a_member_that_restarts_is_replaced_by_its_new_life() -> None:
@@ -16,7 +16,7 @@ def test_a_member_that_restarts_is_replaced_by_its_new_life() -> None:
     assembly.crash(2)
     assembly.start(2)
     assert assembly.life(2).admitted_in is None
-    assembly.settle(PATIENCE_S)
+    assembly.settle(FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 2, {1, 2, 3})
     assert assembly.life(2).view.lives[2] == 2
     assert assembly.life(2).admitted_in == 2
@@ -30,7 +30,7 @@ def test_all_restart_at_once_and_none_needs_to_be_ready() -> None:
     for node in (1, 2, 3):
         assembly.start(node)
         assembly.nodes[node].ready = False
-    assembly.settle(3 * PATIENCE_S)
+    assembly.settle(3 * FAILURE_TIMEOUT_S)
     assert len({view.number for view in assembly.views()}) == 1
     assert dict(assembly.life(1).view.members) == {1: 2, 2: 2, 3: 2}
 
@@ -40,13 +40,13 @@ def test_who_says_goodbye_leaves_the_view_and_comes_back_as_a_joiner_at_once() -
     assembly.nodes[3].stopping = True
     for node in (1, 2):
         assembly.life(node).leaving(3)
-    assembly.settle(PATIENCE_S)
+    assembly.settle(FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 2, {1, 2})
     assert assembly.life(3).admitted_in is None
     assert assembly.kinds(1)[-1] == ("left", 3)
     assembly.crash(3)
     assembly.start(3)
-    assembly.settle(PATIENCE_S / 2)
+    assembly.settle(FAILURE_TIMEOUT_S / 2)
     assert_all_know(assembly, 3, {1, 2, 3})
 
 
@@ -58,7 +58,7 @@ def test_who_is_back_before_it_has_left_stays() -> None:
     assembly.crash(3)
     assembly.start(3)
     assembly.connect(1, 2)
-    assembly.settle(3 * PATIENCE_S)
+    assembly.settle(3 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 2, {1, 2, 3})
     assert ("left", 3) not in assembly.kinds(1)
 
@@ -87,7 +87,7 @@ def test_a_second_view_of_one_number_is_a_peers_fault() -> None:
 def test_a_node_that_was_removed_for_good_cannot_tell_of_a_view_that_lets_it_in_again() -> None:
     assembly = founded(3)
     assembly.life(1).remove(3, forbid=True)
-    assembly.settle(PATIENCE_S)
+    assembly.settle(FAILURE_TIMEOUT_S)
     life = assembly.life(1)
     assert life.view.forbidden == {3}
     back = View(3, (Origin(3, 1),), founding=life.view.founding, since=(3,))
@@ -106,7 +106,7 @@ def test_a_former_life_that_links_late_changes_nothing() -> None:
     assembly.life(1).unlink(Origin(2, 1))
     assembly.crash(3)
     assembly.life(1).remove(3, forbid=False)  # takes the new life's vote
-    assembly.settle(PATIENCE_S)
+    assembly.settle(FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 3, {1, 2})
 
 
@@ -115,7 +115,7 @@ def test_who_hears_of_a_later_view_waits_for_its_news() -> None:
     life = assembly.life(1)
     life.hear_status(Origin(2, 1), view=2, ready=True, unwanted=(), now=assembly.now)
     life.remove(3, forbid=True)
-    life.pass_time(assembly.now + PATIENCE_S, ready=True)
+    life.pass_time(assembly.now + FAILURE_TIMEOUT_S, ready=True)
     assert life.take_effects() == []
 
 
@@ -126,7 +126,7 @@ def test_a_former_life_that_is_still_linked_does_not_replace_the_new_one() -> No
     assembly.start(2)
     assembly.life(1).link(Origin(2, 1), assembly.now)
     assembly.life(1).hear_status(Origin(2, 1), view=1, ready=True, unwanted=(), now=assembly.now)
-    assembly.settle(2 * PATIENCE_S)
+    assembly.settle(2 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 2, {1, 2, 3})
     assert assembly.life(1).view.lives[2] == 2
 
@@ -134,7 +134,7 @@ def test_a_former_life_that_is_still_linked_does_not_replace_the_new_one() -> No
 def test_nobody_is_admitted_before_its_status_has_told_that_it_knows_the_view() -> None:
     assembly = founded(3)
     assembly.life(1).link(Origin(9, 1), assembly.now)  # it may turn out to be of another founding
-    assembly.settle(PATIENCE_S)
+    assembly.settle(FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 1, {1, 2, 3})
     for view, members in ((0, {1, 2, 3}), (1, {1, 2, 3, 9})):  # one that is deaf never learns of view 1
         assembly.life(1).hear_status(Origin(9, 1), view=view, ready=False, unwanted=(), now=assembly.now)

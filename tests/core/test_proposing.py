@@ -6,19 +6,19 @@ import random
 
 import pytest
 
-from tests.core.assembly import PATIENCE_S, TICK_S, Assembly, assert_all_know, founded, shake
+from tests.core.assembly import FAILURE_TIMEOUT_S, TICK_S, Assembly, assert_all_know, founded, shake
 
 
 def test_a_proposal_of_which_every_message_is_lost_is_made_again() -> None:
     assembly = founded(3)
     assembly.life(1).remove(3, forbid=True)
-    until = assembly.now + 0.9 * PATIENCE_S
+    until = assembly.now + 0.9 * FAILURE_TIMEOUT_S
     while assembly.now < until:
         assembly.tick(statuses=False)
         assembly.save(1)
         assembly.bag.clear()
     assert "without an answer yet from" in assembly.life(1).explain()
-    assembly.settle(2 * PATIENCE_S)
+    assembly.settle(2 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 2, {1, 2})
 
 
@@ -27,7 +27,7 @@ def test_a_node_that_is_there_alone_does_not_say_that_it_waits_for_itself() -> N
     assembly.start_all()
     assembly.tick(statuses=False)
     assert assembly.life(1).explain() == "the run is about to be founded: 1 of 1 nodes are here"
-    for _ in range(round(PATIENCE_S / TICK_S) + 1):
+    for _ in range(round(FAILURE_TIMEOUT_S / TICK_S) + 1):
         assembly.tick(statuses=False)
     assert assembly.life(1).explain().endswith("without an answer yet from: this node's own disk")
     assembly.settle()
@@ -59,11 +59,11 @@ def test_a_node_that_stops_votes_and_proposes_nothing() -> None:
     assembly = founded(3)
     assembly.nodes[1].stopping = True
     assembly.life(1).remove(3, forbid=True)
-    assembly.settle(3 * PATIENCE_S)
+    assembly.settle(3 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 1, {1, 2, 3})
     assembly.crash(3)
     assembly.life(2).remove(3, forbid=True)
-    assembly.settle(2 * PATIENCE_S)
+    assembly.settle(2 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 2, {1, 2})
 
 
@@ -86,18 +86,20 @@ def test_nothing_splits_in_a_storm_and_all_are_members_when_it_is_over(seed: int
     assembly.connect_all()
     lives = {node: machine.origin.incarnation for node, machine in assembly.nodes.items()}
     healed = assembly.now
-    assembly.settle(10 * PATIENCE_S)  # what a person wished in the storm comes true, turn by turn
+    assembly.settle(10 * FAILURE_TIMEOUT_S)  # what a person wished in the storm comes true, turn by turn
     while any(dict(view.members) != lives for view in assembly.views()):
-        assert assembly.now < healed + 70 * PATIENCE_S, [assembly.life(node).explain() for node in lives]
-        assembly.settle(PATIENCE_S)  # the longest back-off is 64 of them
+        assert assembly.now < healed + 70 * FAILURE_TIMEOUT_S, [
+            assembly.life(node).explain() for node in lives
+        ]
+        assembly.settle(FAILURE_TIMEOUT_S)  # the longest back-off is 64 of them
     assert all(assembly.life(node).admitted_in is not None for node in lives)
     still = max(assembly.decided)
-    assembly.settle(5 * PATIENCE_S)
+    assembly.settle(5 * FAILURE_TIMEOUT_S)
     assert max(assembly.decided) == still > storm - 1
     victim = chance.choice(list(assembly.nodes))
     if assembly.size > 2:
         assembly.crash(victim)
         witness = chance.choice(assembly.up())
         assembly.life(witness).remove(victim, forbid=True)
-        assembly.settle(3 * PATIENCE_S)
+        assembly.settle(3 * FAILURE_TIMEOUT_S)
         assert_all_know(assembly, still + 1, set(assembly.nodes) - {victim})

@@ -185,7 +185,7 @@ def test_while_it_mends_itself_no_donor_is_asked(clusters: Clusters, *, answer: 
     assert hurt.counters.snapshots_taken + hurt.counters.mendings == 0
     if answer:
         cluster.give(0, CheckpointRead(None))
-    cluster.pass_time(20)  # a disk that does not answer is waited for 12 patiences
+    cluster.pass_time(20)  # a disk that does not answer is waited for 12 failure timeouts
     assert hurt.counters.snapshots_taken == 1
     assert hurt.ready
     before = hurt.lattice.coordinates

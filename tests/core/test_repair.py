@@ -70,7 +70,7 @@ def test_a_silent_origin_is_repaired_by_another_holder(clusters: Clusters) -> No
     cluster.stuck = {(0, 2)}
     cluster.give(0, own_update([5]))
     cluster.settle()
-    cluster.pass_time(9.0)  # past patience, before the silent link is closed
+    cluster.pass_time(9.0)  # past failure timeout, before the silent link is closed
     assert cluster.replica(2).frontier.sequence(cluster.replica(0).me) == 1
 
 
@@ -221,7 +221,7 @@ class Search:
     """
 
     def __init__(self) -> None:
-        self.repair = Repair(patience_s=5.0)
+        self.repair = Repair(failure_timeout_s=5.0)
         self.frontier = Frontier()
         self.frontier.replace([FrontierRow(*ORIGIN, 3, 1)])
         self.peers: dict[Origin, Peer] = {}
@@ -256,7 +256,7 @@ def test_a_gap_of_a_holder_that_was_not_asked_counts_for_nobody(seconds: float) 
     search = Search()
     search.repair.gap(ORIGIN, OTHER, 6)
     assert not any(search.has_gap(holder) for holder in (ASKED, OTHER, THIRD))
-    late = seconds > search.repair._patience_s
+    late = seconds > search.repair._failure_timeout_s
     assert [search.asks(ASKED, seconds), search.asks(OTHER, seconds)] == [False, late]
 
 
@@ -333,15 +333,15 @@ def test_who_is_ahead_and_no_longer_holds_it_keeps_nobody_from_asking_a_slow_hol
         peer = Peer(Origin(node, 1), f"node-{node}", heard=0.0, brought=0.0, credit=1)
         peer.status = {origin: FrontierRow(*origin, 8, 1, floor=floor)}
         peers[peer.origin] = peer
-    slow, repair = peers[Origin(1, 1)], Repair(patience_s=5.0)
+    slow, repair = peers[Origin(1, 1)], Repair(failure_timeout_s=5.0)
     asked = [
         repair.missing(origin, 8, slow, frontier=frontier, peers=peers, now=now) for now in (0.0, 6.0, 12.0)
     ]
     assert [need is not None for need in asked] == [True] * 3
 
 
-def test_origins_that_a_peer_made_up_take_all_room_for_a_patience_at_most() -> None:
-    frontier, repair = Frontier(), Repair(patience_s=5.0)
+def test_origins_that_a_peer_made_up_take_all_room_for_a_failure_timeout_at_most() -> None:
+    frontier, repair = Frontier(), Repair(failure_timeout_s=5.0)
     liar = Peer(Origin(1, 1), "liar", heard=0.0, brought=0.0, credit=1)
     honest = Peer(Origin(2, 1), "honest", heard=0.0, brought=0.0, credit=1)
     made_up = [Origin(2000 + number, 1) for number in range(ORIGINS_MAX)]

@@ -115,7 +115,7 @@ def test_if_the_donor_dies_in_the_middle_nothing_is_half_applied_and_another_giv
     cluster.assert_converged()
 
 
-def test_a_donor_that_brings_nothing_for_two_patiences_is_given_up(clusters: Clusters) -> None:
+def test_a_donor_that_brings_nothing_for_two_failure_timeouts_is_given_up(clusters: Clusters) -> None:
     cluster = fall_behind(clusters, 2)
     cluster.link_all()
     cluster.settle()
@@ -358,5 +358,5 @@ def test_a_donor_that_stands_still_loses_its_link(clusters: Clusters) -> None:
         cluster.now += 1.0
         joiner.peers[donor].heard = cluster.now  # not silent
         cluster.give(1, TimePassed())
-    words = "node-0 has sent nothing of its snapshot for two patiences"
+    words = "node-0 has sent nothing of its snapshot for two failure timeouts"
     assert cluster.drops == [(1, Drop(donor, "slow", words))]

@@ -97,7 +97,7 @@ def test_a_scrub_under_updates_finds_the_digest_that_is_kept() -> None:
     assert setting.scrub(60.0)
     assert setting.sweeping.clean
     assert setting.sweeping.scrubbed == pytest.approx(71.8)
-    assert setting.sweeping.pass_time(131.7) is None  # 12 patiences after the end of the last
+    assert setting.sweeping.pass_time(131.7) is None  # 12 failure timeouts after the end of the last
     assert not setting.sweeping.scrubbing
     assert setting.scrub(131.8)
 

@@ -13,7 +13,7 @@ from p2psgd.core.membership import VIEWS_SKIPPED_MAX, Membership
 from p2psgd.core.view import NO_VIEW, NO_VOTES
 from p2psgd.errors import PeerError
 from p2psgd.wire.messages import ConfirmedRow
-from tests.core.assembly import PATIENCE_S, TICK_S, TIMING, Assembly, assert_all_know, founded
+from tests.core.assembly import FAILURE_TIMEOUT_S, TICK_S, TIMING, Assembly, assert_all_know, founded
 from tests.core.cluster import Cluster, status_of
 
 LIAR = 4
@@ -35,9 +35,9 @@ def with_a_liar() -> Assembly:
     return assembly
 
 
-def test_a_claim_holds_up_changes_for_a_patience_and_no_longer() -> None:
+def test_a_claim_holds_up_changes_for_a_failure_timeout_and_no_longer() -> None:
     assembly = with_a_liar()
-    claim(assembly, 1000, seconds=PATIENCE_S / 2)
+    claim(assembly, 1000, seconds=FAILURE_TIMEOUT_S / 2)
     assert assembly.life(1).view.number == 1
     words = "the view after 1 waits for 0000000000000004 to send view 1000, which it claims"
     assert assembly.life(1).explain() == words
@@ -51,14 +51,14 @@ def test_a_claim_holds_up_changes_for_a_patience_and_no_longer() -> None:
     assert unbacked[1, LIAR].startswith("0000000000000004 claims view 1000 and has not sent it for 1.")
     assembly.cut(1, LIAR)
     assembly.cut(2, LIAR)
-    assembly.settle(2 * PATIENCE_S)
+    assembly.settle(2 * FAILURE_TIMEOUT_S)
     assert 3 not in assembly.life(1).view.lives
     assert assembly.life(2).view == assembly.life(1).view
 
 
 def test_whoever_comes_back_with_the_same_claim_is_not_waited_for_again() -> None:
     assembly = founded(4)
-    claim(assembly, 1000, seconds=2 * PATIENCE_S)
+    claim(assembly, 1000, seconds=2 * FAILURE_TIMEOUT_S)
     for node in (1, 2, 3):
         assert assembly.life(node).take_unbacked(assembly.now)
         assembly.cut(node, LIAR)
@@ -66,7 +66,7 @@ def test_whoever_comes_back_with_the_same_claim_is_not_waited_for_again() -> Non
         assembly.connect(node, LIAR)
     for node in (1, 2):
         assembly.life(node).leaving(3)
-    claim(assembly, 1000, seconds=PATIENCE_S / 2)
+    claim(assembly, 1000, seconds=FAILURE_TIMEOUT_S / 2)
     assert 3 not in assembly.life(1).view.lives
 
 
@@ -74,7 +74,7 @@ def test_whoever_comes_back_with_the_same_claim_is_not_waited_for_again() -> Non
 def test_no_pattern_of_claims_holds_up_changes_for_longer(again: str) -> None:
     assembly = with_a_liar()
     for _ in range(3):
-        claim(assembly, 1000, seconds=0.6 * PATIENCE_S)
+        claim(assembly, 1000, seconds=0.6 * FAILURE_TIMEOUT_S)
         if again == "takes it back":
             claim(assembly, 1, seconds=TICK_S)
         else:
@@ -84,17 +84,17 @@ def test_no_pattern_of_claims_holds_up_changes_for_longer(again: str) -> None:
     assert 3 not in assembly.life(1).view.lives
 
 
-def test_who_brings_views_has_a_patience_for_what_else_it_claims() -> None:
+def test_who_brings_views_has_a_failure_timeout_for_what_else_it_claims() -> None:
     membership, peer = lone_membership(), Origin(2, 1)
     membership.link(peer, 0.0)
     view = NO_VIEW.replace({1: 1, 2: 1}, set(), set())
     for turn in range(8):
-        now = turn * 0.6 * PATIENCE_S
+        now = turn * 0.6 * FAILURE_TIMEOUT_S
         membership.hear_status(peer, view=view.number + 1, ready=True, unwanted=(), now=now)
         membership.hear_vote(peer, view.news(), now)
         view = view.replace({}, set(), set())
         assert not membership.take_unbacked(now)
-    assert membership.take_unbacked(now + 1.1 * PATIENCE_S)
+    assert membership.take_unbacked(now + 1.1 * FAILURE_TIMEOUT_S)
 
 
 def test_no_life_goes_back_to_an_earlier_view(clusters: Clusters) -> None:
@@ -111,12 +111,12 @@ def test_a_view_that_comes_in_time_is_what_was_claimed() -> None:
     assembly = founded(3)
     assembly.cut(1, 2)
     assembly.cut(1, 3)
-    assembly.settle(PATIENCE_S)
+    assembly.settle(FAILURE_TIMEOUT_S)
     assembly.life(2).remove(1, forbid=False)
-    assembly.settle(2 * PATIENCE_S)
+    assembly.settle(2 * FAILURE_TIMEOUT_S)
     assert (assembly.life(1).view.number, assembly.life(2).view.number) == (1, 2)
     assembly.connect(1, 2)
-    assembly.settle(3 * PATIENCE_S)
+    assembly.settle(3 * FAILURE_TIMEOUT_S)
     assert not assembly.life(1).take_unbacked(assembly.now)
     assert_all_know(assembly, 3, {1, 2, 3})
 
@@ -132,7 +132,9 @@ def test_who_does_not_hear_this_node_has_until_it_would_close_the_link_itself() 
             dropped = now
         assert now < 100
     assert (
-        TIMING.silence_s + TIMING.patience_s <= dropped - step_s <= TIMING.silence_s + 2 * TIMING.patience_s
+        TIMING.silence_s + TIMING.failure_timeout_s
+        <= dropped - step_s
+        <= TIMING.silence_s + 2 * TIMING.failure_timeout_s
     )
 
 

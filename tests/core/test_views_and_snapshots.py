@@ -30,7 +30,7 @@ def test_a_newcomer_whose_list_names_nobody_waits_for_those_whose_lists_name_it(
     cluster.pass_time(6)
     newcomer = cluster.boot(2)
     newcomer.membership.founders = 1
-    cluster.pass_time(4)  # of a patience of 5 s: they dial it that often
+    cluster.pass_time(4)  # of a failure timeout of 5 s: they dial it that often
     cluster.link_all()
     cluster.pass_time(3)
     assert cluster.views() == [2, 2, 2]

@@ -33,13 +33,13 @@ def take_after_the_others(turn, mine):  # so no two reach for one shard before e
         file.seek(0)
         for line in file:
             node, mini_batches = json.loads(line)
-            while node != link.node_id and link.peer_mini_batches.get(node, 0) < mini_batches:
+            while node != link.node_id and link.peer_steps.get(node, 0) < mini_batches:
                 link.wait(0.05)
                 link.receive()
         if deal := take(turn, mine):
             for _ in range(2):  # who has heard any of the second has heard all of the first
-                link.send(np.full(8, 0.001, np.float32), step=100)
-            file.write(json.dumps([link.node_id, link.mini_batches]) + chr(10))
+                link.send(np.full(8, 0.001, np.float32), threshold=100)
+            file.write(json.dumps([link.node_id, link.steps]) + chr(10))
         return deal
 
 Turn.take = take_after_the_others
@@ -48,7 +48,7 @@ with p2psgd.attach(np.zeros(8, np.float32), shards=data.list) as link, open(log,
     assert link.weights.shape == link.residual.shape == (8,)
     for done, batch in enumerate(data.batches(link, 16, epochs=2, lease_s=10.0), 1):
         link.receive()
-        assert link.send(np.full(8, 0.001, np.float32), step=100) == 8
+        assert link.send(np.full(8, 0.001, np.float32), threshold=100) == 8
         print(*batch["number"].tolist(), file=used)
         time.sleep(0.02)
         while done == 6 and not os.path.exists(gate):  # in the middle of its second shard

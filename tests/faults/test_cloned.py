@@ -23,7 +23,7 @@ def test_fault_16_of_two_with_one_id_the_newer_wins_and_the_older_ends_with_the_
     place, certificates = Place(tmp_path, 2), Certificates(tmp_path)
 
     def options(number: int) -> tuple[str, ...]:
-        command = trainer(calm(tmp_path), "--seconds", "100000", "--share", f"{number}/2")
+        command = trainer(calm(tmp_path), "--seconds", "100000", "--rank", f"{number}/2")
         return "--trainer", command, *(certificates.options(f"node-{number}") if encrypted else ())
 
     with all_stopped([place.start(number, *options(number)) for number in range(2)]) as daemons:
@@ -35,7 +35,7 @@ def test_fault_16_of_two_with_one_id_the_newer_wins_and_the_older_ends_with_the_
             ignore=lambda _, names: [name for name in names if name.endswith((".sock", "lock", ".new"))],
         )
         port = free_ports(1)[0]
-        peers = ("--peers", str(place.hosts), "--listen", f"127.0.0.1:{port}", "--patience", "1")
+        peers = ("--peers", str(place.hosts), "--listen", f"127.0.0.1:{port}", "--failure-timeout", "1")
         daemons.append(Daemon(tmp_path / "clone" / "node-1", *peers, *options(1)))
         code, words = ended(daemons[1])
         assert code == 78
@@ -51,7 +51,7 @@ def test_fault_16_a_clone_whose_clock_is_behind_ends_while_the_other_is_linked(t
     """As a node that has lost its disk it was never a member, but must not begin a race."""
     place = Place(tmp_path, 2)
     options = [
-        ("--trainer", trainer(calm(tmp_path), "--seconds", "100000", "--share", f"{number}/2"))
+        ("--trainer", trainer(calm(tmp_path), "--seconds", "100000", "--rank", f"{number}/2"))
         for number in range(2)
     ]
     with all_stopped([place.start(number, *options[number]) for number in range(2)]) as daemons:
@@ -61,7 +61,7 @@ def test_fault_16_a_clone_whose_clock_is_behind_ends_while_the_other_is_linked(t
         clone.mkdir(parents=True)
         lay_down_id(clone, node=int(before["id"], 16), name="node-1")  # copied before it was ever started
         port = free_ports(1)[0]
-        peers = ("--peers", str(place.hosts), "--listen", f"127.0.0.1:{port}", "--patience", "1")
+        peers = ("--peers", str(place.hosts), "--listen", f"127.0.0.1:{port}", "--failure-timeout", "1")
         daemons.append(Daemon(clone, *peers, *options[1], environment=clock_behind(tmp_path)))
         code, words = ended(daemons[2])
         assert code == 78

@@ -67,7 +67,7 @@ def start(path: Path, port: int, loop: str) -> Daemon:
     (path / "hosts.txt").write_text(f"127.0.0.1:{port}\n")
     return Daemon(
         path / "node-0",
-        *("--peers", str(path / "hosts.txt"), "--listen", f"127.0.0.1:{port}", "--patience", "1"),
+        *("--peers", str(path / "hosts.txt"), "--listen", f"127.0.0.1:{port}", "--failure-timeout", "1"),
         *endless(calm(path)),
         within=LIMITED,
         environment={"P2PSGD_LOOP": loop},

@@ -47,7 +47,9 @@ def intact(daemon: Daemon) -> bool:
 def lone(tmp_path: Path) -> Iterator[Daemon]:
     """A node that trains, has written a checkpoint, and is the only one of its run."""
     trainer = paced(50, WEIGHTS, 20)(tmp_path / "notes")
-    with all_stopped([Place(tmp_path, 1).start(0, "--trainer", trainer, "--patience", "0.4")]) as [daemon]:
+    with all_stopped([Place(tmp_path, 1).start(0, "--trainer", trainer, "--failure-timeout", "0.4")]) as [
+        daemon
+    ]:
         until(lambda: told(daemon, "checkpoint"), "a checkpoint is on disk")
         yield daemon
 

@@ -59,7 +59,7 @@ def test_fault_24_all_addresses_of_an_ipv6_64_count_as_one_host(tmp_path: Path, 
             hosts.write_text(f"{peers}\n")
             return Daemon(
                 tmp_path / f"node-{number}",
-                *("--peers", str(hosts), "--listen", f"[::]:{7315 + number}", "--patience", "1"),
+                *("--peers", str(hosts), "--listen", f"[::]:{7315 + number}", "--failure-timeout", "1"),
                 *("--insecure-plaintext", "--trainer", trainer(calm(tmp_path), "--steps", "5")),
                 within=within,
             )

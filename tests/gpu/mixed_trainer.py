@@ -17,7 +17,7 @@ command = [
     "-m",
     "p2psgd",
     "train",
-    "--share",
+    "--rank",
     f"{number}/{nodes}",
     "--device",
     device,

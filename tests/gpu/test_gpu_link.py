@@ -116,7 +116,7 @@ def test_updates_of_peers_are_applied_as_on_the_host_and_their_mini_batches_note
                 for daemon in daemons:
                     daemon.peer_update(body)
             assert there.receive() == here.receive() == updates
-            assert there.peer_mini_batches == here.peer_mini_batches
+            assert there.peer_steps == here.peer_steps
             delta = delta_of(turn, WEIGHTS)
             there.send(gpu.cupy.asarray(delta), 8)
             here.send(delta, 8)
@@ -168,10 +168,10 @@ def test_what_came_from_peers_is_applied_while_a_send_waits_for_the_device_and_c
         for _ in range(5):
             for daemon in daemons:
                 daemon.peer_update(make_update(words, WEIGHTS, mini_batch=4))
-        assert not there.peer_mini_batches
+        assert not there.peer_steps
         there.send(gpu.cupy.asarray(delta_of(1, WEIGHTS)), 8)
         here.send(delta_of(1, WEIGHTS), 8)
-        assert there.peer_mini_batches == {7: 4}
+        assert there.peer_steps == {7: 4}
         for daemon in daemons:
             daemon.peer_update(make_update(words, WEIGHTS))
         assert there.wait(0)
@@ -198,7 +198,7 @@ def test_an_interruption_while_a_send_applies_what_came_is_made_good_by_the_next
         with pytest.raises(KeyboardInterrupt):
             link.send(gpu.cupy.asarray(delta_of(2, WEIGHTS)), 8)
     np.testing.assert_array_equal(link.residual.get(), residual)
-    assert link.mini_batches == 1
+    assert link.steps == 1
     link.send(gpu.cupy.asarray(delta_of(2, WEIGHTS)), 8)
     daemon.take_all()
     np.testing.assert_array_equal(link.weights.get(), daemon.weights())
@@ -224,7 +224,7 @@ def test_a_delta_that_is_not_finite_is_refused_with_nothing_changed_and_the_host
                 here.send(delta, STEPS[1])
                 there.send(gpu.cupy.asarray(delta), STEPS[1])
             check_equal(there, here)
-            assert there.mini_batches == here.mini_batches == (number // 2 + 1)
+            assert there.steps == here.steps == (number // 2 + 1)
         assert sent_by(daemons[0]) == sent_by(daemons[1])
 
 
@@ -238,7 +238,7 @@ def test_a_delta_that_is_none_is_refused_by_a_sentence(
         link.send(gpu.cupy.zeros(WEIGHTS, "float64"), 1)
     with pytest.raises(TrainerError, match=r"it is float32 \(7,\)"):
         link.send(gpu.cupy.zeros(7, "float32"), 1)
-    assert link.mini_batches == 0
+    assert link.steps == 0
 
 
 def test_after_more_updates_than_the_inbox_holds_the_weights_are_those_of_the_replica(
@@ -299,4 +299,4 @@ def test_weights_that_the_device_has_no_room_for_are_refused_by_a_sentence(
             importlib.import_module("p2psgd.gpu").attach(initial(), control=daemon.path)
     daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
     with attach(control=daemon.path) as link:
-        assert link.mini_batches == 0
+        assert link.steps == 0

@@ -28,7 +28,7 @@ __all__ = ["attach_gpu", "loop_factory", "start_daemon"]  # fixtures
 def send(gpu: Backend, link: Any, number: int = 1) -> NDArray[np.float32]:
     """So many sends; the residual then."""
     for _ in range(number):
-        link.send(gpu.cupy.asarray(delta_of(link.mini_batches + 1, WEIGHTS)), 8)
+        link.send(gpu.cupy.asarray(delta_of(link.steps + 1, WEIGHTS)), 8)
     residual: NDArray[np.float32] = link.residual.get()
     assert residual.any()
     return residual
@@ -45,7 +45,7 @@ def test_a_trainer_that_leaves_hands_its_residual_on_to_the_host_and_back(
     with attach(control=daemon.path) as here:
         assert here.residual_age == 0
         np.testing.assert_array_equal(here.residual, residual)
-        here.send(delta_of(here.mini_batches + 1, WEIGHTS), 8)
+        here.send(delta_of(here.steps + 1, WEIGHTS), 8)
         residual = here.residual.copy()
     link = attach_gpu(control=daemon.path)
     assert link.residual_age == 0
@@ -68,7 +68,7 @@ def test_after_a_crash_it_is_the_last_copy_and_its_age_is_said(
     send(gpu, link, later)
     die(link, daemon)
     link = attach_gpu(control=daemon.path)
-    assert (link.mini_batches, link.residual_age) == (3 + later, later)
+    assert (link.steps, link.residual_age) == (3 + later, later)
     assert f"the residual is that of {later} mini-batch" in capsys.readouterr().err
     np.testing.assert_array_equal(link.residual.get(), residual)
     np.testing.assert_array_equal(link.weights.get(), daemon.weights())
@@ -83,7 +83,7 @@ def test_without_a_copy_since_it_attached_it_is_what_it_began_with(
     send(gpu, link, 3)
     die(link, daemon)
     link = attach_gpu(control=daemon.path)
-    assert (link.mini_batches, link.residual_age) == (3, 3)
+    assert (link.steps, link.residual_age) == (3, 3)
     assert not link.residual.get().any()
 
 
@@ -96,7 +96,7 @@ def test_its_age_stays_until_a_trainer_publishes_and_goes_into_checkpoints(
     die(link, daemon)
     for _ in range(2):
         with attach(control=daemon.path) as here:
-            assert (here.mini_batches, here.residual_age) == (3, 3)
+            assert (here.steps, here.residual_age) == (3, 3)
             daemon.call(daemon.server.session.request_state)
             here.receive()
     daemon.call(daemon.server.session.request_state)
@@ -112,7 +112,7 @@ def test_its_age_stays_until_a_trainer_publishes_and_goes_into_checkpoints(
     other = start_daemon(2)
     other.call(other.server.session.restore, state)
     with attach(initial(), control=other.path) as here:
-        assert (here.mini_batches, here.residual_age) == (3, 3)
+        assert (here.steps, here.residual_age) == (3, 3)
         here.send(delta_of(1, WEIGHTS), 8)
         other.call(other.server.session.request_state)
         here.receive()
@@ -159,7 +159,7 @@ def test_a_send_that_was_interrupted_has_changed_nothing_and_the_next_one_is_rig
         patch.setattr(state, "read" if after_launch else "begin", interrupt)
         with pytest.raises(KeyboardInterrupt):
             send(gpu, link)
-    assert link.mini_batches == 2
+    assert link.steps == 2
     np.testing.assert_array_equal(link.residual.get(), residual)
     residual = send(gpu, link)
     with attach(initial(), control=daemons[1].path) as here:
@@ -202,7 +202,7 @@ def test_memory_of_a_pass_that_was_interrupted_anywhere_is_kept_and_serves_the_n
         with pytest.raises(KeyboardInterrupt):
             send(gpu, link)
     assert residual._state is state
-    assert link.mini_batches == 2
+    assert link.steps == 2
     send(gpu, link, 2)
     assert residual._state is state
     with attach(initial(), control=daemons[1].path) as here:
@@ -220,7 +220,7 @@ import p2psgd.gpu
 
 with p2psgd.gpu.attach(np.zeros(1000, np.float32), device="cuda:0") as link:
     for _ in range(5):
-        link.send(cupy.asarray(np.full(1000, 1e-6, np.float32)), step=1000)
+        link.send(cupy.asarray(np.full(1000, 1e-6, np.float32)), threshold=1000)
     np.save(sys.argv[1], link.residual.get())
     print("trained", flush=True)
     signal.pause()
@@ -244,7 +244,7 @@ def test_a_script_that_its_daemon_ends_by_sigterm_leaves_its_residual(
         assert script.wait(60) == 128 + signal.SIGTERM
     daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
     with attach(control=daemon.path) as here:
-        assert (here.mini_batches, here.residual_age) == (5, 0)
+        assert (here.steps, here.residual_age) == (5, 0)
         assert here.residual.any()
         np.testing.assert_array_equal(here.residual, np.load(kept))
 

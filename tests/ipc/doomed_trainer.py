@@ -39,7 +39,7 @@ def die(*_: object, **__: object) -> Any:
 
 
 def announce(link: Link, **more: int) -> None:
-    print(json.dumps({"mini_batches": link.mini_batches, "pid": os.getpid(), **more}), flush=True)
+    print(json.dumps({"mini_batches": link.steps, "pid": os.getpid(), **more}), flush=True)
 
 
 def announce_waiting(link: Link) -> None:
@@ -104,7 +104,7 @@ def main(control: str, weights: int, ending: str) -> None:
     if ending == "wait":
         announce_waiting(link)
     for _ in range(3):
-        link.send(delta_of(link.mini_batches + 1, weights), step=STEPS)
+        link.send(delta_of(link.steps + 1, weights), threshold=STEPS)
     if ending == "orphan":
         child = os.fork()
         if child == 0:
@@ -115,7 +115,7 @@ def main(control: str, weights: int, ending: str) -> None:
         announce(link)
         prepare(ending, link._memory._counters)
     while True:
-        link.send(delta_of(link.mini_batches + 1, weights), step=STEPS)
+        link.send(delta_of(link.steps + 1, weights), threshold=STEPS)
 
 
 if __name__ == "__main__":

@@ -23,21 +23,21 @@ from tests.ipc.doomed_trainer import delta_of
 
 def kept(link: Link) -> dict[str, Any]:
     """The state after this mini-batch, also for the test."""
-    return {"mini_batches": link.mini_batches, "table": np.full(5, link.mini_batches), "name": "keeping"}
+    return {"mini_batches": link.steps, "table": np.full(5, link.steps), "name": "keeping"}
 
 
 def say(link: Link, restored: Any) -> None:
     number = None if restored is None else restored["mini_batches"]
-    print(json.dumps({"mini_batches": link.mini_batches, "restored": number}), flush=True)
+    print(json.dumps({"mini_batches": link.steps, "restored": number}), flush=True)
 
 
 def main(control: str, weights: int, sends: int, *, die: bool) -> None:
     link = attach(np.zeros(weights, np.float32), control=control)
     say(link, link.restored)
     link.keep(lambda: kept(link))
-    while link.mini_batches < sends:
+    while link.steps < sends:
         link.receive()
-        link.send(delta_of(link.mini_batches + 1, weights), step=8)
+        link.send(delta_of(link.steps + 1, weights), threshold=8)
     say(link, link.restored)
     while not select.select([sys.stdin], [], [], 0.002)[0]:
         link.receive()

@@ -31,7 +31,7 @@ with attach(np.zeros(3000, np.float32), control=path) as link:
     delta = np.zeros(3000, np.float32)
     delta[5] = 1.0
     link.receive()
-    link.send(delta, step=1 << 19)
+    link.send(delta, threshold=1 << 19)
 """
 
 

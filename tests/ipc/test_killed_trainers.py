@@ -61,7 +61,7 @@ def test_a_trainer_killed_anywhere_in_a_send_has_sent_all_of_it_or_nothing(
     ]
     assert daemon.trainer_status()["mini_batches"] == published
     with attach(control=daemon.path) as link:
-        assert link.mini_batches == published
+        assert link.steps == published
         np.testing.assert_array_equal(link.weights, daemon.weights())
         np.testing.assert_array_equal(link.residual + link.weights, expected_after(published))
         link.send(delta_of(published + 1, WEIGHTS), 8)
@@ -95,7 +95,7 @@ def test_what_a_killed_trainer_had_published_is_taken_before_the_next_one_attach
         range(1, said["mini_batches"] + 1)
     )
     with attach(control=daemon.path) as link:
-        assert link.mini_batches == said["mini_batches"]
+        assert link.steps == said["mini_batches"]
         np.testing.assert_array_equal(link.residual + link.weights, expected_after(said["mini_batches"]))
 
 
@@ -105,6 +105,6 @@ def test_a_killed_trainer_is_seen_even_if_a_child_of_it_keeps_the_connection(dae
             assert process.wait(60) == -signal.SIGKILL
             daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
             with attach(control=daemon.path) as link:
-                assert link.mini_batches == 3
+                assert link.steps == 3
         finally:
             os.kill(said["child"], signal.SIGKILL)

@@ -19,7 +19,7 @@ with p2psgd.attach(np.zeros(weights, np.float32), control=sys.argv[1]) as link:
     print("attached", flush=True)
     while not select.select([sys.stdin], [], [], 0)[0]:
         link.receive()
-        link.send(delta_of(link.mini_batches + 1, weights), step=8)
+        link.send(delta_of(link.steps + 1, weights), threshold=8)
     sys.stdin.readline()
     print("stopped", flush=True)
     for line in sys.stdin:

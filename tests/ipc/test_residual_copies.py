@@ -53,7 +53,7 @@ class Elsewhere(HostCompute):
 
 def send(link: Link, number: int) -> None:
     for _ in range(number):
-        link.send(delta_of(link.mini_batches + 1, WEIGHTS), 8)
+        link.send(delta_of(link.steps + 1, WEIGHTS), 8)
 
 
 def end_without_a_word(link: Link, daemon: Daemon) -> None:
@@ -95,7 +95,7 @@ def test_the_next_one_gets_the_last_copy_of_one_that_has_died_and_is_told_its_ag
     send(link, later)
     end_without_a_word(link, daemon)
     with attach(control=daemon.path) as link:
-        assert (link.mini_batches, link.residual_age) == (before + later, later)
+        assert (link.steps, link.residual_age) == (before + later, later)
         np.testing.assert_array_equal(link.residual, residual)
         assert f"the residual is that of {later} mini-batch" in capsys.readouterr().err
         send(link, 1)
@@ -174,7 +174,7 @@ def test_a_trainer_that_writes_rubbish_about_its_copies_spoils_no_more_than_its_
     link._memory._counters.store(Counter.RESIDUAL_COPY, rubbish)
     end_without_a_word(link, daemon)
     with attach(control=daemon.path) as link:
-        assert link.mini_batches == 3
+        assert link.steps == 3
         assert link.residual_age in (0, 3)
         np.testing.assert_array_equal(link.weights, daemon.weights())
         send(link, 1)

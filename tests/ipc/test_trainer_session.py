@@ -93,7 +93,7 @@ def test_a_trainer_that_writes_rubbish_is_refused_and_the_next_one_works(daemon:
     assert (status["refused_trainers"], status["attached"]) == (1, False)
     link._memory.publish([RUBBISH], link._memory.mark)  # it lives on and writes where nobody reads
     with attach(ZEROS, control=daemon.path) as second:
-        assert second.mini_batches == 2
+        assert second.steps == 2
         second.send(spike(1, 2), 1)
     link.close()
     assert daemon.weights()[1] == 2 * QUANTUM
@@ -129,7 +129,7 @@ def test_attaching_again_waits_for_nobody_when_the_last_trainer_is_already_gone(
     holder.join()
     attacher.join(60)
     wait_until(lambda: bool(second), "the second trainer is attached")
-    assert second[0].mini_batches == 1
+    assert second[0].steps == 1
     assert second[0].weights[1] == QUANTUM
     second[0].close(finished=True)
     first._memory.close()

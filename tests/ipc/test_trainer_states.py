@@ -162,7 +162,7 @@ def test_a_script_that_keeps_nothing_and_never_receives_is_asked_all_the_same(da
 def test_a_trainer_that_waits_for_room_or_for_peers_is_asked_meanwhile(start_daemon: StartDaemon) -> None:
     daemon = start_daemon(**smallest_rings(WEIGHTS))
     with attach(ZEROS, control=daemon.path) as link:
-        link.keep(lambda: {"mini_batches": link.mini_batches})
+        link.keep(lambda: {"mini_batches": link.steps})
         daemon.call(daemon.server.session.request_state)
         assert not link.wait(0.01)
         assert len(daemon.host.states) == 1
@@ -270,15 +270,15 @@ def test_an_interrupted_answer_is_given_again(daemon: Daemon, monkeypatch: pytes
         raise KeyboardInterrupt
 
     with attach(ZEROS, control=daemon.path) as link:
-        link.keep(lambda: {"n": link.mini_batches})
+        link.keep(lambda: {"n": link.steps})
         for place in ("_await_answer", "_forget_exchange"):
-            link.send(delta_of(link.mini_batches + 1, WEIGHTS), 8)
+            link.send(delta_of(link.steps + 1, WEIGHTS), 8)
             daemon.call(daemon.server.session.request_state)
             with monkeypatch.context() as patch:
                 patch.setattr(link._client, place, interrupt)
                 with pytest.raises(KeyboardInterrupt):
                     link.receive()
-            link.send(delta_of(link.mini_batches + 1, WEIGHTS), 8)
+            link.send(delta_of(link.steps + 1, WEIGHTS), 8)
             link.receive()
             link.receive()
         assert len(daemon.host.states) == 2

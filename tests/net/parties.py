@@ -19,7 +19,7 @@ from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.messages import Hello
 from tests.conftest import LoopFactory
 
-PATIENCE_S = 0.5
+FAILURE_TIMEOUT_S = 0.5
 
 
 class Host:
@@ -104,7 +104,7 @@ class Party:
             label="",
             share="",
         )
-        self.mesh = Mesh(self.host, greeting, PATIENCE_S, time.monotonic, credentials)
+        self.mesh = Mesh(self.host, greeting, FAILURE_TIMEOUT_S, time.monotonic, credentials)
 
     async def start(self, *peers: Address) -> None:
         await self.mesh.start(self.listening, peers)

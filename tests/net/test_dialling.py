@@ -10,7 +10,7 @@ from p2psgd.net import dialer as dialling_module
 from p2psgd.net import dialer as line_module
 from p2psgd.net.address import Address, Host, UnknownNameError
 from tests.conftest import LoopFactory
-from tests.net.parties import PATIENCE_S, Party, agree, run, until
+from tests.net.parties import FAILURE_TIMEOUT_S, Party, agree, run, until
 
 NAME = Address("nodes.example", 7315)
 
@@ -127,7 +127,7 @@ def test_a_line_that_goes_is_no_longer_dialled_and_its_link_stays(loop_factory: 
         assert party.host.opened == 2
         party.mesh.links[2].connection.abort("for the test")
         await until(lambda: 2 not in party.mesh.links)
-        await asyncio.sleep(2 * PATIENCE_S)
+        await asyncio.sleep(2 * FAILURE_TIMEOUT_S)
         assert party.mesh.links.keys() == {3}
         assert party.mesh.dialling.others == 1
         for each in (party, one, two):
@@ -144,7 +144,7 @@ def test_a_line_that_goes_before_it_was_greeted_is_not_linked_later(loop_factory
         await until(lambda: bool(party.mesh._greetings))
         party.mesh.dialling.follow([], {})
         await peer.start()  # whose answer is on its way at once
-        await asyncio.sleep(PATIENCE_S)
+        await asyncio.sleep(FAILURE_TIMEOUT_S)
         assert not party.mesh.links
         assert not party.mesh._greetings
         assert not peer.mesh.links

@@ -29,10 +29,10 @@ def start(
     *options: str,
     environment: dict[str, str] | None = None,
 ) -> Daemon:
-    training = trainer("digits", "--steps", str(STEPS), "--share", f"{number}/{shares}")
+    training = trainer("digits", "--steps", str(STEPS), "--rank", f"{number}/{shares}")
     return Daemon(
         tmp_path / f"host-{number}",
-        *("--listen", "0.0.0.0:7315", "--patience", "2", "--trainer", training),
+        *("--listen", "0.0.0.0:7315", "--failure-timeout", "2", "--trainer", training),
         *(options if "--tls" in options else ("--insecure-plaintext", *options)),
         within=lan.within(number),
         environment=environment,

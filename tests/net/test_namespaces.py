@@ -72,7 +72,7 @@ def test_a_host_whose_cable_was_cut_catches_up(tmp_path: Path) -> None:
             daemons.append(
                 Daemon(
                     tmp_path / f"host-{number}",
-                    *("--peers", str(hosts), "--listen", "0.0.0.0:7315", "--patience", "1"),
+                    *("--peers", str(hosts), "--listen", "0.0.0.0:7315", "--failure-timeout", "1"),
                     "--insecure-plaintext",
                     *("--trainer", trainer(str(recipe), "--seconds", "10")),
                     within=lan.within(number),

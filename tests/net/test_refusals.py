@@ -10,9 +10,9 @@ import pytest
 
 from p2psgd.core.frontier import TOLD_MAX
 from p2psgd.errors import ExitCode
-from p2psgd.net.rejections import DEAD_PATIENCES, LIVES_MAX, Refusals
+from p2psgd.net.rejections import DEAD_TIMEOUTS, LIVES_MAX, Refusals
 
-PATIENCE_S = 0.05
+FAILURE_TIMEOUT_S = 0.05
 ME = 1000
 LATER = 2000
 
@@ -25,7 +25,7 @@ class Judge:
         self.failures: list[tuple[str, ExitCode]] = []
         self.lives: list[int] = []
         self.refusals = Refusals(
-            PATIENCE_S,
+            FAILURE_TIMEOUT_S,
             incarnation=ME,
             lives_left=lives_left,
             linked_now=lambda: self.links,
@@ -39,7 +39,7 @@ class Judge:
 
     async def hear(self, code: str, newest: int = 0, *, listed: bool = True) -> list[tuple[str, ExitCode]]:
         self.refusals.refused(code, "somewhere: no", newest, listed=listed)
-        await asyncio.sleep(3 * PATIENCE_S)
+        await asyncio.sleep(3 * FAILURE_TIMEOUT_S)
         return self.failures
 
     async def hear_until_judged(self, *told: tuple[str, int]) -> float:
@@ -49,7 +49,7 @@ class Judge:
             assert time.monotonic() - began < 20, "nothing was judged"
             for code, newest in told:
                 self.refusals.refused(code, "somewhere: no", newest)
-            await asyncio.sleep(PATIENCE_S / 5)
+            await asyncio.sleep(FAILURE_TIMEOUT_S / 5)
         return time.monotonic() - began
 
 
@@ -146,7 +146,7 @@ def test_a_life_that_was_no_member_waits_until_a_dead_link_would_have_been_close
     """The peer may still hold the link of the life before, which has lost its disk."""
     judge = Judge()
     waited_s = asyncio.run(judge.hear_until_judged(("superseded", 0)))
-    assert waited_s >= DEAD_PATIENCES * PATIENCE_S
+    assert waited_s >= DEAD_TIMEOUTS * FAILURE_TIMEOUT_S
     ((words, exit_code),) = judge.failures
     assert "started again elsewhere" in words
     assert exit_code is ExitCode.CONFIGURATION

@@ -136,15 +136,15 @@ def test_loopback_is_told_on_the_machine_alone() -> None:
     assert [each.node for each in parse_peers(told[3].peers)] == [3]
 
 
-def test_nothing_is_told_twice_in_a_patience_and_something_every_twelve() -> None:
+def test_nothing_is_told_twice_in_a_failure_timeout_and_something_every_twelve() -> None:
     node = Node()
     node.link(2, "10.0.0.2", dialled=True)
     assert node.tells()
     node.link(3, "10.0.0.3", dialled=True)
     assert node.tells().keys() == {3}
-    node.now += TIMING.patience_s
+    node.now += TIMING.failure_timeout_s
     assert node.tells().keys() == {2}
-    node.now += TIMING.patience_s
+    node.now += TIMING.failure_timeout_s
     assert not node.tells()
     node.now += TIMING.gone_s
     node.mesh.full = True
@@ -171,7 +171,7 @@ def test_a_peer_that_tells_without_end_is_not_read() -> None:
     for port in range(1, 100):
         node.hear(2, port=port)
     assert node.mesh.dropped == {"peers told too often": 99 - HEARD_MAX}
-    node.now += TIMING.patience_s
+    node.now += TIMING.failure_timeout_s
     node.hear(2, port=7000)
     assert node.hints.wanted({2}, me=ME)[2][0] == Address("10.0.0.2", 7000)
 

@@ -19,7 +19,7 @@ def watch(
 
 
 def test_a_peer_that_takes_half_of_what_is_made_is_named_with_both_figures() -> None:
-    speeds = LinkSpeeds(patience_s=1.25)
+    speeds = LinkSpeeds(failure_timeout_s=1.25)
     watch(speeds, {2: 100.0, 3: 50.0})
     (slow,) = speeds.slow(NAMES)
     assert (slow.id, slow.node) == (f"{3:016x}", "node-3")
@@ -27,19 +27,19 @@ def test_a_peer_that_takes_half_of_what_is_made_is_named_with_both_figures() -> 
 
 
 def test_one_that_catches_up_is_not_slow() -> None:
-    speeds = LinkSpeeds(patience_s=1.25)
+    speeds = LinkSpeeds(failure_timeout_s=1.25)
     watch(speeds, {3: 120.0}, behind=900)
     assert speeds.slow(NAMES) == []
 
 
-def test_one_that_lags_by_less_than_a_patience_is_not_slow() -> None:
-    speeds = LinkSpeeds(patience_s=1.25)
+def test_one_that_lags_by_less_than_a_failure_timeout_is_not_slow() -> None:
+    speeds = LinkSpeeds(failure_timeout_s=1.25)
     watch(speeds, {3: 80.0}, looks=16)
     assert speeds.slow(NAMES) == []
 
 
-def test_a_link_is_judged_only_after_three_patiences() -> None:
-    speeds = LinkSpeeds(patience_s=1.25)
+def test_a_link_is_judged_only_after_three_failure_timeouts() -> None:
+    speeds = LinkSpeeds(failure_timeout_s=1.25)
     watch(speeds, {2: 100.0})
     watch(speeds, {2: 100.0, 3: 10.0}, start=40, looks=14)
     assert speeds.slow(NAMES) == []
@@ -48,7 +48,7 @@ def test_a_link_is_judged_only_after_three_patiences() -> None:
 
 
 def test_nothing_is_slow_while_nothing_is_made_or_after_a_snapshot() -> None:
-    speeds = LinkSpeeds(patience_s=1.25)
+    speeds = LinkSpeeds(failure_timeout_s=1.25)
     for number in range(40):
         speeds.look(number * 0.25, applied=100, applied_bytes=5_000, acknowledged={2: 0})
     assert speeds.slow(NAMES) == []
@@ -59,7 +59,7 @@ def test_nothing_is_slow_while_nothing_is_made_or_after_a_snapshot() -> None:
 
 
 def test_looks_taken_too_often_do_not_shorten_the_time_looked_at() -> None:
-    speeds = LinkSpeeds(patience_s=1.25)
+    speeds = LinkSpeeds(failure_timeout_s=1.25)
     watch(speeds, {3: 10.0}, looks=16)
     for _ in range(100):
         speeds.look(3.7501, applied=1_375, applied_bytes=68_750, acknowledged={3: 1_375})

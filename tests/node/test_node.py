@@ -46,7 +46,14 @@ class Place:
     ) -> Daemon:
         return Daemon(
             self.path / (state or f"node-{number}"),
-            *("--peers", str(self.hosts), "--listen", f"127.0.0.1:{self.ports[number]}", "--patience", "1"),
+            *(
+                "--peers",
+                str(self.hosts),
+                "--listen",
+                f"127.0.0.1:{self.ports[number]}",
+                "--failure-timeout",
+                "1",
+            ),
             *options,
             environment=environment,
         )
@@ -127,7 +134,14 @@ def test_what_a_node_keeps_is_not_for_everybody_also_in_a_directory_made_by_hand
     state.mkdir()
     state.chmod(0o755)
     usual = ["sh", "-c", 'umask 022 && exec "$@"', "sh"]
-    options = ("--peers", str(place.hosts), "--listen", f"127.0.0.1:{place.ports[0]}", "--patience", "1")
+    options = (
+        "--peers",
+        str(place.hosts),
+        "--listen",
+        f"127.0.0.1:{place.ports[0]}",
+        "--failure-timeout",
+        "1",
+    )
     with all_stopped([Daemon(state, *options, *endless(calm(tmp_path)), within=usual)]) as [daemon]:
         until(lambda: mini_batches(daemon) > 20, "training")
         assert daemon.stop() == 0

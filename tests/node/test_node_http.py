@@ -77,7 +77,7 @@ def test_status_json_is_what_the_command_prints_and_the_last_events(shown: Shown
     asked, answered = shown.daemons[0].status(), shown.status()
     assert asked is not None
     assert answered.keys() - asked.keys() == {"latest_events"}
-    for key in ("node", "id", "incarnation", "pid", "run", "listen", "ready", "patience_s"):
+    for key in ("node", "id", "incarnation", "pid", "run", "listen", "ready", "failure_timeout_s"):
         assert answered[key] == asked[key], key
     assert answered["compression"]["tensors"][0]["name"] == "layer1.weight"
     assert answered["latest_events"][0]["kind"] == "start"

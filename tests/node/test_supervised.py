@@ -69,7 +69,7 @@ def start(
     hosts = tmp_path / "hosts.txt"
     hosts.write_text(peers)
     told = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": str(int(WATCHDOG_S * 1e6))}
-    places = ("--peers", str(hosts), "--listen", f"127.0.0.1:{port}", "--patience", "1")
+    places = ("--peers", str(hosts), "--listen", f"127.0.0.1:{port}", "--failure-timeout", "1")
     return Daemon(tmp_path / "node-0", *places, *options, environment=told, program=program), port
 
 
@@ -157,7 +157,7 @@ def test_the_watchdog_is_fed_while_a_disk_hangs_and_not_while_the_loop_does(
 ) -> None:
     flag = tmp_path / "hang"
     program = [sys.executable, "-c", HANGING, what, str(flag)]
-    options = (*endless(calm(tmp_path)), "--patience", "0.2")
+    options = (*endless(calm(tmp_path)), "--failure-timeout", "0.2")
     daemon, _ = start(tmp_path, manager, *options, program=program)
     with all_stopped([daemon]):
         until(lambda: mini_batches(daemon) > 5, "training")

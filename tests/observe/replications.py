@@ -28,7 +28,7 @@ def replica_view(**changes: Any) -> ReplicaView:
         "spec": spec,
         "me": ME,
         "names": {ME.node: "node-1", OTHER.node: "node-2", THIRD.node: "node-3"},
-        "patience_s": 5.0,
+        "failure_timeout_s": 5.0,
         "ready": True,
         "waits": "",
         "sequence": 0,

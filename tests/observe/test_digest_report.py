@@ -144,7 +144,7 @@ def test_a_scrub_is_asked_for_once_and_waited_for() -> None:
 
 
 def test_what_an_earlier_scrub_found_does_not_count() -> None:
-    told = scrub_and_report(SlowScrub(10**9), patiences=0.0)  # type: ignore[arg-type] # the one call it makes
+    told = scrub_and_report(SlowScrub(10**9), failure_timeouts=0.0)  # type: ignore[arg-type] # the one call it makes
     assert find_fault(told) == "no scrub of the memory has finished"
     assert "none has finished since it was asked for" in render_digest(told)
 

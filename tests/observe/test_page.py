@@ -58,7 +58,7 @@ def test_a_run_of_four_is_shown_live_and_goes_on_when_one_is_killed(
     tmp_path: Path, browser: Browser, mode: str
 ) -> None:
     (port,) = free_ports(1)
-    options = ("--mode", mode, "--http", f"127.0.0.1:{port}", "--patience", "1")
+    options = ("--mode", mode, "--http", f"127.0.0.1:{port}", "--failure-timeout", "1")
     run = Run(tmp_path, "-n", "4", "--recipe", "digits", "--seconds", "600", *options)
     try:
         until(lambda: run.status(0).get("ready"), "node-0 is ready")

@@ -56,7 +56,7 @@ class Node:
         self.state = folder / name
         self._log = folder / f"{name}.log"
         self._folder = folder
-        words = ("--state", str(self.state), "--name", name, "--patience", "1", *options)
+        words = ("--state", str(self.state), "--name", name, "--failure-timeout", "1", *options)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*P2PSGD, "node", *words],

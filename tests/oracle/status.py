@@ -108,7 +108,7 @@ def _joining(folder: Path) -> Samples:
     """One node of three, with a trainer, and one that has none."""
     ports = _free_ports(3)
     _write_hosts(folder, ports)
-    patient = ("--patience", "60")  # it waits for so long before it trains alone
+    patient = ("--failure-timeout", "60")  # it waits for so long before it trains alone
     with nodes(Node(folder, "node-0", *_options(ports[0]), *patient)) as (node,):
         waiting = [node.wait(_waits, "joining")]
     idle = Node(folder, "node-1", "--peers", "hosts.txt", "--listen", f"127.0.0.1:{ports[1]}")

@@ -41,15 +41,15 @@ class FakeLink:
     def __init__(self, net: FakeNet, node: int) -> None:
         self.net = net
         self.node = node
-        self.share_told: tuple[int, int] | None = None
+        self.rank_told: tuple[int, int] | None = None
         self.weights: Vector = net.initial.copy()
         self.residual: Vector = np.zeros_like(net.initial)
-        self.mini_batches = 0
-        self.peer_mini_batches: dict[int, int] = {}
+        self.steps = 0
+        self.peer_steps: dict[int, int] = {}
         self.stopping = False
         self.inbox: deque[Update] = deque()
         self.reports: list[dict[str, object]] = []
-        self.steps: list[int | Mapping[str, int]] = []
+        self.thresholds: list[int | Mapping[str, int]] = []
         self.counts: list[int] = []
         self.sent: dict[str, int] = dict.fromkeys(net.sizes, 0)
         self.waits = 0
@@ -59,10 +59,15 @@ class FakeLink:
         self.make_state: Callable[[], Mapping[str, Any]] | None = None
 
     @property
-    def share(self) -> tuple[int, int]:
-        if self.share_told is None:
-            raise TrainerError("this node does not know its share of the data: --share i/n")
-        return self.share_told
+    def rank(self) -> int:
+        if self.rank_told is None:
+            raise TrainerError("this node does not know its rank: --rank i/n")
+        return self.rank_told[0]
+
+    @property
+    def world_size(self) -> int:
+        assert self.rank_told is not None
+        return self.rank_told[1]
 
     def keep(self, make_state: Callable[[], Mapping[str, Any]]) -> None:
         self.make_state = make_state
@@ -73,32 +78,32 @@ class FakeLink:
             self.inbox.clear()
         for node, mini_batch, indices, amounts in updates:
             self.weights[indices] += amounts
-            self.peer_mini_batches[node] = mini_batch
+            self.peer_steps[node] = mini_batch
         return len(updates)
 
-    def send(self, delta: Vector, step: int | Mapping[str, int]) -> int:
+    def send(self, delta: Vector, threshold: int | Mapping[str, int]) -> int:
         assert np.isfinite(delta).all()
         sizes = self.net.sizes
-        steps = dict.fromkeys(sizes, step) if isinstance(step, int) else step
-        assert steps.keys() == sizes.keys()
+        by_tensor = dict.fromkeys(sizes, threshold) if isinstance(threshold, int) else threshold
+        assert by_tensor.keys() == sizes.keys()
         self.residual += delta
-        threshold = np.repeat(
-            np.array([steps[name] * self.net.quantum for name in sizes], np.float32), list(sizes.values())
+        limits = np.repeat(
+            np.array([by_tensor[name] * self.net.quantum for name in sizes], np.float32), list(sizes.values())
         )
-        over = np.abs(self.residual) > threshold
+        over = np.abs(self.residual) > limits
         indices = np.flatnonzero(over)
-        amounts = np.copysign(threshold, self.residual)[indices]
+        amounts = np.copysign(limits, self.residual)[indices]
         self.residual[indices] -= amounts
         self.weights[indices] += amounts
-        self.mini_batches += 1
-        self.steps.append(step)
+        self.steps += 1
+        self.thresholds.append(threshold)
         self.counts.append(len(indices))
         parts = np.split(over, np.cumsum(list(sizes.values()))[:-1])
         self.sent = {name: int(np.count_nonzero(part)) for name, part in zip(sizes, parts, strict=True)}
         with self.net.arrived:
             for link in self.net.links:
                 if link is not self:
-                    link.inbox.append((self.node, self.mini_batches, indices, amounts))
+                    link.inbox.append((self.node, self.steps, indices, amounts))
             self.net.arrived.notify_all()
         return len(indices)
 

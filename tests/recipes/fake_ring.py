@@ -111,7 +111,7 @@ class FakeRingLink(FakeLink):
         self.net.begun.append(name)
         if len(self.begun) == len(self.proposed):
             self.begun = set()
-            self.mini_batches += 1
+            self.steps += 1
             share = self.proposal.copy()
             self.proposal[:] = 0
             self.net.give(self.node, share)

@@ -50,8 +50,8 @@ class Attaching:
             (link,) = FakeRing(initial, quantum, 1, dense=payload != "sparse").links
         else:
             (link,) = FakeNet(initial, quantum, 1).links
-        link.share_told = self.share
-        link.mini_batches = self.mini_batches
+        link.rank_told = self.share
+        link.steps = self.mini_batches
         self.links.append(link)
         return link
 
@@ -66,7 +66,7 @@ def attaching(monkeypatch: pytest.MonkeyPatch) -> Attaching:
 def test_a_trainer_attaches_with_the_recipes_start_and_finishes(attaching: Attaching) -> None:
     train(RECIPE, steps=5)
     (link,) = attaching.links
-    assert link.mini_batches == 5
+    assert link.steps == 5
     assert link.finished is True
     assert link.net.quantum == RECIPE.quantum
     assert len(link.weights) == 64 * 64 + 64 + 64 * 10 + 10
@@ -96,14 +96,14 @@ def test_a_signal_lets_the_mini_batch_end_and_leaves_unfinished(
     send: Callable[[FakeLink, Vector, int], int] = FakeLink.send
 
     def signalled(link: FakeLink, delta: Vector, step: int) -> int:
-        if link.mini_batches == 3:
+        if link.steps == 3:
             os.kill(os.getpid(), number)
         return send(link, delta, step)
 
     monkeypatch.setattr(FakeLink, "send", signalled)
     train(RECIPE)
     (link,) = attaching.links
-    assert link.mini_batches == 4
+    assert link.steps == 4
     assert link.finished is False
     assert link.reports[-1]["test_accuracy"] is None
 
@@ -122,7 +122,7 @@ def test_what_is_refused_is_refused_before_attaching(attaching: Attaching) -> No
 
 def test_a_node_that_nobody_told_its_share_is_refused(attaching: Attaching) -> None:
     attaching.share = None
-    with pytest.raises(UsageError, match="does not know its share of the data"):
+    with pytest.raises(UsageError, match="does not know its rank"):
         train(load_recipe("digits"), steps=1)
 
 
@@ -130,7 +130,7 @@ def test_a_run_by_time_that_began_long_ago_is_over(attaching: Attaching) -> None
     attaching.mini_batches = 1
     train(RECIPE, seconds=60, started=1.0)
     (link,) = attaching.links
-    assert (link.mini_batches, link.finished) == (1, True)
+    assert (link.steps, link.finished) == (1, True)
     assert np.array_equal(link.weights, link.net.initial)
 
 
@@ -138,7 +138,7 @@ def test_a_run_whose_time_is_over_before_its_first_mini_batch_has_not_finished(a
     with pytest.raises(UsageError, match="the 60 s of --seconds were over before the first mini-batch"):
         train(RECIPE, seconds=60, started=1.0)
     (link,) = attaching.links
-    assert (link.mini_batches, link.finished) == (0, False)
+    assert (link.steps, link.finished) == (0, False)
 
 
 def test_a_recipe_in_rounds_is_trained_in_rounds(
@@ -154,4 +154,4 @@ def test_a_recipe_in_rounds_is_trained_in_rounds(
         ("ring", "sparse"),
         ("ring", "dense-float16"),
     ]
-    assert [link.mini_batches for link in attaching.links] == [1, 5, 5]
+    assert [link.steps for link in attaching.links] == [1, 5, 5]

@@ -101,7 +101,7 @@ def test_the_same_recipe_gives_the_same_bits_again(digits: Dataset, payload: str
 def test_in_the_gentle_start_the_others_follow_and_count_no_mini_batch(digits: Dataset) -> None:
     net = trained(quick(gentle_start=0.25), digits, 3, steps=20)
     assert net.rounds == 20
-    assert [link.mini_batches for link in net.links] == [20, 15, 15]
+    assert [link.steps for link in net.links] == [20, 15, 15]
     assert [link.skipped for link in net.links] == [[], [*range(1, 6)], [*range(1, 6)]]
     assert net.links[1].reports[0]["waits"] == "share 0 trains alone for the gentle start, round 1 of 5"
 
@@ -158,10 +158,10 @@ def test_a_trainer_that_comes_late_goes_on_with_the_round_of_all(digits: Dataset
     net = ring(recipe, digits, 2)
     net.rounds = 30
     run_together(net, [training(recipe, digits, link, steps=40) for link in net.links])
-    assert [link.mini_batches for link in net.links] == [10, 10]
+    assert [link.steps for link in net.links] == [10, 10]
     late = net.links[0]
     training(recipe, digits, late, steps=40).run()
-    assert late.mini_batches == 10
+    assert late.steps == 10
 
 
 def test_a_run_by_time_ends_by_each_nodes_clock_and_the_others_go_on(digits: Dataset) -> None:
@@ -176,9 +176,9 @@ def test_a_run_by_time_ends_by_each_nodes_clock_and_the_others_go_on(digits: Dat
     parts += [training(recipe, digits, second, seconds=40.0, clock=clock)]
     run_together(net, parts)
     assert net.rounds == 40
-    assert (first.mini_batches, first.finished) == (20, True)
+    assert (first.steps, first.finished) == (20, True)
     assert second.skipped == [1, 2, 3, 4]
-    assert second.mini_batches == 36
+    assert second.steps == 36
 
 
 @pytest.mark.parametrize(("rounds_before", "trained"), [(0, 20), (25, 0)])
@@ -192,7 +192,7 @@ def test_time_counts_from_the_first_round_and_for_a_later_life_from_the_start(
         recipe, digits, net.links[0], seconds=20.0, elapsed_s=25.0, clock=lambda: float(net.rounds)
     )
     run_together(net, [part])
-    assert net.links[0].mini_batches == trained
+    assert net.links[0].steps == trained
 
 
 def test_the_wait_for_the_first_round_is_not_counted_after_a_restart_either(digits: Dataset) -> None:
@@ -204,7 +204,7 @@ def test_the_wait_for_the_first_round_is_not_counted_after_a_restart_either(digi
     assert link.make_state is not None
     link.restored = {**link.make_state(), "kept_at": time.time() - 3}
     training(recipe, digits, link, **waited).run()
-    assert link.mini_batches == 20 - 3
+    assert link.steps == 20 - 3
 
 
 @pytest.mark.parametrize("payload", ["sparse", "dense"])
@@ -227,7 +227,7 @@ def test_an_end_is_heeded_also_while_a_round_waits_for_others(
     link.wait = waiting  # type: ignore[method-assign]
     training(recipe, digits, link, interrupted=lambda: by_signal and bool(wanted)).run()
     assert net.rounds == 0
-    assert link.mini_batches == 1
+    assert link.steps == 1
     assert (link.reports[-1]["test_accuracy"] is None) == by_signal
 
 
@@ -241,7 +241,7 @@ def test_what_is_kept_brings_a_restarted_trainer_the_rate_and_the_thresholds(dig
     assert link.make_state is not None
     link.restored = link.make_state()
     training(recipe, digits, link, steps=40).run()
-    assert link.steps == whole.steps
+    assert link.thresholds == whole.thresholds
     assert np.array_equal(link.weights, whole.weights)
 
 

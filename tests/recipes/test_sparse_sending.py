@@ -25,7 +25,7 @@ def test_what_exceeds_the_step_is_sent_against_the_gradient(link: FakeLink) -> N
     sending = SparseSending(RECIPE, SHAPE, as_link(link))
     sending.send(np.array([1, -1, 0.25, 0, 0, 0], np.float32), rate=1.0)
     assert link.weights.tolist() == [-0.5, 0.5, 0, 0, 0, 0]
-    assert link.steps == [0.5 / RECIPE.quantum]
+    assert link.thresholds == [0.5 / RECIPE.quantum]
     assert (sending.rate, sending.taus) == (1.0, [0.5])
 
 
@@ -36,4 +36,4 @@ def test_the_residual_changes_with_the_rate(link: FakeLink) -> None:
     assert link.residual[0] == -0.25
     sending.send(gradient.copy(), rate=0.5)
     assert link.residual[0] == -0.25  # two such gradients at the new rate
-    assert link.steps[1] == 0.25 / RECIPE.quantum
+    assert link.thresholds[1] == 0.25 / RECIPE.quantum

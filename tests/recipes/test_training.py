@@ -85,7 +85,7 @@ def test_one_node_learns_the_digits(digits: Dataset) -> None:
     (link,) = links(recipe, digits, 1)
     run_together(trainings(recipe, digits, [link]))
     assert accuracy(link) > 0.9
-    assert link.mini_batches == math.ceil(6 * 1437 / recipe.batch)
+    assert link.steps == math.ceil(6 * 1437 / recipe.batch)
     assert link.reports[-1]["samples"] == 6 * 1437
     assert link.reports[-1]["epoch"] == pytest.approx(6, abs=0.05)
 
@@ -108,9 +108,9 @@ def test_a_sample_weighs_no_more_in_a_short_mini_batch(digits: Dataset) -> None:
     changes: list[float] = []
     send = link.send
 
-    def noting(delta: Any, step: int | Mapping[str, int]) -> int:
+    def noting(delta: Any, threshold: int | Mapping[str, int]) -> int:
         changes.append(float(np.abs(delta).sum()))
-        return send(delta, step)
+        return send(delta, threshold)
 
     link.send = noting  # type: ignore[method-assign]
     run_together(trainings(recipe, digits, [link]))
@@ -131,7 +131,7 @@ def test_the_step_halves_with_the_learning_rate(digits: Dataset) -> None:
     (link,) = links(recipe, digits, 1)
     run_together(trainings(recipe, digits, [link]))
     first = round(recipe.learning_rate * 0.03 / recipe.quantum)
-    assert [step for step, _ in groupby(link.steps)] == [
+    assert [step for step, _ in groupby(link.thresholds)] == [
         first,
         round(first / 2),
         round(first / 4),
@@ -145,14 +145,14 @@ def test_a_tensors_own_tau_and_density_reach_the_link(digits: Dataset) -> None:
     counts: list[int] = []
     send = link.send
 
-    def noting(delta: Any, step: int | Mapping[str, int]) -> int:
-        count = send(delta, step)
+    def noting(delta: Any, threshold: int | Mapping[str, int]) -> int:
+        count = send(delta, threshold)
         counts.append(link.sent["layer2.weight"])
         return count
 
     link.send = noting  # type: ignore[method-assign]
     run_together(trainings(recipe, digits, [link]))
-    step = link.steps[0]
+    step = link.thresholds[0]
     assert isinstance(step, Mapping)
     assert step["layer1.weight"] == round(recipe.learning_rate * 0.03 / recipe.quantum)
     assert step["layer1.bias"] == step["layer2.bias"] == round(recipe.learning_rate * 0.06 / recipe.quantum)
@@ -182,8 +182,8 @@ def test_the_others_wait_for_the_gentle_start_and_say_so(digits: Dataset) -> Non
 
     def noting() -> int:
         count = receive()
-        if not second.mini_batches:
-            seen.append(first.mini_batches)
+        if not second.steps:
+            seen.append(first.steps)
         return count
 
     second.receive = noting  # type: ignore[method-assign]
@@ -205,7 +205,7 @@ def test_a_trainer_that_hears_of_no_mini_batch_starts_after_a_while(
     # such as shards that are taken and given back by one whose store fails
     monkeypatch.setattr(ends[1], "receive", lambda: updates)
     second.run()
-    assert ends[1].mini_batches == 30
+    assert ends[1].steps == 30
     assert "without a mini-batch of share 0: the gentle start is cut short" in capsys.readouterr().err
 
 
@@ -217,17 +217,17 @@ def test_a_trainer_that_was_at_work_before_goes_on_from_its_count(digits: Datase
     first_life = trainings(recipe, digits, [parted], steps=40)[0]
     send = parted.send
 
-    def dying(delta: Any, step: int | Mapping[str, int]) -> int:
-        if parted.mini_batches == died_at:
+    def dying(delta: Any, threshold: int | Mapping[str, int]) -> int:
+        if parted.steps == died_at:
             raise ConnectionError
-        return send(delta, step)
+        return send(delta, threshold)
 
     parted.send = dying  # type: ignore[method-assign]
     with pytest.raises(ConnectionError):
         first_life.run()
     parted.send = send  # type: ignore[method-assign]
     trainings(recipe, digits, [parted], steps=40)[0].run()
-    assert parted.mini_batches == 40
+    assert parted.steps == 40
     assert np.array_equal(whole.weights, parted.weights)
     assert parted.reports[-1]["samples"] == 40 * recipe.batch
 
@@ -243,12 +243,12 @@ def test_what_is_kept_continues_the_run_as_if_nothing_had_happened(
 
     def life(link: FakeLink, begin: int, *, until: int = 40) -> None:
         def clock() -> float:
-            return 1000 * begin + 0.1 * link.mini_batches
+            return 1000 * begin + 0.1 * link.steps
 
         plan = Plan(
             recipe, len(digits.train.labels), RunPart(rank=0, world_size=1, steps=steps, seconds=seconds)
         )
-        context = TrainingContext(interrupted=lambda: link.mini_batches == until, clock=clock)
+        context = TrainingContext(interrupted=lambda: link.steps == until, clock=clock)
         Training(recipe, digits, plan, as_link(link), context).run()
 
     whole, first, second = (links(recipe, digits, 1)[0] for _ in range(3))
@@ -257,10 +257,10 @@ def test_what_is_kept_continues_the_run_as_if_nothing_had_happened(
     assert first.make_state is not None
     second.restored = unpack_state(np.concatenate(pack_state(first.make_state())))
     second.weights, second.residual = first.weights, first.residual
-    second.mini_batches = first.mini_batches
+    second.steps = first.steps
     life(second, died_at)
-    assert [*first.steps, *second.steps] == whole.steps
-    assert len({str(step) for step in whole.steps}) > 10
+    assert [*first.thresholds, *second.thresholds] == whole.thresholds
+    assert len({str(step) for step in whole.thresholds}) > 10
     assert np.array_equal(second.weights, whole.weights)
     assert np.array_equal(second.residual, whole.residual)
     assert second.reports[-1]["loss"] == whole.reports[-1]["loss"]
@@ -270,23 +270,23 @@ def test_what_another_script_has_kept_is_nothing_to_this_one(digits: Dataset) ->
     (link,) = links(quick(), digits, 1)
     link.restored = {"elapsed_s": 1e9, "taus": "?", "mini_batches": 0}
     trainings(quick(), digits, [link], steps=2)[0].run()
-    assert link.mini_batches == 2
+    assert link.steps == 2
 
 
 def test_a_later_share_that_was_at_work_before_does_not_wait_again(digits: Dataset) -> None:
     recipe = quick()
     ends = links(recipe, digits, 2)
-    ends[1].mini_batches = 5
+    ends[1].steps = 5
     trainings(recipe, digits, ends, steps=8)[1].run()
-    assert (ends[1].mini_batches, ends[1].waits) == (8, 0)
+    assert (ends[1].steps, ends[1].waits) == (8, 0)
 
 
 def test_a_share_that_is_done_only_says_how_good_it_is(digits: Dataset) -> None:
     recipe = quick()
     (link,) = links(recipe, digits, 1)
-    link.mini_batches = 8
+    link.steps = 8
     trainings(recipe, digits, [link], steps=8)[0].run()
-    assert link.mini_batches == 8
+    assert link.steps == 8
     assert accuracy(link) < 0.5
 
 
@@ -296,7 +296,7 @@ def test_the_daemon_may_ask_for_an_end_at_any_time(digits: Dataset, share: int) 
     ends = links(recipe, digits, 2)
     ends[share].stopping = True
     trainings(recipe, digits, ends)[share].run()
-    assert ends[share].mini_batches == 0
+    assert ends[share].steps == 0
     assert len(ends[share].reports) == 1
 
 
@@ -328,9 +328,9 @@ def test_a_run_by_time_follows_the_clock(digits: Dataset, monkeypatch: pytest.Mo
         Training(recipe, digits, plan, as_link(link), TrainingContext(clock=clock)).run()
         assert 20 <= now < 20.2
     first = round(recipe.learning_rate * 0.03 / recipe.quantum)
-    assert ends[0].steps[0] == ends[1].steps[0] == first
-    assert ends[0].steps[-1] == ends[1].steps[-1] == round(first / 8)
-    assert ends[1].mini_batches < 0.85 * ends[0].mini_batches
+    assert ends[0].thresholds[0] == ends[1].thresholds[0] == first
+    assert ends[0].thresholds[-1] == ends[1].thresholds[-1] == round(first / 8)
+    assert ends[1].steps < 0.85 * ends[0].steps
     assert min(accuracy(link) for link in ends) > 0.8
     dealt = [(share, position % 2) for share, positions in taken for position in positions]
     assert set(dealt) == {(0, 0), (1, 1)}, "from the first mini-batch after the gentle start on"
@@ -341,7 +341,7 @@ def test_time_that_passed_before_counts(digits: Dataset) -> None:
     (link,) = links(recipe, digits, 1)
     plan = Plan(recipe, len(digits.train.labels), RunPart(rank=0, world_size=1, seconds=20.0))
     Training(recipe, digits, plan, as_link(link), TrainingContext(elapsed_s=20.0)).run()
-    assert link.mini_batches == 0
+    assert link.steps == 0
 
 
 def test_a_divergence_is_named_with_what_to_try_and_nothing_is_sent(digits: Dataset) -> None:

@@ -33,19 +33,17 @@ if TYPE_CHECKING:
 POLL_S: Final = 0.5
 IDLE_INTERVALS: Final = 10  # a trainer pauses for ten of its usual intervals once in 20,000
 CALM_S_MAX: Final = 3000.0
-PERSON_PATIENCES: Final = 3  # of calm in which nobody was READY, until a person steps in
-PATIENCES_MAX: Final = 30  # links: 8; then views, barrier, snapshot, and all of it again after a failure
+PERSON_TIMEOUTS: Final = 3  # of calm in which nobody was READY, until a person steps in
+TIMEOUTS_MAX: Final = 30  # links: 8; then views, barrier, snapshot, and all of it again after a failure
 ROOM_SHARE: Final = 1 - TRIM_FROM  # of a log is free at least once all is acknowledged
-ROOM_PATIENCES_MAX: Final = (
-    80  # for logs that are to take more than they have room for, such as eight updates
-)
+ROOM_TIMEOUTS_MAX: Final = 80  # for logs that are to take more than they have room for, such as eight updates
 UNCHECKED_S: Final = 30.0  # that a run goes on in which nothing is promised
 LIARS_END: Final = {
     "gone": "a liar is gone",
     "removed": "a liar was removed for good and goes on",
     "stays": "a liar goes on and nobody removes it",
 }
-WORK_PATIENCES_MAX: Final = 20  # in which every node of the core must have made an update
+WORK_TIMEOUTS_MAX: Final = 20  # in which every node of the core must have made an update
 
 
 class World(Protocol):
@@ -191,11 +189,11 @@ class Convergence:
 
     def _ask_person(self) -> None:
         """Only who is READY evicts, and nobody is removed without whom the others could decide nothing. When
-        for three patiences nobody has been READY, or that has kept somebody from being removed for good, a
-        person has those members removed that are not coming back.
+        for three failure timeouts nobody has been READY, or that has kept somebody from being removed for
+        good, a person has those members removed that are not coming back.
         """
         core, now = self._core(), self._world.clock.now
-        if now - self._calm_since < PERSON_PATIENCES * self._world.scenario.patience_s:
+        if now - self._calm_since < PERSON_TIMEOUTS * self._world.scenario.failure_timeout_s:
             return
         here = {daemon.me.node for daemon in core}
         can_spare = self._world.survival.can_spare(self._world.chaos.forbidden, here)
@@ -254,9 +252,9 @@ class Convergence:
         return sum(sum(sizes) + snapshot_bytes for sizes in lacking.values() if sizes)
 
     def _limit_s(self) -> float:
-        """I8: how long it may take. What the rules wait for goes by patiences and back-offs, what is sent by
-        the bytes missing and the speed of a link, which is bounded by its credit as well; and what a log has
-        no room for is asked for again, as much as a trimmed log has free, a patience later.
+        """I8: how long it may take. What the rules wait for goes by failure timeouts and back-offs, what is
+        sent by the bytes missing and the speed of a link, which is bounded by its credit as well; and what a
+        log has no room for is asked for again, as much as a trimmed log has free, a failure timeout later.
         """
         scenario = self._world.scenario
         if self._transfer_s is None:
@@ -265,8 +263,8 @@ class Convergence:
             speed = min(scenario.bytes_per_s, by_credit)
             trims = max((_trims(each.replica.log, sizes) for each, sizes in lacking.items()), default=0.0)
             self._transfer_s = 2 * self._transfer_bytes(lacking) / speed
-            self._transfer_s += min(trims, ROOM_PATIENCES_MAX) * scenario.patience_s
-        return PATIENCES_MAX * scenario.patience_s + self._backoff_s() + self._transfer_s
+            self._transfer_s += min(trims, ROOM_TIMEOUTS_MAX) * scenario.failure_timeout_s
+        return TIMEOUTS_MAX * scenario.failure_timeout_s + self._backoff_s() + self._transfer_s
 
     def _apart(self) -> str | None:
         """What keeps the core from being one."""
@@ -301,7 +299,7 @@ class Convergence:
             for daemon in self._core()
             if daemon.trainer.updates == before.get(daemon.me) and daemon.me in daemon.view
         ]:
-            if clock.now > begun + WORK_PATIENCES_MAX * world.scenario.patience_s + slowest_s:
+            if clock.now > begun + WORK_TIMEOUTS_MAX * world.scenario.failure_timeout_s + slowest_s:
                 words = f"{label(idle[0].me)} made no update: {idle[0].replica.waiting_for()}"
                 raise Violation("stall", words)
             clock.run_until(clock.now + POLL_S)

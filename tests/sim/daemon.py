@@ -47,8 +47,8 @@ from tests.sim.whole import check_restored
 if TYPE_CHECKING:
     from tests.sim.liar.liar import Liar
 
-TICKS_PER_PATIENCE: Final = 10  # node/daemon.py has 25; nothing in the core is due more often than 5 times
-SCRUB_TICKS_MAX: Final = 2 * 60 + 12 * TICKS_PER_PATIENCE + 10  # a flip behind the scrub is seen by the next
+TICKS_PER_TIMEOUT: Final = 10  # node/daemon.py has 25; nothing in the core is due more often than 5 times
+SCRUB_TICKS_MAX: Final = 2 * 60 + 12 * TICKS_PER_TIMEOUT + 10  # a flip behind the scrub is seen by the next
 
 _UPDATE: Final = FrameType.UPDATE
 
@@ -81,7 +81,7 @@ class Daemon:
         disk.lives += 1
         disk.store = MemoryStore()
         disk.store.writable = not disk.full
-        timing = Timing(scenario.patience_s)
+        timing = Timing(scenario.failure_timeout_s)
         self.me = Origin(disk.node, disk.lives)
         self.place = place_of(disk.node)
         self.alive = True
@@ -120,7 +120,7 @@ class Daemon:
             spec,
             self.me,
             others=[number for number in range(1, scenario.nodes + 1) if number != self.place],
-            patience_s=scenario.patience_s,
+            failure_timeout_s=scenario.failure_timeout_s,
             chance=mesh,
         )
         self._world = world
@@ -149,7 +149,7 @@ class Daemon:
         )
         self.handle = self.run.handle
         self.run.checkpointer.due -= timing.gone_s * keeper.uniform(0.0, 0.5)  # not all nodes at once
-        self._tick_s = scenario.patience_s / TICKS_PER_PATIENCE
+        self._tick_s = scenario.failure_timeout_s / TICKS_PER_TIMEOUT
         self._flipped_ticks = 0
         self._pending: list[tuple[Callable[..., object], tuple[object, ...]]] = []
         self.trainer: Trainer | RingTrainer = Trainer(world, self, trainer)

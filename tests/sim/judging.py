@@ -171,7 +171,7 @@ class Judge:
         """A pause, a death, a cut or slow line, or a harmed length explains that nothing came lately."""
         world = self._world
         line = world.lines[place, daemon.place]
-        lately = world.now - daemon.replica.timing.silence_s - world.scenario.patience_s
+        lately = world.now - daemon.replica.timing.silence_s - world.scenario.failure_timeout_s
         return (
             line.impaired
             or line.impaired_at > lately

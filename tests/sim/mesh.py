@@ -62,7 +62,7 @@ class Mesh:
         me: Origin,
         *,
         others: list[int],
-        patience_s: float,
+        failure_timeout_s: float,
         chance: Random,
     ) -> None:
         self.links: dict[int, Endpoint] = {}
@@ -70,7 +70,7 @@ class Mesh:
         self._host = host
         self._me = me
         self._place = place_of(me.node)
-        self._patience_s = patience_s
+        self._failure_timeout_s = failure_timeout_s
         self._chance = chance
         self._greeting = make_greeting(spec, me, f"node-{me.node}")
         self._limits = link_limits(spec.weights)
@@ -140,7 +140,7 @@ class Mesh:
 
     def _dial_again(self, number: int) -> None:
         delay_s = self._delays[number]
-        self._delays[number] = min(2 * delay_s, self._patience_s)
+        self._delays[number] = min(2 * delay_s, self._failure_timeout_s)
         self._world.clock.after(delay_s * self._chance.uniform(0.5, 1.0), self._dial, number)
 
     def _dial(self, number: int, attempt: int = 0) -> None:
@@ -173,7 +173,7 @@ class Mesh:
         mine = Endpoint(self._host, number=number, dialled=True)
         theirs = Endpoint(other._host, number=self._place, dialled=False)
         forth, back = lines[self._place, number], lines[number, self._place]
-        connect(forth, back, mine, theirs, patience_s=self._patience_s)
+        connect(forth, back, mine, theirs, failure_timeout_s=self._failure_timeout_s)
         other._await_greeting(theirs)
         self._await_greeting(mine)
         mine.send(pack_message(self._greeting))
@@ -288,7 +288,7 @@ class Mesh:
         peer = self._peers.pop(endpoint, None)
         if peer is not None and self.links.get(number) is endpoint:
             del self.links[number]
-            if self._world.clock.now - self._linked_at[number] > self._patience_s:
+            if self._world.clock.now - self._linked_at[number] > self._failure_timeout_s:
                 self._delays[number] = FIRST_DELAY_S
             if number in self._idle:
                 self._idle.discard(number)

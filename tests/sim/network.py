@@ -2,8 +2,8 @@
 
 A `Line` is one direction between two nodes: latency, bandwidth, cuts. A `Pipe` is one direction of one
 connection: bytes in order, in pieces. What a cut line holds back arrives after it is mended, as TCP sends it
-again; when that takes four patiences the sender's kernel gives the connection up. A paused node's kernel
-takes bytes; its daemon reads them later.
+again; when that takes four failure timeouts the sender's kernel gives the connection up. A paused node's
+kernel takes bytes; its daemon reads them later.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.sim.tampering import BROKEN, Tamperer
 
 PIECES_SHARE: Final = 1 / 16  # of all frames arrive in two pieces
 NUMBERS_AT_ONCE_SHARE: Final = 0.5  # of numbers that lie in the sender's memory are read when handed over
-USER_TIMEOUT_PER_PATIENCE: Final = 4  # as the daemon sets TCP_USER_TIMEOUT
+USER_TIMEOUT_PER_TIMEOUT: Final = 4  # as the daemon sets TCP_USER_TIMEOUT
 
 
 class Numbers:
@@ -116,14 +116,14 @@ class Line:
 class Pipe:
     """One direction of a connection. `undelivered`: bytes that the reader has not read yet."""
 
-    def __init__(self, line: Line, source: Socket, target: Socket, *, patience_s: float) -> None:
+    def __init__(self, line: Line, source: Socket, target: Socket, *, failure_timeout_s: float) -> None:
         self.undelivered = 0
         self.drain_wanted_below: int | None = None
         self.back: Pipe | None = None  # the other direction
         self._line = line
         self._source = source
         self._target = target
-        self._patience_s = patience_s
+        self._failure_timeout_s = failure_timeout_s
         self._pieces: deque[bytes | Numbers | None] = deque()  # None: the source has closed
         self._due = 0  # pieces whose time has come
         self._plans = 0  # how often arrivals were planned anew
@@ -233,7 +233,7 @@ class Pipe:
     def _stall(self) -> None:
         if self._stalled_at is None:
             self._stalled_at = now = self._line.clock.now
-            self._line.clock.after(USER_TIMEOUT_PER_PATIENCE * self._patience_s, self._give_up, now)
+            self._line.clock.after(USER_TIMEOUT_PER_TIMEOUT * self._failure_timeout_s, self._give_up, now)
 
     def _give_up(self, stalled_at: float) -> None:
         if self._stalled_at == stalled_at and not self._over:
@@ -358,8 +358,10 @@ class EndpointOwner(Protocol):
     def when_running(self, action: Callable[..., object], *arguments: object) -> None: ...
 
 
-def connect(forth: Line, back: Line, dialler: Endpoint, acceptor: Endpoint, *, patience_s: float) -> None:
+def connect(
+    forth: Line, back: Line, dialler: Endpoint, acceptor: Endpoint, *, failure_timeout_s: float
+) -> None:
     """Join two endpoints by a connection."""
-    dialler.out = Pipe(forth, dialler, acceptor, patience_s=patience_s)
-    acceptor.out = Pipe(back, acceptor, dialler, patience_s=patience_s)
+    dialler.out = Pipe(forth, dialler, acceptor, failure_timeout_s=failure_timeout_s)
+    acceptor.out = Pipe(back, acceptor, dialler, failure_timeout_s=failure_timeout_s)
     dialler.out.back, acceptor.out.back = acceptor.out, dialler.out

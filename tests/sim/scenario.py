@@ -63,7 +63,7 @@ class Scenario:
     nodes: int
     weights: int
     two_nodes: str
-    patience_s: float
+    failure_timeout_s: float
     chaos_s: float
     work_s: float
     rates: tuple[float, ...]
@@ -88,7 +88,7 @@ def draw_scenario(seed: int, *, nodes: int | None = None) -> Scenario:
         nodes=size,
         weights=weights,
         two_nodes=chance.choice(("stall", "lower-id")),
-        patience_s=5.0,  # the default of a real node
+        failure_timeout_s=5.0,  # the default of a real node
         chaos_s=chaos_s,
         work_s=chance.choice((0.0, 0.0, 20.0)),
         rates=tuple(4.0 ** chance.uniform(-2.5, 0.5) for _ in range(size)),  # 1/32 to 2 a second

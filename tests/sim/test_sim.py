@@ -86,7 +86,7 @@ def test_a_failing_scenario_shrinks_to_one_that_still_fails() -> None:
 
 def test_a_removal_that_a_dead_member_holds_up_is_done_when_a_person_has_that_removed_too() -> None:
     drawn = replace(draw_scenario(0, nodes=3), two_nodes="stall")
-    silent = Pause(drawn.chaos_s - 2 * drawn.patience_s, node=2, for_s=2 * drawn.patience_s)
+    silent = Pause(drawn.chaos_s - 2 * drawn.failure_timeout_s, node=2, for_s=2 * drawn.failure_timeout_s)
     dead = Outcast(2, "dead", friend=1)
     removal = Removal(drawn.chaos_s - 1.0, asked=1, node=3, forbid=True)
     outcome = simulate(replace(drawn, faults=(dead, silent, removal)))

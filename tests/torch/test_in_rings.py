@@ -138,7 +138,7 @@ def test_in_a_sparse_ring_a_step_that_a_scaler_leaves_out_is_one_empty_share_of_
             scaler.update()
             if scaler.get_scale() < before:
                 link.skip()
-        assert (ring.rounds, link.mini_batches) == (2, 1)
+        assert (ring.rounds, link.steps) == (2, 1)
 
 
 def test_what_cannot_be_averaged_is_refused(start_daemon: StartDaemon) -> None:

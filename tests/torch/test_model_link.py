@@ -67,7 +67,7 @@ def test_what_any_optimizer_changes_is_sent_or_waits_and_nothing_of_it_is_lost(
             after = flat(model) + torch.tensor(link.link.residual)
             torch.testing.assert_close(after - waiting, flat(plain), rtol=0, atol=2e-7)
             sent += sum(link.link.sent.values())
-        assert link.mini_batches == 12
+        assert link.steps == 12
         assert 0 < sent < 12 * WEIGHTS
         state = optimizer.state_dict()
         assert state["param_groups"] == plain_optimizer.state_dict()["param_groups"]
@@ -116,7 +116,7 @@ def test_a_step_of_another_optimizer_is_undone_and_refused_but_one_in_or_around_
         assert torch.equal(flat(model), before)
         for _ in range(2):
             around.step()
-        assert link.mini_batches == 2
+        assert link.steps == 2
         daemon.take_all()
         assert not torch.equal(flat(model), before)
         np.testing.assert_array_equal(flat(model), daemon.weights())
@@ -147,7 +147,7 @@ def test_a_step_that_a_scaler_leaves_out_is_no_update(daemon: Daemon, fused: boo
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     with attach(model, optimizer, daemon, keep=[scaler]) as link:
         for spoilt in (False, True, False):
-            before = (flat(model), link.mini_batches)
+            before = (flat(model), link.steps)
             with torch.autocast("cpu", torch.bfloat16):
                 loss = model(torch.ones(8, 6)).square().mean()
             model.zero_grad()
@@ -156,7 +156,7 @@ def test_a_step_that_a_scaler_leaves_out_is_no_update(daemon: Daemon, fused: boo
                 model.scale.grad.fill_(torch.inf)
             scaler.step(optimizer)
             scaler.update()
-            assert link.mini_batches == before[1] + (not spoilt)
+            assert link.steps == before[1] + (not spoilt)
             if spoilt:
                 assert torch.equal(flat(model), before[0])
         assert scaler.get_scale() == 2.0
@@ -245,12 +245,12 @@ def test_what_a_script_receives_between_two_steps_is_not_taken_for_its_own_chang
 def test_what_the_steps_do_is_refused_to_a_script(daemon: Daemon) -> None:
     with attach(model := make_model(), sgd(model), daemon) as link:
         with pytest.raises(TrainerError, match=r"each optimizer.step\(\) sends what it has changed"):
-            link.link.send(np.zeros(WEIGHTS, np.float32), step=1)
+            link.link.send(np.zeros(WEIGHTS, np.float32), threshold=1)
         with pytest.raises(TrainerError, match=r"call skip\(\) of what p2psgd.torch.attach has returned"):
             link.link.skip()
         with pytest.raises(TrainerError, match=r"attach\(keep=\[...\]\)"):
             link.link.keep(dict)
-        assert link.mini_batches == 0
+        assert link.steps == 0
 
 
 def test_a_script_that_is_started_again_has_its_optimizer_buffers_and_schedulers_back(daemon: Daemon) -> None:
@@ -275,7 +275,7 @@ def test_a_script_that_is_started_again_has_its_optimizer_buffers_and_schedulers
         assert dict(another.state_dict()) == dict(scheduler.state_dict())
         assert torch.equal(later.norm.running_mean, model.norm.running_mean)
         assert int(later.norm.num_batches_tracked) == 5
-        assert (link.mini_batches, link._steps.tau) == (5, tau)
+        assert (link.steps, link._steps.tau) == (5, tau)
     third = life()
     words = (
         r"does not fit the script \(it is of Adam, LambdaLR, and here are SGD\): .*keep of before, or start"

@@ -177,4 +177,4 @@ def test_a_model_or_an_optimizer_that_was_changed_later_is_refused_at_the_next_s
         change(model, optimizer)
         with pytest.raises(TrainerError, match=words):
             optimizer.step()
-        assert link.mini_batches == 1
+        assert link.steps == 1

@@ -211,15 +211,15 @@ def check_hosts(path: Path, addresses: Sequence[Address], hosts: Hosts, listen: 
         return ok(HOSTS, f"{path}: {lines}, {line} is this machine: share {own}/{count} of the data")
     if hosts.several:
         names = formatting.listed([str(each.host) for each in hosts.several])
-        words = f"{path}: {lines}; {names} stands for several hosts, so no line gives a share of the data"
-        return note(HOSTS, words, "give each trainer its --share i/n")
+        words = f"{path}: {lines}; {names} stands for several hosts, so no line gives a rank"
+        return note(HOSTS, words, "give each trainer its --rank i/n")
     if hosts.near_misses:
         near = hosts.near_misses[0]
         words = f"{path} names this machine as {near}, but the node is to listen on port {listen.port}"
         mend = f"--listen {listen.host}:{near.port}, or port {listen.port} in that line"
         return problem(HOSTS, words, mend)
-    words = f"{path}: {lines}, none of them is this node: its trainer will not know its share of the data"
-    return note(HOSTS, words, "add this machine's line on all machines, or give its trainer --share i/n")
+    words = f"{path}: {lines}, none of them is this node: its trainer will not know its rank"
+    return note(HOSTS, words, "add this machine's line on all machines, or give its trainer --rank i/n")
 
 
 async def each_host(hosts: Hosts, listening: Address, *, timeout_s: float) -> tuple[Address, ...]:

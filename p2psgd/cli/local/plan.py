@@ -49,7 +49,7 @@ class Request:
     state: Path | None = None
     trainer: str | None = None
     initial: Path | None = None
-    patience_s: float = 5.0
+    failure_timeout_s: float = 5.0
     record: Path | None = None
     record_bytes: int = RECORD_BYTES_MAX
     told: Told = NOTHING_TOLD
@@ -92,7 +92,7 @@ class Plan(Request):
         file = Path(self.recipe_name)
         words = [sys.executable, "-m", "p2psgd", "train", "--recipe"]
         words += [str(file.absolute()) if file.is_file() else self.recipe_name]
-        words += ["--share", f"{index}/{self.nodes}"]
+        words += ["--rank", f"{index}/{self.nodes}"]
         words += ["--initial", str(self.initial.absolute())] if self.initial is not None else []
         words += ["--steps", str(self.steps)] if self.steps is not None else []
         if self.seconds is not None:

@@ -297,8 +297,8 @@ class LocalRun:
         what = f"recipe {plan.recipe.name}" if plan.recipe else "own trainer"
         self._display = Display(console, f"p2psgd local, {formatting.counted(plan.nodes, 'node')}, {what}")
         self._watch = Watch(cluster, plan.names, self._display)
-        self._stop_limit_s = STOP_LIMIT_S + 2 * plan.patience_s
-        self._convergence_limit_s = max(CONVERGENCE_LIMIT_S, 12 * plan.patience_s)
+        self._stop_limit_s = STOP_LIMIT_S + 2 * plan.failure_timeout_s
+        self._convergence_limit_s = max(CONVERGENCE_LIMIT_S, 12 * plan.failure_timeout_s)
 
     def execute(self) -> ExitCode:
         """Go through all phases; UsageError if a daemon cannot start, KeyboardInterrupt on a 2nd signal."""

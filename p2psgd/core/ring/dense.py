@@ -323,14 +323,15 @@ class DenseRounds:
     def _give_nothing(self, now: float) -> None:
         """Without a trainer, an empty share goes into a round that the left neighbour has begun. But if the
         trainer was refused because its share is not like the left neighbour's, whoever of the two is wrong,
-        it has a patience to come back: passed on, the other's share would have the next ones refused too.
-        Not a patience each time: an unlike share that no other node refuses would hold the round up for good.
+        it has a failure timeout to come back: passed on, the other's share would have the next ones refused
+        too. Not a failure timeout each time: an unlike share that no other node refuses would hold the round
+        up for good.
         """
         current = self._round
         if current is None or self._active or self._own.all or current.empty:
             return
         number, refused_at = self._unlike
-        if number == current.number and now - refused_at < self._cluster.timing.patience_s:
+        if number == current.number and now - refused_at < self._cluster.timing.failure_timeout_s:
             return
         current.empty = bool(current.declared.all)
         for place, bucket in enumerate(current.declared.all):

@@ -138,7 +138,7 @@ class Formation:
     def _absent(self, now: float) -> str:
         """By their own words: nobody vouches for another's standing."""
         view = self._cluster.membership.view
-        since = now - self._cluster.timing.patience_s
+        since = now - self._cluster.timing.failure_timeout_s
         silent = []
         for member in self.linked_to():
             told = self._standings.of(member, view)

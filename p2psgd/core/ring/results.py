@@ -115,13 +115,13 @@ class Results:
     # -- giving
 
     def give(self, peer: Peer, done: int, now: float) -> None:
-        """To a peer that lacks round `done` and only that, if it is here; again after a patience in which it
-        has taken nothing.
+        """To a peer that lacks round `done` and only that, if it is here; again after a failure timeout in
+        which it has taken nothing.
         """
         kept, feed = self._kept, self._feeds.get(peer.origin)
         if kept is None or kept.number != done:
             return
-        if feed is not None and feed.peer is peer and now - feed.moved < self._timing.patience_s:
+        if feed is not None and feed.peer is peer and now - feed.moved < self._timing.failure_timeout_s:
             return
         words = f"giving {peer.name} the result of round {done}, which it was cut off from"
         self._out.order(Note("result given", words, peer.origin.node))

@@ -43,7 +43,7 @@ from p2psgd.wire.ring_messages import (
 NAMED_MAX: Final = 3
 SILENT_STATUSES: Final = 1.5  # a STATUS comes each status_s; so many without any is silence
 FRESH_STATUSES: Final = 0.5  # whoever gives its share later than that in a round says so at once (Ring.share)
-ON_ITS_WAY_PATIENCES: Final = 0.5  # frames take their time
+ON_ITS_WAY_TIMEOUTS: Final = 0.5  # frames take their time
 
 # ----------------------------------------------------------------------------
 # When this node's trainer may give its next share: as soon as this node has all that it is to build on.
@@ -320,7 +320,7 @@ class Ring:
         if self._laggards is not None and not self.running:
             self._laggards.serve(now)
         still = self.waiting_for(now) if not self.running else ""
-        self.standstill = still if now - self.since > self._cluster.timing.patience_s else ""
+        self.standstill = still if now - self.since > self._cluster.timing.failure_timeout_s else ""
         self._try_to_begin(now)
 
     def _is_stuck(self, now: float) -> bool:
@@ -455,7 +455,7 @@ class Ring:
             return f"{said} for {self._name(behind)}, where not all of round {last} has come"
         if untold:
             return f"{said} for {self._name(untold)}"
-        if unsure or waited_s <= ON_ITS_WAY_PATIENCES * self._cluster.timing.patience_s:
+        if unsure or waited_s <= ON_ITS_WAY_TIMEOUTS * self._cluster.timing.failure_timeout_s:
             return ""
         return f"round {last + 1}: all shares are given and on their way for {waited_s:.1f} s"
 

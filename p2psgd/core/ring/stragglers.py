@@ -21,7 +21,7 @@ from p2psgd.wire.ring_messages import RingState
 # if that would leave a ring of one.
 
 
-UNREADY_PATIENCES: Final = 12  # a snapshot takes its time
+UNREADY_TIMEOUTS: Final = 12  # a snapshot takes its time
 
 
 class Lateness:
@@ -48,7 +48,7 @@ class Lateness:
             since = self._since[matter]
             if kind == "silent":
                 since = max(since, self._heard(member))
-            limit_s = timing.patience_s * (UNREADY_PATIENCES if kind == "unready" else 1)
+            limit_s = timing.failure_timeout_s * (UNREADY_TIMEOUTS if kind == "unready" else 1)
             blamed = now - since >= limit_s
             if kind == "share":  # what it told meanwhile may have crossed its share
                 told = self._standings.of(member, self._cluster.membership.view)
@@ -115,7 +115,7 @@ class Lateness:
 # for one round, and whoever has them sees from a STATUS who does not.
 
 
-WAITING_PATIENCES: Final = 2  # for each node before this one: it has most likely begun to give
+WAITING_TIMEOUTS: Final = 2  # for each node before this one: it has most likely begun to give
 Rows = dict[Origin, tuple[int, int]]  # by origin, sequence and digest
 
 
@@ -159,7 +159,7 @@ class Laggards:
         ]
         self._since = (now if self._since is None else self._since) if lacking else None
         before = sum(each.state.round >= done and member < self._cluster.me for member, each in told.items())
-        wait_s = before * WAITING_PATIENCES * self._cluster.timing.patience_s
+        wait_s = before * WAITING_TIMEOUTS * self._cluster.timing.failure_timeout_s
         if self._since is None or now - self._since < wait_s:
             return
         for peer in lacking:

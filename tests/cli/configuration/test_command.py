@@ -59,19 +59,21 @@ def show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def test_each_way_is_stronger_than_the_one_before(
     tmp_path: Path, show: Show, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "node.toml").write_text('peers = "hosts.txt"\npatience = 7\npreset = "wan"\nlog_budget = 3\n')
+    (tmp_path / "node.toml").write_text(
+        'peers = "hosts.txt"\nfailure_timeout = 7\npreset = "wan"\nlog_budget = 3\n'
+    )
 
-    def patience(*arguments: str) -> tuple[float, str, str | None]:
-        found = show("--peers", "hosts.txt", *arguments)["patience"]
+    def failure_timeout(*arguments: str) -> tuple[float, str, str | None]:
+        found = show("--peers", "hosts.txt", *arguments)["failure_timeout"]
         return found["value"], found["from"], found["place"]
 
-    assert patience() == (5.0, "default", None)
-    assert patience("--preset", "wan") == (20.0, "preset", "wan")
-    assert patience("--preset", "wan", "--config", "node.toml") == (7.0, "file", "node.toml")
-    assert patience("--config", "node.toml", "--preset", "wan") == (7.0, "file", "node.toml")
-    monkeypatch.setenv("P2PSGD_PATIENCE", "8")
-    assert patience("--config", "node.toml") == (8.0, "environment", "P2PSGD_PATIENCE")
-    assert patience("--config", "node.toml", "--patience", "9") == (9.0, "command line", None)
+    assert failure_timeout() == (5.0, "default", None)
+    assert failure_timeout("--preset", "wan") == (20.0, "preset", "wan")
+    assert failure_timeout("--preset", "wan", "--config", "node.toml") == (7.0, "file", "node.toml")
+    assert failure_timeout("--config", "node.toml", "--preset", "wan") == (7.0, "file", "node.toml")
+    monkeypatch.setenv("P2PSGD_FAILURE_TIMEOUT", "8")
+    assert failure_timeout("--config", "node.toml") == (8.0, "environment", "P2PSGD_FAILURE_TIMEOUT")
+    assert failure_timeout("--config", "node.toml", "--failure-timeout", "9") == (9.0, "command line", None)
 
 
 def test_the_file_and_the_preset_can_be_named_in_every_way(
@@ -80,12 +82,12 @@ def test_the_file_and_the_preset_can_be_named_in_every_way(
     (tmp_path / "node.toml").write_text('peers = "hosts.txt"\npreset = "wan"\n')
     monkeypatch.setenv("P2PSGD_CONFIG", str(tmp_path / "node.toml"))
     shown = show()
-    assert shown["patience"] == {"value": 20.0, "from": "preset", "place": "wan"}
+    assert shown["failure_timeout"] == {"value": 20.0, "from": "preset", "place": "wan"}
     assert shown["preset"] == {"value": "wan", "from": "file", "place": str(tmp_path / "node.toml")}
     monkeypatch.setenv("P2PSGD_PRESET", "local")
     shown = show()
     assert shown["listen"] == {"value": "127.0.0.1:7315", "from": "preset", "place": "local"}
-    assert shown["patience"]["from"] == "default"
+    assert shown["failure_timeout"]["from"] == "default"
 
 
 def test_every_option_of_node_can_stand_in_the_file(tmp_path: Path, show: Show) -> None:
@@ -152,21 +154,27 @@ def test_people_are_shown_a_line_for_each(
     assert fields["log_budget"] == "512 node.toml"
     assert fields["name"] == '"two\\n\\"words\\"" $P2PSGD_NAME'
     assert fields["http_exposed"] == "true command line"
-    assert fields["patience"] == "20 preset wan"
+    assert fields["failure_timeout"] == "20 preset wan"
     assert fields["record"] == "- default"
 
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("patience = 900", "patience: --patience: patience must be 0.2 to 600 s, not 900"),
-        ("patience = nan", "patience: --patience: patience must be 0.2 to 600 s, not nan"),
+        (
+            "failure_timeout = 900",
+            "failure_timeout: --failure-timeout: the failure timeout must be 0.2 to 600 s, not 900",
+        ),
+        (
+            "failure_timeout = nan",
+            "failure_timeout: --failure-timeout: the failure timeout must be 0.2 to 600 s, not nan",
+        ),
         ("log_budget = 0", "log_budget: it takes 1 or more"),
         ('listen = "nowhere"', "listen: --listen: 'nowhere' lacks a port"),
         ("http_exposed = true", "http_exposed: --http-exposed is for the address of --http"),
         ('preset = "moon"', "preset: Invalid value for '--preset': 'moon' is not one of"),
         ('config = "other.toml"', "there is no option 'config', known are advertise, "),
-        ("patience = '5'", "patience: it takes a number, without quotes"),
+        ("failure_timeout = '5'", "failure_timeout: it takes a number, without quotes"),
     ],
 )
 @pytest.mark.parametrize("command", [["node"], ["config", "show"]])
@@ -192,10 +200,10 @@ def test_what_the_environment_says_wrong_is_refused_with_its_name(
     assert run(monkeypatch, "node", "--peers", "hosts.txt") == ExitCode.CONFIGURATION
     words = "p2psgd: P2PSGD_LOG_BUDGET=many in the environment: it takes a whole number\n"
     assert capsys.readouterr().err == words
-    monkeypatch.setenv("P2PSGD_PATIENCE", "abc")
+    monkeypatch.setenv("P2PSGD_FAILURE_TIMEOUT", "abc")
     monkeypatch.delenv("P2PSGD_LOG_BUDGET")
     assert run(monkeypatch, "node", "--peers", "hosts.txt") == ExitCode.CONFIGURATION
-    words = "p2psgd: P2PSGD_PATIENCE=abc in the environment: it takes a number\n"
+    words = "p2psgd: P2PSGD_FAILURE_TIMEOUT=abc in the environment: it takes a number\n"
     assert capsys.readouterr().err == words
     # What is on the command line is that command line's fault, whatever else is set.
     assert run(monkeypatch, "node", "--peers", "hosts.txt", "--log-budget", "no") == ExitCode.USAGE
@@ -227,9 +235,9 @@ def test_what_is_in_force_is_shown_before_what_is_missing(
         ([PLAIN], "how does this node find others? give --peers FILE, --zeroconf, or both"),
         (["--peers", "hosts.txt", "--tls", "absent"], "there is no absent/ca.pem"),
     ):
-        run(monkeypatch, "config", "show", "--json", "--patience", "7", *options)
+        run(monkeypatch, "config", "show", "--json", "--failure-timeout", "7", *options)
         said = capsys.readouterr()
-        assert json.loads(said.out)["patience"]["value"] == 7
+        assert json.loads(said.out)["failure_timeout"]["value"] == 7
         assert said.err.startswith(f"p2psgd: {missing}")
         assert said.err.count("\n") == 1
 

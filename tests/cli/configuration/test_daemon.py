@@ -26,8 +26,10 @@ def test_a_daemon_is_what_its_file_and_its_environment_say(tmp_path: Path) -> No
 
 def test_a_daemon_with_a_wrong_file_ends_with_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
-    file.write_text('peers = "hosts.txt"\npatience = 900\n')
+    file.write_text('peers = "hosts.txt"\nfailure_timeout = 900\n')
     daemon = Daemon(tmp_path / "node-0", "--config", str(file))
     assert daemon.process.wait(60) == ExitCode.CONFIGURATION
-    words = f"in {file}, patience: --patience: patience must be 0.2 to 600 s, not 900"
+    words = (
+        f"in {file}, failure_timeout: --failure-timeout: the failure timeout must be 0.2 to 600 s, not 900"
+    )
     assert daemon.words() == f"p2psgd: {words}\n"

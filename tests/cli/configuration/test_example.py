@@ -24,7 +24,7 @@ def commands() -> Any:
 def test_what_it_has_commented_out_is_the_default() -> None:
     text = (SYSTEMD / "node.toml.example").read_text(encoding="utf-8")
     whole = tomllib.loads(re.sub(r"(?m)^#(?=[a-z_]+ = )", "", text))
-    assert {"peers", "listen", "patience", "log_budget", "log_disk_budget"} <= set(whole)
+    assert {"peers", "listen", "failure_timeout", "log_budget", "log_disk_budget"} <= set(whole)
     defaults = {parameter.name: parameter.default for parameter in commands()["node"].params}
     assert set(whole) <= set(defaults)
     for name in set(whole) - SHOWN_ONLY - {"peers", "tls"}:

@@ -13,7 +13,7 @@ from p2psgd.errors import ExitCode, UsageError
 KINDS = {
     "exposed": bool,
     "budget": int,
-    "patience": float,
+    "failure_timeout": float,
     "listen": str,
     "state": Path,
 }
@@ -35,8 +35,8 @@ def refusal(path: Path) -> str:
 
 
 def test_values_are_read(tmp_path: Path) -> None:
-    path = written(tmp_path, '# a node\nlisten = "x"\n  "budget" = 5\nexposed = true\npatience = 2\n')
-    assert read_file(path, KINDS) == {"listen": "x", "budget": 5, "exposed": True, "patience": 2}
+    path = written(tmp_path, '# a node\nlisten = "x"\n  "budget" = 5\nexposed = true\nfailure_timeout = 2\n')
+    assert read_file(path, KINDS) == {"listen": "x", "budget": 5, "exposed": True, "failure_timeout": 2}
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,17 +52,20 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("\nbudgit = 3", "there is no option 'budgit', known are budget, exposed, listen, patience, state$"),
+        (
+            "\nbudgit = 3",
+            "there is no option 'budgit', known are budget, exposed, failure_timeout, listen, state$",
+        ),
         ("[node]\nbudget = 3", "no option 'node', known are .*; options stand there without \\[tables\\]$"),
         ("budget.x = 3", "budget: it takes a whole number, without quotes$"),
         ('budget = "3"', "budget: it takes a whole number, without quotes$"),
         ("budget = true", "budget: it takes a whole number"),
         ("budget = 3.0", "budget: it takes a whole number"),
-        ("patience = true", "patience: it takes a number, without quotes$"),
+        ("failure_timeout = true", "failure_timeout: it takes a number, without quotes$"),
         ("exposed = 1", "exposed: it takes true or false$"),
         ("listen = 7315", "listen: it takes text, in quotes$"),
         (f"budget = {9 * 10**18}9", "budget: it takes no number of more than 63 bits$"),
-        (f"patience = 1{'0' * 400}", "patience: it takes no number of more than 63 bits$"),
+        (f"failure_timeout = 1{'0' * 400}", "failure_timeout: it takes no number of more than 63 bits$"),
         (f"budget = 0x{'f' * 5000}", "budget: it takes no number of more than 63 bits$"),
         (f"listen = [0x{'f' * 5000}]", "listen: it takes text, in quotes$"),
         (f"budget = {'9' * 5000}", "is not TOML: Exceeds the limit"),

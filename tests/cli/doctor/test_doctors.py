@@ -181,7 +181,14 @@ def test_running_nodes_tell_their_run_and_go_on_undisturbed(tmp_path: Path) -> N
 def test_a_node_that_dials_a_doctor_goes_on_and_links_once_the_node_is_there(tmp_path: Path) -> None:
     lines = addresses(2)
     hosts = write_hosts(tmp_path / "hosts.txt", *lines)
-    options = ("--peers", str(hosts), "--patience", "1", "--trainer", trainer("digits", "--steps", "1000000"))
+    options = (
+        "--peers",
+        str(hosts),
+        "--failure-timeout",
+        "1",
+        "--trainer",
+        trainer("digits", "--steps", "1000000"),
+    )
     anna = Daemon(tmp_path / "anna", "--listen", lines[0], *options)
     with all_stopped([anna]) as daemons:
         until(anna.run, "it has a run", timeout_s=100)

@@ -195,10 +195,10 @@ def test_a_trainer_of_ones_own_needs_no_recipe(start: Start, tmp_path: Path) -> 
     script.write_text(
         "import numpy, p2psgd\n"
         "with p2psgd.attach(numpy.zeros(1000, numpy.float32), label='own') as link:\n"
-        "    random = numpy.random.default_rng(link.share[0])\n"
+        "    random = numpy.random.default_rng(link.rank)\n"
         "    for _ in range(50):\n"
         "        link.receive()\n"
-        "        link.send(random.normal(0, 1e-3, 1000).astype(numpy.float32), step=1000)\n"
+        "        link.send(random.normal(0, 1e-3, 1000).astype(numpy.float32), threshold=1000)\n"
     )
     run = start("-n", "3", "--trainer", f"{sys.executable} '{script}'")
     assert run.ends() == ExitCode.OK, run.output
@@ -215,7 +215,7 @@ def test_ctrl_c_ends_a_script_that_does_not_look_at_stopping(start: Start, tmp_p
         "with p2psgd.attach(numpy.zeros(1000, numpy.float32)) as link:\n"
         "    while True:\n"
         "        link.receive()\n"
-        "        link.send(numpy.full(1000, 1e-3, numpy.float32), step=1000)\n"
+        "        link.send(numpy.full(1000, 1e-3, numpy.float32), threshold=1000)\n"
         "        time.sleep(0.1)\n"
     )
     run = start("-n", "2", "--trainer", f"{sys.executable} '{script}'")
@@ -258,7 +258,9 @@ def test_mistakes_are_one_sentence_before_anything_starts(
 
 
 def test_a_run_whose_time_is_over_before_its_first_mini_batch_fails_with_a_sentence(start: Start) -> None:
-    run = start("-n", "1", "--recipe", "digits", "--seconds", "1")  # a lone node waits for a patience, 5 s
+    run = start(
+        "-n", "1", "--recipe", "digits", "--seconds", "1"
+    )  # a lone node waits for a failure timeout, 5 s
     assert run.ends() == ExitCode.USAGE, run.output
     assert "the 1 s of --seconds were over before the first mini-batch: give more" in run.output
 

@@ -40,7 +40,7 @@ def test_the_built_in_trainer_gets_its_share(tmp_path: Path) -> None:
         "train",
         "--recipe",
         "digits",
-        "--share",
+        "--rank",
         "2/4",
         "--steps",
         "300",

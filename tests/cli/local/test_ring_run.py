@@ -69,12 +69,12 @@ def stop_for(status: dict[str, Any], stopped_s: float) -> None:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_two_runs_end_with_the_same_bits_also_if_a_node_stops_for_half_of_patience(
+def test_two_runs_end_with_the_same_bits_also_if_a_node_stops_for_half_of_failure_timeout(
     start: Start, payload: str
 ) -> None:
     first = start(payload, 3, "--steps", "250")
     assert first.ends() == ExitCode.OK, first.output
-    second = start(payload, 3, "--steps", "250", "--patience", "4")
+    second = start(payload, 3, "--steps", "250", "--failure-timeout", "4")
     stop_for(wait_for_round(second, 1, 20), 2.0)
     assert second.ends() == ExitCode.OK, second.output
     reports = first.report(), second.report()
@@ -132,7 +132,7 @@ def test_a_dense_ring_equals_one_node_with_the_batches_of_all(start: Start, tmp_
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_the_others_go_on_without_a_node_that_is_killed_in_a_round(start: Start, payload: str) -> None:
-    run = start(payload, 5, "--steps", "400", "--patience", "1")
+    run = start(payload, 5, "--steps", "400", "--failure-timeout", "1")
     victim = wait_for_round(run, 3, 50)
     os.kill(victim["pid"], signal.SIGKILL)
     killed_at = time.monotonic()

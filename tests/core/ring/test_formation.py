@@ -33,7 +33,7 @@ def test_round_1_waits_for_all_founders() -> None:
     said = cluster.waits()[0]
     match = re.search(r"round 1 waits for all founders: 2 of 3 are members, for (\d+) s more at most$", said)
     assert match, said
-    assert 60 - 30 <= int(match[1]) < 60, "12 patiences from when the run was founded"
+    assert 60 - 30 <= int(match[1]) < 60, "12 failure timeouts from when the run was founded"
     cluster.link_all()
     cluster.pass_time(10.0)
     assert cluster.running() == {0, 1, 2}

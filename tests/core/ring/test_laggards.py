@@ -87,14 +87,14 @@ def test_the_first_of_those_that_have_it_gives_it(scene: Scene) -> None:
 def test_the_next_gives_it_if_the_first_has_no_sums_of_it(scene: Scene) -> None:
     scene.tell(0, 12, at=(12, 6))
     scene.tell(3, 11, at=(11, 5))
-    patience_s = scene.replica.timing.patience_s
+    failure_timeout_s = scene.replica.timing.failure_timeout_s
     assert not scene.served()
-    assert not scene.served(2 * patience_s - 0.1)
+    assert not scene.served(2 * failure_timeout_s - 0.1)
     scene.tell(3, 12, at=(12, 6))
-    assert not scene.served(2 * patience_s)
+    assert not scene.served(2 * failure_timeout_s)
     scene.tell(3, 11, at=(11, 5))
-    assert not scene.served(3 * patience_s)
-    assert scene.served(5 * patience_s) == [4]
+    assert not scene.served(3 * failure_timeout_s)
+    assert scene.served(5 * failure_timeout_s) == [4]
 
 
 def test_nobody_is_given_it_while_one_runs(scene: Scene) -> None:

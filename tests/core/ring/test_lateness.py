@@ -1,11 +1,12 @@
-"""Who holds a ring back by more than a patience is evicted, with words that say how; nobody else is."""
+"""Who holds a ring back by more than a failure timeout is evicted, with words that say how; nobody else
+is."""
 
 from __future__ import annotations
 
 from p2psgd.core.events import TimePassed
 from tests.core.ring.cluster import RingCluster
 
-PATIENCE_S = 5.0
+FAILURE_TIMEOUT_S = 5.0
 
 
 def evicted(cluster: RingCluster) -> str:
@@ -34,7 +35,7 @@ def test_nobody_is_waited_for_once_all_trainers_have_left() -> None:
     for number in range(3):
         assert cluster.waits()[number], number
         cluster.detach(number)
-    cluster.pass_time(2 * PATIENCE_S)
+    cluster.pass_time(2 * FAILURE_TIMEOUT_S)
     assert cluster.running() == {0, 1, 2}
     assert cluster.waits() == ["", "", ""]
     assert [cluster.replica(number).waiting_for() for number in range(3)] == ["", "", ""]
@@ -46,11 +47,11 @@ def test_a_trainer_that_is_late_is_evicted_with_words_that_say_so() -> None:
     cluster.run(11)
     cluster.share(0, 1, 3)
     cluster.settle()
-    cluster.pass_time(PATIENCE_S - 1)
+    cluster.pass_time(FAILURE_TIMEOUT_S - 1)
     assert cluster.waits()[0] == "round 12 has waited for 4.0 s for node-2's trainer"
     assert cluster.waits()[2] == "round 12 has waited for 4.0 s for this node's trainer"
     assert cluster.running() == {0, 1, 2, 3}
-    cluster.pass_time(PATIENCE_S)
+    cluster.pass_time(FAILURE_TIMEOUT_S)
     assert "node-2 was evicted by view 2: its trainer has not given its share of round 12 for" in evicted(
         cluster
     )
@@ -63,7 +64,7 @@ def test_it_comes_back_and_gives_what_it_had() -> None:
     cluster.start()
     cluster.share(0, 1)
     cluster.settle()
-    cluster.pass_time(PATIENCE_S + 4)
+    cluster.pass_time(FAILURE_TIMEOUT_S + 4)
     assert cluster.rounds() == [1, 1, 0]
     cluster.share(2)
     cluster.pass_time(5.0)
@@ -75,16 +76,16 @@ def test_it_comes_back_and_gives_what_it_had() -> None:
 
 
 def test_nobody_is_evicted_while_no_share_is_given() -> None:
-    """All train for longer than a patience."""
+    """All train for longer than a failure timeout."""
     cluster = RingCluster(3)
     cluster.start()
-    cluster.pass_time(20 * PATIENCE_S)
+    cluster.pass_time(20 * FAILURE_TIMEOUT_S)
     assert not evicted(cluster)
     cluster.run()
     cluster.assert_all_at(1)
 
 
-def test_a_pause_of_half_a_patience_changes_nothing() -> None:
+def test_a_pause_of_half_a_failure_timeout_changes_nothing() -> None:
     results = []
     for paused in ((), (2,)):
         cluster = RingCluster(4)
@@ -92,7 +93,7 @@ def test_a_pause_of_half_a_patience_changes_nothing() -> None:
         cluster.run(3)
         cluster.share(0, 1, 2, 3)
         cluster.deliver(1, 2)
-        pass_time_without(cluster, PATIENCE_S / 2, *paused)
+        pass_time_without(cluster, FAILURE_TIMEOUT_S / 2, *paused)
         cluster.pass_time(2.0)
         cluster.run(3)
         cluster.assert_all_at(7)
@@ -104,7 +105,7 @@ def test_a_pause_of_half_a_patience_changes_nothing() -> None:
 def test_who_was_paused_blames_nobody() -> None:
     cluster = RingCluster(4)
     cluster.start()
-    pass_time_without(cluster, PATIENCE_S - 1, 2)
+    pass_time_without(cluster, FAILURE_TIMEOUT_S - 1, 2)
     cluster.now += 1.0
     cluster.give(2, TimePassed())  # before it hears anything
     assert not cluster.replica(2).membership.unwanted
@@ -119,7 +120,7 @@ def test_who_is_not_heard_of_is_evicted() -> None:
     cluster.start()
     cluster.run()
     cluster.share(0, 1, 3)
-    pass_time_without(cluster, 2 * PATIENCE_S, 2)
+    pass_time_without(cluster, 2 * FAILURE_TIMEOUT_S, 2)
     assert "node-2 was evicted by view 2: nothing was heard of it while the ring waits for" in evicted(
         cluster
     )
@@ -131,7 +132,7 @@ def test_neighbours_that_stay_without_their_link_part() -> None:
     cluster.start()
     cluster.cut(1, 2)
     cluster.settle()
-    cluster.pass_time(PATIENCE_S - 1)
+    cluster.pass_time(FAILURE_TIMEOUT_S - 1)
     assert not evicted(cluster)
     cluster.pass_time(3.0)
     assert "node-2 was evicted by view 2: a link of it that the ring needs was missing for" in evicted(
@@ -145,7 +146,7 @@ def test_a_link_that_no_ring_needs_may_be_lost() -> None:
     cluster.start()
     cluster.cut(1, 3)
     cluster.run()
-    cluster.pass_time(2 * PATIENCE_S)
+    cluster.pass_time(2 * FAILURE_TIMEOUT_S)
     cluster.run()
     assert not evicted(cluster)
     assert cluster.rounds() == [2] * 5
@@ -157,7 +158,7 @@ def test_no_ring_of_one_is_left() -> None:
     cluster.start()
     cluster.share(0)
     cluster.settle()
-    cluster.pass_time(10 * PATIENCE_S)
+    cluster.pass_time(10 * FAILURE_TIMEOUT_S)
     assert not evicted(cluster)
     cluster.share(1)
     cluster.settle()
@@ -169,11 +170,11 @@ def test_most_of_the_members_are_not_late() -> None:
     cluster.start()
     cluster.share(0, 3)
     cluster.settle()
-    cluster.pass_time(3 * PATIENCE_S)
+    cluster.pass_time(3 * FAILURE_TIMEOUT_S)
     assert not evicted(cluster)
     cluster.share(1)
     cluster.settle()
-    cluster.pass_time(2 * PATIENCE_S)
+    cluster.pass_time(2 * FAILURE_TIMEOUT_S)
     assert "node-2 was evicted by view 2: its trainer has not given" in evicted(cluster)
 
 
@@ -183,10 +184,10 @@ def test_who_is_not_ready_for_long_is_evicted() -> None:
     cluster.run()
     replica = cluster.replica(2)
     replica.node.quarantine(cluster.now + 1000.0)  # and its disk says nothing
-    cluster.pass_time(11 * PATIENCE_S)
+    cluster.pass_time(11 * FAILURE_TIMEOUT_S)
     assert cluster.running() == set()
     assert "node-2 is not ready" in cluster.waits()[0]
     assert not evicted(cluster)
-    cluster.pass_time(3 * PATIENCE_S)
+    cluster.pass_time(3 * FAILURE_TIMEOUT_S)
     assert "node-2 was evicted by view 2: the ring has waited for it to be ready for" in evicted(cluster)
     assert cluster.ring(0).counters.attempts == 2, "the others did not go on"

@@ -54,7 +54,7 @@ def test_shares_of_other_shapes_are_refused_by_name(odd: int, seed: int) -> None
     assert not any(node.completed for node in circle.nodes)
 
 
-def test_an_unlike_share_is_not_passed_on_by_whoever_it_had_refused_but_after_a_patience() -> None:
+def test_an_unlike_share_is_not_passed_on_by_whoever_it_had_refused_but_after_a_failure_timeout() -> None:
     circle = begun(4)
     for number in range(3):
         circle.plan(number, ONES, WHOLE if number else [(0, 49)])
@@ -72,13 +72,13 @@ def test_an_unlike_share_is_not_passed_on_by_whoever_it_had_refused_but_after_a_
     right.pass_time(circle.now)
     circle.run(Random(1))
     assert not circle.nodes[2].refusals
-    right.pass_time(circle.now + circle.nodes[1].replica.timing.patience_s)
+    right.pass_time(circle.now + circle.nodes[1].replica.timing.failure_timeout_s)
     circle.collect(1)
     circle.run(Random(1))
     assert "at node-1" in circle.nodes[2].refusals[0]
 
 
-def test_an_unlike_share_is_passed_on_a_patience_after_the_first_refusal_however_many_follow() -> None:
+def test_an_unlike_share_is_passed_on_a_failure_timeout_after_the_first_refusal_however_many_follow() -> None:
     circle = begun(2)
     circle.plan(0, ONES, WHOLE, call="odd")
     circle.run(Random(1))
@@ -94,7 +94,7 @@ def test_an_unlike_share_is_passed_on_a_patience_after_the_first_refusal_however
         circle.stop(0)
         circle.begin(range(2))
         circle.run(Random(1))
-        circle.now += 0.6 * right.replica.timing.patience_s
+        circle.now += 0.6 * right.replica.timing.failure_timeout_s
     assert [(done.round, done.contributors, done.own) for done in right.completed] == [(1, 1, False)]
 
 

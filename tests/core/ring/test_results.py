@@ -119,7 +119,7 @@ def test_it_is_given_once_and_again_when_nothing_has_moved() -> None:
     give(circle, 0, 2)
     assert len(circle.links[0, 2]) == first
     circle.links[0, 2].clear()  # it never came
-    circle.now += circle.nodes[0].replica.timing.patience_s
+    circle.now += circle.nodes[0].replica.timing.failure_timeout_s
     circle.nodes[0].replica.out.refill(circle.nodes[0].replica.peers[circle.nodes[2].me])
     tell(circle, 0, 2)
     give(circle, 0, 2)

@@ -83,7 +83,7 @@ def heal(cluster: RingCluster) -> None:
     cluster.settle()
     cluster.attach()
     everybody = set(range(len(cluster.replicas)))
-    for _ in range(2000):  # evicted nodes are let in again after up to 64 patiences
+    for _ in range(2000):  # evicted nodes are let in again after up to 64 failure timeouts
         if (
             cluster.running() == everybody
             and len({replica.membership.view for replica in cluster.alive()}) == 1

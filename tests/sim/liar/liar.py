@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 UNDER_WAY_MAX: Final = 20_000  # bytes to one hearer: beyond that it is silent
 SPOKEN_MAX: Final = 4096  # frames kept in mind, to know a lie when it is heard
-DISTURBS_EVERY_PATIENCES: Final = 6  # a member's ballots, which keep others from deciding
+DISTURBS_EVERY_TIMEOUTS: Final = 6  # a member's ballots, which keep others from deciding
 UPDATES_AT_ONCE: Final = 3
 UPDATES_MAX: Final = 40  # of each origin
 
@@ -107,11 +107,17 @@ class Liar:
         self._consensus = Consensus(
             me, votes, links=self._linked, quorum=lambda nodes: False, order=self._orders.append
         )
-        self._timing = Timing(world.scenario.patience_s)
+        self._timing = Timing(world.scenario.failure_timeout_s)
         places = range(1, world.scenario.nodes + 1)
         others = [place for place in places if place != place_of(me.node)]
         self.mesh = Mesh(
-            world, self, spec, me, others=others, patience_s=world.scenario.patience_s, chance=dialler
+            world,
+            self,
+            spec,
+            me,
+            others=others,
+            failure_timeout_s=world.scenario.failure_timeout_s,
+            chance=dialler,
         )
         self.mesh.start()
         self._clock.after(self._timing.status_s, self._tick)
@@ -229,7 +235,7 @@ class Liar:
     def may_disturb(self) -> bool:
         """Not all the time."""
         now = self._clock.now
-        due = now - self._disturbed_at > DISTURBS_EVERY_PATIENCES * self._timing.patience_s
+        due = now - self._disturbed_at > DISTURBS_EVERY_TIMEOUTS * self._timing.failure_timeout_s
         if due:
             self._disturbed_at = now
         return due

@@ -18,7 +18,12 @@ LIAR_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "hearsay-over-own-word": (Edit(acks, "Acknowledgements.hear", "if member in linked:", "if False:"),),
     "claimed-views-never-named": (
-        Edit(membership, "Membership.take_unbacked", "if waited_s > timing.patience_s + (", "if 0 > 1 + ("),
+        Edit(
+            membership,
+            "Membership.take_unbacked",
+            "if waited_s > timing.failure_timeout_s + (",
+            "if 0 > 1 + (",
+        ),
     ),
     "other-members-of-the-known-view": (
         Edit(membership, "Membership._hear_news", "and view != self.view:", "and False:"),

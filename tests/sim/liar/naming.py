@@ -14,7 +14,7 @@ from tests.sim.liar.lies import LIES
 from tests.sim.outcome import Violation
 
 HEARD_MIN: Final = 35  # times on one link and in one view: to send the view that it claims, a liar has up to
-# five patiences, and new ones if that number is decided meanwhile
+# five failure timeouts, and new ones if that number is decided meanwhile
 NOT_FOR_LYING: Final = {"silent", "slow", "superseded", "duplicate"}
 
 

@@ -56,9 +56,9 @@ class Liveness:
         hop_bytes = scenario.weights * 4 + FRAME_BYTES * (1 + scenario.weights * 4 // SEGMENT_BYTES)
         speed = min(scenario.bytes_per_s, scenario.credit_bytes / hop_s)
         exchange_s = 2 * scenario.nodes * (len(work.buckets) + 1) * (hop_s + hop_bytes / speed)
-        slow = sum(step_s > scenario.patience_s / 2 for step_s in work.step_s)
+        slow = sum(step_s > scenario.failure_timeout_s / 2 for step_s in work.step_s)
         round_s = (1 + FAILED_S) * max(work.step_s) + exchange_s
-        return ROUNDS * round_s + slow * 30 * scenario.patience_s
+        return ROUNDS * round_s + slow * 30 * scenario.failure_timeout_s
 
     def behind(self) -> str | None:
         """Who has not yet completed as many rounds as it must, or with what it had given before. Its number

@@ -19,7 +19,7 @@ from tests.sim.scenario import (
 
 NODES_MAX: Final = 6
 FAULTS_MAX: Final = 12
-PATIENCE_S: Final = 5.0  # the default of a real node
+FAILURE_TIMEOUT_S: Final = 5.0  # the default of a real node
 WORDS: Final = (
     *("ring-sparse", "ring-sparse", "ring-sparse", "ring-sparse"),
     *("ring-dense", "ring-dense", "ring-dense", "ring-dense-float16"),
@@ -45,7 +45,7 @@ def draw_ring_scenario(seed: int, *, nodes: int | None = None) -> Scenario:
         nodes=size,
         weights=weights,
         two_nodes=chance.choice(("stall", "lower-id")),
-        patience_s=PATIENCE_S,
+        failure_timeout_s=FAILURE_TIMEOUT_S,
         chaos_s=chaos_s,
         work_s=0.0,
         rates=tuple(1.0 / step_s for step_s in work.step_s),
@@ -61,8 +61,8 @@ def draw_ring_scenario(seed: int, *, nodes: int | None = None) -> Scenario:
 
 def _draw_work(chance: Random, word: str, nodes: int, weights: int) -> RingWork:
     steps = [10.0 ** chance.uniform(-0.7, 0.4) for _ in range(nodes)]  # 0.2 to 2.5 s
-    if chance.random() < 0.1:  # one is slower than patience, for ever
-        steps[chance.randrange(nodes)] = PATIENCE_S * chance.uniform(1.5, 4.0)
+    if chance.random() < 0.1:  # one is slower than failure timeout, for ever
+        steps[chance.randrange(nodes)] = FAILURE_TIMEOUT_S * chance.uniform(1.5, 4.0)
     followers = frozenset(place for place in range(1, nodes + 1) if chance.random() < 0.15)
     cuts = sorted(chance.sample(range(1, weights), chance.randint(0, min(4, weights - 1))))
     buckets = [(start, end - start) for start, end in zip([0, *cuts], [*cuts, weights], strict=True)]
@@ -107,7 +107,7 @@ def _draw_fault(chance: Random, kind: str, at: float, nodes: int, chaos_s: float
         case "away":
             return TrainerAway(at, a, float("inf") if chance.random() < 0.2 else lasts_s)
         case "slow trainer":
-            return TrainerSlow(at, a, lasts_s, chance.uniform(0.3, 3.0) * PATIENCE_S)
+            return TrainerSlow(at, a, lasts_s, chance.uniform(0.3, 3.0) * FAILURE_TIMEOUT_S)
         case "begin":
             return BeginAmbush(at, chance.choice(("crash", "pause", "reset")), chance.random() ** 4, lasts_s)
         case "mismatch":
