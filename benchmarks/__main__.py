@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import BENCHES, Figure
-from p2psgd.errors import P2psgdError
+from p2psgd.base.errors import P2psgdError
 
 
 def run_bench(name: str, *, large: bool, **options: Any) -> list[Figure]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from p2psgd import formatting
+from p2psgd.base import formatting
 from p2psgd.wire import codec
 from p2psgd.wire.cpu_paths import VARIABLE, CpuPath, cpu_path, cpu_paths, forced_cpu_path, use_cpu_path
 

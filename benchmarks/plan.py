@@ -25,7 +25,7 @@ from benchmarks.scaling.model import (
     predict,
     render,
 )
-from p2psgd.errors import UsageError
+from p2psgd.base.errors import UsageError
 
 
 def main() -> None:

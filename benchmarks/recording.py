@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd import formatting
+from p2psgd.base import formatting
+from p2psgd.base.errors import ExitCode, RecordingError, UsageError, words_of
+from p2psgd.base.formatting import printable
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.errors import ExitCode, RecordingError, UsageError, words_of
-from p2psgd.formatting import printable
 from p2psgd.observe.compression import (
     ADVICE,
     Meter,

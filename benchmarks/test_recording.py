@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from benchmarks.recording import SLICES_MAX, SlicedCompression, describe_recording, main, render_recording
+from p2psgd.base.errors import ExitCode, RecordingError, UsageError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.errors import ExitCode, RecordingError, UsageError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.recording import RecordingHeader, pack_start

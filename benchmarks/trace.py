@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from p2psgd.errors import UsageError
+from p2psgd.base.errors import UsageError
 from p2psgd.gpu import find_backend
 from p2psgd.recipes.main import train
 from p2psgd.recipes.recipe import Told, load_recipe

@@ -29,8 +29,8 @@ import numpy as np
 import uvloop
 
 import p2psgd
+from p2psgd.base.errors import ExitCode
 from p2psgd.client.link import Link
-from p2psgd.errors import ExitCode
 from p2psgd.ipc.ring_buffer import Wakeup
 from p2psgd.ipc.trainer_session import TrainerSession
 from p2psgd.net.address import Address

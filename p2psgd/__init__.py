@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from p2psgd import data
+    from p2psgd.base.errors import TrainerError
     from p2psgd.client.attach import attach
-    from p2psgd.errors import TrainerError
 
     __version__: str
 
@@ -29,7 +29,7 @@ def __getattr__(name: str) -> Any:
         case "data":
             return import_module("p2psgd.data")
         case "TrainerError":
-            from p2psgd.errors import TrainerError
+            from p2psgd.base.errors import TrainerError
 
             return TrainerError
         case "__version__":

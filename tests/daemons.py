@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from p2psgd.errors import P2psgdError
+from p2psgd.base.errors import P2psgdError
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 

@@ -11,14 +11,21 @@ import sys
 
 import pytest
 
-from p2psgd import aio
-from p2psgd.aio import DESCRIPTORS_MIN, RESERVE_MAX, connections_end, describe_shortage, has_room, is_reserved
-from p2psgd.errors import ExitCode
+from p2psgd.base import aio
+from p2psgd.base.aio import (
+    DESCRIPTORS_MIN,
+    RESERVE_MAX,
+    connections_end,
+    describe_shortage,
+    has_room,
+    is_reserved,
+)
+from p2psgd.base.errors import ExitCode
 
 RAISED = """\
 import json, resource
-from p2psgd.aio import raise_limit
-from p2psgd.errors import UsageError
+from p2psgd.base.aio import raise_limit
+from p2psgd.base.errors import UsageError
 try:
     raise_limit()
     said = [0, ""]

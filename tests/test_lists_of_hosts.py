@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from p2psgd.errors import ExitCode
+from p2psgd.base.errors import ExitCode
 from p2psgd.net.address import Address
 from p2psgd.net.hosts import Hosts, find_hosts
 from p2psgd.node import daemon as node_module

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from p2psgd import formatting
+from p2psgd.base import formatting
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2psgd.aio import KEYS_MAX, TokenBuckets
+from p2psgd.base.aio import KEYS_MAX, TokenBuckets
 
 
 def test_a_burst_passes_and_then_one_in_each_interval() -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from p2psgd.transitions import IllegalTransitionError, Lifecycle, Transitions
+from p2psgd.base.transitions import IllegalTransitionError, Lifecycle, Transitions
 
 
 class Door(enum.Enum):

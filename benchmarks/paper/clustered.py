@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.paper.plain import Curve
+from p2psgd.base.errors import P2psgdError
 from p2psgd.cli.weights_file import export_weights
-from p2psgd.errors import P2psgdError
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from p2psgd.recipes.datasets import Dataset

@@ -16,7 +16,7 @@ from benchmarks.paper.cases import CASES, PAPER, Case
 from benchmarks.paper.figures import Figures
 from benchmarks.paper.plain import train_plainly
 from examples.strom2015.pretrain import Pretraining
-from p2psgd.errors import UsageError
+from p2psgd.base.errors import UsageError
 from p2psgd.recipes.datasets import load_data_of
 from p2psgd.recipes.gradients import net_shape
 from p2psgd.recipes.recipe import built_in_recipe_text

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from examples.strom2015.pretrain import Pretraining, pretrain
-from p2psgd.errors import UsageError
+from p2psgd.base.errors import UsageError
 from p2psgd.recipes.datasets import ArraySamples, Dataset, Samples, load_dataset
 from p2psgd.recipes.gradients import loss_and_accuracy, net_shape
 from p2psgd.recipes.model import Activation, Labels, Net, Shape, flat, initial_weights

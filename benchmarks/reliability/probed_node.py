@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import p2psgd.node.daemon
+from p2psgd.base.errors import ExitCode
 from p2psgd.cli.app import main
-from p2psgd.errors import ExitCode
 
 VARIABLE: Final = "P2PSGD_PROBE"
 EVERY_S: Final = 0.002

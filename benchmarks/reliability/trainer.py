@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import p2psgd
+from p2psgd.base.errors import DaemonLost
 from p2psgd.client.link import Link
-from p2psgd.errors import DaemonLost
 from p2psgd.recipes.datasets import load_dataset
 from p2psgd.recipes.gradients import net_shape
 from p2psgd.recipes.main import Interruption

@@ -18,8 +18,8 @@ from typing import TextIO
 import numpy as np
 
 import p2psgd
+from p2psgd.base.errors import DaemonLost
 from p2psgd.client.link import Link
-from p2psgd.errors import DaemonLost
 from p2psgd.recipes.main import Interruption
 from p2psgd.wire.codec import crc32c
 

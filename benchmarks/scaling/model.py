@@ -13,10 +13,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from p2psgd import formatting
+from p2psgd.base import formatting
+from p2psgd.base.errors import UsageError
 from p2psgd.core.ring.chunks import segment_numbers
 from p2psgd.core.timing import FAILURE_TIMEOUT_S_MAX, FAILURE_TIMEOUT_S_MIN
-from p2psgd.errors import UsageError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES
 from p2psgd.wire.ring_messages import RING_CHUNK_BYTES, RING_UPDATE_BYTES

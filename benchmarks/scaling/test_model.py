@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.scaling import model
 from benchmarks.scaling.model import DENSE_TENSORS, Part, Setting, Way, predict
-from p2psgd.errors import UsageError
+from p2psgd.base.errors import UsageError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import (

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 import p2psgd
 from benchmarks.scaling.model import DENSE_TENSORS
+from p2psgd.base.errors import DaemonLost
 from p2psgd.client.link import Link
-from p2psgd.errors import DaemonLost
 from p2psgd.recipes.main import Interruption
 
 STEP: Final = 16  # quanta

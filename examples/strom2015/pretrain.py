@@ -24,8 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
+from p2psgd.base.errors import ExitCode, TrainerError, UsageError
 from p2psgd.cli.weights_file import check_weights_place, write_tensors
-from p2psgd.errors import ExitCode, TrainerError, UsageError
 from p2psgd.ipc.run_proposal import propose
 from p2psgd.recipes.datasets import Dataset, Samples, load_data_of
 from p2psgd.recipes.gradients import HOST, loss_and_accuracy, net_shape

@@ -14,6 +14,8 @@ import typer
 from rich.console import Console
 
 import p2psgd
+from p2psgd.base.errors import DaemonLost, ExitCode, P2psgdError, TrainerError, UsageError
+from p2psgd.base.formatting import print_text
 from p2psgd.cli.asking import digest, events, export, remove, status, top
 from p2psgd.cli.ca import app as ca
 from p2psgd.cli.checkpoint import app as checkpoint
@@ -48,8 +50,6 @@ from p2psgd.cli.options import (
 )
 from p2psgd.cli.recipe import app as data
 from p2psgd.cli.recipe import recipe
-from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, TrainerError, UsageError
-from p2psgd.formatting import print_text
 from p2psgd.observe.logs import say_bug, say_last
 
 app = typer.Typer(

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 import p2psgd
-from p2psgd.errors import ExitCode, UsageError
-from p2psgd.formatting import print_text, printable
+from p2psgd.base.errors import ExitCode, UsageError
+from p2psgd.base.formatting import print_text, printable
 
 if TYPE_CHECKING:
     from p2psgd.ipc.client import ControlClient
@@ -168,8 +168,8 @@ def export(
     state: StateOption = None,
 ) -> None:
     """Write the weights of a running node of this machine to a file."""
+    from p2psgd.base.formatting import counted
     from p2psgd.cli.weights_file import check_weights_name, export_weights
-    from p2psgd.formatting import counted
     from p2psgd.ipc.client import ControlClient
     from p2psgd.ipc.listener import control_path
 

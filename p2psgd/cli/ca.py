@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from p2psgd.errors import UsageError
-from p2psgd.formatting import print_text
+from p2psgd.base.errors import UsageError
+from p2psgd.base.formatting import print_text
 
 if TYPE_CHECKING:
     from p2psgd.cli.ca_authority import Authority

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from p2psgd.base.errors import ExitCode, UsageError, cannot
 from p2psgd.core.frontier import parse_node_id
-from p2psgd.errors import ExitCode, UsageError, cannot
 from p2psgd.net.tls import (
     CA_FILE,
     CERTIFICATE_FILE,

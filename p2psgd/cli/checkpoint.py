@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from p2psgd.base.errors import CheckpointError
+from p2psgd.base.formatting import print_text
 from p2psgd.cli.asking import StateOption
-from p2psgd.errors import CheckpointError
-from p2psgd.formatting import print_text
 
 app = typer.Typer(help="Look at a node's checkpoints on disk.", rich_markup_mode=None)
 
@@ -51,9 +51,9 @@ def export(
     number: NumberOption = None,
 ) -> None:
     """Write the weights of a checkpoint (default: the newest whole one), a float32 array for each tensor."""
+    from p2psgd.base.formatting import counted
     from p2psgd.cli.checkpoint_listing import open_store, read_whole
     from p2psgd.cli.weights_file import check_weights_name, write_weights
-    from p2psgd.formatting import counted
     from p2psgd.ipc.listener import default_state_directory
     from p2psgd.wire.update import weights_of
 

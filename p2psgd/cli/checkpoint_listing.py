@@ -7,9 +7,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from p2psgd import formatting
-from p2psgd.errors import CheckpointError, UsageError
-from p2psgd.formatting import printable
+from p2psgd.base import formatting
+from p2psgd.base.errors import CheckpointError, UsageError
+from p2psgd.base.formatting import printable
 from p2psgd.ipc.run_proposal import count_weights, own_tensors
 from p2psgd.observe.digest import count_applied, is_ring, unit_of
 from p2psgd.storage.checkpoint import Checkpoint, CheckpointMeta, read_checkpoint

@@ -24,7 +24,7 @@ from typing import Any, Final, cast, get_args, get_type_hints
 import typer
 from typer.core import TyperCommand
 
-from p2psgd.errors import ExitCode, UsageError, words_of
+from p2psgd.base.errors import ExitCode, UsageError, words_of
 from p2psgd.observe.logs import LogFormat, begin_log, say_warning
 
 # ----------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from p2psgd import formatting
-from p2psgd.formatting import printable
+from p2psgd.base import formatting
+from p2psgd.base.formatting import printable
 from p2psgd.ipc.client import ControlClient
 from p2psgd.observe.digest import Difference, DigestReport, PeerReport
 from p2psgd.observe.status import ScrubStatus, Verdict, does_not_fit

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from p2psgd.base.errors import ExitCode, UsageError
+from p2psgd.base.formatting import print_text
 from p2psgd.cli.asking import StateOption
 from p2psgd.cli.configuration import CommandLineError, collect, render, words_of_click
 from p2psgd.cli.options import (
@@ -29,8 +31,6 @@ from p2psgd.cli.options import (
     parse_rank,
     record_limit,
 )
-from p2psgd.errors import ExitCode, UsageError
-from p2psgd.formatting import print_text
 from p2psgd.observe.logs import LogFormat
 
 if TYPE_CHECKING:

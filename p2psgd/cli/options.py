@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.cli.configuration import Preset, take_file, take_preset
-from p2psgd.errors import ExitCode, UsageError
 from p2psgd.observe.logs import LogFormat
 
 if TYPE_CHECKING:

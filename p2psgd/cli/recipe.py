@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from p2psgd.formatting import counted, print_text
+from p2psgd.base.formatting import counted, print_text
 
 
 def recipe(

@@ -7,9 +7,9 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from p2psgd import formatting
-from p2psgd.errors import ExitCode, UsageError
-from p2psgd.formatting import printable
+from p2psgd.base import formatting
+from p2psgd.base.errors import ExitCode, UsageError
+from p2psgd.base.formatting import printable
 from p2psgd.ipc.client import ControlClient
 from p2psgd.node.removal import Standing, is_removed
 from p2psgd.observe.status import ViewStatus, does_not_fit, read_status

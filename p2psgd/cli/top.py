@@ -26,10 +26,10 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from p2psgd import formatting
+from p2psgd.base import formatting
+from p2psgd.base.errors import ExitCode, P2psgdError, UsageError
+from p2psgd.base.formatting import print_text
 from p2psgd.cli.top_picture import Picture, Recent, draw, own_waits
-from p2psgd.errors import ExitCode, P2psgdError, UsageError
-from p2psgd.formatting import print_text
 from p2psgd.ipc.client import ControlClient
 from p2psgd.observe.status import NodeStatus, read_status
 

@@ -18,8 +18,8 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from p2psgd import formatting
-from p2psgd.formatting import decimals, duration, grouped, printable, size
+from p2psgd.base import formatting
+from p2psgd.base.formatting import decimals, duration, grouped, printable, size
 from p2psgd.observe.status import MemberStatus, NodeStatus, PeerState, PeerStatus
 from p2psgd.observe.text import (
     HELD_BACK,

@@ -16,7 +16,7 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from p2psgd.errors import UsageError
+from p2psgd.base.errors import UsageError
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.protocol import ReplicaAnswer, ReplicaRequest, check_answer, close_descriptors
 from p2psgd.ipc.run_proposal import Tensors, own_tensors

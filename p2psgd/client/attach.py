@@ -13,11 +13,11 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 from pydantic import ValidationError
 
+from p2psgd.base.errors import DaemonLost, TrainerError, UsageError
 from p2psgd.client.host_compute import HostCompute, MakeCompute
 from p2psgd.client.link import Link
 from p2psgd.client.shard_counts import with_counts
 from p2psgd.data.shard_list import ShardList
-from p2psgd.errors import DaemonLost, TrainerError, UsageError
 from p2psgd.ipc.client import ControlClient, NoDaemon
 from p2psgd.ipc.listener import control_path
 from p2psgd.ipc.protocol import VERSION, AttachRequest, ProposedRun, close_descriptors, describe_fault

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import PeerError, TrainerError
 from p2psgd.client.residual import Chain, Found, Group, Words, words_max
-from p2psgd.errors import PeerError, TrainerError
 from p2psgd.ipc.protocol import AttachAnswer
 from p2psgd.ipc.run_proposal import Tensors, count_weights, own_tensors
 from p2psgd.ipc.segments import Access, map_segment

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from p2psgd.base.errors import P2psgdError, TrainerError, UsageError
 from p2psgd.client.buckets import Given
 from p2psgd.client.checkpoint import Keeping, MakeState, read_kept
 from p2psgd.client.dense import DenseRounds
@@ -24,7 +25,6 @@ from p2psgd.client.residual import Sweep
 from p2psgd.client.shard_counts import ShardCounts
 from p2psgd.client.verify import ask_digest, check_copy, is_right
 from p2psgd.client.wait import GRACE_S, Waiting
-from p2psgd.errors import P2psgdError, TrainerError, UsageError
 from p2psgd.ipc import layout
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.protocol import (

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from p2psgd.base.errors import TrainerError
 from p2psgd.data.shard_list import ShardList
-from p2psgd.errors import TrainerError
 from p2psgd.ipc.protocol import AttachAnswer
 from p2psgd.ipc.run_proposal import SHARDS_TENSOR, count_weights, own_tensors
 from p2psgd.wire import codec

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alarm, Drop
 from p2psgd.core.events import PeerMessage, PeerStatus
@@ -14,7 +15,6 @@ from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Outbound, Peer
 from p2psgd.core.retention import EVICT, TRIM_FOR_JOINER, WARN, Budget
 from p2psgd.core.view import View
-from p2psgd.errors import PeerError
 from p2psgd.wire.messages import ViewNews, pack_message
 
 # ----------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Effect, Note, Send
 from p2psgd.core.events import Vote
 from p2psgd.core.frontier import Origin, name_node
@@ -19,7 +20,6 @@ from p2psgd.core.paxos import Consensus
 from p2psgd.core.pending_changes import Wishes
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View, Votes, parse_view
-from p2psgd.errors import PeerError
 from p2psgd.wire.messages import MEMBERS_MAX, ViewNews, pack_message
 
 RANK_MAX: Final = 8  # a wish that only the last of many has is not to wait for all of their turns

@@ -10,8 +10,8 @@ from __future__ import annotations
 import enum
 from typing import Final
 
+from p2psgd.base.transitions import Lifecycle, Transitions
 from p2psgd.core.readiness import Joining
-from p2psgd.transitions import Lifecycle, Transitions
 
 
 class NodeState(enum.Enum):

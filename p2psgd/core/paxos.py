@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Effect, SaveVotes, Send
 from p2psgd.core.frontier import Origin
 from p2psgd.core.view import NO_BALLOT, Ballot, View, Votes, parse_view
-from p2psgd.errors import PeerError
 from p2psgd.wire.messages import Accept, Accepted, Message, Prepare, Promise, pack_message
 
 ROUNDS_SKIPPED_MAX: Final = 2**32  # more than that is a wrong bit

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from p2psgd.base.transitions import Lifecycle, Transitions
 from p2psgd.core.effects import Effect, NextTurn, ReportDrained, Send, SendNumbers
 from p2psgd.core.frontier import Frontier, Origin
-from p2psgd.transitions import Lifecycle, Transitions
 from p2psgd.wire.messages import FrontierRow, Message, pack_message
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ import enum
 from collections.abc import Mapping
 from typing import Final
 
+from p2psgd.base.transitions import Lifecycle, Transitions
 from p2psgd.core.acks import Acknowledgements
 from p2psgd.core.frontier import RING, Frontier, Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
-from p2psgd.transitions import Lifecycle, Transitions
 
 FOUNDED = 1
 

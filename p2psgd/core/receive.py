@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alarm, Deliver, Halt, Record
 from p2psgd.core.events import PeerStatus
@@ -20,7 +21,6 @@ from p2psgd.core.ring.contribution import Given
 from p2psgd.core.ring.rounds import RingLife
 from p2psgd.core.send import Congestion, Feeder, Repair
 from p2psgd.core.state import State, next_header
-from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow

@@ -17,6 +17,7 @@ from typing import Final, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.acks import Acknowledgements
 from p2psgd.core.checkpoint import Checkpoints
 from p2psgd.core.cluster import Cluster
@@ -79,7 +80,6 @@ from p2psgd.core.timing import Timing
 from p2psgd.core.update_log import FrameStore, UpdateLog
 from p2psgd.core.view import NO_VOTES, View, Votes
 from p2psgd.core.view_change import ViewChange
-from p2psgd.errors import PeerError
 from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import (
     Accept,

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Alarm
 from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Cursor, Outbound, Peer
 from p2psgd.core.state import State
-from p2psgd.errors import PeerError
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.messages import ORIGINS_MAX, Gap, Need
 from p2psgd.wire.update import parse_update

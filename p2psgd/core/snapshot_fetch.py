@@ -6,6 +6,8 @@ import enum
 from collections.abc import Mapping, Set
 from typing import Final
 
+from p2psgd.base.errors import PeerError
+from p2psgd.base.transitions import Lifecycle, Transitions
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alarm, Drop, Halt, Note, Reload
 from p2psgd.core.events import SnapshotChunk, SnapshotStart, SnapshotTail
@@ -30,8 +32,6 @@ from p2psgd.core.snapshot_serve import SnapshotServer
 from p2psgd.core.state import State
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
-from p2psgd.errors import PeerError
-from p2psgd.transitions import Lifecycle, Transitions
 from p2psgd.wire.messages import ORIGINS_MAX, SnapshotEnd, SnapshotRequest
 
 # ----------------------------------------------------------------------------

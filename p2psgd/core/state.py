@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.events import Restored
 from p2psgd.core.frontier import RING, Frontier, Origin
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.update_log import UpdateLog
 from p2psgd.core.weights import Lattice, RangeWarning
-from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.messages import FrontierRow

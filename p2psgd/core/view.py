@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import INCARNATION_MAX, Origin
-from p2psgd.errors import PeerError
 from p2psgd.wire.messages import (
     Accept,
     MemberRow,

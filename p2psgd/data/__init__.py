@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from p2psgd.base.errors import StoreError
     from p2psgd.data.shards import Shards
     from p2psgd.data.store import Patience
-    from p2psgd.errors import StoreError
 
 __all__ = ["Patience", "Shards", "StoreError"]
 
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
 
             return Patience
         case "StoreError":
-            from p2psgd.errors import StoreError
+            from p2psgd.base.errors import StoreError
 
             return StoreError
         case _:

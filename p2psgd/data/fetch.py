@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
+from p2psgd.base.errors import ExitCode, StoreError, UsageError, cannot, words_of
 from p2psgd.data.shard_list import (
     LIST_BYTES_MAX,
     LIST_NAME,
@@ -23,7 +24,6 @@ from p2psgd.data.shard_list import (
     parse_list,
 )
 from p2psgd.data.store import Attempts, Forbidden, Missing, Moved, Patience, Store, Unavailable
-from p2psgd.errors import ExitCode, StoreError, UsageError, cannot, words_of
 
 # ----------------------------------------------------------------------------
 # Shards on this machine's disk: files named by the hash of their content, whole or not there.

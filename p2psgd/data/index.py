@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from p2psgd.base.errors import ExitCode, UsageError, cannot
 from p2psgd.data.fetch import fetch_list, insist, read_checked, read_whole
 from p2psgd.data.shard_list import (
     FORMATS,
@@ -26,7 +27,6 @@ from p2psgd.data.shard_list import (
     load_shard,
 )
 from p2psgd.data.store import Missing, Moved, Patience, Store, open_store
-from p2psgd.errors import ExitCode, UsageError, cannot
 
 BYTES_MAX: Final = 2**48
 _Result = TypeVar("_Result")

@@ -21,7 +21,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 
 # ----------------------------------------------------------------------------
 # The list of a data set's shards: `shards.json` beside them, which all nodes of a run must have alike.

@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import TrainerError, UsageError
 from p2psgd.data.assignment import Dealing, ShardLink, Taken, Turn, Use, raised_termination
 from p2psgd.data.fetch import LOOK_EVERY_S, Cache, Fetch, default_bytes, default_cache, fetch_list
 from p2psgd.data.shard_list import Arrays, Shard, ShardList
 from p2psgd.data.store import Patience, open_store
-from p2psgd.errors import TrainerError, UsageError
 
 LEASE_S: Final = 30.0
 AHEAD_MAX: Final = 64

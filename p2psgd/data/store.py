@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Generic, NoReturn, Protocol, TypeVar, cast
 
-from p2psgd.errors import ExitCode, P2psgdError, StoreError, UsageError, words_of
+from p2psgd.base.errors import ExitCode, P2psgdError, StoreError, UsageError, words_of
 
 # ----------------------------------------------------------------------------
 # Where shards are: a folder, or any place that fsspec can read, such as s3://bucket/prefix.

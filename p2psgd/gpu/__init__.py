@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from types import FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from p2psgd.errors import ExitCode, TrainerError, UsageError
+from p2psgd.base.errors import ExitCode, TrainerError, UsageError
 from p2psgd.gpu.device import AUTO, available, find_device, first_line, why_not
 
 if TYPE_CHECKING:

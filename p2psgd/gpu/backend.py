@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from p2psgd.gpu.compute import DeviceCompute
 from p2psgd.gpu.kernels import Kernels
 from p2psgd.gpu.memory import pinned_empty

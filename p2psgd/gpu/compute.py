@@ -14,9 +14,9 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import TrainerError
 from p2psgd.client.host_compute import Named, NotePeer, cut
 from p2psgd.client.residual import Chain, Found, Group, Words
-from p2psgd.errors import TrainerError
 from p2psgd.gpu.kernels import Kernels
 from p2psgd.gpu.memory import Registered
 from p2psgd.gpu.residual import DeviceResidual

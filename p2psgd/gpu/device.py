@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 
 AUTO: Final = "auto"
 CPU: Final = "cpu"

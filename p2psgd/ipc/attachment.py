@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.errors import PeerError, TrainerError
+from p2psgd.base.errors import PeerError, TrainerError
 from p2psgd.ipc import layout
 from p2psgd.ipc.protocol import TENSORS_MAX, close_descriptors
 from p2psgd.ipc.ring_buffer import (

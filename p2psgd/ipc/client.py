@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, TrainerError, UsageError
+from p2psgd.base.errors import DaemonLost, ExitCode, P2psgdError, TrainerError, UsageError
 from p2psgd.ipc.listener import socket_address
 from p2psgd.ipc.protocol import (
     ANSWER_BYTES_MAX,

@@ -14,8 +14,8 @@ import termios
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from p2psgd.aio import is_reserved
-from p2psgd.errors import ExitCode, P2psgdError, UsageError
+from p2psgd.base.aio import is_reserved
+from p2psgd.base.errors import ExitCode, P2psgdError, UsageError
 from p2psgd.ipc.protocol import (
     REQUEST_BYTES_MAX,
     Datagram,

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgpack
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from p2psgd.ipc.run_proposal import QUANTUM_LOG2_MIN, RunProposal, count_weights
 from p2psgd.wire import codec
 from p2psgd.wire.messages import Fields, unpack_map

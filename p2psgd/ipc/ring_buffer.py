@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from p2psgd.wire import codec
 
 # ----------------------------------------------------------------------------

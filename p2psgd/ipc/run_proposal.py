@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from p2psgd.wire import codec
 from p2psgd.wire.mode import ASYNC, PAYLOADS, Mode, parse_mode
 

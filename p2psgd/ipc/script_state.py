@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from p2psgd.ipc.protocol import Name, Strict, describe_fault, unpack_datagram
 from p2psgd.ipc.segments import map_sealed, sealed_copy
 

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from p2psgd.ipc import layout
 from p2psgd.ipc.protocol import AttachAnswer
 from p2psgd.ipc.ring_buffer import (

@@ -12,7 +12,8 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
+from p2psgd.base.transitions import Lifecycle, Transitions
 from p2psgd.ipc import layout
 from p2psgd.ipc.attachment import Attachment, Given
 from p2psgd.ipc.listener import Connection, Listener
@@ -30,7 +31,6 @@ from p2psgd.ipc.ring_buffer import entry_bytes, half_after
 from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.script_state import KeptScript, ScriptState
 from p2psgd.ipc.segments import DenseSegments, sealed_copy
-from p2psgd.transitions import Lifecycle, Transitions
 from p2psgd.wire import codec
 from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import ASYNC, parse_mode

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from p2psgd.aio import in_daemon_thread
+from p2psgd.base.aio import in_daemon_thread
 from p2psgd.wire.messages import plain_ip
 
 # ----------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from p2psgd.aio import TokenBuckets
-from p2psgd.errors import PeerError
+from p2psgd.base.aio import TokenBuckets
+from p2psgd.base.errors import PeerError
 from p2psgd.net.connection import Connection
 from p2psgd.net.rejections import Reasons
 from p2psgd.wire.messages import plain_ip

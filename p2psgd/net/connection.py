@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final, Protocol, cast
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.net.address import Address
 from p2psgd.net.tls import CertifiedPeer
 from p2psgd.net.tls_session import Session

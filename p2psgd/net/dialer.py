@@ -9,7 +9,7 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Final
 
-from p2psgd.aio import raise_failure
+from p2psgd.base.aio import raise_failure
 from p2psgd.net.address import Address, Host, UnknownNameError, hosts_of, is_numeric, is_own, look_up
 
 # ----------------------------------------------------------------------------

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import INCARNATION_MAX, Origin, parse_node_id
 from p2psgd.core.run_spec import RunSpec, name_run
-from p2psgd.errors import PeerError
 from p2psgd.net.tls import CertifiedPeer
 from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.net.address import (
     Address,
     Host,

@@ -10,8 +10,8 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from p2psgd.aio import is_reserved
-from p2psgd.errors import ExitCode, UsageError, words_of
+from p2psgd.base.aio import is_reserved
+from p2psgd.base.errors import ExitCode, UsageError, words_of
 from p2psgd.net.address import Address, ask_infos
 
 # ----------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
-from p2psgd.aio import describe_shortage, has_room, raise_failure
+from p2psgd.base.aio import describe_shortage, has_room, raise_failure
+from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import Origin
-from p2psgd.errors import PeerError
 from p2psgd.net.address import Address
 from p2psgd.net.admission import GREETING_TIMEOUT_S, Greetings, KnownHosts
 from p2psgd.net.connection import Connection

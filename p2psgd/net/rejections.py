@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from p2psgd.base.errors import ExitCode, PeerError
 from p2psgd.core.frontier import TOLD_MAX
-from p2psgd.errors import ExitCode, PeerError
 from p2psgd.net.handshake import BEHIND, OF_A_LIFE, SUPERSEDED
 
 # ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from p2psgd.errors import ExitCode, PeerError, UsageError, cannot
+from p2psgd.base.errors import ExitCode, PeerError, UsageError, cannot
 
 # ----------------------------------------------------------------------------
 # Mutual TLS between the nodes of a run: its certificate authority, a node's certificate and key, and the

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ssl
 from typing import Final, cast
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.net.tls import CertifiedPeer, peer_of, refusal
 
 # All that a peer may send before its handshake is done. It needs less than 2 KiB; HELLO may follow at once.

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from p2psgd import formatting
+from p2psgd.base import formatting
 from p2psgd.core.frontier import name_node
 from p2psgd.core.replica import Replica
 from p2psgd.observe.status import SlowLinkStatus, StallStatus

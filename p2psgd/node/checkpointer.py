@@ -11,12 +11,12 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from p2psgd import formatting
+from p2psgd.base import formatting
+from p2psgd.base.errors import P2psgdError
 from p2psgd.core.effects import Record, SaveVotes, WriteCheckpoint
 from p2psgd.core.events import CheckpointDue, CheckpointRead, CheckpointWritten, Event, Restored, VotesSaved
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import Votes
-from p2psgd.errors import P2psgdError
 from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.observe.status import CheckpointStatus
 from p2psgd.storage.checkpoint import CheckpointMeta

@@ -9,10 +9,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import ExitCode, P2psgdError, TrainerError
 from p2psgd.core.events import RemovalAsked, ScrubRequested
 from p2psgd.core.read_model import view_of
 from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates, name_run
-from p2psgd.errors import ExitCode, P2psgdError, TrainerError
 from p2psgd.ipc.attachment import Given
 from p2psgd.ipc.listener import SOCKET_NAME
 from p2psgd.ipc.run_proposal import RunProposal

@@ -18,10 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from p2psgd import __version__, formatting
-from p2psgd.aio import follow, raise_failure, raise_limit
+from p2psgd import __version__
+from p2psgd.base import formatting
+from p2psgd.base.aio import follow, raise_failure, raise_limit
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.core.timing import RunningClock, Timing
-from p2psgd.errors import ExitCode, UsageError
 from p2psgd.net.hosts import Hosts, describe_change, find_hosts
 from p2psgd.net.listen import bind, check_exposure
 from p2psgd.net.rejections import LIVES_MAX

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 
-from p2psgd.aio import raise_failure
+from p2psgd.base.aio import raise_failure
+from p2psgd.base.errors import P2psgdError
 from p2psgd.core.effects import WriteCheckpoint
 from p2psgd.core.events import Restored
 from p2psgd.core.frontier import Origin
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import Votes
-from p2psgd.errors import P2psgdError
 from p2psgd.ipc.residual_segment import describe_unfinite, make_finite
 from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.node.recovery import Opened, pack_trainer

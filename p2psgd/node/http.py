@@ -14,7 +14,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.net.address import Address
 from p2psgd.net.listen import bind
 from p2psgd.node.http_server import HttpServer, Response

@@ -7,6 +7,8 @@ import logging
 import time
 from collections.abc import Callable
 
+from p2psgd.base.errors import ExitCode, UsageError, cannot
+from p2psgd.base.formatting import counted
 from p2psgd.core.effects import Effect
 from p2psgd.core.events import (
     BootstrapExpectChanged,
@@ -23,8 +25,6 @@ from p2psgd.core.replica import Replica
 from p2psgd.core.ring.reduce import DenseMemory
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import Timing
-from p2psgd.errors import ExitCode, UsageError, cannot
-from p2psgd.formatting import counted
 from p2psgd.ipc.run_proposal import count_weights, own_tensors
 from p2psgd.ipc.segments import DenseSegments
 from p2psgd.ipc.trainer_session import TrainerSession

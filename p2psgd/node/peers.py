@@ -7,10 +7,10 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
-from p2psgd.aio import raise_failure
+from p2psgd.base.aio import raise_failure
+from p2psgd.base.errors import words_of
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
-from p2psgd.errors import words_of
 from p2psgd.net.address import Address
 from p2psgd.net.mesh import Mesh
 from p2psgd.net.peer_exchange import NAME, Hints, Telling, pack_known_peers, read_known_peers

@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd import formatting
+from p2psgd.base import formatting
+from p2psgd.base.errors import CheckpointError, ExitCode, TrainerError, UsageError
 from p2psgd.core.events import Restored
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.view import NO_VOTES, Votes
-from p2psgd.errors import CheckpointError, ExitCode, TrainerError, UsageError
 from p2psgd.ipc.script_state import pack_state, unpack_state
 from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.storage.checkpoint import TrainerCheckpoint

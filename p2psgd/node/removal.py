@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Final
 
-from p2psgd import formatting
+from p2psgd.base import formatting
+from p2psgd.base.errors import UsageError
 from p2psgd.core.frontier import Origin, name_node, parse_node_id
 from p2psgd.core.view import View
-from p2psgd.errors import UsageError
 from p2psgd.observe.status import Part
 
 NAMED_MAX: Final = 128  # nodes of one name in a sentence

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable, MutableMapping
 from typing import Final
 
-from p2psgd.formatting import printable
+from p2psgd.base.formatting import printable
 from p2psgd.observe.status import NodeStatus, PeerState
 
 BEATS: Final = 4  # in one time of the watchdog: some may come late, or find no room

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from p2psgd.errors import UsageError
+from p2psgd.base.errors import UsageError
 from p2psgd.net.tls import Credentials, ExpiryWatch, describe_expiry
 from p2psgd.node.options import NodeOptions
 from p2psgd.observe.status import TlsStatus

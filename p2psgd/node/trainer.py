@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from p2psgd.errors import ExitCode
+from p2psgd.base.errors import ExitCode
 from p2psgd.ipc.trainer_session import ENDED, SessionState, TrainerSession
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.stopping import DRAIN_POLL_S

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from p2psgd.aio import raise_failure
-from p2psgd.errors import STORE, ExitCode, UsageError, words_of
+from p2psgd.base.aio import raise_failure
+from p2psgd.base.errors import STORE, ExitCode, UsageError, words_of
 
 # ----------------------------------------------------------------------------
 # Crashes of a trainer, counted: when it is started again, and when that is not worth another try.

@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd import formatting
+from p2psgd.base import formatting
+from p2psgd.base.formatting import printable
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.formatting import printable
 from p2psgd.observe.status import (
     BITS,
     BitCounts,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
-from p2psgd.formatting import printable
+from p2psgd.base.formatting import printable
 
 # ----------------------------------------------------------------------------
 # How often the log may say the same: a flood of one message must neither fill a disk nor hide another one.

@@ -16,8 +16,9 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
-from p2psgd import __version__, formatting
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd import __version__
+from p2psgd.base import formatting
+from p2psgd.base.errors import ExitCode, UsageError
 
 ROWS_MAX: Final = 128  # peers, members and origins listed one by one
 DENSE_BITS: Final = 32  # of one weight of an uncompressed gradient: float32

@@ -13,8 +13,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from p2psgd import formatting
-from p2psgd.formatting import counted, decimals, duration, grouped, printable, size
+from p2psgd.base import formatting
+from p2psgd.base.formatting import counted, decimals, duration, grouped, printable, size
 from p2psgd.observe.status import (
     LogStatus,
     NodeState,

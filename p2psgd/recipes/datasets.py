@@ -13,10 +13,10 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.data.shard_list import LIST_NAME, UNREADABLE, Arrays, Shard
 from p2psgd.data.shards import Shards
 from p2psgd.data.store import is_url
-from p2psgd.errors import ExitCode, UsageError
 from p2psgd.recipes.model import Labels
 from p2psgd.recipes.recipe import BUILT_IN_DATA, Recipe
 

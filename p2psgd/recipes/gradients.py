@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.client.host_compute import HostCompute, MakeCompute
 from p2psgd.client.link import Link
 from p2psgd.client.step_size import StepSize
-from p2psgd.errors import ExitCode, UsageError
 from p2psgd.recipes.datasets import Dataset, Samples, load_data_of
 from p2psgd.recipes.model import Labels, Net, Shape, Vector
 from p2psgd.recipes.recipe import Recipe

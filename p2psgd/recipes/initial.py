@@ -9,7 +9,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.recipes.datasets import load_arrays, reading
 from p2psgd.recipes.model import Shape, Vector, initial_weights
 from p2psgd.recipes.recipe import Recipe

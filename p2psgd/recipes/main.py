@@ -9,9 +9,9 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from p2psgd.base.errors import TrainerError, UsageError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
-from p2psgd.errors import TrainerError, UsageError
 from p2psgd.recipes.datasets import Dataset, load_data_of
 from p2psgd.recipes.gradients import HOST, Backend, net_shape
 from p2psgd.recipes.initial import starting_weights

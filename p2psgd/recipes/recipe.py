@@ -19,9 +19,9 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.client.step_size import StepRule, assign
 from p2psgd.data.store import is_url
-from p2psgd.errors import ExitCode, UsageError
 from p2psgd.recipes.model import Activation, tensor_names
 from p2psgd.wire.codec import STEP_MAX
 from p2psgd.wire.mode import Mode

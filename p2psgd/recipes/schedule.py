@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.errors import UsageError
+from p2psgd.base.errors import UsageError
 from p2psgd.recipes.recipe import Recipe
 
 # ----------------------------------------------------------------------------

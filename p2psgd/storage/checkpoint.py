@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from p2psgd.base.errors import CheckpointError, CheckpointUnreadable, PeerError, words_of
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec, check_limits
 from p2psgd.core.update_log import Tail, UnreadableTailError
-from p2psgd.errors import CheckpointError, CheckpointUnreadable, PeerError, words_of
 from p2psgd.storage.files import replacing
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType, link_limits

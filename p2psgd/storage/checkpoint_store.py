@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from p2psgd.base.errors import CheckpointError, CheckpointUnreadable, words_of
 from p2psgd.core.update_log import Tail, UnreadableTailError
-from p2psgd.errors import CheckpointError, CheckpointUnreadable, words_of
 from p2psgd.storage.checkpoint import (
     Checkpoint,
     CheckpointMeta,

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self, TypedDict
 
-from p2psgd.aio import TokenBuckets
-from p2psgd.errors import ExitCode, UsageError, words_of
-from p2psgd.formatting import printable
+from p2psgd.base.aio import TokenBuckets
+from p2psgd.base.errors import ExitCode, UsageError, words_of
+from p2psgd.base.formatting import printable
 
 # ----------------------------------------------------------------------------
 # How often the event log keeps what peers cause at will: a flood of it would push out everything else. Pure.

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, ParamSpec, TypeVar
 
-from p2psgd import formatting
-from p2psgd.aio import in_daemon_thread
+from p2psgd.base import formatting
+from p2psgd.base.aio import in_daemon_thread
 
 # ----------------------------------------------------------------------------
 # Work that a thread does on the disk, and how long the disk has been at it.

@@ -16,8 +16,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from p2psgd.base.errors import ExitCode, UsageError, cannot
 from p2psgd.core.frontier import CHANCE_BITS, INCARNATION_MAX, Origin, next_incarnation, parse_node_id
-from p2psgd.errors import ExitCode, UsageError, cannot
 from p2psgd.storage.files import FILE_MODE, NODE_NAME, make_directory, replacing
 
 _KEYS = {"node", "name", "incarnation"}

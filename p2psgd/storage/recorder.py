@@ -17,9 +17,9 @@ import threading
 from pathlib import Path
 from typing import Final, TypedDict
 
-from p2psgd import formatting
+from p2psgd.base import formatting
+from p2psgd.base.errors import words_of
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.errors import words_of
 from p2psgd.storage.update_wal import FrameFile, start_of
 
 RECORD_BYTES_MAX: Final = 4 * 1024**3  # the usual limit of a file

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import ExitCode, RecordingError, UsageError, cannot, words_of
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.errors import ExitCode, RecordingError, UsageError, cannot, words_of
 from p2psgd.storage.checkpoint import Checkpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.files import sync_folder

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from p2psgd.base.errors import ExitCode, PeerError, RecordingError, UsageError, words_of
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec, name_run
-from p2psgd.errors import ExitCode, PeerError, RecordingError, UsageError, words_of
 from p2psgd.storage.checkpoint import CheckpointMeta, is_whole
 from p2psgd.storage.files import giving_up, make_directory, numbered, replacing
 from p2psgd.wire import codec

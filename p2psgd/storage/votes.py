@@ -17,9 +17,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from p2psgd.base.errors import ExitCode, UsageError, exit_code_of, words_of
 from p2psgd.core.frontier import Origin
 from p2psgd.core.view import Ballot, View, Votes
-from p2psgd.errors import ExitCode, UsageError, exit_code_of, words_of
 from p2psgd.storage.files import VOTES_NAME, becoming_another, giving_up, replacing
 from p2psgd.wire.messages import MEMBERS_MAX, U64, Fields, Name
 

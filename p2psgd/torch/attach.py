@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from p2psgd.torch.arrays import arrays_of
 from p2psgd.torch.checkpoint import Kept
 from p2psgd.torch.model_link import ModelLink

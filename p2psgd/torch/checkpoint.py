@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from p2psgd.base.errors import TrainerError
 from p2psgd.client.link import Link
-from p2psgd.errors import TrainerError
 from p2psgd.ipc.script_state import STATE_BYTES_MAX
 from p2psgd.torch.arrays import Named
 from p2psgd.torch.step_size import Steps

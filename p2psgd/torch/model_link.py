@@ -11,8 +11,8 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DistributedSampler
 
+from p2psgd.base.errors import TrainerError
 from p2psgd.client.link import Link
-from p2psgd.errors import TrainerError
 from p2psgd.torch.arrays import Arrays, Named
 from p2psgd.torch.checkpoint import Kept
 from p2psgd.torch.parameters import TrainedParameters

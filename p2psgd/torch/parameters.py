@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from p2psgd.torch.arrays import Named
 
 Range = tuple[int, int]  # of the flat tensor: begin, end

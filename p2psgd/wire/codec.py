@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.wire import _native
 from p2psgd.wire._native import Precision, Status
 

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.wire import _native
 
 VARIABLE: Final = "P2PSGD_CPU"

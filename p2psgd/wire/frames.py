@@ -14,7 +14,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
 
 

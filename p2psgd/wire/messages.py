@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, NamedTuple, Self
 import msgpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.wire.frames import Body, FrameType, pack_frame
 from p2psgd.wire.ring_messages import BUCKETS_MAX, RESULT_HOP, STATE_BYTES
 

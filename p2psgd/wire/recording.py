@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from p2psgd.errors import PeerError, RecordingError
+from p2psgd.base.errors import PeerError, RecordingError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameReader, FrameType, link_limits
 from p2psgd.wire.messages import ORIGINS_MAX, unpack_map

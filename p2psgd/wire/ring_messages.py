@@ -6,7 +6,7 @@ import struct
 from dataclasses import astuple, dataclass
 from typing import Final
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.update import OwnUpdateMade
 

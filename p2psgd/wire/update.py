@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 from p2psgd.wire.mode import parse_mode

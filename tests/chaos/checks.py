@@ -8,8 +8,8 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from p2psgd.base.errors import ExitCode
 from p2psgd.cli.local.verify import Origin
-from p2psgd.errors import ExitCode
 from tests.chaos.nodes import Memory
 
 ANY: Final = frozenset(

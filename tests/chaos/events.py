@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from p2psgd.errors import UsageError
+from p2psgd.base.errors import UsageError
 from p2psgd.storage.event_log import EventReader
 
 COUNTED: Final = frozenset(

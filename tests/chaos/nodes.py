@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from p2psgd.base.errors import P2psgdError
 from p2psgd.cli.local.cluster import MARK, kill_marked, mark_of
 from p2psgd.cli.local.verify import NodeReplica
-from p2psgd.errors import P2psgdError
 from tests.certificates import Certificates
 from tests.chaos.disks import Disk
 from tests.chaos.events import Event, read

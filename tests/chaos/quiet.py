@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from p2psgd.base.errors import P2psgdError
 from p2psgd.cli.local.verify import Convergence, Origin, frontier_of, prove, who_lacks_what
-from p2psgd.errors import P2psgdError
 from p2psgd.observe.status import read_status
 from p2psgd.recipes.gradients import evaluate
 from tests.chaos.nodes import Node

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 import p2psgd
-from p2psgd.errors import DaemonLost
+from p2psgd.base.errors import DaemonLost
 from p2psgd.recipes.datasets import load_dataset
 from p2psgd.recipes.gradients import net_shape
 from p2psgd.recipes.main import Interruption

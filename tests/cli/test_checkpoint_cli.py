@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import p2psgd.cli.app
-from p2psgd.errors import ExitCode
+from p2psgd.base.errors import ExitCode
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.event_log import EVENTS_NAME
 from p2psgd.storage.files import FOLDER

@@ -14,7 +14,7 @@ import pytest
 
 import p2psgd.cli.app
 import p2psgd.ipc.client
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.recipes.recipe import built_in_recipes, load_recipe
 from tests.observe.compressions import description
 from tests.observe.statuses import fields

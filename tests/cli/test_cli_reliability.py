@@ -14,10 +14,10 @@ import pytest
 import uvloop
 
 import p2psgd.cli.app
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.read_model import MemberView, PeerView, ScrubView
 from p2psgd.core.view import View
-from p2psgd.errors import ExitCode, UsageError
 from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.observe.digest import report_digest
 from p2psgd.storage.event_log import EventLog

@@ -9,8 +9,8 @@ import pytest
 import safetensors.numpy
 
 import p2psgd
+from p2psgd.base.errors import UsageError
 from p2psgd.cli.weights_file import export_weights, write_weights
-from p2psgd.errors import UsageError
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from tests.daemons import Daemon, all_stopped, until

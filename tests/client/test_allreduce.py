@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import TrainerError
 from p2psgd.client.link import Link
-from p2psgd.errors import TrainerError
 from p2psgd.ipc.layout import DENSE_NUMBERS_MIN
 from p2psgd.wire.ring_messages import ARRAY
 from tests.client.dense_links import WEIGHTS, Vector, both, follow, random_delta

@@ -13,9 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 import p2psgd
+from p2psgd.base.errors import TrainerError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
-from p2psgd.errors import TrainerError
 from tests.ipc.daemons import (
     WEIGHTS,
     ZEROS,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import TrainerError
 from p2psgd.client import verify
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
-from p2psgd.errors import TrainerError
 from tests.client.dense_links import both, random_delta
 from tests.ipc.daemons import (
     QUANTUM,

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import TrainerError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
-from p2psgd.errors import TrainerError
 from tests.client.dense_links import WEIGHTS, follow, random_delta
 from tests.ipc.daemons import Daemon
 from tests.ipc.rings import DenseRing

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import DaemonLost, TrainerError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
-from p2psgd.errors import DaemonLost, TrainerError
 from p2psgd.ipc.client import ControlClient
 from tests.ipc.daemons import (
     QUANTUM,

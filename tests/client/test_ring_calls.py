@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import DaemonLost, TrainerError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
-from p2psgd.errors import DaemonLost, TrainerError
 from tests.ipc.daemons import (
     QUANTUM,
     WEIGHTS,

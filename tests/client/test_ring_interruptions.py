@@ -7,9 +7,9 @@ import sys
 
 import numpy as np
 
+from p2psgd.base.errors import TrainerError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
-from p2psgd.errors import TrainerError
 from tests.client.test_link_interruptions import LineInterrupt
 from tests.ipc.daemons import StartDaemon
 from tests.ipc.rings import DenseRing

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import TrainerError
 from p2psgd.cli.weights_file import write_weights
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
-from p2psgd.errors import TrainerError
 from tests.data.lists import shard_list
 from tests.ipc.daemons import QUANTUM, Daemon, StartDaemon
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from p2psgd.base.transitions import Transitions
 from p2psgd.core.node_state import NODE
 from p2psgd.core.peer import PEER
 from p2psgd.core.readiness import READINESS
 from p2psgd.core.ring.rounds import RING_PHASES
 from p2psgd.core.snapshot_fetch import FETCH
 from p2psgd.ipc.trainer_session import SESSION
-from p2psgd.transitions import Transitions
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "states.md"

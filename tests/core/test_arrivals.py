@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.events import (
     AttemptStart,
     PeerMessage,
@@ -17,7 +18,6 @@ from p2psgd.core.events import (
     parse_peer_message,
 )
 from p2psgd.core.frontier import Origin
-from p2psgd.errors import PeerError
 from p2psgd.wire.frames import PREFIX, FrameType, link_limits
 from p2psgd.wire.messages import (
     Accept,

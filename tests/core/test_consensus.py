@@ -7,11 +7,11 @@ from collections.abc import Set
 
 import pytest
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Effect, SaveVotes, Send
 from p2psgd.core.frontier import Origin
 from p2psgd.core.paxos import ROUND_MAX, Consensus
 from p2psgd.core.view import Ballot, View, Votes
-from p2psgd.errors import PeerError
 from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.messages import Accept, Accepted, Message, Prepare, Promise, ViewNews, parse_message
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import Origin
-from p2psgd.errors import PeerError
 from tests.core.assembly import FAILURE_TIMEOUT_S, Assembly, assert_all_know, founded
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.membership import Membership
 from p2psgd.core.view import View
-from p2psgd.errors import PeerError
 from tests.core.assembly import FAILURE_TIMEOUT_S, TIMING, assert_all_know, founded
 
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.snapshot_install import SnapshotIntake
 from p2psgd.core.update_log import ENTRY_BYTES, UpdateLog
-from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import FrontierRow

@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
+from p2psgd.base.transitions import Lifecycle
 from p2psgd.core.effects import Drop, Reload
 from p2psgd.core.events import (
     FrameReceived,
@@ -22,7 +23,6 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.readiness import READINESS
 from p2psgd.core.replica import Replica
-from p2psgd.transitions import Lifecycle
 from p2psgd.wire.messages import FrontierRow, SnapshotEnd, SnapshotRequest
 from tests.core.cluster import Cluster, by_origin, own_update
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Drop
 from p2psgd.core.events import RemovalAsked
 from p2psgd.core.frontier import Origin
 from p2psgd.core.membership import VIEWS_SKIPPED_MAX, Membership
 from p2psgd.core.view import NO_VIEW, NO_VOTES
-from p2psgd.errors import PeerError
 from p2psgd.wire.messages import ConfirmedRow
 from tests.core.assembly import FAILURE_TIMEOUT_S, TICK_S, TIMING, Assembly, assert_all_know, founded
 from tests.core.cluster import Cluster, status_of

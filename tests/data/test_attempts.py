@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from p2psgd.base.errors import StoreError
 from p2psgd.data.store import Attempts, Moved, Patience, Unavailable
-from p2psgd.errors import StoreError
 
 SOON = Patience(pauses_s=(0.01,), stall_s=0.05)
 LATER = Patience(pauses_s=(0.01,), stall_s=0.5)  # than a thread of a busy machine gets its turn

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from p2psgd.base.errors import UsageError
 from p2psgd.data.fetch import STALE_S, Cache
-from p2psgd.errors import UsageError
 
 
 def put(cache: Cache, content: bytes) -> str:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import TrainerError, UsageError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
 from p2psgd.data import Patience, Shards, StoreError
 from p2psgd.data.index import make_list
-from p2psgd.errors import TrainerError, UsageError
 from tests.data.lists import shard_list
 from tests.ipc.daemons import QUANTUM, Daemon
 

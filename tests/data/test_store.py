@@ -13,10 +13,10 @@ import pytest
 import safetensors.numpy
 
 import p2psgd.cli.app
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.data import Patience, Shards, StoreError
 from p2psgd.data.index import make_list
 from p2psgd.data.shard_list import ShardList
-from p2psgd.errors import ExitCode, UsageError
 from tests.data.store_server import FaultyProxy
 
 SOON = Patience(pauses_s=(0.01, 0.01), stall_s=0.3)

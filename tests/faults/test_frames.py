@@ -13,7 +13,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import GREETING_LIMITS, PREFIX, FrameType, link_limits, pack_frame
 from p2psgd.wire.messages import MESSAGES, FrontierRow

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from p2psgd.errors import ExitCode, TrainerError, UsageError
+from p2psgd.base.errors import ExitCode, TrainerError, UsageError
 from p2psgd.gpu.device import find_device
 from p2psgd.recipes.gradients import HOST
 from p2psgd.recipes.main import train

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import TrainerError
 from p2psgd.client.attach import attach
-from p2psgd.errors import TrainerError
 from p2psgd.wire import codec
 from tests.data.lists import shard_list
 from tests.gpu.backends import Backend

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import TrainerError
 from p2psgd.client.attach import attach
-from p2psgd.errors import TrainerError
 from p2psgd.node.recovery import pack_trainer, unpack_trainer
 from tests.gpu.backends import STAND_IN, Backend
 from tests.gpu.links import WEIGHTS, Attach, attach_gpu, die, initial, loop_factory, start_daemon

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from tests.client.dense_links import INITIAL, WEIGHTS, both, follow, random_delta
 from tests.gpu.backends import Backend
 from tests.gpu.links import Attach, attach_gpu, loop_factory, start_daemon

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.errors import ExitCode
+from p2psgd.base.errors import ExitCode
 from p2psgd.recipes.recipe import RECIPES
 from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run

@@ -17,8 +17,8 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import PeerError, UsageError
 from p2psgd.core.view import View
-from p2psgd.errors import PeerError, UsageError
 from p2psgd.ipc import layout
 from p2psgd.ipc.attachment import Given
 from p2psgd.ipc.ring_buffer import entry_bytes

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from p2psgd.base.errors import DaemonLost, UsageError
 from p2psgd.client.attach import attach
-from p2psgd.errors import DaemonLost, UsageError
 from p2psgd.ipc.client import ControlClient
 from tests.ipc.daemons import DEADLINE_S, ZEROS, Daemon
 

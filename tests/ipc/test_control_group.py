@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.errors import UsageError
+from p2psgd.base.errors import UsageError
 from p2psgd.ipc.client import ControlClient
 from tests.ipc.daemons import StartDaemon
 

@@ -16,8 +16,8 @@ import msgpack
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import DaemonLost, UsageError
 from p2psgd.client.attach import attach
-from p2psgd.errors import DaemonLost, UsageError
 from p2psgd.ipc import listener
 from p2psgd.ipc.client import ControlClient, NoDaemon
 from p2psgd.ipc.listener import CONNECTIONS_MAX, socket_address

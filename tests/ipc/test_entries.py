@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from p2psgd.ipc import layout
 from p2psgd.ipc.attachment import MINI_BATCH_LEAP_MAX, Attachment, Given
 from p2psgd.ipc.protocol import TENSORS_MAX

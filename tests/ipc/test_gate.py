@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import P2psgdError, TrainerError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
-from p2psgd.errors import P2psgdError, TrainerError
 from p2psgd.ipc import trainer_session
 from p2psgd.ipc.residual_segment import ResidualSegment
 from p2psgd.ipc.trainer_session import SessionState

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from p2psgd.ipc.run_proposal import PIECE_WEIGHTS, choose_mode, measure_quantum, propose
 
 QUANTUM = 2.0**-20

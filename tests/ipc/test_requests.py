@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from p2psgd.ipc.protocol import (
     AttachRequest,
     DetachRequest,

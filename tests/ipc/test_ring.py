@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from p2psgd.ipc.ring_buffer import RingReader, RingWriter, entry_bytes
 from tests.ipc.daemons import PATIENT
 

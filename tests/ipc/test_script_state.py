@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from p2psgd.ipc import script_state
 from p2psgd.ipc.script_state import ARRAYS, copy_state, pack_state, unpack_state
 from tests.ipc.daemons import PATIENT

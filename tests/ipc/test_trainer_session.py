@@ -7,9 +7,9 @@ import threading
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import DaemonLost
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
-from p2psgd.errors import DaemonLost
 from p2psgd.ipc import layout
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.ring_buffer import Counter

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import TrainerError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
-from p2psgd.errors import TrainerError
 from p2psgd.ipc.script_state import pack_state
 from p2psgd.ipc.segments import create_segment, sealed_copy
 from p2psgd.ipc.trainer_session import TrainerState

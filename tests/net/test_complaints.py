@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.net.rejections import INTERVAL_S, KEPT_MAX, Complaints
 
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.net.handshake import BehindError, check_greeting, newer_stays
 from p2psgd.wire.messages import Hello
 

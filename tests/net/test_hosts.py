@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.net import hosts as hosts_module
 from p2psgd.net.address import Address, parse_address
 from p2psgd.net.hosts import HOSTS_MAX, Hosts, describe_change, find_hosts, read_hosts, split_own

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from p2psgd.base.errors import ExitCode
 from p2psgd.core.frontier import TOLD_MAX
-from p2psgd.errors import ExitCode
 from p2psgd.net.rejections import DEAD_TIMEOUTS, LIVES_MAX, Refusals
 
 FAILURE_TIMEOUT_S = 0.05

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.timing import Timing
-from p2psgd.errors import PeerError
 from p2psgd.net.address import Address
 from p2psgd.net.peer_exchange import HEARD_MAX, Hints, Telling
 from p2psgd.net.rejections import Reasons

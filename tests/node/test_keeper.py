@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p2psgd.aio import follow
+from p2psgd.base.aio import follow
 from p2psgd.core.effects import WriteCheckpoint
 from p2psgd.core.events import CheckpointDue, CheckpointRead, CheckpointWritten, Event
 from p2psgd.core.timing import Timing

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.recording import describe_recording
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.net.address import Address
 from p2psgd.node.daemon import Node
 from p2psgd.node.options import NodeOptions

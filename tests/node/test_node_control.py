@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import TrainerError
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
-from p2psgd.errors import TrainerError
 from p2psgd.ipc.run_proposal import propose
 from p2psgd.node.control import NodeControl
 

@@ -7,12 +7,12 @@ import itertools
 
 import pytest
 
+from p2psgd.base.errors import UsageError
 from p2psgd.core.effects import Effect, OpenRound
 from p2psgd.core.events import Event, FrameReceived, RingChunk, TimePassed
 from p2psgd.core.frontier import Origin
 from p2psgd.core.ring.reduce import NUMBERS_MIN
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.errors import UsageError
 from p2psgd.ipc.layout import DENSE_NUMBERS_MIN
 from p2psgd.ipc.segments import DenseSegments
 from p2psgd.node.node_run import Stopwatch, known_mode, share_memory

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import UsageError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.view import NO_VOTES, View, Votes
-from p2psgd.errors import UsageError
 from p2psgd.node.recovery import open_run, reopen_run
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.event_log import Journal

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from p2psgd.base.errors import UsageError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.view import View
-from p2psgd.errors import UsageError
 from p2psgd.node.removal import choose_removal, is_removed, standing_of
 from tests.observe.replications import ME, OTHER, THIRD
 

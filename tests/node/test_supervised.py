@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.errors import ExitCode
+from p2psgd.base.errors import ExitCode
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from tests.daemons import P2PSGD, Daemon, all_stopped, until

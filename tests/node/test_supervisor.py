@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from p2psgd.errors import ExitCode, StoreError, UsageError
+from p2psgd.base.errors import ExitCode, StoreError, UsageError
 from p2psgd.node import trainer_process
 from p2psgd.node import trainer_process as supervisor_module
 from p2psgd.node.trainer_process import CRASHES_MAX, Supervisor
@@ -107,7 +107,7 @@ def test_a_trainer_that_only_crashes_is_given_up_with_its_last_words(
     run(loop_factory, scenario)
 
 
-@pytest.mark.parametrize("line", ["p2psgd: {}", "p2psgd.errors.StoreError: {}"])
+@pytest.mark.parametrize("line", ["p2psgd: {}", "p2psgd.base.errors.StoreError: {}"])
 def test_a_trainer_whose_data_store_fails_is_started_again_as_often_as_it_takes(
     monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from p2psgd.errors import UsageError
+from p2psgd.base.errors import UsageError
 from p2psgd.observe.status import bits_per_index, compression_ratio, read_status
 from p2psgd.observe.text import notes, render_status, state_word
 from tests.observe.statuses import bare, fields, lost, peer, status, trainer

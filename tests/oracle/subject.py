@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 from unittest.mock import patch
 
+from p2psgd.base.errors import ExitCode
 from p2psgd.core.effects import (
     Alarm,
     Deliver,
@@ -33,7 +34,6 @@ from p2psgd.core.effects import (
 from p2psgd.core.events import Event
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
-from p2psgd.errors import ExitCode
 from tests.oracle.canonical import text_of
 from tests.oracle.trace import Line, Trace
 from tests.sim.clock import Clock

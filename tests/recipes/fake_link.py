@@ -16,8 +16,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from p2psgd.base.errors import TrainerError
 from p2psgd.client.link import Link
-from p2psgd.errors import TrainerError
 from p2psgd.recipes.model import Vector
 
 Update = tuple[int, int, np.ndarray[Any, np.dtype[np.int64]], Vector]  # (node, mini_batch, indices, amounts)

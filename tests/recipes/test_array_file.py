@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.recipes.datasets import load_array_file
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.recipes.datasets import DATASETS, load_dataset
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.trace import TraceEvents
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.recipes.datasets import load_dataset
 from p2psgd.recipes.gradients import Gradients, check_loss
 from p2psgd.recipes.model import initial_weights

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import UsageError
 from p2psgd.cli.weights_file import write_weights
-from p2psgd.errors import UsageError
 from p2psgd.recipes.initial import load_initial
 from p2psgd.recipes.model import Activation, Shape, Vector, initial_weights
 

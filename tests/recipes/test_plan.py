@@ -2,7 +2,7 @@
 
 import pytest
 
-from p2psgd.errors import UsageError
+from p2psgd.base.errors import UsageError
 from p2psgd.recipes.recipe import Recipe, parse_recipe
 from p2psgd.recipes.schedule import Plan, RunPart
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.recipes.model import Activation
 from p2psgd.recipes.recipe import Recipe, Told, built_in_recipes, load_recipe, parse_recipe
 

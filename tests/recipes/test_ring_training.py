@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.trace import TraceEvents
-from p2psgd.errors import UsageError
+from p2psgd.base.errors import UsageError
 from p2psgd.recipes.datasets import Dataset, load_dataset
 from p2psgd.recipes.gradients import net_shape
 from p2psgd.recipes.model import initial_weights

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p2psgd.errors import UsageError
+from p2psgd.base.errors import UsageError
 from p2psgd.recipes.datasets import BANKS, STATES, load_dataset
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.cli.doctor.intended import intended_run
 from p2psgd.data.index import make_list
-from p2psgd.errors import ExitCode, UsageError
 from p2psgd.recipes.datasets import load_data_of
 from p2psgd.recipes.main import train
 from p2psgd.recipes.recipe import Recipe, load_recipe

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.ipc.script_state import pack_state, unpack_state
 from p2psgd.recipes import training
 from p2psgd.recipes.datasets import Dataset, load_dataset

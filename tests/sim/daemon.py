@@ -9,6 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.events import (
     LinkDrained,
     PeerMessage,
@@ -21,7 +22,6 @@ from p2psgd.core.ring.reduce import make_dense_memory
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import RunningClock, Timing
 from p2psgd.core.view import NO_VOTES  # noqa: F401 (a mutant wants it)
-from p2psgd.errors import PeerError
 from p2psgd.node.run import RoundCosts, Run
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import SnapshotEnd

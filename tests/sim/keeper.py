@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final, Protocol
 
+from p2psgd.base.errors import P2psgdError
 from p2psgd.core.effects import WriteCheckpoint
 from p2psgd.core.events import Restored
 from p2psgd.core.frontier import Origin
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import Votes
-from p2psgd.errors import P2psgdError
 from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.storage.checkpoint import CheckpointMeta
 from p2psgd.storage.checkpoint_store import Written

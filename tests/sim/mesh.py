@@ -10,9 +10,9 @@ from collections.abc import Callable, Set
 from random import Random
 from typing import Final, Protocol
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.errors import PeerError
 from p2psgd.net.handshake import check_greeting, make_greeting, newer_stays
 from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message

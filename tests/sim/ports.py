@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Effect, Halt, Note, Send
 from p2psgd.core.events import Event, NodeStopping
 from p2psgd.core.frontier import Origin
-from p2psgd.errors import PeerError
 from p2psgd.node.executor import Handle
 from p2psgd.wire.frames import FrameType
 from tests.sim.agreement import VOTES

@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from safetensors import safe_open
 
+from p2psgd.base.errors import CheckpointError
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.update_log import UnreadableTailError
-from p2psgd.errors import CheckpointError
 from p2psgd.storage.checkpoint import TrainerCheckpoint, read_checkpoint, read_meta, write_checkpoint
 from p2psgd.wire import codec
 from p2psgd.wire.messages import FrontierRow

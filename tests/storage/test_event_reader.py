@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import p2psgd
+from p2psgd.base.errors import UsageError
 from p2psgd.cli.asking import render_event
-from p2psgd.errors import UsageError
 from p2psgd.storage.event_log import KINDS, EventLog, EventReader, select_events
 
 

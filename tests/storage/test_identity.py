@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.storage.identity import claim_identity, lay_down_id
 from tests.storage.syncs import Syncs
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from p2psgd.base.errors import RecordingError, UsageError
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.errors import RecordingError, UsageError
 from p2psgd.storage import update_wal
 from p2psgd.storage.checkpoint import CheckpointMeta
 from p2psgd.storage.update_wal import OwnFile, own_paths, read_own, start_of

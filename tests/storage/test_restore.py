@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.weights import Lattice
-from p2psgd.errors import ExitCode, UsageError
 from p2psgd.storage.checkpoint import Checkpoint, TrainerCheckpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.restore import FoundOnDisk, abandon, restore

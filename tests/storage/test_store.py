@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import CheckpointError
 from p2psgd.core.update_log import Entry, Tail, entry_of
-from p2psgd.errors import CheckpointError
 from p2psgd.storage.checkpoint import TrainerCheckpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from tests.conftest import SMALL_DISK_BYTES

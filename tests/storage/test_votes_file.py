@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.view import Ballot, View, Votes
-from p2psgd.errors import ExitCode, UsageError
 from p2psgd.storage.files import VOTES_NAME
 from p2psgd.storage.votes import read_votes, write_votes
 

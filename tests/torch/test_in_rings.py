@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from tests.ipc.daemons import StartDaemon
 from tests.ipc.rings import DenseRing, Ring
 from tests.torch.models import WEIGHTS, flat, make_model, take_gradient

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from tests.ipc.daemons import Daemon, make_update, make_words
 from tests.torch.models import NAMES, WEIGHTS, flat, make_model, take_gradient
 from tests.torch.needed import nn, p2psgd_torch, torch

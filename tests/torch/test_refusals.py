@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from p2psgd.errors import TrainerError
+from p2psgd.base.errors import TrainerError
 from tests.ipc.daemons import Daemon
 from tests.torch.models import Model, make_model, take_gradient
 from tests.torch.needed import nn, p2psgd_torch, torch

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import ExitCode
 from p2psgd.data.index import make_list
-from p2psgd.errors import ExitCode
 from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run
 from tests.torch.accuracy import EXAMPLES, accuracy_of

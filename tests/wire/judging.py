@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
 from tests.wire import reference
 from tests.wire.arrays import uint32

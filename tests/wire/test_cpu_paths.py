@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.errors import ExitCode
+from p2psgd.base.errors import ExitCode
 from p2psgd.wire.cpu_paths import VARIABLE, cpu_path, cpu_paths, use_cpu_path
 from tests.daemons import P2PSGD
 from tests.wire.native_build import compile_kernels, path_flags, why_no_compiler

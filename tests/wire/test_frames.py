@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.wire.frames import (
     AHEAD_BYTES,
     BUFFER_BYTES,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.wire.frames import GREETING_LIMITS, FrameType, link_limits
 from p2psgd.wire.messages import (
     MESSAGES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.ring_messages import (
     RING_CHUNK_BYTES,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sized
 import pytest
 from hypothesis import given
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.wire.messages import (
     CONFIRMED_BYTES,
     MEMBER_BYTES,

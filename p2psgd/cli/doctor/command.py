@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from p2psgd.base.errors import ExitCode, UsageError
+from p2psgd.base.formatting import print_text
 from p2psgd.cli.asking import StateOption
 from p2psgd.cli.options import ConfigOption, PlaintextOption, PresetOption, TlsOption
-from p2psgd.errors import ExitCode, UsageError
-from p2psgd.formatting import print_text
 from p2psgd.observe.logs import LogFormat, begin_log
 
 

@@ -17,13 +17,13 @@ from typing import Any, Final
 import numpy as np
 
 import p2psgd
+from p2psgd.base.errors import UsageError
+from p2psgd.base.formatting import counted
 from p2psgd.cli.doctor import local_checks as local
 from p2psgd.cli.doctor.findings import Finding, exit_code, ok, problem
 from p2psgd.cli.doctor.greeting import Greeter
 from p2psgd.cli.doctor.intended import Intended
 from p2psgd.cli.doctor.peer_checks import check_peers
-from p2psgd.errors import UsageError
-from p2psgd.formatting import counted
 from p2psgd.net.address import Address, UnknownNameError, is_numeric, look_up
 from p2psgd.net.hosts import read_hosts, split_own
 from p2psgd.net.listen import bind, check_exposure

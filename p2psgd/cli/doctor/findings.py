@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from p2psgd import formatting
-from p2psgd.errors import ExitCode
-from p2psgd.formatting import printable
+from p2psgd.base import formatting
+from p2psgd.base.errors import ExitCode
+from p2psgd.base.formatting import printable
 
 
 class Grade(enum.StrEnum):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.net.address import Address, UnknownNameError, look_up
 from p2psgd.net.admission import Greetings, KnownHosts
 from p2psgd.net.connection import Connection

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from p2psgd.base.errors import UsageError
 from p2psgd.client.shard_counts import with_counts
 from p2psgd.core.run_spec import RunSpec, hash_coordinates, name_run
-from p2psgd.errors import UsageError
 from p2psgd.ipc.run_proposal import propose
 from p2psgd.net.handshake import DOCTOR, RUN_UNKNOWN, clock_incarnation
 from p2psgd.recipes.datasets import load_data_of

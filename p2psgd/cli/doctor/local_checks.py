@@ -15,10 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from p2psgd import formatting
-from p2psgd.aio import DESCRIPTORS_MIN, RESERVE_MAX, connections_end
+from p2psgd.base import formatting
+from p2psgd.base.aio import DESCRIPTORS_MIN, RESERVE_MAX, connections_end
+from p2psgd.base.errors import P2psgdError, TrainerError, UsageError, words_of
 from p2psgd.cli.doctor.findings import Finding, note, ok, problem
-from p2psgd.errors import P2psgdError, TrainerError, UsageError, words_of
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.layout import dense_numbers, inbox_bytes, outbox_bytes
 from p2psgd.ipc.listener import control_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from p2psgd import formatting
+from p2psgd.base import formatting
 from p2psgd.cli.doctor.findings import Finding, note, ok, problem
 from p2psgd.cli.doctor.greeting import ANSWERED, UNANSWERED, Clock, Greeter, Outcome, Peer
 from p2psgd.net.address import Address

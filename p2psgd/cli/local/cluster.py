@@ -17,9 +17,9 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from p2psgd.base.errors import ExitCode, UsageError
+from p2psgd.base.formatting import printable
 from p2psgd.cli.local.plan import Plan
-from p2psgd.errors import ExitCode, UsageError
-from p2psgd.formatting import printable
 from p2psgd.storage.identity import lay_down_id
 
 # ----------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from p2psgd.base.errors import UsageError
 from p2psgd.cli.weights_file import check_output, check_weights_place, refusing
-from p2psgd.errors import UsageError
 from p2psgd.gpu.device import AUTO, find_device
 from p2psgd.net.address import Address
 from p2psgd.recipes.datasets import load_data_of

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from p2psgd import formatting
-from p2psgd.formatting import printable
+from p2psgd.base import formatting
+from p2psgd.base.formatting import printable
 from p2psgd.observe.compression import bits_of, describe_nodes, fraction
 from p2psgd.observe.status import (
     Compression,

@@ -13,7 +13,8 @@ import numpy as np
 from pydantic import ValidationError
 from rich.console import Console
 
-from p2psgd import formatting
+from p2psgd.base import formatting
+from p2psgd.base.errors import DaemonLost, ExitCode, P2psgdError, UsageError
 from p2psgd.cli.local.cluster import Cluster, Interruption, LocalDaemon
 from p2psgd.cli.local.plan import Plan
 from p2psgd.cli.local.report import (
@@ -37,7 +38,6 @@ from p2psgd.cli.local.verify import (
     who_lacks_what,
 )
 from p2psgd.cli.weights_file import export_weights
-from p2psgd.errors import DaemonLost, ExitCode, P2psgdError, UsageError
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from p2psgd.ipc.protocol import ReplicaAnswer, ReplicaRequest, check_answer, close_descriptors

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd import formatting
+from p2psgd.base import formatting
+from p2psgd.base.errors import RecordingError, words_of
+from p2psgd.base.formatting import printable
 from p2psgd.cli.local.report import Report
-from p2psgd.errors import RecordingError, words_of
-from p2psgd.formatting import printable
 from p2psgd.observe.status import NodeStatus
 from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode

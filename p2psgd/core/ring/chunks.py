@@ -9,13 +9,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Alarm
 from p2psgd.core.peer import Outbound, Peer
 from p2psgd.core.ring.reduce import Bucket, Reduction
 from p2psgd.core.ring.rounds import Attempt
 from p2psgd.core.scrub import Sweeping
 from p2psgd.core.state import State
-from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.messages import RingBucket

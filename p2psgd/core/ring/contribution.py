@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.state import U64_MODULUS, State, next_header
-from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.messages import ORIGINS_MAX
 from p2psgd.wire.ring_messages import RoundShared

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alarm, RefuseShare
 from p2psgd.core.events import RingUpdate, RoundMessage
@@ -16,7 +17,6 @@ from p2psgd.core.ring.results import Result, Results
 from p2psgd.core.ring.rounds import Attempt, Completed, OnComplete
 from p2psgd.core.scrub import Sweeping
 from p2psgd.core.state import State
-from p2psgd.errors import PeerError
 from p2psgd.wire.frames import Body
 from p2psgd.wire.messages import RingBucket
 from p2psgd.wire.mode import parse_mode

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.messages import RingBucket
 from p2psgd.wire.ring_messages import ARRAY, BUCKETS_MAX, CHANGES, BucketShared

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Alarm, Note
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.node_state import Node
@@ -25,7 +26,6 @@ from p2psgd.core.ring.reduce import Bucket, Buckets, DenseMemory, bucket_of, tra
 from p2psgd.core.scrub import Sweeping
 from p2psgd.core.state import State
 from p2psgd.core.timing import Timing
-from p2psgd.errors import PeerError
 from p2psgd.wire.frames import Body
 from p2psgd.wire.messages import RingBucket
 from p2psgd.wire.mode import parse_mode

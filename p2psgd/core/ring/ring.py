@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import OpenRound, RefuseShare
 from p2psgd.core.events import AttemptStart, PeerStatus, RingMessage
@@ -28,7 +29,6 @@ from p2psgd.core.snapshot_fetch import SnapshotTaking
 from p2psgd.core.state import State
 from p2psgd.core.status import Statuses
 from p2psgd.core.update_log import UpdateLog
-from p2psgd.errors import PeerError
 from p2psgd.wire.messages import RingBegin, pack_order
 from p2psgd.wire.mode import Mode
 from p2psgd.wire.ring_messages import (

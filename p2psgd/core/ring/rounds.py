@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from p2psgd.base.transitions import Lifecycle, Transitions
 from p2psgd.core.events import RoundMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
-from p2psgd.transitions import Lifecycle, Transitions
 from p2psgd.wire.ring_messages import BucketShared, RoundShared
 
 # ----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alarm
 from p2psgd.core.events import RingUpdate, RoundMessage
@@ -24,7 +25,6 @@ from p2psgd.core.receive import Applier
 from p2psgd.core.ring.contribution import PARTS_MAX, Given, Part, check_part, make_share
 from p2psgd.core.ring.rounds import Attempt, Completed, OnComplete
 from p2psgd.core.state import State
-from p2psgd.errors import PeerError
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.ring_messages import (
     ROUND_MAX,

@@ -12,8 +12,8 @@ import pytest
 from typer.main import get_command
 
 import p2psgd.cli.app
+from p2psgd.base.errors import ExitCode
 from p2psgd.cli.configuration import ABOUT_ITSELF, PRESETS, ConfiguredCommand, Preset, variable_of
-from p2psgd.errors import ExitCode
 
 PLAIN = "--insecure-plaintext"  # or a node listens on loopback only
 

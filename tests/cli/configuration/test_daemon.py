@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from p2psgd.errors import ExitCode
+from p2psgd.base.errors import ExitCode
 from tests.daemons import Daemon, all_stopped, until
 from tests.ports import free_ports
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.cli.configuration import FILE_BYTES_MAX, read_file
-from p2psgd.errors import ExitCode, UsageError
 
 KINDS = {
     "exposed": bool,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.aio import DESCRIPTORS_MIN, connections_end
+from p2psgd.base.aio import DESCRIPTORS_MIN, connections_end
+from p2psgd.base.errors import ExitCode
 from p2psgd.cli.doctor.findings import Grade, exit_code, note, ok, problem, render, summarise
 from p2psgd.cli.doctor.greeting import Clock, Outcome, Peer
 from p2psgd.cli.doctor.local_checks import (
@@ -27,7 +28,6 @@ from p2psgd.cli.doctor.local_checks import (
 from p2psgd.cli.doctor.local_checks import disk_bytes_needed as disk_needed
 from p2psgd.cli.doctor.peer_checks import check_listening, check_peer, check_twins, compare_clocks
 from p2psgd.core.view import Ballot, View, Votes
-from p2psgd.errors import ExitCode
 from p2psgd.net.address import Address
 from p2psgd.net.hosts import Hosts
 from p2psgd.observe.status import read_status

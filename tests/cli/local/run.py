@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from p2psgd.errors import DaemonLost, UsageError
+from p2psgd.base.errors import DaemonLost, UsageError
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from tests.cli.local.conditions import wait_until

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from benchmarks.recording import describe_recording
+from p2psgd.base.errors import ExitCode
 from p2psgd.cli.local import Request, make_plan, run_local
 from p2psgd.core.run_spec import hash_coordinates
-from p2psgd.errors import ExitCode
 from p2psgd.ipc.run_proposal import propose
 from p2psgd.recipes.datasets import load_dataset
 from p2psgd.recipes.gradients import net_shape

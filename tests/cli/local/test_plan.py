@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.cli.local.plan import Plan, Request, make_plan
 from p2psgd.cli.weights_file import write_weights
-from p2psgd.errors import ExitCode, UsageError
 from p2psgd.net.address import Address
 from p2psgd.recipes.datasets import load_data_of
 from p2psgd.recipes.gradients import net_shape

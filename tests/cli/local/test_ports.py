@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
+from p2psgd.base.errors import UsageError
 from p2psgd.cli.local import cluster
-from p2psgd.errors import UsageError
 
 
 def test_ports_are_distinct_and_never_those_of_outgoing_connections() -> None:

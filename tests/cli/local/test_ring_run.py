@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p2psgd.errors import ExitCode
+from p2psgd.base.errors import ExitCode
 from p2psgd.recipes.datasets import load_dataset
 from p2psgd.recipes.gradients import Gradients, net_shape
 from p2psgd.recipes.model import Vector, initial_weights

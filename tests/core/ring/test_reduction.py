@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.ring import reduce as module
 from p2psgd.core.ring.reduce import CHECKED_NUMBERS_MIN, Piece, Reduction, Stream
-from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 
 K, N = 12, 3

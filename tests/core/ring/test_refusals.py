@@ -7,9 +7,9 @@ from random import Random
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.ring.chunks import declaration
 from p2psgd.core.ring.reduce import Bucket
-from p2psgd.errors import PeerError
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import RingBucket, pack_message
 from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketShared, RingChunkHeader, pack_ring_chunk

@@ -7,9 +7,9 @@ from random import Random
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Send, SendNumbers
 from p2psgd.core.frontier import RING, Origin
-from p2psgd.errors import PeerError
 from p2psgd.wire.ring_messages import ARRAY
 from tests.core.ring.circle import Circle, cut_evenly, make_shares, ring_sum
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from p2psgd.base.errors import UsageError
 from p2psgd.cli.ca_authority import (
     CA_KEY_FILE,
     Authority,
@@ -18,7 +19,6 @@ from p2psgd.cli.ca_authority import (
     read_certificate,
     write_bundle,
 )
-from p2psgd.errors import UsageError
 from p2psgd.net.tls import CERTIFICATE_FILE, KEY_FILE
 from tests.certificates import LONG_AGO, NOW
 

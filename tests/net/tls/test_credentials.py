@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.cli.ca_authority import CA_DAYS, create_authority
-from p2psgd.errors import ExitCode, UsageError
 from p2psgd.net.tls import CertifiedPeer, Credentials
 from p2psgd.net.tls_session import Session
 from tests.certificates import LONG_AGO, NOW, Certificates

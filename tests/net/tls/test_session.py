@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from p2psgd.errors import PeerError
+from p2psgd.base.errors import PeerError
 from p2psgd.net.tls import CertifiedPeer
 from p2psgd.net.tls_session import ANSWERS_BYTES_MAX, HANDSHAKE_BYTES_MAX, Session
 from tests.certificates import Certificates

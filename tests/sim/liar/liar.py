@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
+from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Effect, SaveVotes, Send
 from p2psgd.core.events import PeerStatus
 from p2psgd.core.frontier import Origin
@@ -19,7 +20,6 @@ from p2psgd.core.paxos import Attempt, Consensus
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View, Votes, parse_view
-from p2psgd.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import (

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 
-from p2psgd.errors import ExitCode, UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 
 # ----------------------------------------------------------------------------
 # Work that may hang in the kernel, in threads for which nobody waits.
@@ -25,7 +25,10 @@ _Result = TypeVar("_Result")
 
 
 async def in_daemon_thread(name: str, work: Callable[[], _Result]) -> _Result:
-    """What `work` returns or raises, from a thread of its own called `name`; cancelled, it goes on alone."""
+    """Run `work` in a thread of its own called `name`, and return or raise what it does.
+
+    Cancelled, the caller no longer waits, and the thread goes on alone.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_Result] = loop.create_future()
 
@@ -99,21 +102,22 @@ def raise_limit() -> None:
 
 
 def connections_end(limit: int, *, local: bool = False) -> int:
-    """The first number that no connection may have if `limit` files may be open; `local`: none of this
-    machine's trainer and commands.
+    """Return the first descriptor that no connection may have if `limit` files may be open.
+
+    `local`: no connection of this machine's trainer or commands.
     """
     reserve = min(RESERVE_MAX, int(limit * _RESERVE_SHARE))
     return limit - (reserve // 2 if local else reserve)
 
 
 def is_reserved(descriptor: int, *, local: bool = False) -> bool:
-    """Whether a connection has a number that is kept for this process's own files, and is to be closed."""
+    """Return True if a connection has a descriptor that is kept for this process's own files: close it."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return limit != resource.RLIM_INFINITY and descriptor >= connections_end(limit, local=local)
 
 
 def has_room() -> bool:
-    """Whether a connection that is opened now may stay."""
+    """Return True if a connection that is opened now may stay."""
     try:
         lowest = os.dup(0)
     except OSError as error:
@@ -123,7 +127,7 @@ def has_room() -> bool:
 
 
 def describe_shortage() -> str:
-    """What to say when connections have to be refused."""
+    """Describe why connections are refused, and what helps."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     end = connections_end(limit)
     return (
@@ -147,7 +151,7 @@ _ROUNDING_S: Final = 1e-6
 
 
 class TokenBuckets:
-    """All of one size; times are seconds, monotonic."""
+    """A set of token buckets, all of one size. Times are seconds of a monotonic clock."""
 
     def __init__(self, *, burst: int, interval_s: float) -> None:
         self._interval_s = interval_s
