@@ -32,7 +32,7 @@ class Watched:
     opened: Path
 
     def is_asked(self) -> dict[str, Any]:
-        """Statuses for a command and over HTTP, and two that ticks make for the service manager."""
+        """StatusSender for a command and over HTTP, and two that ticks make for the service manager."""
         self.manager.empty()
         for _ in range(2):
             self.manager.until("STATUS")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.base.errors import PeerError, TrainerError
-from p2psgd.client.residual import Chain, Found, Group, Words, words_max
+from p2psgd.client.residual import Group, PassResult, Segment, Words, words_max
 from p2psgd.ipc.protocol import AttachAnswer
 from p2psgd.ipc.run_proposal import Tensors, count_weights, own_tensors
 from p2psgd.ipc.segments import Access, map_segment
@@ -68,7 +68,9 @@ class Compute(Protocol):
     def check(self, delta: Any) -> Any:
         """The delta as `pass_over` takes it; TrainerError if it is no delta of P numbers."""
 
-    def pass_over(self, delta: Any, chains: Sequence[Chain], meanwhile: Callable[[], None]) -> list[Found]:
+    def pass_over(
+        self, delta: Any, chains: Sequence[Segment], meanwhile: Callable[[], None]
+    ) -> list[PassResult]:
         """Accumulate, threshold, subtract: the residual, and what is to be sent of it.
 
         The residual becomes current with the next publication; nothing else changes. Words are valid until
@@ -231,8 +233,8 @@ class HostCompute:
         return np.ascontiguousarray(delta)
 
     def pass_over(
-        self, delta: NDArray[Any], chains: Sequence[Chain], meanwhile: Callable[[], None]
-    ) -> list[Found]:
+        self, delta: NDArray[Any], chains: Sequence[Segment], meanwhile: Callable[[], None]
+    ) -> list[PassResult]:
         """The residual of the next publication, and what is to be sent; the host does not wait for it."""
         return pass_over(self._memory.residual, delta, self._memory.next_residual, chains, words=self._words)
 
@@ -300,10 +302,10 @@ def pass_over(
     source: NDArray[np.float32],
     delta: NDArray[Any],
     target: NDArray[np.float32],
-    chains: Sequence[Chain],
+    chains: Sequence[Segment],
     *,
     words: Words,
-) -> list[Found]:
+) -> list[PassResult]:
     """target = source + delta less what is to be sent, all (P,), in the ranges of these chains.
 
     The words found lie in `words` (sweep.words_max(),). ValueError, with `target` undefined and all else
@@ -327,7 +329,7 @@ def pass_over(
             used += count
             if missed is not None and first_missed is None:
                 first_missed = begin + missed
-        found.append(Found(room[:used], counts, first_missed))
+        found.append(PassResult(room[:used], counts, first_missed))
         words = words[used:]
     return found
 

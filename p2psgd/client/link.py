@@ -21,7 +21,7 @@ from p2psgd.client.buckets import Given
 from p2psgd.client.checkpoint import Keeping, MakeState, read_kept
 from p2psgd.client.dense import DenseRounds
 from p2psgd.client.host_compute import HostCompute, MakeCompute
-from p2psgd.client.residual import Sweep
+from p2psgd.client.residual import ResidualPass
 from p2psgd.client.shard_counts import ShardCounts
 from p2psgd.client.verify import ask_digest, check_copy, is_right
 from p2psgd.client.wait import GRACE_S, Waiting
@@ -121,7 +121,7 @@ class Link:
         tensors = own_tensors(answer.tensors)
         self._counts = ShardCounts(answer) if len(tensors) < len(answer.tensors) else None
         self._begun = answer.mini_batches
-        self._sweep = Sweep(tensors, indices_max=answer.indices_max, quantum=self.quantum)
+        self._residual_pass = ResidualPass(tensors, indices_max=answer.indices_max, quantum=self.quantum)
         self.sent: Mapping[str, int] = dict.fromkeys((name for name, _ in tensors), 0)
         self.node = answer.node
         self.node_id = answer.node_id
@@ -275,10 +275,10 @@ class Link:
         if not self._exact:
             self._reload()
         mini_batch = memory.mini_batches + 1
-        groups = self._sweep.groups(threshold)
+        groups = self._residual_pass.groups(threshold)
         try:
             pass_over = partial(compute.pass_over, compute.check(delta), meanwhile=self._receive_early)
-            parts = self._sweep.run(pass_over, groups)
+            parts = self._residual_pass.run(pass_over, groups)
         except ValueError as error:
             raise self._refusal(error) from None
         entries: list[bytes] = []
@@ -302,7 +302,7 @@ class Link:
         if counted:
             self._apply_counts(counted)
         self._exact = True
-        self.sent = self._sweep.count(parts)
+        self.sent = self._residual_pass.count(parts)
         return indices
 
     def wait(self, timeout_s: float) -> bool:

@@ -35,7 +35,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class Segment:
     """Residual passes over one range after the other, whose words follow each other: `room` in all.
 
     A weight is sent when its residual exceeds `threshold` in magnitude.
@@ -47,7 +47,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PassResult:
     """What the passes of a chain found: `words`, of each range `counts`; the first weight, as they went, that
     found no room, else None.
     """
@@ -62,10 +62,10 @@ def words_max(indices_max: int, tensors: Tensors) -> int:
     return indices_max + len(tensors)
 
 
-PassOver = Callable[[Sequence[Chain]], list[Found]]
+PassOver = Callable[[Sequence[Segment]], list[PassResult]]
 
 
-class Sweep:
+class ResidualPass:
     """Residual passes over the weights of `tensors`.
 
     `indices_max` is the most that one update may hold.
@@ -112,11 +112,11 @@ class Sweep:
         swept: list[tuple[Group, Words]] = []
         waits = self._weights  # how far after the start the first weight lies that missed its turn
         uppers: list[int] = []  # how many ranges of each group come before the turn
-        chains: list[Chain] = []
+        chains: list[Segment] = []
         for group in groups:
             upper, lower = self._parts(group) if self._start else (group.ranges, ())
             uppers.append(len(upper))
-            chains.append(Chain((*upper, *lower), group.step * self._quantum, group.room))
+            chains.append(Segment((*upper, *lower), group.step * self._quantum, group.room))
         for group, upper_ranges, found in zip(groups, uppers, pass_over(chains), strict=True):
             if found.missed is not None:
                 waits = min(waits, (found.missed - self._start) % self._weights)

@@ -10,7 +10,7 @@ from p2psgd.core.effects import WriteCheckpoint
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Outbound
-from p2psgd.core.scrub import Sweeping
+from p2psgd.core.scrub import SliceScanner
 from p2psgd.core.state import State
 from p2psgd.wire.messages import FrontierRow
 
@@ -24,7 +24,7 @@ class Checkpoints:
         state: State,
         *,
         node: Node,
-        sweeping: Sweeping,
+        scanner: SliceScanner,
         saved: dict[Origin, int],
         out: Outbound,
     ) -> None:
@@ -32,7 +32,7 @@ class Checkpoints:
         self._cluster = cluster
         self._state = state
         self._node = node
-        self._sweeping = sweeping
+        self._scanner = scanner
         self._saved = saved
         self._out = out
         self._wanted = False
@@ -48,9 +48,9 @@ class Checkpoints:
         """Begin the copy that is wanted; later, if another is under way or being written, or the weights are
         damaged.
         """
-        busy = self._sweeping.copying or self._writing is not None
+        busy = self._scanner.copying or self._writing is not None
         if self._wanted and not busy and not self._node.quarantined:
-            self._sweeping.begin_copy(self._order)
+            self._scanner.begin_copy(self._order)
 
     def _order(self, coordinates: NDArray[np.int32], rows: list[FrontierRow]) -> None:
         self._wanted = False
@@ -72,5 +72,5 @@ class Checkpoints:
         self._writing = None
         if self._coordinates is not None:
             self._state.log.release()
-            self._sweeping.take_back(self._coordinates)
+            self._scanner.take_back(self._coordinates)
             self._coordinates = None

@@ -24,7 +24,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class SendNumbers:
+class SendFloats:
     """Give one whole frame to a peer's link: `head`, its prefix and all up to its numbers, and `numbers`,
     whose memory stays as it is until the peer must have read them, or does not want them any more.
     """
@@ -42,7 +42,7 @@ class ReportDrained:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class Persist:
     """Write this UPDATE frame, just applied, to the recording and, if it is this node's `own`, to the file
     of its own updates; only where they exist.
     """
@@ -68,14 +68,14 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Alarm:
+class Alert:
     """Tell people, and keep it in the status."""
 
     words: str
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class LogEvent:
     """Something worth keeping in the event log: `kind` for machines, `words` for people, `node` if it is
     about a peer (its node id).
     """
@@ -113,15 +113,15 @@ class OpenRound:
 
 
 @dataclass(frozen=True, slots=True)
-class RefuseShare:
+class RejectContribution:
     """What this node's trainer gave to a round does not fit what others gave: end it with these words."""
 
     words: str
 
 
 @dataclass(frozen=True, slots=True)
-class NextTurn:
-    """Say TurnPassed in the next turn of the loop: sliced work goes on."""
+class Yield:
+    """Say Resumed in the next turn of the loop: sliced work goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class ReadCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
+class Shutdown:
     """This replica cannot go on; stop the node with these words.
 
     `again`: started again, it can. `abandon`: what it has on disk must not be used again.
@@ -157,17 +157,17 @@ class Halt:
 
 
 # What is ordered with most events, and what is rare.
-LinkEffect = Send | SendNumbers | ReportDrained | Drop
+LinkEffect = Send | SendFloats | ReportDrained | Drop
 RareEffect = (
-    Alarm
-    | Note
+    Alert
+    | LogEvent
     | SaveVotes
     | Reload
     | OpenRound
-    | RefuseShare
-    | NextTurn
+    | RejectContribution
+    | Yield
     | WriteCheckpoint
     | ReadCheckpoint
-    | Halt
+    | Shutdown
 )
-Effect = LinkEffect | Record | Deliver | RareEffect
+Effect = LinkEffect | Persist | Deliver | RareEffect

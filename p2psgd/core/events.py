@@ -34,7 +34,7 @@ from p2psgd.wire.messages import (
     parse_nodes,
     parse_order,
 )
-from p2psgd.wire.ring_messages import BucketShared, RingState, RoundShared, parse_ring_state
+from p2psgd.wire.ring_messages import BucketContributed, ContributionMade, RingState, parse_ring_state
 from p2psgd.wire.update import OwnUpdateMade
 
 # ----------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class VotesSaved:
 
 
 @dataclass(frozen=True, slots=True)
-class RemovalAsked:
+class RemovalRequested:
     """A person wants a node out of the view; `forbid`: never to be admitted again."""
 
     node: int
@@ -284,8 +284,8 @@ class CheckpointRead:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnPassed:
-    """The turn of the loop that NextTurn asked for."""
+class Resumed:
+    """The turn of the loop that Yield asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,9 +317,7 @@ class NodeStopping:
 
 
 LinkEvent = LinkDrained | FrameReceived
-TrainerEvent = OwnUpdateMade | TrainerChanged | RoundShared | BucketShared
+TrainerEvent = OwnUpdateMade | TrainerChanged | ContributionMade | BucketContributed
 DiskEvent = CheckpointDue | CheckpointWritten | CheckpointRead | VotesSaved
-OperatorEvent = RemovalAsked | BootstrapExpectChanged | ScrubRequested | NodeStopping
-Event = (
-    LinkOpened | LinkClosed | LinkEvent | TrainerEvent | DiskEvent | OperatorEvent | TurnPassed | TimePassed
-)
+OperatorEvent = RemovalRequested | BootstrapExpectChanged | ScrubRequested | NodeStopping
+Event = LinkOpened | LinkClosed | LinkEvent | TrainerEvent | DiskEvent | OperatorEvent | Resumed | TimePassed

@@ -7,13 +7,13 @@ from typing import Final
 
 from p2psgd.base.errors import PeerError
 from p2psgd.core.cluster import Cluster
-from p2psgd.core.effects import Alarm, Drop
+from p2psgd.core.effects import Alert, Drop
 from p2psgd.core.events import PeerMessage, PeerStatus
 from p2psgd.core.frontier import Origin
 from p2psgd.core.metrics import Tally
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Outbound, Peer
-from p2psgd.core.retention import EVICT, TRIM_FOR_JOINER, WARN, Budget
+from p2psgd.core.retention import EVICT, TRIM_FOR_JOINER, WARN, Retention
 from p2psgd.core.view import View
 from p2psgd.wire.messages import ViewNews, pack_message
 
@@ -25,15 +25,15 @@ JOINING_TIMEOUTS: Final = 4  # so long a joiner may hold back a full log
 WAITED_FOR_TIMEOUTS: Final = 2  # so long a member may be unheard of while a joiner waits for it
 
 
-class Upkeep:
+class Eviction:
     """Of one replica; `look` several times a second."""
 
     def __init__(
-        self, cluster: Cluster, *, node: Node, budget: Budget, tally: Tally, out: Outbound, now: float
+        self, cluster: Cluster, *, node: Node, retention: Retention, tally: Tally, out: Outbound, now: float
     ) -> None:
         self._cluster = cluster
         self._node = node
-        self._budget = budget
+        self._retention = retention
         self._tally = tally
         self._out = out
         self._warned = False
@@ -45,16 +45,16 @@ class Upkeep:
         """Trim what may go, then warn and wish by how full the log still is. `late`: members that hold a ring
         back, and how.
         """
-        self._budget.look(
+        self._retention.look(
             self._cluster.membership.view, ready=self._node.ready, own_bytes=self._tally.own_bytes
         )
-        fullness = self._budget.fullness
+        fullness = self._retention.fullness
         if fullness >= WARN and not self._warned:
             who = (
-                ", ".join(map(self._cluster.name_of, self._budget.holders[:3]))
+                ", ".join(map(self._cluster.name_of, self._retention.holders[:3]))
                 or "the lack of an agreed view"
             )
-            self._out.order(Alarm(f"the log is {fullness:.0%} full, held back by {who}"))
+            self._out.order(Alert(f"the log is {fullness:.0%} full, held back by {who}"))
         self._warned = fullness >= WARN
         wishes = self._wishes(late, now) if self._node.ready else {}
         if not (wishes or self._wished):
@@ -80,11 +80,11 @@ class Upkeep:
                 silent_s = now - max(self._cluster.acks.heard(member), self._since[member])
                 if silent_s > limit_s:
                     wishes[member] = f"nothing was heard of it for {silent_s:.0f} s while others wait for it"
-        if self._budget.fullness >= EVICT:
-            holders = (each for each in self._budget.holders if not self._is_joining(each, now))
+        if self._retention.fullness >= EVICT:
+            holders = (each for each in self._retention.holders if not self._is_joining(each, now))
             worst = next(holders, None)
             if worst is not None:
-                wishes[worst] = f"it holds back a log that is {self._budget.fullness:.0%} full"
+                wishes[worst] = f"it holds back a log that is {self._retention.fullness:.0%} full"
         return wishes
 
     def _is_joining(self, member: Origin, now: float) -> bool:
@@ -103,7 +103,7 @@ class Upkeep:
         """
         view = self._cluster.membership.view
         if self._node.ready and any(member not in before for member in view.members):
-            self._budget.trim(before, TRIM_FOR_JOINER)
+            self._retention.trim(before, TRIM_FOR_JOINER)
         self._since = {member: self._since.get(member, now) for member in view.members}
 
 

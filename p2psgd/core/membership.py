@@ -1,9 +1,9 @@
 """Membership: the view one node knows, when it proposes the next, and what it tells of views decided.
 
 Any member brings in whoever is linked, and the new life of a member that restarted; a READY one also puts out
-whoever said goodbye or holds the others back. All wishes of the moment make one proposal (`Wishes`). To keep
-proposers out of each other's way without chance, the member of rank r waits r turns first. How a proposal is
-decided is `Consensus`'s business, and why somebody should be evicted its owner's.
+whoever said goodbye or holds the others back. All wishes of the moment make one proposal (`PendingChanges`).
+To keep proposers out of each other's way without chance, the member of rank r waits r turns first. How a
+proposal is decided is `Consensus`'s business, and why somebody should be evicted its owner's.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from p2psgd.base.errors import PeerError
-from p2psgd.core.effects import Effect, Note, Send
+from p2psgd.core.effects import Effect, LogEvent, Send
 from p2psgd.core.events import Vote
 from p2psgd.core.frontier import Origin, name_node
 from p2psgd.core.paxos import Consensus
-from p2psgd.core.pending_changes import Wishes
+from p2psgd.core.pending_changes import PendingChanges
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View, Votes, parse_view
 from p2psgd.wire.messages import MEMBERS_MAX, ViewNews, pack_message
@@ -71,7 +71,7 @@ class Membership:
         self._ahead: dict[int, float] = {}  # linked nodes that claim a later view, and since when
         self._claimed: float | None = None  # when somebody first claimed a later view than this one
         self._awaited: list[int] = []  # of those ahead, for whose news a change of the view waits
-        self._wishes = Wishes(timing)
+        self._wishes = PendingChanges(timing)
         self._wish: View | None = None
         self._held_up: tuple[View, Set[int]] | None = None  # a wish, and who would stay: too few to decide
         self._since: float | None = None  # it could be carried out, or was proposed last; None: it cannot be
@@ -447,7 +447,7 @@ class Membership:
         }
         self._since = None
         self.admitted_in = view.member_since(self.me)
-        self._effects.append(Note("view", f"view {view.number}: {self._name_all(view.lives)}"))
+        self._effects.append(LogEvent("view", f"view {view.number}: {self._name_all(view.lives)}"))
         told = {
             node: each.unwanted for node, each in sorted(self._told.items()) if each.view == before.number
         }

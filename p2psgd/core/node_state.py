@@ -11,7 +11,7 @@ import enum
 from typing import Final
 
 from p2psgd.base.transitions import Lifecycle, Transitions
-from p2psgd.core.readiness import Joining
+from p2psgd.core.readiness import JoinProgress
 
 
 class NodeState(enum.Enum):
@@ -51,7 +51,7 @@ NODE: Final = Transitions(
 class Node:
     """The state of this node, and since when its weights are known to be damaged."""
 
-    def __init__(self, joining: Joining) -> None:
+    def __init__(self, joining: JoinProgress) -> None:
         self.quarantined_at = 0.0  # when damage was found, or the repair given up
         self.checkpoint_found = False  # since damage was found: a whole one is on disk
         self._life = Lifecycle(NODE)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from p2psgd.base.transitions import Lifecycle, Transitions
-from p2psgd.core.effects import Effect, NextTurn, ReportDrained, Send, SendNumbers
+from p2psgd.core.effects import Effect, ReportDrained, Send, SendFloats, Yield
 from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.wire.messages import FrontierRow, Message, pack_message
 
@@ -104,8 +104,8 @@ class Peer:
 
     origin: Origin
     name: str
-    heard: float
-    brought: float  # when it last brought an update of its own, or showed that we lack none
+    last_seen: float
+    last_progress: float  # when it last brought an update of its own, or showed that we lack none
     credit: int  # bytes that may still be given to the link
     status: Mapping[Origin, FrontierRow] | None = None  # its last STATUS, None before the first
     ahead: Mapping[Origin, FrontierRow] = field(default_factory=dict)  # of it what was beyond our frontier
@@ -257,7 +257,7 @@ class Outbound:
         self._effects.append(effect)
 
     def order_turn(self) -> None:
-        """Have TurnPassed said in the next turn of the loop, once."""
+        """Have Resumed said in the next turn of the loop, once."""
         self._turn_is_wanted = True
 
     def turn_passed(self) -> None:
@@ -269,9 +269,9 @@ class Outbound:
         self._effects.append(Send(peer.origin, frame))
         self._spend(peer, len(frame))
 
-    def send_numbers(self, peer: Peer, head: bytes, numbers: memoryview) -> None:
-        """The same of a frame whose numbers stay where they are (SendNumbers)."""
-        self._effects.append(SendNumbers(peer.origin, head, numbers))
+    def send_floats(self, peer: Peer, head: bytes, numbers: memoryview) -> None:
+        """The same of a frame whose numbers stay where they are (SendFloats)."""
+        self._effects.append(SendFloats(peer.origin, head, numbers))
         self._spend(peer, len(head) + numbers.nbytes)
 
     def _spend(self, peer: Peer, frame_bytes: int) -> None:
@@ -292,6 +292,6 @@ class Outbound:
         """All that was ordered since the last call."""
         if self._turn_is_wanted and not self._turn_is_ordered:
             self._turn_is_ordered = True
-            self._effects.append(NextTurn())
+            self._effects.append(Yield())
         effects, self._effects = self._effects, []
         return effects

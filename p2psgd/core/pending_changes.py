@@ -1,4 +1,4 @@
-"""Wishes: what one node wants changed in the view it knows, and what became of it.
+"""PendingChanges: what one node wants changed in the view it knows, and what became of it.
 
 Who is linked is to be a member, in its present life; who said goodbye, holds the others back or was taken out
 by a person is not. An evicted node is let in again after a time that doubles, or one too slow for the run
@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
-from p2psgd.core.effects import Note
+from p2psgd.core.effects import LogEvent
 from p2psgd.core.frontier import name_node
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
@@ -29,7 +29,7 @@ class _Eviction:
     at: float
 
 
-class Wishes:
+class PendingChanges:
     """All that one node wants at the moment."""
 
     def __init__(self, timing: Timing) -> None:
@@ -107,7 +107,7 @@ class Wishes:
         told: Mapping[int, Collection[int]],
         names: Mapping[int, str],
         now: float,
-    ) -> list[Note]:
+    ) -> list[LogEvent]:
         """`view` was decided, and `before` known until now: say what changed, and drop what came true.
         `told`: whom each linked node told that it wishes out.
         """
@@ -120,7 +120,7 @@ class Wishes:
             for node, incarnation in view.members:
                 if before.lives.get(node) != incarnation:
                     words = f"{name_node(node, names)} was admitted by view {view.number}"
-                    notes.append(Note("admitted", words, node))
+                    notes.append(LogEvent("admitted", words, node))
         same = before.lives.items() & view.lives.items()
         self.unwanted = {
             node: why for node, why in self.unwanted.items() if (node, view.lives.get(node)) in same
@@ -137,18 +137,18 @@ class Wishes:
         backoff_s = self._timing.backoff_s
         return {node for node, past in self._evictions.items() if now - past.at < backoff_s(past.times)}
 
-    def _part(self, node: int, view: View, name: str, wishers: list[str], now: float) -> Note:
+    def _part(self, node: int, view: View, name: str, wishers: list[str], now: float) -> LogEvent:
         if node in view.forbidden:
-            return Note("removed", f"{name} was removed for good by view {view.number}", node)
+            return LogEvent("removed", f"{name} was removed for good by view {view.number}", node)
         if node in self._removals:
-            return Note("removed", f"{name} was removed by view {view.number}", node)
+            return LogEvent("removed", f"{name} was removed by view {view.number}", node)
         if node in self._stopping:
-            return Note("left", f"this node left with view {view.number}{self._stopping[node]}", node)
+            return LogEvent("left", f"this node left with view {view.number}{self._stopping[node]}", node)
         if node in self.leaving:
-            return Note("left", f"{name} left with view {view.number}", node)
+            return LogEvent("left", f"{name} left with view {view.number}", node)
         past = self._evictions.get(node)
         self._evictions[node] = _Eviction(1 if past is None else past.times + 1, now)
         why = self.unwanted.get(node, "another member wished it, or was asked to")
         if node not in self.unwanted and wishers:
             why = f"{', '.join(wishers[:NAMED_MAX])} wished it, whose events tell why"
-        return Note("evicted", f"{name} was evicted by view {view.number}: {why}", node)
+        return LogEvent("evicted", f"{name} was evicted by view {view.number}: {why}", node)

@@ -6,13 +6,13 @@ from typing import Final
 
 import numpy as np
 
-from p2psgd.core.effects import Alarm, Note, ReadCheckpoint, Reload
+from p2psgd.core.effects import Alert, LogEvent, ReadCheckpoint, Reload
 from p2psgd.core.events import CheckpointRead, Restored
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.metrics import Counters
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Outbound
-from p2psgd.core.scrub import SLICE, Scrub, Sweeping
+from p2psgd.core.scrub import SLICE, Scrub, SliceScanner
 from p2psgd.core.snapshot_install import NAMED_MAX, name_weights
 from p2psgd.core.snapshot_serve import SnapshotServer
 from p2psgd.core.state import State
@@ -135,7 +135,7 @@ class Quarantine:
         state: State,
         *,
         node: Node,
-        sweeping: Sweeping,
+        scanner: SliceScanner,
         server: SnapshotServer,
         counters: Counters,
         out: Outbound,
@@ -143,7 +143,7 @@ class Quarantine:
     ) -> None:
         self._state = state
         self._node = node
-        self._sweeping = sweeping
+        self._scanner = scanner
         self._server = server
         self._counters = counters
         self._out = out
@@ -157,7 +157,7 @@ class Quarantine:
             self._rebuild = None
         elif self._rebuild is None and now - self._node.quarantined_at > limit_s:
             self._give_up(f"reading the checkpoint has taken {limit_s:.0f} s", now)
-        result = self._sweeping.pass_time(now)
+        result = self._scanner.pass_time(now)
         if result is None:
             return
         self._counters.scrubs += 1
@@ -165,8 +165,8 @@ class Quarantine:
             return
         self._counters.quarantines += 1
         words = "the weights in memory differ from what was applied: bad memory, or a bug"
-        self._out.order(Alarm(f"{words}; nothing is sent until they are right again"))
-        self._out.order(Note("quarantine", words))
+        self._out.order(Alert(f"{words}; nothing is sent until they are right again"))
+        self._out.order(LogEvent("quarantine", words))
         self._node.quarantine(now)
         self._rebuild = None
         self._server.withdraw()
@@ -205,15 +205,15 @@ class Quarantine:
 
     def _adopt(self, rebuild: Rebuild, now: float) -> None:
         damage = rebuild.describe()
-        self._sweeping.abort()
-        self._sweeping.scrub_soon(now)  # the status is to say that all is well as soon as that is known
+        self._scanner.abort()
+        self._scanner.scrub_soon(now)  # the status is to say that all is well as soon as that is known
         self._state.replace(
             rebuild.coordinates, rebuild.rows, rebuild.digest, magnitude_max=rebuild.magnitude_max
         )
         self._node.release()
         self._counters.mendings += 1
         words = f"the weights were made anew from the last checkpoint and {rebuild.applied} updates since"
-        self._out.order(Note("mended", f"{words}: {damage}"))
+        self._out.order(LogEvent("mended", f"{words}: {damage}"))
         self._out.order(Reload())
         self._rebuild = None
 
@@ -221,5 +221,5 @@ class Quarantine:
         self._rebuild = None
         self._node.give_up_repair(now)
         self._out.order(
-            Note("quarantine", f"the weights cannot be made anew from the checkpoint and the log: {why}")
+            LogEvent("quarantine", f"the weights cannot be made anew from the checkpoint and the log: {why}")
         )

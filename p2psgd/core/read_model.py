@@ -205,7 +205,7 @@ def view_of(replica: Replica, now: float) -> ReplicaView:
                 ready=peer.ready,
                 barred=peer.barred,
                 view=peer.view,
-                silent_s=now - peer.heard,
+                silent_s=now - peer.last_seen,
                 lag=replica.lag(peer),
                 frontier=peer.status,
             )
@@ -222,7 +222,7 @@ def view_of(replica: Replica, now: float) -> ReplicaView:
 
 def _member(replica: Replica, member: Origin, now: float) -> MemberView:
     acks, peer = replica.acks, replica.peers.get(member)
-    heard = acks.heard(member) if peer is None else peer.heard
+    heard = acks.heard(member) if peer is None else peer.last_seen
     return MemberView(
         member,
         replica.name_of(member),
@@ -246,7 +246,7 @@ def _log(replica: Replica) -> LogView:
     log = replica.log
     held_by = {
         member: log.pinned_bytes(partial(replica.acks.applied, member))
-        for member in replica.budget.holders[:HOLDERS_MAX] or replica.other_members[:MEASURED_MAX]
+        for member in replica.retention.holders[:HOLDERS_MAX] or replica.other_members[:MEASURED_MAX]
     }
     return LogView(
         updates=len(log),
@@ -254,7 +254,7 @@ def _log(replica: Replica) -> LogView:
         budget_bytes=log.budget_bytes,
         stored_bytes=log.bytes_stored,
         stored_budget_bytes=log.store_budget_bytes,
-        pressure=max(log.pressure, replica.budget.fullness),
+        pressure=max(log.pressure, replica.retention.fullness),
         holders=[
             (member.node, replica.name_of(member), held)
             for member, held in sorted(held_by.items(), key=lambda row: -row[1])[:HOLDERS_MAX]
@@ -264,13 +264,13 @@ def _log(replica: Replica) -> LogView:
 
 
 def _scrub(replica: Replica, now: float) -> ScrubView:
-    sweeping, counters = replica.sweeping, replica.counters
+    scanner, counters = replica.scanner, replica.counters
     return ScrubView(
         count=counters.scrubs,
         quarantines=counters.quarantines,
-        running=sweeping.scrubbing,
-        clean=sweeping.clean,
-        age_s=None if sweeping.scrubbed is None else now - sweeping.scrubbed,
+        running=scanner.scrubbing,
+        clean=scanner.clean,
+        age_s=None if scanner.scrubbed is None else now - scanner.scrubbed,
     )
 
 

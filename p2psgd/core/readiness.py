@@ -58,7 +58,7 @@ READINESS: Final = Transitions(
 )
 
 
-class Joining:
+class JoinProgress:
     """One life's way to READY; `ready` may also be lost again."""
 
     def __init__(self, me: Origin, timing: Timing, now: float) -> None:

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from p2psgd.base.errors import PeerError
 from p2psgd.core.cluster import Cluster
-from p2psgd.core.effects import Alarm, Deliver, Halt, Record
+from p2psgd.core.effects import Alert, Deliver, Persist, Shutdown
 from p2psgd.core.events import PeerStatus
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.metrics import Counters, Tally
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Outbound, Peer
-from p2psgd.core.retention import TRIM_TO, Budget
+from p2psgd.core.retention import TRIM_TO, Retention
 from p2psgd.core.ring.contribution import Given
 from p2psgd.core.ring.rounds import RingLife
-from p2psgd.core.send import Congestion, Feeder, Repair
+from p2psgd.core.send import Congestion, LogSender, Repair
 from p2psgd.core.state import State, next_header
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
@@ -46,10 +46,10 @@ class Applier:
         """
         frame, own = pack_frame(FrameType.UPDATE, bytes(body)), origin == self._state.me
         warning = self._state.apply(origin, header, words, frame)
-        self._out.order(Record(frame, own=own))
+        self._out.order(Persist(frame, own=own))
         if warning is not None:
             sentence = warning.describe(self._state.spec)
-            self._out.order(Halt(sentence) if warning.fatal else Alarm(sentence))
+            self._out.order(Shutdown(sentence) if warning.fatal else Alert(sentence))
         self._tally.bytes_applied += len(frame)
         if own:
             self._tally.indices_sent += header.count
@@ -86,8 +86,8 @@ class Receiver:
         ring_life: RingLife,
         given: Given,
         applier: Applier,
-        budget: Budget,
-        feeder: Feeder,
+        retention: Retention,
+        log_sender: LogSender,
         repair: Repair,
         congestion: Congestion,
         out: Outbound,
@@ -102,8 +102,8 @@ class Receiver:
         self._ring_life = ring_life
         self._given = given
         self._applier = applier
-        self._budget = budget
-        self._feeder = feeder
+        self._retention = retention
+        self._log_sender = log_sender
         self._repair = repair
         self._congestion = congestion
         self._out = out
@@ -143,13 +143,13 @@ class Receiver:
         words = codec.decode(payload, header.count, state.spec.weights)
         if state.digest_after(origin, words, header.step) != header.digest:
             sentence = f"update {header.sequence} of {self._cluster.name_of(origin)} does not fit its digest"
-            self._out.order(Alarm(sentence))
+            self._out.order(Alert(sentence))
             raise PeerError("digest", sentence)
         frame_bytes = self._applier.apply(origin, header, words, body)
         self._lacked_bytes = 0
         self.relays[origin.node] = peer.origin
         if origin == peer.origin:
-            peer.brought = now
+            peer.last_progress = now
         peer.applied_bytes += frame_bytes
         peer.applied_updates += 1
         if peer.applied_bytes >= STATUS_APPLIED_BYTES or peer.applied_updates >= STATUS_APPLIED_UPDATES:
@@ -173,16 +173,16 @@ class Receiver:
             raise PeerError("identity", words)
         if given.body != body:
             sentence = f"update {sequence} of this node came back other than it was made"
-            self._out.order(Alarm(sentence))
+            self._out.order(Alert(sentence))
             raise PeerError("digest", sentence)
 
     def _make_room(self, body_bytes: int) -> bool:
         """A peer's update of so many bytes can be taken, if need be by trimming before the next look."""
-        fits = self._budget.room(body_bytes)
+        fits = self._retention.room(body_bytes)
         if not fits and self._node.ready and self._acks_are_new:
             self._acks_are_new = False
-            self._budget.trim(self._cluster.membership.view, TRIM_TO)
-            fits = self._budget.room(body_bytes)
+            self._retention.trim(self._cluster.membership.view, TRIM_TO)
+            fits = self._retention.room(body_bytes)
         if not fits:
             self._lacked_bytes = body_bytes
         return fits
@@ -193,7 +193,7 @@ class Receiver:
 
     def lacks_room(self) -> bool:
         """The update that found no room last, or if all did an empty one, would find none now."""
-        return not self._budget.room(self._lacked_bytes)
+        return not self._retention.room(self._lacked_bytes)
 
     # -- STATUS
 
@@ -239,14 +239,14 @@ class Receiver:
             now=now,
         )
         if 0 < peer.has(peer.origin) <= self._state.frontier.sequence(peer.origin):
-            peer.brought = now
+            peer.last_progress = now
         if first or peer.has(self._cluster.me) > acknowledged:
             peer.acknowledged = now
             self._tally.acknowledged = max(self._tally.acknowledged, peer.has(self._cluster.me))
         self._congestion.hear(peer)
         self.ask_for_all(peer, now)
-        self._feeder.follow(peer)
-        self._feeder.push(peer, now)
+        self._log_sender.follow(peer)
+        self._log_sender.push(peer, now)
 
     def _check_rows(self, peer: Peer, status: Mapping[Origin, FrontierRow]) -> dict[Origin, FrontierRow]:
         """Returns the rows that are beyond our frontier."""
@@ -258,7 +258,7 @@ class Receiver:
             elif row.sequence == applied and row.digest != digest:
                 who = self._cluster.name_of(origin)
                 words = f"{peer.name} and this node differ in their digest of {who} at update {applied}"
-                self._out.order(Alarm(words))
+                self._out.order(Alert(words))
                 raise PeerError("digest", words)
         own = ahead.get(self._cluster.me)
         if own is not None and not self._given.agrees(own.sequence, own.digest):
@@ -286,8 +286,12 @@ class Receiver:
 
         Lively is who brings something: one that only says that it is ahead may believe we have it.
         """
-        direct = self._cluster.peers.get(origin) if self._feeder.unasked else None
-        if direct is None or direct.barred or now - direct.brought >= self._cluster.timing.failure_timeout_s:
+        direct = self._cluster.peers.get(origin) if self._log_sender.unasked else None
+        if (
+            direct is None
+            or direct.barred
+            or now - direct.last_progress >= self._cluster.timing.failure_timeout_s
+        ):
             return False
         return not self._repair.has_gap(origin, origin, self._state.frontier.sequence(origin))
 

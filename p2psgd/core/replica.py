@@ -38,8 +38,9 @@ from p2psgd.core.events import (
     OperatorEvent,
     PeerMessage,
     PeerStatus,
-    RemovalAsked,
+    RemovalRequested,
     Restored,
+    Resumed,
     RingChunk,
     RingUpdate,
     ScrubRequested,
@@ -49,20 +50,19 @@ from p2psgd.core.events import (
     TimePassed,
     TrainerChanged,
     TrainerEvent,
-    TurnPassed,
     UpdateBody,
     VotesSaved,
 )
-from p2psgd.core.eviction import Barring, Upkeep
+from p2psgd.core.eviction import Barring, Eviction
 from p2psgd.core.frontier import Origin
 from p2psgd.core.membership import Membership
 from p2psgd.core.metrics import Counters, Tally
 from p2psgd.core.node_state import Node, NodeState
 from p2psgd.core.peer import CREDIT_BYTES, Outbound, Peer, PeerState
 from p2psgd.core.quarantine import Quarantine
-from p2psgd.core.readiness import Joining
+from p2psgd.core.readiness import JoinProgress
 from p2psgd.core.receive import Applier, Receiver
-from p2psgd.core.retention import Budget
+from p2psgd.core.retention import Retention
 from p2psgd.core.ring.contribution import Given
 from p2psgd.core.ring.dense import DenseRounds
 from p2psgd.core.ring.reduce import DenseMemory, make_dense_memory
@@ -70,12 +70,12 @@ from p2psgd.core.ring.ring import Ring
 from p2psgd.core.ring.rounds import OnComplete, RingLife, Rounds
 from p2psgd.core.ring.sparse import SparseRounds
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.core.scrub import Sweeping
-from p2psgd.core.send import Congestion, Feeder, Repair
+from p2psgd.core.scrub import SliceScanner
+from p2psgd.core.send import Congestion, LogSender, Repair
 from p2psgd.core.snapshot_fetch import SnapshotFetch
 from p2psgd.core.snapshot_serve import SnapshotServer
 from p2psgd.core.state import State
-from p2psgd.core.status import Statuses
+from p2psgd.core.status import StatusSender
 from p2psgd.core.timing import Timing
 from p2psgd.core.update_log import FrameStore, UpdateLog
 from p2psgd.core.view import NO_VOTES, View, Votes
@@ -95,7 +95,7 @@ from p2psgd.wire.messages import (
     ViewNews,
 )
 from p2psgd.wire.mode import Mode, parse_mode
-from p2psgd.wire.ring_messages import BucketShared, RoundShared
+from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
 from p2psgd.wire.update import OwnUpdateMade
 
 NO_NAMES: Final[Mapping[int, str]] = MappingProxyType({})
@@ -148,23 +148,21 @@ class Replica:
         self.out = out = Outbound(credit_bytes)
         self._compose_cluster(founders=founders, votes=votes, names=names, now=now)
         cluster = self.cluster
-        self.joining = Joining(me, timing, now)
+        self.joining = JoinProgress(me, timing, now)
         self.node = node = Node(self.joining)
-        self.budget = Budget(state, acks=self.acks, saved=self.saved)
-        self.sweeping = sweeping = Sweeping(state, timing, now)
-        self.feeder = Feeder(state, out, node, unasked=not mode.ring)
+        self.retention = Retention(state, acks=self.acks, saved=self.saved)
+        self.scanner = scanner = SliceScanner(state, timing, now)
+        self.log_sender = LogSender(state, out, node, unasked=not mode.ring)
         self.repair = Repair(failure_timeout_s=timing.failure_timeout_s)
         self.given = Given()
         self._ring_life = RingLife()
         self._congestion = Congestion(me)
         self._applier = Applier(state, out=out, tally=tally)
-        self.statuses = Statuses(cluster, state, node=node, saved=self.saved, out=out)
+        self.status_sender = StatusSender(cluster, state, node=node, saved=self.saved, out=out)
         self._compose_receiver()
-        self._checkpoints = Checkpoints(
-            cluster, state, node=node, sweeping=sweeping, saved=self.saved, out=out
-        )
+        self._checkpoints = Checkpoints(cluster, state, node=node, scanner=scanner, saved=self.saved, out=out)
         self._barring = Barring(cluster, out)
-        self._upkeep = Upkeep(cluster, node=node, budget=self.budget, tally=tally, out=out, now=now)
+        self._eviction = Eviction(cluster, node=node, retention=self.retention, tally=tally, out=out, now=now)
         self._compose_snapshots()
         self._view = self.membership.view
         self._compose_view_change()
@@ -202,14 +200,14 @@ class Replica:
             ring_life=self._ring_life,
             given=self.given,
             applier=self._applier,
-            budget=self.budget,
-            feeder=self.feeder,
+            retention=self.retention,
+            log_sender=self.log_sender,
             repair=self.repair,
             congestion=self._congestion,
             out=self.out,
             counters=self.counters,
             tally=self.tally,
-            send_status=self.statuses.send,
+            send_status=self.status_sender.send,
         )
 
     def _compose_view_change(self) -> None:
@@ -218,10 +216,10 @@ class Replica:
             self.state,
             joining=self.joining,
             node=self.node,
-            budget=self.budget,
+            retention=self.retention,
             taking=self.fetch.taking,
-            statuses=self.statuses,
-            upkeep=self._upkeep,
+            status_sender=self.status_sender,
+            upkeep=self._eviction,
             counters=self.counters,
             out=self.out,
         )
@@ -232,8 +230,8 @@ class Replica:
             self.cluster,
             self.state,
             node=self.node,
-            sweeping=self.sweeping,
-            feeder=self.feeder,
+            scanner=self.scanner,
+            log_sender=self.log_sender,
             counters=self.counters,
             out=self.out,
         )
@@ -245,7 +243,7 @@ class Replica:
             ring_life=self._ring_life,
             given=self.given,
             repair=self.repair,
-            sweeping=self.sweeping,
+            scanner=self.scanner,
             server=self.server,
             counters=self.counters,
             out=self.out,
@@ -253,7 +251,7 @@ class Replica:
         self._quarantine = Quarantine(
             self.state,
             node=self.node,
-            sweeping=self.sweeping,
+            scanner=self.scanner,
             server=self.server,
             counters=self.counters,
             out=self.out,
@@ -276,7 +274,7 @@ class Replica:
                 self.state,
                 memory or make_dense_memory(self.spec.weights),
                 node=self.node,
-                sweeping=self.sweeping,
+                scanner=self.scanner,
                 out=self.out,
                 on_complete=on_complete,
             )
@@ -288,8 +286,8 @@ class Replica:
             node=self.node,
             life=self._ring_life,
             taking=self.fetch.taking,
-            statuses=self.statuses,
-            budget=self.budget,
+            status_sender=self.status_sender,
+            retention=self.retention,
             out=self.out,
             mode=mode,
             now=now,
@@ -310,7 +308,7 @@ class Replica:
     @property
     def stalled(self) -> bool:
         """The log is full of what others have not acknowledged: the trainer must wait."""
-        return self.budget.stalled
+        return self.retention.stalled
 
     @property
     def may_leave(self) -> bool:
@@ -422,28 +420,28 @@ class Replica:
                 peer = self.peers.get(event.peer)
                 if peer is not None:
                     self._go_on_with(peer, now)
-                    self.feeder.push(peer, now)
-            case OwnUpdateMade() | TrainerChanged() | RoundShared() | BucketShared():
+                    self.log_sender.push(peer, now)
+            case OwnUpdateMade() | TrainerChanged() | ContributionMade() | BucketContributed():
                 self._hear_trainer(event, now)
             case LinkOpened():
                 self._open_link(event, now)
             case LinkClosed():
                 self._close_link(event.peer, now)
             case TimePassed():
-                self.statuses.learn_loop_lag(event.loop_lag_ms)
+                self.status_sender.learn_loop_lag(event.loop_lag_ms)
                 self._pass_time(now)
-            case TurnPassed():
+            case Resumed():
                 self._take_turn(now)
             case CheckpointDue() | CheckpointWritten() | CheckpointRead() | VotesSaved():
                 self._hear_disk(event, now)
-            case RemovalAsked() | BootstrapExpectChanged() | ScrubRequested() | NodeStopping():
+            case RemovalRequested() | BootstrapExpectChanged() | ScrubRequested() | NodeStopping():
                 self._hear_operator(event, now)
             case _:
                 assert_never(event)
         return self._finish(now)
 
     def _hear(self, peer: Peer, message: PeerMessage, now: float) -> None:
-        peer.heard = now
+        peer.last_seen = now
         try:
             if peer.barred:
                 self._barring.hear(peer, message, now)
@@ -466,7 +464,7 @@ class Replica:
                 if self.ring is not None:
                     self.ring.hear_status(peer, message, now)
             case Need():
-                self.feeder.serve(peer, message, now)
+                self.log_sender.serve(peer, message, now)
             case Gap():
                 origin = Origin(message.node, message.incarnation)
                 self.repair.gap(origin, peer.origin, message.floor)
@@ -521,12 +519,12 @@ class Replica:
 
     def _hear_operator(self, event: OperatorEvent, now: float) -> None:
         match event:
-            case RemovalAsked():
+            case RemovalRequested():
                 self.membership.remove(event.node, forbid=event.forbid)
             case BootstrapExpectChanged():
                 self.membership.expect(event.nodes)
             case ScrubRequested():
-                self.sweeping.scrub_soon(now)
+                self.scanner.scrub_soon(now)
             case NodeStopping():
                 self._say_goodbye(event.why, now)
 
@@ -536,14 +534,14 @@ class Replica:
         for older in [origin for origin in self.peers if origin.node == event.peer.node]:
             self._close_link(older, now)
         credit = self.out.credit_bytes
-        peer = Peer(event.peer, event.name, heard=now, brought=now, credit=credit)
+        peer = Peer(event.peer, event.name, last_seen=now, last_progress=now, credit=credit)
         self.cluster.peers[event.peer] = peer
         self.cluster.learn_name(event.peer.node, event.name, origins=self.frontier)
         if event.peer.node in self.membership.view.forbidden:
             peer.bar(now)
         else:
             self.membership.link(event.peer, now)
-        self.statuses.send(peer, now)
+        self.status_sender.send(peer, now)
 
     def _close_link(self, origin: Origin, now: float) -> None:
         peer = self.cluster.peers.pop(origin, None)
@@ -577,7 +575,7 @@ class Replica:
         """
         self.out.refill(peer)
         if now >= peer.status_due:
-            self.statuses.send(peer, now)
+            self.status_sender.send(peer, now)
         if peer.barred:
             return
         self._receiver.ask_for_all(peer, now)
@@ -586,14 +584,14 @@ class Replica:
 
     def _push_all(self, now: float) -> None:
         for peer in self.peers.values():
-            self.feeder.push(peer, now)
+            self.log_sender.push(peer, now)
 
     def _say_goodbye(self, why: str, now: float) -> None:
         """Send the last acknowledgement, so that no peer waits for it, and GOODBYE (VIEWS.md, 22)."""
         self.membership.stop(why)
         if self.ring is not None:
             self.ring.leave(now)
-        self.statuses.send_to_all(now, always=True)
+        self.status_sender.send_to_all(now, always=True)
         for peer in self.peers.values():
             self.out.say(peer, Goodbye(sequence=self.sequence))
 
@@ -610,14 +608,14 @@ class Replica:
         if self.ring is not None:
             self.ring.look(now)
         adopting = self.fetch.taking.adoption is not None
-        if self.sweeping.copying or adopting or self._quarantine.rebuilding or self.log.untidy:
+        if self.scanner.copying or adopting or self._quarantine.rebuilding or self.log.untidy:
             self.out.order_turn()
         return self.out.take()
 
     def _take_turn(self, now: float) -> None:
         """One part of each thing that would take long as a whole."""
         self.out.turn_passed()
-        self.sweeping.turn()
+        self.scanner.turn()
         self._quarantine.turn(now)
         if self.fetch.turn(now):
             self._tell_of_snapshot(now)
@@ -626,24 +624,24 @@ class Replica:
 
     def _tell_of_snapshot(self, now: float) -> None:
         self._receiver.replaced()
-        self.statuses.send_to_all(now)
+        self.status_sender.send_to_all(now)
         self._push_all(now)
 
     def _pass_time(self, now: float) -> None:
         silence_s = self.timing.silence_s
         for peer in self.peers.values():
-            silent_s = now - peer.heard
+            silent_s = now - peer.last_seen
             if silent_s > silence_s:
                 words = f"nothing came from {peer.name} for {silent_s:.0f} s"
                 self.out.order(Drop(peer.origin, "silent", words))
             elif now >= peer.status_due:
-                self.statuses.send(peer, now)
+                self.status_sender.send(peer, now)
         self._barring.pass_time(now)
         for peer_ahead, words in self.membership.take_unbacked(now).items():
             self.out.order(Drop(peer_ahead, "view", words))
         if self.ring is not None:
             self.ring.pass_time(now)
-        self._upkeep.look({} if self.ring is None else self.ring.late, now)
+        self._eviction.look({} if self.ring is None else self.ring.late, now)
         self.membership.pass_time(now, ready=self.ready)
         self._quarantine.pass_time(now)
         self._checkpoints.try_begin()

@@ -26,7 +26,7 @@ GUILTY: Final = 0.5  # who holds back so much of what fills the log is named, an
 STALL: Final = 0.95
 
 
-class Budget:
+class Retention:
     """How full the log is, in shares of what it may hold; `fullness` counts the own part as well."""
 
     def __init__(self, state: State, *, acks: Acknowledgements, saved: Mapping[Origin, int]) -> None:

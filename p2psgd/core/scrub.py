@@ -98,8 +98,8 @@ class _LeftBehind:
 
 
 class Scrub:
-    """One round after another over a lattice; make a new one after `Lattice.replace`, or say `leave_behind`
-    before it.
+    """One round after another over a lattice; make a new one after `QuantizedWeights.replace`, or say
+    `leave_behind` before it.
     """
 
     def __init__(self, lattice: Summed) -> None:
@@ -156,7 +156,7 @@ SCRUB_TICKS: Final = 60
 Deliver = Callable[[NDArray[np.int32], list[FrontierRow]], None]
 
 
-class Sweeping:
+class SliceScanner:
     """At most one copy and one scrub at a time."""
 
     def __init__(self, state: State, timing: Timing, now: float) -> None:

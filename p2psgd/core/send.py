@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from p2psgd.base.errors import PeerError
-from p2psgd.core.effects import Alarm
+from p2psgd.core.effects import Alert
 from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Cursor, Outbound, Peer
@@ -24,7 +24,7 @@ from p2psgd.wire.update import parse_update
 FRAMES_PER_TURN: Final = 512  # to one peer: a millisecond or two, however small they are
 
 
-class Feeder:
+class LogSender:
     """Pushes frames; while the weights are damaged, none leave. Own updates go to everybody unasked, unless
     they go around a ring.
     """
@@ -103,7 +103,7 @@ class Feeder:
                 parse_update(memoryview(frame)[PREFIX.size :], self._state.spec.weights)
             except PeerError as error:
                 words = f"update {cursor.next} of {origin.node:016x} has changed in the log's memory: {error}"
-                self._outbound.order(Alarm(words))
+                self._outbound.order(Alert(words))
                 return None
         return frame
 

@@ -9,16 +9,16 @@ from typing import Final
 from p2psgd.base.errors import PeerError
 from p2psgd.base.transitions import Lifecycle, Transitions
 from p2psgd.core.cluster import Cluster
-from p2psgd.core.effects import Alarm, Drop, Halt, Note, Reload
+from p2psgd.core.effects import Alert, Drop, LogEvent, Reload, Shutdown
 from p2psgd.core.events import SnapshotChunk, SnapshotStart, SnapshotTail
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.metrics import Counters
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Outbound, Peer
-from p2psgd.core.readiness import Joining
+from p2psgd.core.readiness import JoinProgress
 from p2psgd.core.ring.contribution import Given
 from p2psgd.core.ring.rounds import RingLife
-from p2psgd.core.scrub import Sweeping
+from p2psgd.core.scrub import SliceScanner
 from p2psgd.core.send import Repair
 from p2psgd.core.snapshot_install import (
     Adoption,
@@ -67,7 +67,7 @@ FETCH: Final = Transitions(
 )
 
 
-class SnapshotTaking:
+class FetchProgress:
     """At most one snapshot under way."""
 
     def __init__(self, timing: Timing) -> None:
@@ -208,17 +208,17 @@ class SnapshotFetch:
         cluster: Cluster,
         state: State,
         *,
-        joining: Joining,
+        joining: JoinProgress,
         node: Node,
         ring_life: RingLife,
         given: Given,
         repair: Repair,
-        sweeping: Sweeping,
+        scanner: SliceScanner,
         server: SnapshotServer,
         counters: Counters,
         out: Outbound,
     ) -> None:
-        self.taking = SnapshotTaking(cluster.timing)
+        self.taking = FetchProgress(cluster.timing)
         self._cluster = cluster
         self._state = state
         self._joining = joining
@@ -226,7 +226,7 @@ class SnapshotFetch:
         self._ring_life = ring_life
         self._given = given
         self._repair = repair
-        self._sweeping = sweeping
+        self._scanner = scanner
         self._server = server
         self._counters = counters
         self._out = out
@@ -306,7 +306,7 @@ class SnapshotFetch:
                 words += "; started again, it goes on from its checkpoint"
             else:
                 words += ", and no checkpoint was found whole; started again, it begins anew"
-            self._out.order(Halt(words, again=True))
+            self._out.order(Shutdown(words, again=True))
             return
         lost = self.taking.least_loss
         self.taking.need_none()
@@ -315,8 +315,8 @@ class SnapshotFetch:
             f"{lost} updates that only this node had applied are lost: nobody holds them as updates any "
             "more, and nobody who is linked has them. Started again, this node joins anew"
         )
-        self._out.order(Note("abandoned", words))
-        self._out.order(Halt(words, again=True, abandon=True))
+        self._out.order(LogEvent("abandoned", words))
+        self._out.order(Shutdown(words, again=True, abandon=True))
 
     def begin(self, peer: Peer, start: SnapshotStart, now: float) -> None:
         """The donor begins; PeerError if what it announces cannot be."""
@@ -405,7 +405,7 @@ class SnapshotFetch:
         try:
             caught_up = adoption.turn()
         except LookupError as error:
-            self._out.order(Alarm(f"a snapshot could not be taken: {error}"))
+            self._out.order(Alert(f"a snapshot could not be taken: {error}"))
             self.taking.end(now)
             self.taking.rest(now + self._cluster.timing.gone_s)  # another one would fare no better
             return False
@@ -423,17 +423,17 @@ class SnapshotFetch:
         wrong = adoption.finish(damaged=self._node.quarantined)
         if 0 < sequence < frontier.sequence(RING) and number >= frontier.round:
             words = f"round {number}, as this node had completed it, is given up: others did it again without"
-            self._out.order(Note("given up", words))
+            self._out.order(LogEvent("given up", words))
         self._server.replaced()
         self.taking.taken()
         if wrong:
-            self._out.order(Note("mended", wrong))
+            self._out.order(LogEvent("mended", wrong))
         self._counters.snapshots_taken += 1
         self._counters.reapplied += adoption.applied_again
         words = f"took a snapshot from {self._cluster.name_of(donor)}"
         if adoption.applied_again:
             words += f" and applied {adoption.applied_again} updates again that it lacked"
-        self._out.order(Note("snapshot taken", words, donor.node))
+        self._out.order(LogEvent("snapshot taken", words, donor.node))
         self._node.release()
         self._out.order(Reload())
 
@@ -443,8 +443,8 @@ class SnapshotFetch:
         who = self._cluster.name_of(origin)
         donor_name = self._cluster.name_of(donor)
         words = f"this node and {donor_name}'s snapshot differ in their digest of {who} at update {sequence}"
-        self._out.order(Alarm(f"{words}: it is refused, and the weights here are looked at anew"))
-        self._sweeping.scrub_soon(now)
+        self._out.order(Alert(f"{words}: it is refused, and the weights here are looked at anew"))
+        self._scanner.scrub_soon(now)
         return words
 
     def refused(self, peer: Origin, now: float) -> None:

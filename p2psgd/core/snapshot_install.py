@@ -12,7 +12,7 @@ from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.state import State
-from p2psgd.core.update_log import Lane, UpdateLog
+from p2psgd.core.update_log import OriginLog, UpdateLog
 from p2psgd.core.weights import magnitude_of
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
@@ -54,7 +54,7 @@ class SnapshotIntake:
         bit patterns (dense ring), whose magnitude is not looked at.
         """
         self.rows = rows
-        self.lanes = {Origin(row.node, row.incarnation): Lane(row.sequence) for row in rows}
+        self.origin_logs = {Origin(row.node, row.incarnation): OriginLog(row.sequence) for row in rows}
         self.tail_count = 0
         self.magnitude_max = 0
         self.coordinates: NDArray[np.int32] = np.empty(weights, np.int32)
@@ -66,7 +66,7 @@ class SnapshotIntake:
         self._log = log
         self._tail_bytes_left = tail_bytes_max
         # The digest that the next frame of each origin must have.
-        self._digests = {origin: row.digest for origin, row in zip(self.lanes, rows, strict=True)}
+        self._digests = {origin: row.digest for origin, row in zip(self.origin_logs, rows, strict=True)}
 
     def chunk(self, body: bytes | bytearray) -> None:
         """The next coordinates, little-endian int32."""
@@ -104,8 +104,8 @@ class SnapshotIntake:
         self._tail_bytes_left -= len(frame)
         if self._tail_bytes_left < 0:
             raise _refusal("the frames of its log have more bytes than there is room for")
-        lane = self._precede(header, codec.digest_words(words, header.step, self._key))
-        self._log.receive(lane, frame)
+        origin_log = self._precede(header, codec.digest_words(words, header.step, self._key))
+        self._log.receive(origin_log, frame)
         self.tail_count += 1
 
     def end(self, tail_count: int) -> None:
@@ -118,36 +118,36 @@ class SnapshotIntake:
         """The origin's running digest after that update of it, by the snapshot's row or frames; None if they
         do not tell it.
         """
-        lane = self.lanes.get(origin)
-        if lane is None or not lane.floor <= sequence <= lane.last:
+        origin_log = self.origin_logs.get(origin)
+        if origin_log is None or not origin_log.floor <= sequence <= origin_log.last:
             return None
-        if sequence == lane.floor:
+        if sequence == origin_log.floor:
             return self._digests[origin]
-        frame = self._log.frame_of(lane.entries[lane.last - sequence])  # the newest came first
+        frame = self._log.frame_of(origin_log.entries[origin_log.last - sequence])  # the newest came first
         return None if frame is None else parse_update(frame[PREFIX.size :], len(self.coordinates))[0].digest
 
     def discard(self) -> None:
         """It is not taken: let go of its frames."""
-        self._log.discard(self.lanes)
+        self._log.discard(self.origin_logs)
 
     def _check_coordinates(self) -> None:
         if self._taken < len(self.coordinates):
             raise _refusal(f"{self._taken} of {len(self.coordinates)} coordinates came")
 
-    def _precede(self, header: UpdateHeader, contribution: int) -> Lane:
+    def _precede(self, header: UpdateHeader, contribution: int) -> OriginLog:
         """Where the frame belongs: before the one of its origin that came last, or else at the frontier."""
         origin = Origin(header.node, header.incarnation)
         who = f"update {header.sequence} of {origin.node:016x}"
-        lane = self.lanes.get(origin)
-        if lane is None or header.sequence != lane.floor:
-            raise _refusal(f"{who} came where update {0 if lane is None else lane.floor} belongs")
+        origin_log = self.origin_logs.get(origin)
+        if origin_log is None or header.sequence != origin_log.floor:
+            raise _refusal(f"{who} came where update {0 if origin_log is None else origin_log.floor} belongs")
         if header.digest != self._digests[origin]:
             raise _refusal(f"{who} does not have the digest that what comes after it states")
         before = (header.digest - contribution) % 2**64
         if header.sequence == 1 and before:
             raise _refusal(f"{who} does not start at digest 0")
         self._digests[origin] = before
-        return lane
+        return origin_log
 
 
 def _refusal(words: str) -> PeerError:
@@ -183,8 +183,8 @@ def contradicted_by(state: State, intake: SnapshotIntake) -> Place | None:
     place = contradicted_by_rows(state, intake.rows)
     if place is not None:
         return place
-    for origin, lane in intake.lanes.items():
-        for sequence in (lane.floor, state.frontier.sequence(origin)):
+    for origin, origin_log in intake.origin_logs.items():
+        for sequence in (origin_log.floor, state.frontier.sequence(origin)):
             told = intake.digest_at(origin, sequence)
             if told is not None and state.digest_at(origin, sequence) not in (None, told):
                 return origin, sequence

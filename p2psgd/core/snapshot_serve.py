@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.cluster import Cluster
-from p2psgd.core.effects import Drop, Note
+from p2psgd.core.effects import Drop, LogEvent
 from p2psgd.core.frontier import Origin
 from p2psgd.core.metrics import Counters
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Outbound, Peer
-from p2psgd.core.scrub import Sweeping
-from p2psgd.core.send import Feeder
+from p2psgd.core.scrub import SliceScanner
+from p2psgd.core.send import LogSender
 from p2psgd.core.state import State
 from p2psgd.core.update_log import UpdateLog
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
@@ -124,16 +124,16 @@ class SnapshotServer:
         state: State,
         *,
         node: Node,
-        sweeping: Sweeping,
-        feeder: Feeder,
+        scanner: SliceScanner,
+        log_sender: LogSender,
         counters: Counters,
         out: Outbound,
     ) -> None:
         self._cluster = cluster
         self._state = state
         self._node = node
-        self._sweeping = sweeping
-        self._feeder = feeder
+        self._scanner = scanner
+        self._log_sender = log_sender
         self._counters = counters
         self._out = out
         self._asker: Origin | None = None  # for whom a copy is under way
@@ -147,17 +147,17 @@ class SnapshotServer:
             words = INCOMPLETE
         elif peer.origin not in self._cluster.membership.view:
             words = NO_MEMBER
-        elif self._sweeping.copying or any(other.feed is not None for other in self._cluster.peers.values()):
+        elif self._scanner.copying or any(other.feed is not None for other in self._cluster.peers.values()):
             words = BUSY
         if words:
             self._out.say(peer, SnapshotEnd(words=words, tail=0))
             return
         self._asker = peer.origin
-        self._sweeping.begin_copy(lambda coordinates, rows: self._feed(coordinates, rows, now))
+        self._scanner.begin_copy(lambda coordinates, rows: self._feed(coordinates, rows, now))
 
     def withdraw(self) -> None:
         """The weights here are wrong: nobody is given more of them."""
-        self._sweeping.abort()
+        self._scanner.abort()
         for peer in self._cluster.peers.values():
             if peer.feed is not None or peer.origin == self._asker:
                 self._out.say(peer, SnapshotEnd(words=INCOMPLETE, tail=0))
@@ -170,7 +170,7 @@ class SnapshotServer:
         asker, self._asker = self._asker, None
         peer = None if asker is None else self._cluster.peers.get(asker)
         if peer is None:
-            self._sweeping.take_back(coordinates)
+            self._scanner.take_back(coordinates)
             return
         feed = SnapshotFeed(
             coordinates,
@@ -178,15 +178,15 @@ class SnapshotServer:
             self._state.digest_of(rows),
             log=self._state.log,
             acknowledged=partial(self._acknowledged_without, peer.origin),
-            give_back=self._sweeping.take_back,
+            give_back=self._scanner.take_back,
             now=now,
         )
         peer.begin_feed(feed)
         self._counters.snapshots_given += 1
         size = feed.bytes_total / 1e6
         words = f"giving {peer.name} a snapshot of {size:.1f} MB"
-        self._out.order(Note("snapshot given", words, peer.origin.node))
-        self._feeder.push(peer, now)
+        self._out.order(LogEvent("snapshot given", words, peer.origin.node))
+        self._log_sender.push(peer, now)
 
     def _acknowledged_without(self, asker: Origin, origin: Origin) -> int:
         """Up to where all members but this node and the asker have an origin's updates."""
@@ -208,7 +208,7 @@ class SnapshotServer:
 
     def replaced(self) -> None:
         """The weights were replaced: the copy under way is of no use."""
-        self._sweeping.abort()
+        self._scanner.abort()
         asker, self._asker = self._cluster.peers.get(self._asker) if self._asker else None, None
         if asker is not None:
             self._out.say(asker, SnapshotEnd(words=BUSY, tail=0))

@@ -13,7 +13,7 @@ from p2psgd.core.events import Restored
 from p2psgd.core.frontier import RING, Frontier, Origin
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.update_log import UpdateLog
-from p2psgd.core.weights import Lattice, RangeWarning
+from p2psgd.core.weights import QuantizedWeights, RangeWarning
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.messages import FrontierRow
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 U64_MODULUS = 2**64
 
 
-class Sweep(Protocol):
+class SliceScan(Protocol):
     """Goes over the coordinates in slices while they change; each change is told to it."""
 
     def note(self, words: NDArray[np.uint32], step: int) -> None: ...
@@ -52,10 +52,10 @@ class State:
         self.spec = spec
         self.dense = spec.dense
         self.me = me
-        self.lattice = Lattice(coordinates, key=spec.key, bounded=not spec.dense)
+        self.lattice = QuantizedWeights(coordinates, key=spec.key, bounded=not spec.dense)
         self.frontier = Frontier()
         self.log = log
-        self.sweeps: list[Sweep] = []
+        self.sweeps: list[SliceScan] = []
         self.rounds = 0  # of a sparse ring: so many are complete; a dense one has them in its frontier
 
     def contribution(self, words: NDArray[np.uint32], step: int) -> int:
@@ -146,8 +146,8 @@ class State:
         *,
         magnitude_max: int | None = None,
     ) -> None:
-        """Other weights int32 (P,), as Lattice.replace wants them, and their frontier. Sweeps under way are
-        dropped.
+        """Other weights int32 (P,), as QuantizedWeights.replace wants them, and their frontier. Sweeps under
+        way are dropped.
         """
         self.sweeps.clear()
         self.lattice.replace(coordinates, digest, magnitude_max=magnitude_max)
@@ -204,10 +204,10 @@ class State:
         """
         self.replace(intake.coordinates, rows, digest, magnitude_max=intake.magnitude_max)
         if self.spec.dense:  # it may be behind what this node had
-            self.log.discard(intake.lanes)
+            self.log.discard(intake.origin_logs)
             self.log.pass_over(RING, self.frontier.sequence(RING))
         else:
-            self.log.adopt(intake.lanes, frame_bytes)
+            self.log.adopt(intake.origin_logs, frame_bytes)
 
     def held(
         self, origin: Origin, after: int, last: int

@@ -37,7 +37,7 @@ def pack_status(
     ring: bytes = b"",
 ) -> bytes:
     """The frame. Peers not heard since `heard_since` are not vouched for."""
-    heard = [peer for peer in peers.values() if peer.status is not None and peer.heard >= heard_since]
+    heard = [peer for peer in peers.values() if peer.status is not None and peer.last_seen >= heard_since]
     told, confirmed = [], {}
     for peer in sorted(heard, key=lambda peer: peer.origin):  # of a node that is there twice its newest life
         vouched = peer.origin in view and not lacks_floor(peer, state.frontier)
@@ -67,7 +67,7 @@ def pack_status(
     )
 
 
-class Statuses:
+class StatusSender:
     """Sends STATUS; every peer gets the same one as long as nothing has changed."""
 
     def __init__(

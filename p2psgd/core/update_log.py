@@ -58,7 +58,7 @@ _GONE = 0
 
 
 @dataclass(slots=True)
-class Lane:
+class OriginLog:
     """One origin's entries, from floor + 1 on, at the indices from `start` on.
 
     Those before `start` have left and are cut off together. Arrivals say which lane's entry is the oldest.
@@ -105,7 +105,7 @@ class Lane:
             self._cut()
         return entry
 
-    def take_over(self, other: Lane, after: int, frame_bytes: int) -> None:
+    def take_over(self, other: OriginLog, after: int, frame_bytes: int) -> None:
         """Go on with the entries of `other` beyond `after`, of so many bytes, which leave it."""
         assert self.last == after, (self.last, after)
         index = other.index(after + 1)
@@ -136,9 +136,9 @@ class UnreadableTailError(Exception):
 class Tail:
     """Frames in an order in which each origin's sequences ascend, without holes."""
 
-    def __init__(self, lanes: list[list[Entry]], store: FrameStore | None = None) -> None:
+    def __init__(self, origin_logs: list[list[Entry]], store: FrameStore | None = None) -> None:
         """`lanes`: of each origin, in order."""
-        self._lanes = lanes
+        self._origin_logs = origin_logs
         self._store = store
 
     @classmethod
@@ -149,15 +149,15 @@ class Tail:
     @property
     def frame_bytes(self) -> int:
         """Of all frames."""
-        return sum(sum(map(length_of, lane)) for lane in self._lanes)
+        return sum(sum(map(length_of, origin_log)) for origin_log in self._origin_logs)
 
     def __len__(self) -> int:
-        return sum(map(len, self._lanes))
+        return sum(map(len, self._origin_logs))
 
     def __iter__(self) -> Iterator[bytes]:
         """Frame by frame, those in the store read as they come; UnreadableTailError if one cannot be."""
-        for lane in self._lanes:
-            for entry in lane:
+        for origin_log in self._origin_logs:
+            for entry in origin_log:
                 yield entry if isinstance(entry, bytes) else self._read(entry)
 
     def _read(self, entry: int) -> bytes:
@@ -169,18 +169,20 @@ class Tail:
 
     def readable(self, is_whole: Callable[[bytes], bool]) -> Tail:
         """Of each origin only what comes after its last frame that cannot be read, or is not whole."""
-        return Tail([self._after_last_bad(lane, is_whole) for lane in self._lanes], self._store)
+        return Tail(
+            [self._after_last_bad(origin_log, is_whole) for origin_log in self._origin_logs], self._store
+        )
 
-    def _after_last_bad(self, lane: list[Entry], is_whole: Callable[[bytes], bool]) -> list[Entry]:
-        for index in reversed(range(len(lane))):
-            entry = lane[index]
+    def _after_last_bad(self, origin_log: list[Entry], is_whole: Callable[[bytes], bool]) -> list[Entry]:
+        for index in reversed(range(len(origin_log))):
+            entry = origin_log[index]
             try:
                 frame = entry if isinstance(entry, bytes) else self._read(entry)
             except UnreadableTailError:
-                return lane[index + 1 :]
+                return origin_log[index + 1 :]
             if not is_whole(frame):
-                return lane[index + 1 :]
-        return lane
+                return origin_log[index + 1 :]
+        return origin_log
 
 
 # ----------------------------------------------------------------------------
@@ -213,15 +215,15 @@ class UpdateLog:
         self.bytes_stored = 0  # of frames in the store
         self.lost_durability = 0  # entries trimmed that not every member had durably
         self.unreadable = 0  # times that the store could not give back a frame
-        self._lanes: dict[Origin, Lane] = {}
-        self._leaving: list[Lane] = []  # that nobody will ask for any more
+        self._origin_logs: dict[Origin, OriginLog] = {}
+        self._leaving: list[OriginLog] = []  # that nobody will ask for any more
         self._arrival = 0
         self._store = store
         self._taking = store is not None  # the store took what it was given last
         self._held: dict[Origin, tuple[int, int]] | None = None  # first and last sequence of a tail in use
 
     def __len__(self) -> int:
-        return sum(lane.last - lane.floor for lane in self._lanes.values())
+        return sum(origin_log.last - origin_log.floor for origin_log in self._origin_logs.values())
 
     @property
     def pressure(self) -> float:
@@ -245,11 +247,11 @@ class UpdateLog:
         """Keep one more frame of `origin`; sequences come without holes. While RAM is over its budget the
         oldest frames there go to the store.
         """
-        lane = self._lanes.get(origin)
-        if lane is None:
-            lane = self._lanes[origin] = Lane()
-        assert sequence == lane.last + 1, (origin, sequence, lane.last)
-        lane.append(frame, self._arrival)
+        origin_log = self._origin_logs.get(origin)
+        if origin_log is None:
+            origin_log = self._origin_logs[origin] = OriginLog()
+        assert sequence == origin_log.last + 1, (origin, sequence, origin_log.last)
+        origin_log.append(frame, self._arrival)
         self._arrival += 1
         self.bytes_held += len(frame) + ENTRY_BYTES
         if self.bytes_held > self.budget_bytes and self._taking:
@@ -257,10 +259,10 @@ class UpdateLog:
 
     def frame(self, origin: Origin, sequence: int) -> bytes | None:
         """The frame; None if it has left, was never here, or the store cannot read it."""
-        lane = self._lanes.get(origin)
-        if lane is None or not lane.floor < sequence <= lane.last:
+        origin_log = self._origin_logs.get(origin)
+        if origin_log is None or not origin_log.floor < sequence <= origin_log.last:
             return None
-        return self.frame_of(lane.entries[lane.index(sequence)])
+        return self.frame_of(origin_log.entries[origin_log.index(sequence)])
 
     def frame_of(self, entry: Entry) -> bytes | None:
         """What stands for an entry of a lane; None if the store cannot read it."""
@@ -275,13 +277,13 @@ class UpdateLog:
 
     def floor(self, origin: Origin) -> int:
         """The last sequence of `origin` that has left the log, 0 if none."""
-        lane = self._lanes.get(origin)
-        return 0 if lane is None else lane.floor
+        origin_log = self._origin_logs.get(origin)
+        return 0 if origin_log is None else origin_log.floor
 
     def last(self, origin: Origin) -> int:
         """The last sequence of `origin` that came; its floor if nothing of it is held."""
-        lane = self._lanes.get(origin)
-        return 0 if lane is None else lane.last
+        origin_log = self._origin_logs.get(origin)
+        return 0 if origin_log is None else origin_log.last
 
     def trim(
         self, stable: Callable[[Origin], int], durable: Callable[[Origin], int], *, share: float
@@ -302,11 +304,11 @@ class UpdateLog:
     def pinned_bytes(self, applied: Callable[[Origin], int]) -> int:
         """Bytes of the entries beyond what somebody has applied, by each origin's mean size of a frame."""
         total = 0
-        for origin, lane in self._lanes.items():
-            held = lane.last - lane.floor
-            beyond = min(held, lane.last - applied(origin))
+        for origin, origin_log in self._origin_logs.items():
+            held = origin_log.last - origin_log.floor
+            beyond = min(held, origin_log.last - applied(origin))
             if beyond > 0:
-                total += beyond * ENTRY_BYTES + lane.frame_bytes * beyond // held
+                total += beyond * ENTRY_BYTES + origin_log.frame_bytes * beyond // held
         return total
 
     def tail(self, acknowledged: Callable[[Origin], int]) -> Tail:
@@ -314,13 +316,13 @@ class UpdateLog:
         the log meanwhile; one tail at a time.
         """
         assert self._held is None, "the tail before this one has not been released"
-        self._held, lanes = {}, []
-        for origin, lane in self._lanes.items():
-            if lane.floor < lane.last:
-                first = max(lane.floor, acknowledged(origin)) + 1
-                lanes.append(lane.entries[lane.index(first) :])
-                self._held[origin] = first, lane.last
-        return Tail(lanes, self._store)
+        self._held, origin_logs = {}, []
+        for origin, origin_log in self._origin_logs.items():
+            if origin_log.floor < origin_log.last:
+                first = max(origin_log.floor, acknowledged(origin)) + 1
+                origin_logs.append(origin_log.entries[origin_log.index(first) :])
+                self._held[origin] = first, origin_log.last
+        return Tail(origin_logs, self._store)
 
     def release(self) -> None:
         """The tail is read."""
@@ -332,49 +334,51 @@ class UpdateLog:
 
     def start(self, origin: Origin, floor: int) -> None:
         """In an empty log: what comes of `origin` comes after that."""
-        assert origin not in self._lanes, origin
-        self._lanes[origin] = Lane(floor)
+        assert origin not in self._origin_logs, origin
+        self._origin_logs[origin] = OriginLog(floor)
 
     def pass_over(self, origin: Origin, floor: int) -> None:
         """Nothing of `origin` up to `floor` was ever here, nor will be."""
-        self._lanes[origin] = Lane(floor)
+        self._origin_logs[origin] = OriginLog(floor)
 
-    def receive(self, lane: Lane, frame: bytes) -> None:
+    def receive(self, origin_log: OriginLog, frame: bytes) -> None:
         """Take the frame before all those in `lane`, which is to be adopted, or else to be discarded: its
         entries stand there from the newest to the oldest. It counts as held, and goes to the store if RAM is
         over its budget.
         """
         self.bytes_held += len(frame) + ENTRY_BYTES
-        lane.floor -= 1
-        lane.frame_bytes += len(frame)
+        origin_log.floor -= 1
+        origin_log.frame_bytes += len(frame)
         entry = None
         if self.bytes_held > self.budget_bytes and self._taking:
             entry = self._store_one(frame)
             if self.bytes_held > self.budget_bytes:
                 self._spill()
-        lane.entries.append(frame if entry is None else entry)
-        lane.in_ram = 0 if entry is None else lane.in_ram + 1
+        origin_log.entries.append(frame if entry is None else entry)
+        origin_log.in_ram = 0 if entry is None else origin_log.in_ram + 1
 
-    def adopt(self, received: Mapping[Origin, Lane], applied_again: Mapping[Origin, int]) -> None:
+    def adopt(self, received: Mapping[Origin, OriginLog], applied_again: Mapping[Origin, int]) -> None:
         """Become the log of a replica taken from a snapshot: `received` has a lane for each of its origins.
 
         What this log holds beyond them stays; it has been applied again, `applied_again` bytes of frames of
         each such origin. All else goes, bit by bit (`tidy`).
         """
-        for origin, lane in received.items():
-            before = self._lanes.get(origin)
-            if before is not None and before.floor > lane.last:  # trimmed since then: all members have it
-                self._leaving.append(lane)
+        for origin, origin_log in received.items():
+            before = self._origin_logs.get(origin)
+            if (
+                before is not None and before.floor > origin_log.last
+            ):  # trimmed since then: all members have it
+                self._leaving.append(origin_log)
                 continue
-            lane.entries.reverse()
-            lane.arrivals = array("Q", [0]) * len(lane.entries)  # older than all else
+            origin_log.entries.reverse()
+            origin_log.arrivals = array("Q", [0]) * len(origin_log.entries)  # older than all else
             if before is not None:
-                if before.floor <= lane.last < before.last:
-                    lane.take_over(before, lane.last, applied_again.get(origin, 0))
+                if before.floor <= origin_log.last < before.last:
+                    origin_log.take_over(before, origin_log.last, applied_again.get(origin, 0))
                 self._leaving.append(before)
-            self._lanes[origin] = lane
+            self._origin_logs[origin] = origin_log
 
-    def discard(self, received: Mapping[Origin, Lane]) -> None:
+    def discard(self, received: Mapping[Origin, OriginLog]) -> None:
         """These are not to be adopted: they go, bit by bit (`tidy`)."""
         self._leaving += received.values()
 
@@ -387,11 +391,11 @@ class UpdateLog:
         """Let go of at most TIDY_MAX entries of what was given up."""
         left = TIDY_MAX
         while self._leaving and left:
-            lane = self._leaving[-1]
-            if lane.floor == lane.last:
+            origin_log = self._leaving[-1]
+            if origin_log.floor == origin_log.last:
                 self._leaving.pop()
             else:
-                self._drop_oldest(lane, held=self._held is not None)
+                self._drop_oldest(origin_log, held=self._held is not None)
                 left -= 1
 
     def _shed(self, limit: Callable[[Origin], int], target: float) -> int:
@@ -399,27 +403,27 @@ class UpdateLog:
         many.
         """
         heads = []
-        for origin, lane in self._lanes.items():
-            last = min(limit(origin), lane.last)
-            if lane.floor < last:
-                heads.append((lane.arrivals[lane.start], origin, lane, last))
+        for origin, origin_log in self._origin_logs.items():
+            last = min(limit(origin), origin_log.last)
+            if origin_log.floor < last:
+                heads.append((origin_log.arrivals[origin_log.start], origin, origin_log, last))
         heapify(heads)
         held = self._held or {}
         dropped = 0
         while heads and self.bytes_held + self.bytes_stored > target and dropped < SHED_MAX:
-            _, origin, lane, last = heads[0]
+            _, origin, origin_log, last = heads[0]
             first_held, last_held = held.get(origin, (1, 0))
-            self._drop_oldest(lane, held=first_held <= lane.floor + 1 <= last_held)
+            self._drop_oldest(origin_log, held=first_held <= origin_log.floor + 1 <= last_held)
             dropped += 1
-            if lane.floor < last:
-                heapreplace(heads, (lane.arrivals[lane.start], origin, lane, last))
+            if origin_log.floor < last:
+                heapreplace(heads, (origin_log.arrivals[origin_log.start], origin, origin_log, last))
             else:
                 heappop(heads)
         return dropped
 
-    def _drop_oldest(self, lane: Lane, *, held: bool) -> None:
+    def _drop_oldest(self, origin_log: OriginLog, *, held: bool) -> None:
         """`held`: it may be part of the tail in use."""
-        entry = lane.pop()
+        entry = origin_log.pop()
         if isinstance(entry, bytes):
             self.bytes_held -= len(entry)
         else:
@@ -433,22 +437,22 @@ class UpdateLog:
         """Move the oldest frames in RAM to the store, until there is some room or it takes no more."""
         target = self.budget_bytes - min(SPILL_BYTES, self.budget_bytes // 16)
         heads = []
-        for origin, lane in self._lanes.items():
-            index = lane.oldest_in_ram()
-            if index < len(lane.entries):
-                heads.append((lane.arrivals[index], origin, lane))
+        for origin, origin_log in self._origin_logs.items():
+            index = origin_log.oldest_in_ram()
+            if index < len(origin_log.entries):
+                heads.append((origin_log.arrivals[index], origin, origin_log))
         heapify(heads)
         while heads and self.bytes_held > target:
-            _, origin, lane = heads[0]
-            frame = lane.entries[lane.in_ram]
+            _, origin, origin_log = heads[0]
+            frame = origin_log.entries[origin_log.in_ram]
             assert isinstance(frame, bytes)
             entry = self._store_one(frame)
             if entry is None:
                 break
-            lane.entries[lane.in_ram] = entry
-            index = lane.oldest_in_ram()
-            if index < len(lane.entries):
-                heapreplace(heads, (lane.arrivals[index], origin, lane))
+            origin_log.entries[origin_log.in_ram] = entry
+            index = origin_log.oldest_in_ram()
+            if index < len(origin_log.entries):
+                heapreplace(heads, (origin_log.arrivals[index], origin, origin_log))
             else:
                 heappop(heads)
         self._taking = self.bytes_held <= self.budget_bytes

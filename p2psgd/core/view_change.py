@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from p2psgd.core.cluster import Cluster
-from p2psgd.core.effects import Halt, Note, Send
-from p2psgd.core.eviction import Upkeep
+from p2psgd.core.effects import LogEvent, Send, Shutdown
+from p2psgd.core.eviction import Eviction
 from p2psgd.core.metrics import Counters
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Outbound
-from p2psgd.core.readiness import Joining, lacks_floor
-from p2psgd.core.retention import Budget
-from p2psgd.core.snapshot_fetch import SnapshotTaking
+from p2psgd.core.readiness import JoinProgress, lacks_floor
+from p2psgd.core.retention import Retention
+from p2psgd.core.snapshot_fetch import FetchProgress
 from p2psgd.core.state import State
-from p2psgd.core.status import Statuses
+from p2psgd.core.status import StatusSender
 
 # ----------------------------------------------------------------------------
 # What decided views mean for this node: others hear of them, the log makes room, READY comes and goes.
@@ -32,12 +32,12 @@ class ViewChange:
         cluster: Cluster,
         state: State,
         *,
-        joining: Joining,
+        joining: JoinProgress,
         node: Node,
-        budget: Budget,
-        taking: SnapshotTaking,
-        statuses: Statuses,
-        upkeep: Upkeep,
+        retention: Retention,
+        taking: FetchProgress,
+        status_sender: StatusSender,
+        upkeep: Eviction,
         counters: Counters,
         out: Outbound,
     ) -> None:
@@ -45,10 +45,10 @@ class ViewChange:
         self._state = state
         self._joining = joining
         self._node = node
-        self._budget = budget
+        self._retention = retention
         self._taking = taking
-        self._statuses = statuses
-        self._upkeep = upkeep
+        self._status_sender = status_sender
+        self._eviction = upkeep
         self._counters = counters
         self._out = out
         self._view = cluster.membership.view
@@ -59,7 +59,7 @@ class ViewChange:
         """Pass on what membership wants, and see what its news mean for this node."""
         membership = self._cluster.membership
         for effect in membership.take_effects():
-            if isinstance(effect, Note) and effect.kind == "evicted":
+            if isinstance(effect, LogEvent) and effect.kind == "evicted":
                 self._counters.evictions_seen += 1
             if isinstance(effect, Send):
                 peer = self._cluster.peers.get(effect.peer)
@@ -71,7 +71,7 @@ class ViewChange:
         changed = membership.view is not before
         if changed:
             self._view = membership.view
-            self._upkeep.enter_view(before, now)
+            self._eviction.enter_view(before, now)
         if self._cluster.me.node in self._view.forbidden:
             self._end(now)
         if changed or not self._joining.ready:
@@ -85,21 +85,21 @@ class ViewChange:
             )
             self._node.follow_readiness()
         if changed:
-            self._statuses.send_to_all(now)  # others wait to hear that this node knows the view
+            self._status_sender.send_to_all(now)  # others wait to hear that this node knows the view
         ready = self._node.ready
         if ready != self._was_ready and not membership.stopping:
             self._was_ready = ready
             self._out.order(
-                Note("ready", "this node is ready")
+                LogEvent("ready", "this node is ready")
                 if ready
-                else Note("unready", f"this node is not ready: {self.explain()}")
+                else LogEvent("unready", f"this node is not ready: {self.explain()}")
             )
 
     def explain(self) -> str:
         """Why this node is not READY, or its trainer must wait; empty if neither."""
         frontier = self._state.frontier
         if self._node.ready:
-            return self._explain_stall() if self._budget.stalled else ""
+            return self._explain_stall() if self._retention.stalled else ""
         if self._taking.donor is not None:
             share = self._taking.bytes_taken / (4 * self._state.spec.weights)
             return f"taking a snapshot from {self._cluster.name_of(self._taking.donor)}: {min(share, 1):.0%}"
@@ -124,7 +124,7 @@ class ViewChange:
         return f"catching up: {max(lacking, default=0)} updates behind"
 
     def _explain_stall(self) -> str:
-        who = ", ".join(map(self._cluster.name_of, self._budget.holders[:3])) or "nobody"
+        who = ", ".join(map(self._cluster.name_of, self._retention.holders[:3])) or "nobody"
         reason = self._cluster.membership.explain()
         return f"the log is full of updates that {who} has not acknowledged" + (
             f", and {reason}" if reason else ""
@@ -140,4 +140,4 @@ class ViewChange:
             advice = (
                 "to join as another node it needs a new --state, and over TLS a certificate under a new name"
             )
-            self._out.order(Halt(f"{words}: {advice}", again=False))
+            self._out.order(Shutdown(f"{words}: {advice}", again=False))

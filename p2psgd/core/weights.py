@@ -41,7 +41,7 @@ class RangeWarning:
         )
 
 
-class Lattice:
+class QuantizedWeights:
     """The coordinates int32 (P,) of one replica and their digest; not `bounded`: they are bit patterns."""
 
     def __init__(self, coordinates: NDArray[np.int32], *, key: int, bounded: bool = True) -> None:

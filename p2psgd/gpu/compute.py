@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.client.host_compute import Named, NotePeer, cut
-from p2psgd.client.residual import Chain, Found, Group, Words
+from p2psgd.client.residual import Group, PassResult, Segment, Words
 from p2psgd.gpu.kernels import Kernels
 from p2psgd.gpu.memory import Registered
 from p2psgd.gpu.residual import DeviceResidual
@@ -41,7 +41,7 @@ class DeviceCompute:
         self._residual: DeviceResidual | None = None  # none in a dense ring
         if not parse_mode(answer.mode).dense:
             self._residual = DeviceResidual(answer, memory, kernels, copy_s=copy_s)
-        self._found: list[tuple[Found, Any]] = []  # of the last pass
+        self._found: list[tuple[PassResult, Any]] = []  # of the last pass
         self._registered: list[Registered] = []
         self._shares: Mapping[str, NDArray[np.float32]] = {}
         self._proposed: dict[str, Any] = {}
@@ -80,7 +80,9 @@ class DeviceCompute:
             )
         return cupy.ascontiguousarray(delta)
 
-    def pass_over(self, delta: Any, chains: Sequence[Chain], meanwhile: Callable[[], None]) -> list[Found]:
+    def pass_over(
+        self, delta: Any, chains: Sequence[Segment], meanwhile: Callable[[], None]
+    ) -> list[PassResult]:
         """The residual of the next publication, and what is to be sent."""
         assert self._residual is not None, "there is none in a dense ring"
         self._found = self._residual.pass_over(delta, chains, meanwhile)

@@ -15,7 +15,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.client.residual import Chain, Found, words_max
+from p2psgd.client.residual import PassResult, Segment, words_max
 from p2psgd.gpu.kernels import Kernels
 from p2psgd.gpu.memory import pinned_words
 from p2psgd.gpu.pass_state import PassGroup
@@ -58,8 +58,8 @@ class DeviceResidual:
         return self._halves[half_after(self._memory.mini_batches)]
 
     def pass_over(
-        self, delta: Any, chains: Sequence[Chain], meanwhile: Callable[[], None]
-    ) -> list[tuple[Found, Any]]:
+        self, delta: Any, chains: Sequence[Segment], meanwhile: Callable[[], None]
+    ) -> list[tuple[PassResult, Any]]:
         """Pass over all chains, and wait, after `meanwhile`, for what they found; with it the same words on
         the device.
 
@@ -80,7 +80,7 @@ class DeviceResidual:
             words = self._device_words[begin:end]
             if self._apart and len(words):
                 words.get(out=self._words[begin:end])
-            found.append((Found(self._words[begin:end], counts, missed), words))
+            found.append((PassResult(self._words[begin:end], counts, missed), words))
             begin += chain.room
         return found
 

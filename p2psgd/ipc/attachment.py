@@ -29,7 +29,7 @@ from p2psgd.ipc.ring_buffer import (
 from p2psgd.ipc.segments import Access, create_segment, map_segment
 from p2psgd.wire import codec
 from p2psgd.wire.mode import Mode
-from p2psgd.wire.ring_messages import ARRAY, BUCKETS_MAX, CHANGES, BucketShared, RoundShared
+from p2psgd.wire.ring_messages import ARRAY, BUCKETS_MAX, CHANGES, BucketContributed, ContributionMade
 from p2psgd.wire.update import OwnUpdateMade
 
 # ----------------------------------------------------------------------------
@@ -44,7 +44,7 @@ MINI_BATCH_LEAP_MAX: Final = 2**32  # between two entries; keeps a liar from usi
 
 
 # What a trainer gives, copied out of shared memory and checked.
-Given = OwnUpdateMade | RoundShared | BucketShared
+Given = OwnUpdateMade | ContributionMade | BucketContributed
 
 
 class Entries(Protocol):
@@ -117,7 +117,7 @@ class Shares:
         self._weights = weights
         self._indices_max = codec.indices_max(weights) + TENSORS_MAX  # of one send (client/residual.py)
 
-    def check(self, entry: bytes) -> RoundShared | None:
+    def check(self, entry: bytes) -> ContributionMade | None:
         if self._given >= self.opened:
             raise TrainerError(f"a share of a round that is not open: {self.opened} were opened")
         mini_batch, step, count = layout.OUTBOX_ENTRY.unpack_from(entry)
@@ -128,7 +128,7 @@ class Shares:
         else:
             check_mini_batch(mini_batch, self.mini_batches + bool(count), self.mini_batches)
         if step == count == 0 and len(entry) == layout.OUTBOX_ENTRY.size:
-            share = RoundShared(mini_batch, tuple(self._updates))
+            share = ContributionMade(mini_batch, tuple(self._updates))
             self._updates, self._indices, self.half = [], 0, False
             self._given += 1
             self.mini_batches = mini_batch
@@ -154,7 +154,7 @@ class Buckets:
         self._numbers = layout.dense_numbers(weights)
         self._covered: list[tuple[int, int]] = []  # by this round's buckets so far
 
-    def check(self, entry: bytes) -> BucketShared:
+    def check(self, entry: bytes) -> BucketContributed:
         if self._given >= self.opened:
             raise TrainerError(f"a share of a round that is not open: {self.opened} were opened")
         mini_batch, kind, offset, count, name_bytes = layout.BUCKET_ENTRY.unpack_from(entry)
@@ -164,7 +164,7 @@ class Buckets:
         if name_bytes > len(words) or max(len(name), len(shape)) > layout.NAME_BYTES_MAX:
             raise TrainerError(f"a name of {name_bytes} and a shape in {len(words)} bytes")
         try:
-            bucket = BucketShared(kind, offset, count, name.decode(), shape.decode())
+            bucket = BucketContributed(kind, offset, count, name.decode(), shape.decode())
         except UnicodeDecodeError:
             raise TrainerError("a name or a shape that is not UTF-8") from None
         if kind == CHANGES:
@@ -175,7 +175,7 @@ class Buckets:
             self._given += 1
         return bucket
 
-    def _cover(self, bucket: BucketShared, mini_batch: int) -> None:
+    def _cover(self, bucket: BucketContributed, mini_batch: int) -> None:
         begin, end = bucket.offset, bucket.offset + bucket.count
         if begin == end or end > self._weights:
             raise TrainerError(f"a bucket of weights {begin} to {end} of {self._weights}")
@@ -360,7 +360,7 @@ class Attachment:
                 given.append(whole)
                 if isinstance(whole, OwnUpdateMade):
                     indices += len(whole.words)
-                elif isinstance(whole, RoundShared):
+                elif isinstance(whole, ContributionMade):
                     indices += sum(len(update.words) for update in whole.updates)
         if tail != before:
             self._counters.store(Counter.OUTBOX_TAIL, tail)

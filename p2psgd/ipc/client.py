@@ -37,7 +37,7 @@ from p2psgd.ipc.protocol import (
     parse_fields,
     receive_datagram,
     receive_into,
-    refuses_share,
+    rejects_contribution,
     send_datagram,
 )
 from p2psgd.wire.messages import Fields
@@ -158,7 +158,7 @@ class ControlClient:
                 fields, refusal = parse_answer(datagram.data, lists=lists)
                 if refusal is not None:
                     if self._has_ended():
-                        self._keep_last_words(refusal, share=refuses_share(datagram.data))
+                        self._keep_last_words(refusal, share=rejects_contribution(datagram.data))
                     raise UsageError(refusal)
                 words = check_answer(WaitAnswer, fields).waits if on_wait and "waits" in fields else ""
             except P2psgdError:
@@ -206,7 +206,7 @@ class ControlClient:
         close_descriptors(datagram.descriptors)
         _, words = parse_answer(datagram.data) if datagram.data else ({}, None)
         if words is not None:
-            self._keep_last_words(words, share=refuses_share(datagram.data))
+            self._keep_last_words(words, share=rejects_contribution(datagram.data))
         raise self._gone()
 
     def _keep_last_words(self, words: str, *, share: bool) -> None:

@@ -329,7 +329,7 @@ def pack_refusal(words: str, *, share: bool = False) -> bytes:
     return refusal
 
 
-def refuses_share(datagram: bytes) -> bool:
+def rejects_contribution(datagram: bytes) -> bool:
     """Whether these last words are about what the trainer gave to a round."""
     return unpack_datagram(datagram, bytes_max=ANSWER_BYTES_MAX).get("share") is True
 

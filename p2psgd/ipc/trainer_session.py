@@ -540,7 +540,7 @@ class TrainerSession:
             number, contributors=contributors, sums=sums, adding_us=adding_us, sending_us=sending_us
         )
 
-    def refuse_share(self, words: str) -> None:
+    def reject_contribution(self, words: str) -> None:
         """In ring mode: what the trainer gave does not fit what others gave. Pass no more of it on, and let
         it go in the next turn of the loop; its link raises `words`. The host is not called before.
         """

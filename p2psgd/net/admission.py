@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 from p2psgd.base.aio import TokenBuckets
 from p2psgd.base.errors import PeerError
 from p2psgd.net.connection import Connection
-from p2psgd.net.rejections import Reasons
+from p2psgd.net.rejections import DropCounters
 from p2psgd.wire.messages import plain_ip
 
 # ----------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def unscoped(ip: str) -> str:
 
 # Longer than a round trip on nearly all links, so that a crowd of honest newcomers does not displace itself
 # for ever. Not longer: an attacker that renews its connections at this age, 15 times a minute for each host
-# (see Greetings), needs 256 hosts to hold all places.
+# (see Handshakes), needs 256 hosts to hold all places.
 UNDISTURBED_S: Final = 0.5
 
 Key = TypeVar("Key")
@@ -147,14 +147,14 @@ def whom_to_displace(waiting: Mapping[Key, Place], newcomer: Place) -> Key | Non
 # closed at once, and counted. What a greeting says, and what follows from it, is its owner's business.
 
 
-GREETING_TIMEOUT_S: Final = 10.0
-GREETINGS_MAX: Final = 32  # inbound connections that have not said HELLO yet
+HANDSHAKE_TIMEOUT_S: Final = 10.0
+HANDSHAKES_MAX: Final = 32  # inbound connections that have not said HELLO yet
 
 # Connections of one host, let in or not: a burst, then one each so many seconds. 64 nodes may stand behind
 # one address. As strangers all of them can dial at once; with the first link their host is known, and each
 # may dial once a second. A stranger that is refused dials 16 times a minute: it is told why often enough.
-STRANGERS_BURST: Final = 64
-STRANGERS_INTERVAL_S: Final = 4.0
+UNKNOWN_BURST: Final = 64
+UNKNOWN_INTERVAL_S: Final = 4.0
 KNOWN_BURST: Final = 1024
 KNOWN_INTERVAL_S: Final = 1 / 64
 
@@ -162,25 +162,28 @@ Awaited = TypeVar("Awaited")
 
 
 @dataclass(slots=True)
-class _Greeting(Generic[Awaited]):
+class _Handshake(Generic[Awaited]):
     timer: asyncio.TimerHandle
     awaited: Awaited
     since: float
 
 
-class Greetings(Generic[Awaited]):
+class Handshakes(Generic[Awaited]):
     """What is awaited of each connection; those that this node dialled need no room.
 
     Whoever is given up is counted in `dropped` and aborted; then `given_up` is called, which is to `end` it.
     """
 
     def __init__(
-        self, dropped: Reasons, known_hosts: KnownHosts, given_up: Callable[[Connection, PeerError], None]
+        self,
+        dropped: DropCounters,
+        known_hosts: KnownHosts,
+        given_up: Callable[[Connection, PeerError], None],
     ) -> None:
         self._dropped, self._known_hosts, self._given_up = dropped, known_hosts, given_up
-        self._strangers = TokenBuckets(burst=STRANGERS_BURST, interval_s=STRANGERS_INTERVAL_S)
+        self._strangers = TokenBuckets(burst=UNKNOWN_BURST, interval_s=UNKNOWN_INTERVAL_S)
         self._known = TokenBuckets(burst=KNOWN_BURST, interval_s=KNOWN_INTERVAL_S)
-        self._places: dict[Connection, _Greeting[Awaited]] = {}
+        self._places: dict[Connection, _Handshake[Awaited]] = {}
         self._closed = False
 
     def __len__(self) -> int:
@@ -196,7 +199,7 @@ class Greetings(Generic[Awaited]):
         return None if place is None else place.awaited
 
     def begin(self, connection: Connection, awaited: Awaited) -> None:
-        """Give it GREETING_TIMEOUT_S; one that came in too often or finds no room is aborted at once, and
+        """Give it HANDSHAKE_TIMEOUT_S; one that came in too often or finds no room is aborted at once, and
         counted.
         """
         loop = asyncio.get_running_loop()
@@ -210,8 +213,8 @@ class Greetings(Generic[Awaited]):
                 self._dropped.count("too many greetings")
                 connection.abort("too many connections that have not said hello")
                 return
-        timer = loop.call_later(GREETING_TIMEOUT_S, self._overdue, connection)
-        self._places[connection] = _Greeting(timer, awaited, now)
+        timer = loop.call_later(HANDSHAKE_TIMEOUT_S, self._overdue, connection)
+        self._places[connection] = _Handshake(timer, awaited, now)
 
     def end(self, connection: Connection) -> Awaited | None:
         """It has been greeted, or is gone; what was awaited of it, None if nothing was."""
@@ -237,7 +240,7 @@ class Greetings(Generic[Awaited]):
     def _make_room(self, newcomer: Connection, now: float) -> bool:
         if self._closed:
             return False
-        if len(self._waiting()) < GREETINGS_MAX:
+        if len(self._waiting()) < HANDSHAKES_MAX:
             return True
         return self._displace(self._place(newcomer, now, now), now)
 
@@ -262,13 +265,13 @@ class Greetings(Generic[Awaited]):
     def _place_of_host(self, ip: str, since: float, now: float) -> Place:
         return Place(host_of(ip), self._known_hosts.standing(ip, now), since)
 
-    def _waiting(self) -> dict[Connection, _Greeting[Awaited]]:
+    def _waiting(self) -> dict[Connection, _Handshake[Awaited]]:
         """Those that came in, the oldest first."""
         return {each: place for each, place in self._places.items() if not each.dialled}
 
     def _overdue(self, connection: Connection) -> None:
         what = "handshake" if connection.shaking_hands else "greeting"
-        self._give_up(connection, f"no {what}", f"no {what} within {GREETING_TIMEOUT_S:.0f} s")
+        self._give_up(connection, f"no {what}", f"no {what} within {HANDSHAKE_TIMEOUT_S:.0f} s")
 
     def _give_up(self, connection: Connection, reason: str, words: str) -> None:
         self._dropped.count(reason)

@@ -252,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
             self._session.encrypt(frame)
             self._flush()
 
-    def send_numbers(self, head: bytes, numbers: memoryview) -> None:
+    def send_floats(self, head: bytes, numbers: memoryview) -> None:
         """Hand over one whole frame in two parts, the second without a copy of it (on uvloop, which keeps the
         memory until it was sent or the connection is gone; asyncio's own loop copies what it cannot send at
         once; TLS copies all of it).

@@ -1,4 +1,4 @@
-"""Dialling: which hosts a node dials, how often, and for each line of the list of hosts."""
+"""Dialer: which hosts a node dials, how often, and for each line of the list of hosts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST_DELAY_S: Final = 0.1
 HINT_TIMEOUTS: Final = 12  # between two attempts to reach a node that others have told of, at most
 
 
-class Dialler:
+class AddressDialer:
     """Keeps dialling a host, by one of its addresses after the other, while its node is not linked; `words`
     says what became of the last attempt.
 
@@ -35,7 +35,7 @@ class Dialler:
         *,
         failure_timeout_s: float,
         now: Callable[[], float],
-        dial: Callable[[Dialler, Address], Awaitable[None]],
+        dial: Callable[[AddressDialer, Address], Awaitable[None]],
         linked: Callable[[int], asyncio.Future[None] | None],
         hinted: int | None = None,
     ) -> None:
@@ -115,7 +115,7 @@ def describe_failure(error: BaseException, timeout_s: float, *, before: bool) ->
 
 
 # ----------------------------------------------------------------------------
-# One line of the list of hosts, and the diallers of the hosts that it stands for.
+# One line of the list of hosts, and the dialers of the hosts that it stands for.
 #
 # A name is resolved anew at most once a failure timeout as long as one of its hosts is not linked, and every
 # twelve failure timeouts else. Addresses that are gone are no longer dialled; while a name does not resolve,
@@ -137,8 +137,8 @@ class Line:
         own: Sequence[Address],
         failure_timeout_s: float,
         now: Callable[[], float],
-        begin: Callable[[str, Host], Dialler],
-        end: Callable[[Dialler], None],
+        begin: Callable[[str, Host], AddressDialer],
+        end: Callable[[AddressDialer], None],
         linked: Callable[[int], object],
     ) -> None:
         """`count`: of hosts other than this node that it stands for, if known; see `is_own` for `own`."""
@@ -150,7 +150,7 @@ class Line:
         self.node: int | None = None
         self.hinted: int | None = None
         self.ourselves = count == 0
-        self.diallers: dict[Host, Dialler] = {}
+        self.dialers: dict[Host, AddressDialer] = {}
         self._known = count
         self._own = own
         self._failure_timeout_s = failure_timeout_s
@@ -165,14 +165,14 @@ class Line:
         """
         if self.ourselves:
             return 0
-        ourselves = sum(dialler.ourselves for dialler in self.diallers.values())
+        ourselves = sum(dialler.ourselves for dialler in self.dialers.values())
         return max(0, (1 if self._known is None else self._known) - ourselves)
 
     def settle(self) -> bool:
         """Begin at once if there is nothing to resolve, and tell whether that was so."""
         if is_numeric(self.address):
-            self.diallers[()] = self._begin(self.called, (self.address,))
-        return bool(self.diallers)
+            self.dialers[()] = self._begin(self.called, (self.address,))
+        return bool(self.dialers)
 
     async def run(self) -> None:
         """Resolve the name until cancelled."""
@@ -186,12 +186,12 @@ class Line:
                 self.words = ""
                 self._take(hosts_of(found))
                 delay_s = self._failure_timeout_s
-            if self.ourselves or (self.diallers and all(map(self._is_linked, self.diallers.values()))):
+            if self.ourselves or (self.dialers and all(map(self._is_linked, self.dialers.values()))):
                 delay_s = RELAXED_TIMEOUTS * self._failure_timeout_s
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
             delay_s = min(2 * delay_s, self._failure_timeout_s)
 
-    def _is_linked(self, dialler: Dialler) -> bool:
+    def _is_linked(self, dialler: AddressDialer) -> bool:
         return dialler.ourselves or (dialler.node is not None and self._linked(dialler.node) is not None)
 
     def _take(self, hosts: list[Host]) -> None:
@@ -201,13 +201,13 @@ class Line:
         self._known = max(self._known or 0, len(others))
         one = len(hosts) == 1  # then there is one dialler, wherever that host is
         wanted: dict[Host, Host] = {() if one else host: host for host in others}
-        for key in self.diallers.keys() - wanted.keys():
-            self._end(self.diallers.pop(key))
+        for key in self.dialers.keys() - wanted.keys():
+            self._end(self.dialers.pop(key))
         for key, host in wanted.items():
-            dialler = self.diallers.get(key)
+            dialler = self.dialers.get(key)
             if dialler is None:
                 called = f"{self.called} ({host[0].host})" if key else self.called
-                self.diallers[key] = self._begin(called, host)
+                self.dialers[key] = self._begin(called, host)
             else:
                 dialler.move(host)
 
@@ -222,15 +222,15 @@ HINT_DIALS_MAX: Final = 16  # at once, of nodes that only hints tell of
 HINT_DIAL_S: Final = 0.1
 
 
-class Dialling:
-    """All diallers, each with its task; `own` is where this node itself is, see `is_own`."""
+class Dialer:
+    """All dialers, each with its task; `own` is where this node itself is, see `is_own`."""
 
     def __init__(
         self,
         *,
         failure_timeout_s: float,
         now: Callable[[], float],
-        dial: Callable[[Dialler, Address], Awaitable[None]],
+        dial: Callable[[AddressDialer, Address], Awaitable[None]],
         linked: Callable[[int], asyncio.Future[None] | None],
     ) -> None:
         self.own: Sequence[Address] = ()
@@ -239,14 +239,14 @@ class Dialling:
         self._dial = dial
         self._linked = linked
         self._lines: dict[Address, Line] = {}
-        self._hinted: dict[int, Dialler] = {}
+        self._hinted: dict[int, AddressDialer] = {}
         self._turns = asyncio.Semaphore(HINT_DIALS_MAX)
-        self._tasks: dict[Dialler | Line, asyncio.Task[None]] = {}
+        self._tasks: dict[AddressDialer | Line, asyncio.Task[None]] = {}
 
     @property
-    def diallers(self) -> list[Dialler | Line]:
+    def dialers(self) -> list[AddressDialer | Line]:
         """All of them, and names that stand for nothing yet: the listed ones first, in the list's order."""
-        listed = [each for line in self._lines.values() for each in line.diallers.values() or [line]]
+        listed = [each for line in self._lines.values() for each in line.dialers.values() or [line]]
         return [*listed, *self._hinted.values()]
 
     @property
@@ -255,7 +255,7 @@ class Dialling:
         return [
             address.host
             for line in self._lines.values()
-            for dialler in line.diallers.values()
+            for dialler in line.dialers.values()
             for address in dialler.host
         ]
 
@@ -269,7 +269,7 @@ class Dialling:
         for address in self._lines.keys() - set(lines):
             line = self._lines.pop(address)
             self._stop(line)
-            for dialler in line.diallers.values():
+            for dialler in line.dialers.values():
                 self._stop(dialler)
         for address in lines:
             if address not in self._lines:
@@ -308,8 +308,8 @@ class Dialling:
             linked=self._linked,
         )
 
-    def _begin(self, called: str, host: Host, hinted: int | None = None) -> Dialler:
-        dialler = Dialler(
+    def _begin(self, called: str, host: Host, hinted: int | None = None) -> AddressDialer:
+        dialler = AddressDialer(
             called,
             host,
             failure_timeout_s=self._failure_timeout_s,
@@ -321,19 +321,19 @@ class Dialling:
         self._go(dialler, dialler.run(), f"dial {called}")
         return dialler
 
-    async def _dial_hinted(self, dialler: Dialler, address: Address) -> None:
+    async def _dial_hinted(self, dialler: AddressDialer, address: Address) -> None:
         await self._turns.acquire()
         try:
             await self._dial(dialler, address)
         finally:
             asyncio.get_running_loop().call_later(HINT_DIAL_S, self._turns.release)
 
-    def _go(self, worker: Dialler | Line, work: Coroutine[None, None, None], name: str) -> None:
+    def _go(self, worker: AddressDialer | Line, work: Coroutine[None, None, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
         task.add_done_callback(raise_failure)
         self._tasks[worker] = task
 
-    def _stop(self, worker: Dialler | Line) -> None:
+    def _stop(self, worker: AddressDialer | Line) -> None:
         """A connection that it has not greeted on yet goes with it; its link stays."""
         task = self._tasks.pop(worker, None)
         if task is not None:

@@ -38,7 +38,7 @@ class BehindError(PeerError):
         self.newest = newest
 
 
-def make_greeting(spec: RunSpec, me: Origin, name: str, share: tuple[int, int] | None = None) -> Hello:
+def make_hello(spec: RunSpec, me: Origin, name: str, share: tuple[int, int] | None = None) -> Hello:
     """What this node says first; `share` is its (i, n) of the data, None if it was not told one."""
     return Hello(
         protocol=PROTOCOL_VERSION,
@@ -54,7 +54,7 @@ def make_greeting(spec: RunSpec, me: Origin, name: str, share: tuple[int, int] |
     )
 
 
-def check_greeting(
+def check_hello(
     ours: Hello,
     theirs: Hello,
     newest_incarnation: int,
@@ -189,7 +189,7 @@ class Stranger:
     words: str
 
 
-class Strangers:
+class ForeignNodes:
     """The first STRANGERS_MAX; `met` is called once for each, with node id and sentence."""
 
     def __init__(self, met: Callable[[int, str], None]) -> None:

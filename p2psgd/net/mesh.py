@@ -16,21 +16,21 @@ from p2psgd.base.aio import describe_shortage, has_room, raise_failure
 from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import Origin
 from p2psgd.net.address import Address
-from p2psgd.net.admission import GREETING_TIMEOUT_S, Greetings, KnownHosts
+from p2psgd.net.admission import HANDSHAKE_TIMEOUT_S, Handshakes, KnownHosts
 from p2psgd.net.connection import Connection
-from p2psgd.net.dialer import Dialler, Dialling, Line, describe_failure
+from p2psgd.net.dialer import AddressDialer, Dialer, Line, describe_failure
 from p2psgd.net.handshake import (
     DOCTORS,
     OF_A_LIFE,
     BehindError,
-    Strangers,
+    ForeignNodes,
     behind,
-    check_greeting,
+    check_hello,
     clock_incarnation,
     newer_stays,
 )
 from p2psgd.net.listen import BACKLOG, accept_on
-from p2psgd.net.rejections import Complaints, Reasons
+from p2psgd.net.rejections import DropCounters, DropLog
 from p2psgd.net.tls import Credentials
 from p2psgd.wire.frames import Body, FrameType, link_limits
 from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
@@ -83,10 +83,10 @@ class Link:
 
 
 @dataclass(slots=True)
-class _Greeting:
+class _Handshake:
     """A connection before it is a link."""
 
-    dialler: Dialler | None
+    dialler: AddressDialer | None
     over: asyncio.Future[None]
 
 
@@ -114,34 +114,34 @@ class Mesh:
     credentials: Credentials | None = None
     links: dict[int, Link] = field(default_factory=dict)
     news: dict[int, PeerNews] = field(default_factory=dict)
-    dialling: Dialling = field(init=False)
-    dropped: Reasons = field(default_factory=Reasons)
+    dialer: Dialer = field(init=False)
+    dropped: DropCounters = field(default_factory=DropCounters)
     doctors: int = 0  # that have asked, and were answered
-    strangers: Strangers = field(init=False)
+    strangers: ForeignNodes = field(init=False)
     known_hosts: KnownHosts = field(init=False)
     _past_sent: int = 0  # on links of nodes that are no longer in `news`,
     _past_received: int = 0  # and what came on them
-    _complaints: Complaints = field(default_factory=Complaints)
-    _greetings: Greetings[_Greeting] = field(init=False)
+    _drop_log: DropLog = field(default_factory=DropLog)
+    _handshakes: Handshakes[_Handshake] = field(init=False)
     _by_connection: dict[Connection, Link] = field(default_factory=dict)
     _accepting: asyncio.Task[None] | None = None
     _listening: socket.socket | None = None
     _shortage_told: float = -math.inf
 
     def __post_init__(self) -> None:
-        self.strangers = Strangers(self.host.stranger_met)
-        self.known_hosts = KnownHosts(lambda: self.dialling.listed)
-        self._greetings = Greetings(
+        self.strangers = ForeignNodes(self.host.stranger_met)
+        self.known_hosts = KnownHosts(lambda: self.dialer.listed)
+        self._handshakes = Handshakes(
             self.dropped, self.known_hosts, lambda given_up, error: self._forget(given_up, str(error))
         )
-        self.dialling = Dialling(
+        self.dialer = Dialer(
             failure_timeout_s=self.failure_timeout_s, now=self.now, dial=self._dial, linked=self._linked
         )
 
     @property
-    def diallers(self) -> list[Dialler | Line]:
+    def dialers(self) -> list[AddressDialer | Line]:
         """Whom this node dials, and names that stand for nobody yet."""
-        return self.dialling.diallers
+        return self.dialer.dialers
 
     async def start(
         self,
@@ -161,26 +161,26 @@ class Mesh:
         self._accepting = asyncio.get_running_loop().create_task(accepting, name="accepting")
         self._accepting.add_done_callback(raise_failure)
         host, port = listening.getsockname()[:2]
-        self.dialling.own = (Address(host, port), *([] if advertised is None else [advertised]))
-        self.dialling.follow(peers, counts or {})
+        self.dialer.own = (Address(host, port), *([] if advertised is None else [advertised]))
+        self.dialer.follow(peers, counts or {})
 
     async def close(self) -> None:
         """Close every connection after what was sent has left, within one failure timeout."""
-        self._greetings.close()
-        await self.dialling.close()
+        self._handshakes.close()
+        await self.dialer.close()
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.wait([self._accepting])
         if self._listening is not None:
             self._listening.close()
         links = list(self.links.values())
-        for connection in self._greetings:
+        for connection in self._handshakes:
             connection.close("this node stopped")
         for connection in self._by_connection:
             connection.finish("this node stopped")
         if links:
             await asyncio.wait([link.closed for link in links], timeout=self.failure_timeout_s)
-        for connection in [*self._greetings, *self._by_connection]:
+        for connection in [*self._handshakes, *self._by_connection]:
             connection.abort("this node stopped")
 
     # -- what the host orders
@@ -193,11 +193,11 @@ class Mesh:
         if link is not None:
             link.connection.send(frame)
 
-    def send_numbers(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
+    def send_floats(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
         """Send a frame whose last part is `numbers`, bytes that stay as they are until they were sent."""
         link = self._link(peer)
         if link is not None:
-            link.connection.send_numbers(head, numbers)
+            link.connection.send_floats(head, numbers)
 
     def takes_more(self, peer: Origin) -> bool:
         """The peer is linked, and what it was sent is not piling up here."""
@@ -251,7 +251,7 @@ class Mesh:
             else:
                 self.host.frame_received(link.peer, frame_type, body)
             return
-        greeting = self._greetings.get(connection)
+        greeting = self._handshakes.get(connection)
         if greeting is None:
             return
         message = parse_message(frame_type, body)
@@ -268,11 +268,11 @@ class Mesh:
     def peer_failed(self, connection: Connection, error: PeerError) -> None:
         if error.reason in DOCTORS:
             self.doctors += 1
-            self._complaints.looked_at(connection.address, error, self.now())
+            self._drop_log.looked_at(connection.address, error, self.now())
         else:
             self.dropped.count(error.reason)
-            self._complaints.dropped(self._describe(connection), error, self.now())
-        greeting = self._greetings.get(connection)
+            self._drop_log.dropped(self._describe(connection), error, self.now())
+        greeting = self._handshakes.get(connection)
         if greeting is not None and greeting.dialler is not None:
             greeting.dialler.words = str(error)
         self._send_reject(connection, error)
@@ -295,29 +295,29 @@ class Mesh:
         if self.now() - self._shortage_told >= SHORTAGE_ALARM_S:
             self._shortage_told = self.now()
             self.host.alarm(describe_shortage())
-        self._greetings.displace(newcomer)
+        self._handshakes.displace(newcomer)
 
     def _connection(self, *, dialled: bool) -> Connection:
         tls = None if self.credentials is None else self.credentials.context(dialled=dialled)
         return Connection(self, dialled=dialled, user_timeout_s=4 * self.failure_timeout_s, tls=tls)
 
-    def _await_greeting(self, connection: Connection, *, dialler: Dialler | None) -> _Greeting:
-        greeting = _Greeting(dialler, asyncio.get_running_loop().create_future())
-        self._greetings.begin(connection, greeting)
+    def _await_greeting(self, connection: Connection, *, dialler: AddressDialer | None) -> _Handshake:
+        greeting = _Handshake(dialler, asyncio.get_running_loop().create_future())
+        self._handshakes.begin(connection, greeting)
         return greeting
 
-    async def _dial(self, dialler: Dialler, address: Address) -> None:
+    async def _dial(self, dialler: AddressDialer, address: Address) -> None:
         loop = asyncio.get_running_loop()
         if not has_room():
             dialler.words = "this node has no descriptor left to dial with"
             return
         try:
-            async with asyncio.timeout(GREETING_TIMEOUT_S):
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
                 _, connection = await loop.create_connection(
                     lambda: self._connection(dialled=True), address.host, address.port
                 )
         except (OSError, TimeoutError, UnicodeError) as error:
-            dialler.words = describe_failure(error, GREETING_TIMEOUT_S, before=dialler.was_linked)
+            dialler.words = describe_failure(error, HANDSHAKE_TIMEOUT_S, before=dialler.was_linked)
             return
         greeting = self._await_greeting(connection, dialler=dialler)
         connection.send(pack_message(self.greeting))
@@ -338,12 +338,12 @@ class Mesh:
         news = self.news.get(node)
         return 0 if news is None else news.incarnation
 
-    def _greeted(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
+    def _greeted(self, connection: Connection, greeting: _Handshake, theirs: Hello) -> None:
         held = self.links.get(theirs.node)
         linked = 0 if held is None else held.peer.incarnation
         try:
             newest = self._newest(theirs.node)
-            check_greeting(self.greeting, theirs, newest, connection.certified, linked_incarnation=linked)
+            check_hello(self.greeting, theirs, newest, connection.certified, linked_incarnation=linked)
             if theirs.node not in self.links and len(self.links) >= LINKS_MAX:
                 raise PeerError("links", f"this node has {LINKS_MAX} links already")
         except PeerError as error:
@@ -369,7 +369,7 @@ class Mesh:
             self._forget(held.connection, words, replaced=same)
         self._link_up(connection, greeting, theirs, again=same)
 
-    def _refuse_duplicate(self, connection: Connection, greeting: _Greeting, theirs: Hello) -> None:
+    def _refuse_duplicate(self, connection: Connection, greeting: _Handshake, theirs: Hello) -> None:
         if greeting.dialler is not None:
             greeting.dialler.met(theirs.node)
         self._send_reject(connection, PeerError("duplicate", ONE_IS_ENOUGH))
@@ -384,11 +384,11 @@ class Mesh:
         reject = Reject(node=node, code=error.reason, words=words, incarnation=incarnation)
         connection.send(pack_message(reject))
 
-    def _link_up(self, connection: Connection, greeting: _Greeting, theirs: Hello, *, again: bool) -> None:
+    def _link_up(self, connection: Connection, greeting: _Handshake, theirs: Hello, *, again: bool) -> None:
         if not connection.dialled:
             connection.send(pack_message(Welcome(**self.greeting.model_dump())))
         connection.open(link_limits(self.greeting.weights))
-        self._greetings.end(connection)
+        self._handshakes.end(connection)
         peer = Origin(theirs.node, theirs.incarnation)
         closed = asyncio.get_running_loop().create_future()
         link = Link(peer, theirs.name, theirs.share, connection, self.now(), closed)
@@ -411,7 +411,7 @@ class Mesh:
             self.host.link_opened(peer, theirs.name)
         greeting.over.set_result(None)
 
-    def _rejected(self, message: object, dialler: Dialler | None, connection: Connection) -> None:
+    def _rejected(self, message: object, dialler: AddressDialer | None, connection: Connection) -> None:
         assert isinstance(message, Reject)
         if dialler is not None:
             self._note_refusal(dialler, message.node, message.code, message.words, message.incarnation)
@@ -424,7 +424,9 @@ class Mesh:
         connection.close(message.words)
         self._forget(connection, message.words)
 
-    def _note_refusal(self, dialler: Dialler, node: int, code: str, words: str, newest: int = 0) -> None:
+    def _note_refusal(
+        self, dialler: AddressDialer, node: int, code: str, words: str, newest: int = 0
+    ) -> None:
         dialler.words = words
         if code == "duplicate":
             dialler.met(node)
@@ -449,7 +451,7 @@ class Mesh:
                 del self.news[node]
 
     def _forget(self, connection: Connection, words: str, *, replaced: bool = False) -> None:
-        greeting = self._greetings.end(connection)
+        greeting = self._handshakes.end(connection)
         if greeting is not None:
             if greeting.dialler is not None and not greeting.dialler.words:
                 greeting.dialler.words = words

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from p2psgd.core.frontier import Origin, parse_node_id
 from p2psgd.core.timing import Timing
 from p2psgd.net.address import Address, Host, parse_address
-from p2psgd.net.rejections import Reasons
+from p2psgd.net.rejections import DropCounters
 from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.messages import (
     MEMBERS_MAX,
@@ -30,8 +30,8 @@ from p2psgd.wire.messages import (
 # ----------------------------------------------------------------------------
 # Where nodes may be, as others have told: from linked peers, from the local network, from before a restart.
 #
-# Hints and nothing else: an address told is dialled, and the greeting decides who is there. The newest few
-# of each node are kept, and only of nodes that are members of the view; besides those, what the local
+# AddressHints and nothing else: an address told is dialled, and the greeting decides who is there. The newest
+# few of each node are kept, and only of nodes that are members of the view; besides those, what the local
 # network tells, so long as it does.
 
 
@@ -40,7 +40,7 @@ NODES_MAX: Final = 1024  # of which peers have told, members or not
 NEARBY_MAX: Final = 256  # nodes on the local network
 
 
-class Hints:
+class AddressHints:
     """What was told of all nodes. `version` counts all changes, `changed` those worth writing down."""
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class LinkedPeers(Protocol):
     @property
     def links(self) -> Mapping[int, PeerLink]: ...
     @property
-    def dropped(self) -> Reasons: ...
+    def dropped(self) -> DropCounters: ...
     def send(self, peer: Origin, frame: bytes) -> None: ...
     def takes_more(self, peer: Origin) -> bool: ...
 
@@ -165,13 +165,13 @@ class _Acquaintance:
     heard_since: float = float("-inf")
 
 
-class Telling:
+class PeerExchange:
     """Of one node."""
 
     def __init__(
         self,
         mesh: LinkedPeers,
-        hints: Hints,
+        hints: AddressHints,
         *,
         me: int,
         port: int,
@@ -277,7 +277,7 @@ HEAD: Final = "# Where this node's peers were, as they told; written by the node
 log = logging.getLogger("p2psgd.discovery")
 
 
-def read_known_peers(state: Path, hints: Hints) -> None:
+def read_known_peers(state: Path, hints: AddressHints) -> None:
     """Tell `hints` what the file says, if there is one."""
     path = state / NAME
     try:

@@ -36,7 +36,7 @@ LIVES_MAX: Final = 4  # of one process: a clone may be in the way once or twice,
 DEAD_TIMEOUTS: Final = 5
 
 
-class Refusals:
+class Rejections:
     """Counts on links to prove refusals wrong. If none does, `fail` is called with a sentence, or
     `begin_again` with the incarnation above which this node is to go on, and a sentence.
 
@@ -161,7 +161,7 @@ TOLD_KINDS_MAX: Final = 16  # kinds that peers name, whose words may be anything
 REASON_CHARACTERS_MAX: Final = 40
 
 
-class Reasons(collections.Counter[str]):
+class DropCounters(collections.Counter[str]):
     """Counts by reason; what peers invent leaves room for this node's own."""
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ KEPT_MAX: Final = 256  # who varies the words is said as often; the log itself l
 log = logging.getLogger("p2psgd.net")
 
 
-class Complaints:
+class DropLog:
     """Of one mesh."""
 
     def __init__(self) -> None:

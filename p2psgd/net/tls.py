@@ -298,9 +298,9 @@ def _seen_by_itself(server: ssl.SSLContext, client: ssl.SSLContext, path: Path) 
     returned.
     """
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    dialling = client.wrap_bio(to_client, to_server)
+    dialer = client.wrap_bio(to_client, to_server)
     answering = server.wrap_bio(to_server, to_client, server_side=True)
-    waiting = [dialling, answering]
+    waiting = [dialer, answering]
     try:
         while waiting:
             for end in tuple(waiting):

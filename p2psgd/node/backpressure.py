@@ -114,8 +114,8 @@ class Stall:
 
 
 # ----------------------------------------------------------------------------
-# Regulation: a node's trainer makes no more than the network and the peers take, and nothing before the node
-# is ready.
+# Backpressure: a node's trainer makes no more than the network and the peers take, and nothing before the
+# node is ready.
 
 
 class HeldTrainer(Protocol):
@@ -128,7 +128,7 @@ class HeldTrainer(Protocol):
         ...
 
 
-class Regulation:
+class Backpressure:
     """Of one node. `congested`: the trainer waits for peers that are all far behind; `draining`: it has
     ended, and all that it made is taken.
     """

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from p2psgd.base import formatting
 from p2psgd.base.errors import P2psgdError
-from p2psgd.core.effects import Record, SaveVotes, WriteCheckpoint
+from p2psgd.core.effects import Persist, SaveVotes, WriteCheckpoint
 from p2psgd.core.events import CheckpointDue, CheckpointRead, CheckpointWritten, Event, Restored, VotesSaved
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import Votes
@@ -138,7 +138,7 @@ class Checkpointer:
 
     # -- updates
 
-    def record(self, effect: Record) -> None:
+    def record(self, effect: Persist) -> None:
         """Keep an update that was just applied: if it is an own one, and in the recording if there is one."""
         if effect.own:
             self._storage.add_own(effect.frame)

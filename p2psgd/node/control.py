@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.base.errors import ExitCode, P2psgdError, TrainerError
-from p2psgd.core.events import RemovalAsked, ScrubRequested
+from p2psgd.core.events import RemovalRequested, ScrubRequested
 from p2psgd.core.read_model import view_of
 from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates, name_run
 from p2psgd.ipc.attachment import Given
@@ -30,12 +30,12 @@ from p2psgd.observe.collect import Vitals, collect_status
 from p2psgd.observe.compression import Accounts
 from p2psgd.observe.digest import report_digest
 from p2psgd.observe.status import EventsStatus, HttpStatus, NodeState, NodeStatus
-from p2psgd.storage.event_log import Journal
+from p2psgd.storage.event_log import NodeLog
 from p2psgd.storage.files import giving_up
 from p2psgd.storage.identity import Identity
 from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import parse_mode
-from p2psgd.wire.ring_messages import BucketShared, RoundShared
+from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
 from p2psgd.wire.update import OwnUpdateMade
 
 
@@ -44,7 +44,7 @@ class ControlledNode(Protocol):
 
     options: NodeOptions
     identity: Identity
-    journal: Journal
+    node_log: NodeLog
     accounts: Accounts
     hosts: Hosts
     listen: Address
@@ -71,7 +71,7 @@ class NodeControl:
         self.trainer = NodeTrainer(
             node.options,
             self.server.session,
-            node.journal.events,
+            node.node_log.events,
             fail=node.fail,
         )
 
@@ -92,7 +92,7 @@ class NodeControl:
             raise TrainerError(str(error)) from None
         options = self._node.options
         try:
-            self._node.begin_run(open_run(options.state, spec, coordinates, self._node.journal))
+            self._node.begin_run(open_run(options.state, spec, coordinates, self._node.node_log))
         except P2psgdError as error:
             raise TrainerError(str(error)) from None
         self.trainer.came()
@@ -151,10 +151,10 @@ class NodeControl:
             match given:
                 case OwnUpdateMade():
                     count(given)
-                case RoundShared(updates=updates):
+                case ContributionMade(updates=updates):
                     for update in updates:
                         count(update)
-                case BucketShared():
+                case BucketContributed():
                     pass
         run.outbox_taken()
 
@@ -165,7 +165,7 @@ class NodeControl:
         self.trainer.finish()
 
     def alarm(self, words: str) -> None:
-        self._node.journal.alarm(words)
+        self._node.node_log.alarm(words)
 
     def trainer_attached(self, pid: int) -> None:
         self.trainer.attached(pid)
@@ -196,7 +196,7 @@ class NodeControl:
             two_nodes=replica.spec.two_nodes,
         )
         if not is_removed(self._standing(chosen), forbid=forbid):
-            run.handle(RemovalAsked(chosen, forbid))
+            run.handle(RemovalRequested(chosen, forbid))
         return chosen
 
     def member(self, node: int) -> Fields:
@@ -226,14 +226,14 @@ class NodeControl:
             trainer=self.trainer.status(),
             replica=None if run is None else view_of(run.replica, now),
             checkpoint=None if run is None else run.checkpointer.figures(),
-            stall=None if run is None else run.regulation.stall(now),
-            slow_links=() if run is None else run.regulation.slow_links(),
-            congested=run is not None and run.regulation.congested,
+            stall=None if run is None else run.backpressure.stall(now),
+            slow_links=() if run is None else run.backpressure.slow_links(),
+            congested=run is not None and run.backpressure.congested,
             stopped_nodes=set() if run is None else run.stopped_nodes,
-            alarms=node.journal.alarms,
+            alarms=node.node_log.alarms,
             compression=node.accounts.totals(),
             recording=node.accounts.recorded(),
-            events=EventsStatus(**node.journal.events.status()),
+            events=EventsStatus(**node.node_log.events.status()),
             http=node.http_status(),
             tls=node.tls.status(),
             insecure_plaintext=node.options.insecure_plaintext,

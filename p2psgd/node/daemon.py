@@ -36,7 +36,7 @@ from p2psgd.node.tls import NodeTls
 from p2psgd.observe.compression import Accounts
 from p2psgd.observe.logs import settle_log
 from p2psgd.observe.status import HttpStatus
-from p2psgd.storage.event_log import Journal
+from p2psgd.storage.event_log import NodeLog
 from p2psgd.storage.identity import claim_identity
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Node:
         self._supervision = supervision or Supervision()
         self.tls = NodeTls(options)
         self.identity = claim_identity(options.state, name=self.tls.name, node=self.tls.node, above=above)
-        self.journal = Journal(options.state)
+        self.node_log = NodeLog(options.state)
         self.accounts = Accounts(options.record, record_bytes_max=options.record_bytes_max)
         self.hosts = Hosts((), None)
         self.listen = options.listen
@@ -124,9 +124,9 @@ class Node:
         return code
 
     async def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self.journal.events.cut_short:
+        if self.node_log.events.cut_short:
             why = "it was killed, its machine went down, or its disk was full"
-            self.journal.note("cut short", f"the life before this one ended without writing so: {why}")
+            self.node_log.note("cut short", f"the life before this one ended without writing so: {why}")
         self._listening, self.listen = await bind(self.options.listen)
         insecure = self.options.insecure_plaintext
         check_exposure(self.listen, encrypted=self.tls.credentials is not None, insecure=insecure)
@@ -138,7 +138,7 @@ class Node:
         others = formatting.listed([*peers[:NAMED_MAX], *more])
         where = f"{self.listen}{self.tls.words}"
         words = f"p2psgd {__version__} starts as {self.identity.name}, listens on {where}"
-        self.journal.note("start", f"{words}, peers: {others or 'none'}")
+        self.node_log.note("start", f"{words}, peers: {others or 'none'}")
         self._supervision.starting(f"starting: looks for a checkpoint in {self.options.state}")
         await self._serve_http()
         self._control.server.start(loop)  # last: who is answered there finds the others too
@@ -159,7 +159,7 @@ class Node:
         from p2psgd.node.http import NodeHttp
 
         control = self._control
-        self._http = NodeHttp(control.node_status, self.accounts.compression, self.journal.events)
+        self._http = NodeHttp(control.node_status, self.accounts.compression, self.node_log.events)
         await self._http.start(self.options.http, exposed=self.options.http_exposed)
 
     def http_status(self) -> HttpStatus | None:
@@ -177,7 +177,7 @@ class Node:
             others=self.hosts.others,
             share=self._control.share(),
             listen=self.listen,
-            journal=self.journal,
+            node_log=self.node_log,
             accounts=self.accounts,
             session=self._control.server.session,
             credentials=self.tls.credentials,
@@ -186,7 +186,7 @@ class Node:
             begin_again=self.begin_again,
             lives_left=self._lives_left,
         )
-        self.run.regulation.draining = self._stop.done()
+        self.run.backpressure.draining = self._stop.done()
         self.run.peers.start()
         hosts = self.hosts
         self._spawn(
@@ -197,7 +197,7 @@ class Node:
 
     def _go_on(self) -> None:
         """From a checkpoint, without a trainer: others may need this node's vote, and what it has."""
-        opened = reopen_run(self.options.state, self.journal)
+        opened = reopen_run(self.options.state, self.node_log)
         if opened is not None:
             self.begin_run(opened)
 
@@ -217,7 +217,7 @@ class Node:
                 self.run.pass_time(self.loop_lag_s)
             self.now()  # also before the run is known, and without a peer
             self._control.trainer.pass_time(time.monotonic())
-            self.tls.look_at_expiry(self.journal)
+            self.tls.look_at_expiry(self.node_log)
             settle_log()
             self._supervision.beat(time.monotonic(), lambda: sentence_of(self._control.node_status()))
 
@@ -229,7 +229,7 @@ class Node:
             signal.raise_signal(signal.SIGHUP)  # it came at the end of this life, and is for the next
         if self._closing:
             return
-        self.tls.reload(self.journal)
+        self.tls.reload(self.node_log)
         self._reload_again = True
         if not self._reloading and self.options.peers is not None:
             self._reloading = True
@@ -246,13 +246,13 @@ class Node:
             except UsageError as error:
                 words = f"{error}; this node goes on with the list as it was"
                 log.warning("%s", words)
-                self.journal.events.write("reload", words)
+                self.node_log.events.write("reload", words)
                 continue
             words = f"{path} was read again: {describe_change(self.hosts.peers, hosts.peers)}"
             self.hosts = replace(hosts, share=self.hosts.share)
             if self.run is not None:
-                self.run.mesh.dialling.follow(hosts.lines, hosts.counts)
-            self.journal.note("reload", words)
+                self.run.mesh.dialer.follow(hosts.lines, hosts.counts)
+            self.node_log.note("reload", words)
         self._reloading = False
 
     # -- the end
@@ -281,7 +281,7 @@ class Node:
         elif self._stop.done():
             words = "stopped at once, without waiting for acknowledgements"
             log.warning(words)
-            self.journal.events.write("stop", f"{words} (exit code {ExitCode.TEMPORARY:d})")
+            self.node_log.events.write("stop", f"{words} (exit code {ExitCode.TEMPORARY:d})")
             self._control.trainer.kill()
             os._exit(ExitCode.TEMPORARY)
         else:
@@ -319,7 +319,7 @@ class Node:
         words = "stopping: waiting until peers have acknowledged this node's updates, for %.0f s at most"
         log.info(words, DRAIN_TIMEOUT_S)
         if self.run is not None:
-            self.run.regulation.draining = True
+            self.run.backpressure.draining = True
         await self._control.trainer.drain()
         run = self.run
         if run is None:
@@ -345,7 +345,7 @@ class Node:
         if self._http is not None:
             await self._http.close()
         if self.run is not None:
-            self.run.refusals.close()
+            self.run.rejections.close()
         for task in tuple(self._tasks):
             task.cancel()
         if self.run is not None:
@@ -357,8 +357,8 @@ class Node:
             self.run.executor.closed = True
             await self.run.disk.close(DRAIN_TIMEOUT_S, abandoning=self.run.checkpointer.abandoning)
         await self.accounts.close()
-        self.journal.events.write("stop", words)
-        self.journal.events.close()
+        self.node_log.events.write("stop", words)
+        self.node_log.events.close()
         self.identity.release()
 
 

@@ -21,7 +21,7 @@ from p2psgd.storage.checkpoint import Checkpoint, CheckpointMeta
 from p2psgd.storage.checkpoint_store import Written
 from p2psgd.storage.files import DiskWork
 from p2psgd.storage.restore import abandon
-from p2psgd.storage.update_wal import OwnFile
+from p2psgd.storage.update_wal import UpdateWal
 from p2psgd.storage.votes import write_votes
 
 
@@ -39,7 +39,7 @@ class NodeDisk:
         self._store = opened.store
         self._alarm = alarm
         self._loop = asyncio.get_running_loop()  # for the thread that the own file starts now
-        self._own = OwnFile(
+        self._own = UpdateWal(
             self._store.folder, opened.spec, on_error=self._own_failed, sync_s=timing.status_s
         )
         self._disk = DiskWork(timing.gone_s, lambda: self._own.busy_since)

@@ -11,25 +11,25 @@ from collections.abc import Callable
 from typing import Protocol
 
 from p2psgd.core.effects import (
-    Alarm,
+    Alert,
     Deliver,
     Drop,
     Effect,
-    Halt,
-    NextTurn,
-    Note,
+    LogEvent,
     OpenRound,
+    Persist,
     ReadCheckpoint,
-    Record,
-    RefuseShare,
+    RejectContribution,
     Reload,
     ReportDrained,
     SaveVotes,
     Send,
-    SendNumbers,
+    SendFloats,
+    Shutdown,
     WriteCheckpoint,
+    Yield,
 )
-from p2psgd.core.events import Event, TurnPassed
+from p2psgd.core.events import Event, Resumed
 from p2psgd.core.frontier import Origin
 
 Handle = Callable[[Event], object]
@@ -45,7 +45,7 @@ class Network(Protocol):
     """The links to peers. An order for a peer that is not linked (any more) is nothing."""
 
     def send(self, peer: Origin, frame: bytes) -> None: ...
-    def send_numbers(self, peer: Origin, head: bytes, numbers: memoryview) -> None: ...
+    def send_floats(self, peer: Origin, head: bytes, numbers: memoryview) -> None: ...
     def report_drained(self, peer: Origin) -> None: ...
     def drop(self, peer: Origin, reason: str, words: str) -> None: ...
 
@@ -56,7 +56,7 @@ class Disk(Protocol):
     def save_votes(self, effect: SaveVotes) -> None: ...
     def write(self, effect: WriteCheckpoint) -> None: ...
     def read(self) -> None: ...
-    def record(self, effect: Record) -> None: ...
+    def record(self, effect: Persist) -> None: ...
 
 
 class Trainer(Protocol):
@@ -65,15 +65,15 @@ class Trainer(Protocol):
     def deliver(self, body: bytes | bytearray) -> None: ...
     def replica_replaced(self) -> None: ...
     def open_round(self, effect: OpenRound) -> None: ...
-    def refuse_share(self, words: str) -> None: ...
+    def reject_contribution(self, words: str) -> None: ...
 
 
 class Log(Protocol):
     """Takes what people read of the node, and what ends it."""
 
     def alert(self, words: str) -> None: ...
-    def event(self, note: Note) -> None: ...
-    def shutdown(self, effect: Halt) -> None: ...
+    def event(self, note: LogEvent) -> None: ...
+    def shutdown(self, effect: Shutdown) -> None: ...
 
 
 class Executor:
@@ -109,9 +109,9 @@ class Executor:
             match effect:
                 case Send():
                     self._network.send(effect.peer, effect.frame)
-                case SendNumbers():
-                    self._network.send_numbers(effect.peer, effect.head, effect.numbers)
-                case Record():
+                case SendFloats():
+                    self._network.send_floats(effect.peer, effect.head, effect.numbers)
+                case Persist():
                     self._disk.record(effect)
                 case Deliver():
                     self._trainer.deliver(effect.body)
@@ -119,12 +119,12 @@ class Executor:
                     self._network.report_drained(effect.peer)
                 case Drop():
                     self._network.drop(effect.peer, effect.reason, effect.words)
-                case NextTurn():
-                    self._call_soon(self.handle, TurnPassed())
+                case Yield():
+                    self._call_soon(self.handle, Resumed())
                 case OpenRound():
                     self._trainer.open_round(effect)
-                case RefuseShare():
-                    self._trainer.refuse_share(effect.words)
+                case RejectContribution():
+                    self._trainer.reject_contribution(effect.words)
                 case Reload():
                     self._trainer.replica_replaced()
                 case SaveVotes():
@@ -133,10 +133,10 @@ class Executor:
                     self._disk.write(effect)
                 case ReadCheckpoint():
                     self._disk.read()
-                case Note():
+                case LogEvent():
                     self._log.event(effect)
-                case Alarm():
+                case Alert():
                     self._log.alert(effect.words)
-                case Halt():
+                case Shutdown():
                     self._log.shutdown(effect)
         return effects

@@ -29,9 +29,9 @@ from p2psgd.ipc.run_proposal import count_weights, own_tensors
 from p2psgd.ipc.segments import DenseSegments
 from p2psgd.ipc.trainer_session import TrainerSession
 from p2psgd.net.address import Address
-from p2psgd.net.handshake import make_greeting
+from p2psgd.net.handshake import make_hello
 from p2psgd.net.mesh import Mesh
-from p2psgd.net.rejections import Refusals
+from p2psgd.net.rejections import Rejections
 from p2psgd.net.tls import Credentials
 from p2psgd.node.disk import NodeDisk
 from p2psgd.node.executor import Decider, Network
@@ -40,12 +40,12 @@ from p2psgd.node.peers import NodePeers, Shares
 from p2psgd.node.recovery import Opened
 from p2psgd.node.run import RoundCosts, Run
 from p2psgd.observe.compression import Accounts
-from p2psgd.storage.event_log import Journal
+from p2psgd.storage.event_log import NodeLog
 from p2psgd.storage.identity import Identity
 from p2psgd.storage.spill_file import FrameFile
 from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.mode import Mode, parse_mode
-from p2psgd.wire.ring_messages import BucketShared, RoundShared
+from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
 
 log = logging.getLogger("p2psgd.node")
 
@@ -54,7 +54,7 @@ def adds(event: Event) -> bool:
     """Return whether an event brings something that is added up in a round."""
     if isinstance(event, FrameReceived):
         return isinstance(event.message, RingChunk | RingUpdate)
-    return isinstance(event, BucketShared | RoundShared)
+    return isinstance(event, BucketContributed | ContributionMade)
 
 
 class Stopwatch(RoundCosts):
@@ -82,10 +82,10 @@ class Stopwatch(RoundCosts):
         self._network.send(peer, frame)
         self.sending_s += time.perf_counter() - begun
 
-    def send_numbers(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
+    def send_floats(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
         """Count how long the network takes a frame of numbers."""
         begun = time.perf_counter()
-        self._network.send_numbers(peer, head, numbers)
+        self._network.send_floats(peer, head, numbers)
         self.sending_s += time.perf_counter() - begun
 
 
@@ -103,7 +103,7 @@ class NodeRun(Run):
         others: int,
         share: tuple[int, int] | None,
         listen: Address,
-        journal: Journal,
+        node_log: NodeLog,
         accounts: Accounts,
         session: TrainerSession,
         credentials: Credentials | None,
@@ -113,18 +113,18 @@ class NodeRun(Run):
         lives_left: int,
     ) -> None:
         """`others`: nodes beside this one that its list names; `share`: (i, n) of the data, if it is known;
-        `now`: seconds in which this process has run; `begin_again`, `lives_left`: see `Refusals`.
+        `now`: seconds in which this process has run; `begin_again`, `lives_left`: see `Rejections`.
         UsageError if the state directory cannot be written to, or this version does not know the run's mode.
         """
         self._options = options
-        self._events = journal.events
+        self._events = node_log.events
         self._founders = options.founders_of(others)
         spec, me, timing = opened.spec, identity.origin, Timing(options.failure_timeout_s)
         mode = known_mode(spec)
         store = _make_store(options)
         if opened.trainer is not None:
             session.restore(opened.trainer)
-        self.disk = NodeDisk(options.state, me, timing, opened, alarm=journal.alarm)
+        self.disk = NodeDisk(options.state, me, timing, opened, alarm=node_log.alarm)
         replica = Replica(
             spec,
             me=me,
@@ -140,8 +140,8 @@ class NodeRun(Run):
             dense=share_memory(spec, session) if mode.dense else None,
             names={**opened.names, me.node: identity.name},
         )
-        journal.events.names = replica.names.get
-        greeting = make_greeting(spec, me, identity.name, share)
+        node_log.events.names = replica.names.get
+        greeting = make_hello(spec, me, identity.name, share)
         self.mesh = Mesh(self, greeting, options.failure_timeout_s, now, credentials)
         watch = Stopwatch(replica, self.mesh)
         super().__init__(
@@ -152,8 +152,8 @@ class NodeRun(Run):
             session=session,
             attached=lambda: session.attachment is not None,
             costs=watch,
-            journal=journal,
-            events=journal.events,
+            node_log=node_log,
+            events=node_log.events,
             shutdown=lambda effect: fail(
                 effect.words, ExitCode.TEMPORARY if effect.again else ExitCode.FAILED
             ),
@@ -163,9 +163,9 @@ class NodeRun(Run):
             recording=accounts.record if accounts.recording else None,
         )
         session.handle = self.handle
-        self.peers = NodePeers(replica, self.mesh, options=options, listen=listen, journal=journal)
-        self._shares = Shares(greeting.share, journal)
-        self.refusals = Refusals(
+        self.peers = NodePeers(replica, self.mesh, options=options, listen=listen, node_log=node_log)
+        self._shares = Shares(greeting.share, node_log)
+        self.rejections = Rejections(
             options.failure_timeout_s,
             incarnation=me.incarnation,
             lives_left=lives_left,
@@ -182,14 +182,14 @@ class NodeRun(Run):
         """Check incarnations, known peers, and the list."""
         self._look_at_lives()
         self.peers.pass_time()
-        if (nodes := self._options.founders_of(self.mesh.dialling.others)) != self._founders:
+        if (nodes := self._options.founders_of(self.mesh.dialer.others)) != self._founders:
             self._founders = nodes
             self.handle(BootstrapExpectChanged(nodes))
 
     def _look_at_lives(self) -> None:
         """Whether this life is a member, and that nobody is linked in a life before that of the view."""
         if self.replica.admitted:
-            self.refusals.admitted()
+            self.rejections.admitted()
         if self.replica.view is not self._lives:
             self._lives = self.replica.view
             self.mesh.drop_former_lives(self._lives.lives)
@@ -199,13 +199,13 @@ class NodeRun(Run):
         members = self.replica.view.lives
         return any(
             each.node not in self.stopped_nodes and (each.hinted is None or each.node in members)
-            for each in self.mesh.diallers
+            for each in self.mesh.dialers
         )
 
     # -- MeshHost
 
     def link_opened(self, peer: Origin, name: str) -> None:
-        self.refusals.linked()
+        self.rejections.linked()
         super().link_opened(peer, name)
         self.peers.link_opened(peer)
         self._shares.link_opened(peer.node, name, self.mesh.links[peer.node].share)
@@ -232,7 +232,7 @@ class NodeRun(Run):
             self.peers.hear(peer, body)
 
     def refused_by_peer(self, code: str, words: str, newest: int, *, listed: bool) -> None:
-        self.refusals.refused(code, words, newest, listed=listed)
+        self.rejections.refused(code, words, newest, listed=listed)
 
     def member_incarnation(self, node: int) -> int | None:
         return self.replica.view.lives.get(node)

@@ -13,9 +13,9 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.net.address import Address
 from p2psgd.net.mesh import Mesh
-from p2psgd.net.peer_exchange import NAME, Hints, Telling, pack_known_peers, read_known_peers
+from p2psgd.net.peer_exchange import NAME, AddressHints, PeerExchange, pack_known_peers, read_known_peers
 from p2psgd.node.options import NodeOptions
-from p2psgd.storage.event_log import Journal
+from p2psgd.storage.event_log import NodeLog
 from p2psgd.storage.files import replacing
 from p2psgd.wire.frames import Body
 
@@ -37,16 +37,16 @@ class NodePeers:
     """Of one node."""
 
     def __init__(
-        self, replica: Replica, mesh: Mesh, *, options: NodeOptions, listen: Address, journal: Journal
+        self, replica: Replica, mesh: Mesh, *, options: NodeOptions, listen: Address, node_log: NodeLog
     ) -> None:
         self._replica = replica
         self._mesh = mesh
         self._options = options
         self._listen = listen
-        self._journal = journal
-        self._hints = Hints()
+        self._node_log = node_log
+        self._hints = AddressHints()
         read_known_peers(options.state, self._hints)
-        self._telling = Telling(
+        self._telling = PeerExchange(
             mesh,
             self._hints,
             me=replica.me.node,
@@ -108,7 +108,7 @@ class NodePeers:
         known = self._hints.version, view.number
         if known != self._followed:
             self._followed = known
-            self._mesh.dialling.follow_hints(self._hints.wanted(view.lives, replica.me.node))
+            self._mesh.dialer.follow_hints(self._hints.wanted(view.lives, replica.me.node))
             # not of what the local network announces: that may be anybody
             self._mesh.known_hosts.told = [address.host for _, address in self._hints.told()]
         now = self._mesh.now()
@@ -143,15 +143,15 @@ class NodePeers:
                 words = (
                     f"a node at {sighting.host[0]} announces another run, {theirs}, not {mine}: not dialled"
                 )
-                self._journal.note("refused", words, sighting.node)
+                self._node_log.note("refused", words, sighting.node)
 
     def _tell_trouble(self, words: str) -> None:
         if not words:
-            self._journal.note("zeroconf", "announced on the local network")
+            self._node_log.note("zeroconf", "announced on the local network")
         elif self._options.peers is None:
-            self._journal.alarm(f"{words}; without it and without --peers this node finds nobody")
+            self._node_log.alarm(f"{words}; without it and without --peers this node finds nobody")
         else:
-            self._journal.note("zeroconf", words)
+            self._node_log.note("zeroconf", words)
 
 
 # ----------------------------------------------------------------------------
@@ -161,8 +161,8 @@ class NodePeers:
 class Shares:
     """Of one node and those it is linked with; "" stands for a share that is not known."""
 
-    def __init__(self, own: str, journal: Journal) -> None:
-        self._own, self._journal = own, journal
+    def __init__(self, own: str, node_log: NodeLog) -> None:
+        self._own, self._node_log = own, node_log
         self._told: dict[int, str] = {}  # the alarm for each linked node that takes the same share
 
     def link_opened(self, node: int, name: str, share: str) -> None:
@@ -173,9 +173,9 @@ class Shares:
             f"{name} takes share {share} of the data, and so does this node: both train on the same samples;"
             " give all nodes their list of peers in the same order, or each its own --rank"
         )
-        self._journal.alarm(words, node)
+        self._node_log.alarm(words, node)
 
     def link_closed(self, node: int) -> None:
         """Nobody needs to look at that alarm any more."""
         if words := self._told.pop(node, ""):
-            self._journal.settle(words)
+            self._node_log.settle(words)

@@ -21,7 +21,7 @@ from p2psgd.ipc.script_state import pack_state, unpack_state
 from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.storage.checkpoint import TrainerCheckpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore
-from p2psgd.storage.event_log import Journal
+from p2psgd.storage.event_log import NodeLog
 from p2psgd.storage.files import FOLDER, VOTES_NAME, becoming_another
 from p2psgd.storage.restore import FoundOnDisk, restore
 from p2psgd.storage.votes import check_votes, read_votes, write_votes
@@ -84,7 +84,7 @@ class Opened:
     kept: TrainerCheckpoint | None = None
 
 
-def open_run(state: Path, spec: RunSpec, coordinates: NDArray[np.int32], journal: Journal) -> Opened:
+def open_run(state: Path, spec: RunSpec, coordinates: NDArray[np.int32], node_log: NodeLog) -> Opened:
     """This run, whose initial `coordinates` are given, with what the state directory has of it.
 
     UsageError if that is another run's, or damaged.
@@ -94,15 +94,15 @@ def open_run(state: Path, spec: RunSpec, coordinates: NDArray[np.int32], journal
     if found is None:
         return Opened(spec, CheckpointStore(state / FOLDER), coordinates, votes, names)
     if found.checkpoint is not None:
-        return _go_on(votes, names, found, journal)
+        return _go_on(votes, names, found, node_log)
     for warning in found.warnings:
-        journal.alarm(warning)
+        node_log.alarm(warning)
     digest = codec.digest_coordinates(coordinates, spec.key)
     restored = Restored(coordinates, [], digest, [], found.own)
     return Opened(spec, found.store, coordinates, votes, names, restored)
 
 
-def reopen_run(state: Path, journal: Journal) -> Opened | None:
+def reopen_run(state: Path, node_log: NodeLog) -> Opened | None:
     """The run of the newest whole checkpoint in the state directory; None without one: only a trainer then
     knows the run and its initial weights.
 
@@ -114,9 +114,9 @@ def reopen_run(state: Path, journal: Journal) -> Opened | None:
         return None
     if found.checkpoint is not None:
         votes, names = _read_votes(state, found.checkpoint.spec, new=False)
-        return _go_on(votes, names, found, journal)
+        return _go_on(votes, names, found, node_log)
     for warning in found.warnings:
-        journal.alarm(f"{warning}; without a checkpoint this node waits for its trainer")
+        node_log.alarm(f"{warning}; without a checkpoint this node waits for its trainer")
     return None
 
 
@@ -135,7 +135,7 @@ def _read_votes(state: Path, spec: RunSpec, *, new: bool) -> tuple[Votes, Mappin
     return NO_VOTES, {}
 
 
-def _go_on(votes: Votes, names: Mapping[int, str], found: FoundOnDisk, journal: Journal) -> Opened:
+def _go_on(votes: Votes, names: Mapping[int, str], found: FoundOnDisk, node_log: NodeLog) -> Opened:
     """From a checkpoint."""
     checkpoint = found.checkpoint
     assert checkpoint is not None
@@ -146,17 +146,17 @@ def _go_on(votes: Votes, names: Mapping[int, str], found: FoundOnDisk, journal: 
             ExitCode.CONFIGURATION,
         )
     for warning in found.warnings:
-        journal.alarm(warning)
+        node_log.alarm(warning)
     trainer, kept = None, None
     if checkpoint.trainer is not None:
         kept = replace(checkpoint.trainer, sequence=0)  # of this life, nothing is in it
     try:
         trainer = unpack_trainer(checkpoint.trainer)
     except CheckpointError as error:
-        journal.alarm(f"{error}; the trainer begins anew")
+        node_log.alarm(f"{error}; the trainer begins anew")
     since = formatting.counted(len(found.own), "own update") if found.own else "no own updates"
     when = datetime.fromtimestamp(checkpoint.written_at).astimezone().isoformat(" ", "seconds")
-    journal.note("restored", f"goes on from a checkpoint of {when} and {since} since")
+    node_log.note("restored", f"goes on from a checkpoint of {when} and {since} since")
     rows, coordinates = checkpoint.rows, checkpoint.coordinates
     fields = (coordinates, rows, checkpoint.digest, list(checkpoint.tail), found.own)
     restored = Restored(*fields, checkpoint.rounds)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from p2psgd.core.effects import Halt, Note, OpenRound
+from p2psgd.core.effects import LogEvent, OpenRound, Shutdown
 from p2psgd.core.events import (
     Event,
     FrameReceived,
@@ -24,7 +24,7 @@ from p2psgd.core.events import (
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
-from p2psgd.node.backpressure import Events, HeldTrainer, Regulation
+from p2psgd.node.backpressure import Backpressure, Events, HeldTrainer
 from p2psgd.node.checkpointer import Checkpointer, Storage
 from p2psgd.node.executor import Decider, Executor, Handle, Network
 from p2psgd.observe.text import unfounded_words
@@ -40,11 +40,11 @@ class Session(HeldTrainer, Protocol):
     def open_round(
         self, number: int, *, contributors: int, sums: int, adding_us: int, sending_us: int
     ) -> None: ...
-    def refuse_share(self, words: str) -> None: ...
+    def reject_contribution(self, words: str) -> None: ...
     def request_state(self) -> None: ...
 
 
-class Journal(Protocol):
+class NodeLog(Protocol):
     """Takes what people read of the node; `node` is the one that it is about."""
 
     def alarm(self, words: str, node: int | None = None) -> None: ...
@@ -115,9 +115,9 @@ class Run:
         session: Session,
         attached: Callable[[], bool],
         costs: RoundCosts,
-        journal: Journal,
+        node_log: NodeLog,
         events: Events,
-        shutdown: Callable[[Halt], None],
+        shutdown: Callable[[Shutdown], None],
         now: Callable[[], float],
         disk_now: Callable[[], float],
         call_soon: Callable[[Handle, Event], object],
@@ -146,7 +146,7 @@ class Run:
         self.stopped_nodes: set[int] = set()
         self.rounds = Rounds(session, costs, dense=mode.dense)
         self.checkpointer = Checkpointer(self, storage, replica.timing, now=disk_now, recording=recording)
-        self.regulation = Regulation(replica, session, events, now=now)
+        self.backpressure = Backpressure(replica, session, events, now=now)
         self.executor = Executor(
             decider,
             network=network,
@@ -157,11 +157,11 @@ class Run:
             call_soon=call_soon,
         )
         self.handle = self.executor.handle
-        self.deliver, self.refuse_share = session.deliver, session.refuse_share
+        self.deliver, self.reject_contribution = session.deliver, session.reject_contribution
         self._in_ring = mode.ring
         self._session = session
         self._attached = attached
-        self._journal = journal
+        self._node_log = node_log
         self._shutdown = shutdown
         self._sender: int | None = None  # of the frame that is being handled
 
@@ -173,9 +173,9 @@ class Run:
         self.checkpointer.pass_time(
             bytes_applied=self.replica.bytes_applied, log_capacity=self.replica.log_capacity
         )
-        self.regulation.look_at_links()
+        self.backpressure.look_at_links()
         self.look_at_network()
-        self.regulation.regulate()
+        self.backpressure.regulate()
 
     def look_at_network(self) -> None:
         """Do what is due beside the links themselves."""
@@ -185,7 +185,7 @@ class Run:
     def outbox_taken(self) -> None:
         """Regulate the trainer after its updates; in a ring it waits for the round anyway."""
         if not self._in_ring:
-            self.regulation.regulate()
+            self.backpressure.regulate()
 
     def trainer_changed(self, *, active: bool) -> None:
         """Let the trainer take part in the rounds of a ring from now on, or not."""
@@ -203,21 +203,21 @@ class Run:
 
     def replica_replaced(self) -> None:
         self._session.replica_replaced()
-        self.regulation.replica_replaced()
+        self.backpressure.replica_replaced()
 
     # -- the executor's Log
 
     def alert(self, words: str) -> None:
-        self._journal.alarm(words, self._sender)
+        self._node_log.alarm(words, self._sender)
 
-    def event(self, note: Note) -> None:
-        self._journal.note(note.kind, self._words_of(note), note.node)
+    def event(self, note: LogEvent) -> None:
+        self._node_log.note(note.kind, self._words_of(note), note.node)
 
-    def shutdown(self, effect: Halt) -> None:
+    def shutdown(self, effect: Shutdown) -> None:
         self._shutdown(effect)
         self.checkpointer.abandoning |= effect.abandon
 
-    def _words_of(self, note: Note) -> str:
+    def _words_of(self, note: LogEvent) -> str:
         """Of a node that is ready before the run is founded, more than the replica says."""
         if note.kind != "ready" or self.replica.view.number:
             return note.words
@@ -226,15 +226,15 @@ class Run:
     # -- the checkpointer's Host
 
     def alarm(self, words: str) -> None:
-        self._journal.alarm(words)
+        self._node_log.alarm(words)
 
     def note(self, kind: str, words: str, node: int | None = None) -> None:
-        self._journal.note(kind, words, node)
+        self._node_log.note(kind, words, node)
 
     def request_trainer_state(self) -> None:
         """Not of a trainer that is held up: giving its state would empty its outbox into a full log."""
-        held_up = self.regulation.held_up and self._attached()
-        if not held_up or self.regulation.draining:
+        held_up = self.backpressure.held_up and self._attached()
+        if not held_up or self.backpressure.draining:
             self._session.request_state()
 
     def sequence(self) -> int:
@@ -258,7 +258,7 @@ class Run:
         """Note why the link to a peer is gone, and report it to the replica."""
         self.note("lost", f"lost the link to {self.replica.name_of(peer)}: {words}", peer.node)
         self.handle(LinkClosed(peer))
-        self.regulation.regulate()
+        self.backpressure.regulate()
 
     def peer_told(self, peer: Origin, message: PeerMessage, *, known: Set[int]) -> None:
         """Handle a peer's message. Of nodes that have stopped, the `known` ones are remembered."""
@@ -268,7 +268,7 @@ class Run:
         finally:
             self._sender = None
         if isinstance(message, PeerStatus):
-            self.regulation.regulate()
+            self.backpressure.regulate()
         elif isinstance(message, Goodbye):
             self.stopped_nodes.add(peer.node)
             self.stopped_nodes &= known  # which is bounded

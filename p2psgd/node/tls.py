@@ -8,7 +8,7 @@ from p2psgd.base.errors import UsageError
 from p2psgd.net.tls import Credentials, ExpiryWatch, describe_expiry
 from p2psgd.node.options import NodeOptions
 from p2psgd.observe.status import TlsStatus
-from p2psgd.storage.event_log import Journal
+from p2psgd.storage.event_log import NodeLog
 
 
 class NodeTls:
@@ -38,33 +38,33 @@ class NodeTls:
             return f" with TLS for run {self.credentials.run}"
         return " in PLAINTEXT (--insecure-plaintext)" if self._insecure else ""
 
-    def reload(self, journal: Journal) -> None:
+    def reload(self, node_log: NodeLog) -> None:
         """Have new links use what the files hold now; links that are there go on."""
         if self.credentials is None:
             return
-        journal.settle(self._trouble)
+        node_log.settle(self._trouble)
         try:
             self.credentials.reload()
         except UsageError as error:
             self._trouble = f"the certificates were not reloaded, the old ones stay in use: {error}"
-            journal.alarm(self._trouble)
+            node_log.alarm(self._trouble)
         else:
             self._trouble = ""
-            journal.settle(self._warning)
-            journal.note(
+            node_log.settle(self._warning)
+            node_log.note(
                 "certificate",
                 f"certificates reloaded, valid until {self.credentials.expires:%Y-%m-%d %H:%M} UTC",
             )
 
-    def look_at_expiry(self, journal: Journal) -> None:
+    def look_at_expiry(self, node_log: NodeLog) -> None:
         """Warn when it is time to, once a day."""
         if self.credentials is None:
             return
         words = self._watch.due(self.credentials.expires, datetime.now(UTC))
         if words:
-            journal.settle(self._warning)
+            node_log.settle(self._warning)
             self._warning = words
-            journal.alarm(words)
+            node_log.alarm(words)
 
     def status(self) -> TlsStatus | None:
         """Its part of the node's status; None in plaintext."""

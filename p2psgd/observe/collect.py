@@ -23,6 +23,7 @@ from p2psgd.observe.status import (
     Compression,
     CountersStatus,
     EventsStatus,
+    ForeignNodeStatus,
     HolderStatus,
     HttpStatus,
     LogStatus,
@@ -39,7 +40,6 @@ from p2psgd.observe.status import (
     SlowLinkStatus,
     SnapshotStatus,
     StallStatus,
-    StrangerStatus,
     TlsStatus,
     TrafficStatus,
     TrainerStatus,
@@ -313,9 +313,9 @@ def _link_state(
 
 
 def _unlinked_peers(mesh: Mesh, members: Mapping[int, MemberView], vitals: Vitals) -> list[PeerStatus]:
-    hints = {dialler.hinted: dialler for dialler in mesh.diallers if dialler.hinted is not None}
+    hints = {dialler.hinted: dialler for dialler in mesh.dialers if dialler.hinted is not None}
     rows, shown = [], set(mesh.news)
-    for dialler in mesh.diallers:
+    for dialler in mesh.dialers:
         node = dialler.node
         if node is None:  # which node is expected there, if others have told
             places = set(dialler.host)
@@ -352,9 +352,9 @@ def _unlinked(
     )
 
 
-def _strangers(mesh: Mesh, now: float) -> list[StrangerStatus]:
+def _strangers(mesh: Mesh, now: float) -> list[ForeignNodeStatus]:
     return [
-        StrangerStatus(
+        ForeignNodeStatus(
             node=each.name, id=f"{each.node:016x}", since_s=now - each.at, words=each.words[:ERROR_MAX]
         )
         for each in mesh.strangers

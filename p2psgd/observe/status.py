@@ -356,7 +356,7 @@ class PeerStatus(Part):
         return self.id or self.address
 
 
-class StrangerStatus(Part):
+class ForeignNodeStatus(Part):
     """A node of another run that was refused."""
 
     node: str = "?"
@@ -466,7 +466,7 @@ class NodeStatus(Part):
     recording: RecordingStatus | None = None
     dropped: Mapping[str, int] = Field({}, description="frames, links and greetings ended, by reason")
     doctors: int = Field(0, description="visits of `p2psgd doctor`")
-    strangers: Sequence[StrangerStatus] = ()
+    strangers: Sequence[ForeignNodeStatus] = ()
     alarms: Sequence[str] = Field((), description="what a person should look at, oldest first")
 
     @property

@@ -316,7 +316,7 @@ PEER_ALARMS_MAX: Final = 10  # of these: a peer that lies can cause one after th
 log = logging.getLogger("p2psgd.node")
 
 
-class Journal:
+class NodeLog:
     """One node's."""
 
     def __init__(self, state: Path) -> None:

@@ -22,7 +22,7 @@ from p2psgd.wire.recording import RecordingHeader, pack_start, read_bodies, read
 from p2psgd.wire.update import ENCODING_RICE, UpdateHeader, parse_update
 
 # ----------------------------------------------------------------------------
-# The own updates of a node as `OwnFile` has left them on its disk: which files there are, and what of them
+# The own updates of a node as `UpdateWal` has left them on its disk: which files there are, and what of them
 # can be read.
 
 
@@ -185,7 +185,7 @@ _ASIDE: Final = ".damaged"
 Kept = Sequence[CheckpointMeta]
 
 
-class OwnFile:
+class UpdateWal:
     """Takes own updates and writes them in a thread of its own, into a new file of `folder`.
 
     If writing fails, `on_error` gets one sentence, in whichever thread it happens, and what could not be

@@ -64,7 +64,7 @@ BUFFER_BYTES: Final = (
 AHEAD_BYTES: Final = 64 * 1024  # read beyond a large RING_CHUNK, so that little of the next has to move
 
 _GREETINGS: Final = (FrameType.HELLO, FrameType.WELCOME)
-GREETING_LIMITS: Final[Mapping[FrameType, int]] = dict.fromkeys(
+HANDSHAKE_LIMITS: Final[Mapping[FrameType, int]] = dict.fromkeys(
     (*_GREETINGS, FrameType.REJECT), SMALL_BYTES_MAX
 )
 
@@ -108,7 +108,7 @@ class FrameReader:
     """
 
     def __init__(self) -> None:
-        self._limits: Mapping[FrameType, int] = GREETING_LIMITS
+        self._limits: Mapping[FrameType, int] = HANDSHAKE_LIMITS
         self._buffer = bytearray(PREFIX.size + SMALL_BYTES_MAX)
         self._start = 0
         self._end = 0

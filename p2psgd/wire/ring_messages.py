@@ -162,7 +162,7 @@ ARRAY: Final = 1  # a script's own array
 
 
 @dataclass(frozen=True, slots=True)
-class RoundShared:
+class ContributionMade:
     """In a sparse ring: the whole of what this node's trainer gives to a round, one update for each step
     size, all of `mini_batch`, the last one that it has taken part in; none if nothing exceeded its threshold,
     or if it only follows.
@@ -173,7 +173,7 @@ class RoundShared:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketShared:
+class BucketContributed:
     """In a dense ring: this node's share of a bucket is whole in `DenseMemory`.
 
     `kind` CHANGES: of the weights from `offset` on, whose round is whole when its buckets hold each weight

@@ -137,7 +137,7 @@ def test_the_residual_is_a_view_of_what_is_current(link: Link) -> None:
 
 
 def test_more_indices_than_an_update_may_hold_go_with_the_next_ones(daemon: Daemon, link: Link) -> None:
-    link._sweep._indices_max = 1024
+    link._residual_pass._indices_max = 1024
     delta = np.full(WEIGHTS, 1.5 * QUANTUM, dtype=np.float32)
     assert [link.send(delta * (n == 0), 1) for n in range(4)] == [1024, 1024, WEIGHTS - 2048, 0]
     daemon.take_all()

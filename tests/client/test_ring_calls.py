@@ -211,7 +211,7 @@ def test_a_share_that_was_pending_reaches_the_next_trainer(daemon: Daemon) -> No
 def test_a_refused_share_ends_the_trainer_with_its_sentence(ring: Ring, daemon: Daemon, link: Link) -> None:
     ring.held.set()
     link.send(spike(1, 3), 2)
-    daemon.call(daemon.server.session.refuse_share, "tensor 'a' is (3,) here and (4,) at beta")
+    daemon.call(daemon.server.session.reject_contribution, "tensor 'a' is (3,) here and (4,) at beta")
     for call in (
         link.receive,
         link.receive,

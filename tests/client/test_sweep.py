@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.client.host_compute import pass_over
-from p2psgd.client.residual import Group, Sweep, words_max
+from p2psgd.client.residual import Group, ResidualPass, words_max
 from p2psgd.wire import codec
 
 QUANTUM = 2.0**-20
@@ -29,7 +29,7 @@ class Residual:
     """A sweep and its two buffers, as a link holds them."""
 
     def __init__(self, indices_max: int = WEIGHTS) -> None:
-        self.sweep = Sweep(TENSORS, indices_max=indices_max, quantum=QUANTUM)
+        self.sweep = ResidualPass(TENSORS, indices_max=indices_max, quantum=QUANTUM)
         self.words = np.empty(words_max(indices_max, TENSORS), np.uint32)
         self.now: Floats = np.zeros(WEIGHTS, np.float32)
         self.then: Floats = np.zeros(WEIGHTS, np.float32)
@@ -48,7 +48,7 @@ def by_weight(steps: Mapping[str, int]) -> NDArray[np.int64]:
 
 
 def test_tensors_of_one_step_are_one_group_and_neighbours_one_range() -> None:
-    sweep = Sweep(TENSORS, indices_max=WEIGHTS, quantum=QUANTUM)
+    sweep = ResidualPass(TENSORS, indices_max=WEIGHTS, quantum=QUANTUM)
     whole = [Group(4, ((0, WEIGHTS),), WEIGHTS)]
     assert sweep.groups(4) == whole
     assert sweep.groups(dict.fromkeys(NAMES, 4)) == whole
@@ -59,7 +59,7 @@ def test_tensors_of_one_step_are_one_group_and_neighbours_one_range() -> None:
 
 
 def test_a_send_is_shared_among_groups_by_their_weights() -> None:
-    sweep = Sweep(TENSORS, indices_max=50, quantum=QUANTUM)
+    sweep = ResidualPass(TENSORS, indices_max=50, quantum=QUANTUM)
     steps = {name: 1 + number for number, name in enumerate(NAMES)}
     assert [group.room for group in sweep.groups(steps)] == [30, 3, 7, 1, 9]
     assert sweep.groups(1)[0].room == 50
@@ -81,7 +81,7 @@ def test_a_send_is_shared_among_groups_by_their_weights() -> None:
 )
 def test_steps_that_will_not_do_are_refused(step: int | Mapping[str, int], words: str) -> None:
     with pytest.raises(TrainerError, match=words):
-        Sweep(TENSORS, indices_max=WEIGHTS, quantum=QUANTUM).groups(step)
+        ResidualPass(TENSORS, indices_max=WEIGHTS, quantum=QUANTUM).groups(step)
 
 
 @given(
@@ -162,6 +162,6 @@ def test_a_sum_that_is_not_finite_leaves_the_source_and_the_next_start_alone() -
 
 def test_words_at_the_highest_indices_are_counted_to_their_tensors() -> None:
     half = codec.WEIGHTS_MAX // 2
-    sweep = Sweep((("low", (half,)), ("high", (half,))), indices_max=8, quantum=QUANTUM)
+    sweep = ResidualPass((("low", (half,)), ("high", (half,))), indices_max=8, quantum=QUANTUM)
     words = np.array([0, half * 2 - 1, half * 2, 2**32 - 1], np.uint32)
     assert sweep.count([(sweep.groups(1)[0], words)]) == {"low": 2, "high": 2}

@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from p2psgd.core.effects import Note, SaveVotes, Send
+from p2psgd.core.effects import LogEvent, SaveVotes, Send
 from p2psgd.core.events import Vote
 from p2psgd.core.frontier import Origin
 from p2psgd.core.membership import Membership
@@ -38,7 +38,7 @@ class Node:
     disk: Votes = field(default_factory=Votes)
     life: Membership | None = None
     unsaved: list[SaveVotes] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
+    notes: list[LogEvent] = field(default_factory=list)
     ready: bool = True
     stopping: bool = False
 
@@ -125,7 +125,7 @@ class Assembly:
         up = self.up()
         return one in up and other in up and frozenset({one, other}) in self.cables
 
-    def tick(self, *, statuses: bool = True) -> None:
+    def tick(self, *, status_sender: bool = True) -> None:
         self.now += TICK_S
         for node in self.up():
             machine = self.nodes[node]
@@ -133,7 +133,7 @@ class Assembly:
                 self.life(node).stop()
             self.life(node).pass_time(self.now, ready=machine.ready)
             self.collect(node)
-            if statuses:
+            if status_sender:
                 for peer in self.up():
                     if self.linked(node, peer):
                         self.tell_status(node, peer)
@@ -209,7 +209,7 @@ class Assembly:
                     assert effect.votes.view.number >= known.view.number, "a view number went back"
                     known = effect.votes
                     machine.unsaved.append(effect)
-                case Note():
+                case LogEvent():
                     machine.notes.append(effect)
                 case _:
                     raise AssertionError(effect)
@@ -249,7 +249,7 @@ def shake(assembly: Assembly, chance: random.Random, steps: int) -> None:
         elif what < 0.80 and machine.unsaved:
             assembly.save(one, chance.choice([None, 1]))
         elif what < 0.90:
-            assembly.tick(statuses=False)
+            assembly.tick(status_sender=False)
             for peer in nodes:
                 if assembly.linked(one, peer):
                     assembly.tell_status(one, peer)

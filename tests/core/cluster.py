@@ -14,7 +14,16 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.effects import Drop, Effect, Halt, Note, OpenRound, Record, SaveVotes, WriteCheckpoint
+from p2psgd.core.effects import (
+    Drop,
+    Effect,
+    LogEvent,
+    OpenRound,
+    Persist,
+    SaveVotes,
+    Shutdown,
+    WriteCheckpoint,
+)
 from p2psgd.core.events import (
     CheckpointRead,
     CheckpointWritten,
@@ -106,7 +115,7 @@ class Ports:
     def send(self, peer: Origin, frame: bytes) -> None:
         self._cluster.queues[self._number, peer.node - 1].append(frame)
 
-    def send_numbers(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
+    def send_floats(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
         self.send(peer, head + bytes(numbers))
 
     def report_drained(self, peer: Origin) -> None:
@@ -121,7 +130,7 @@ class Ports:
         self._cluster.votes[self._number] = effect.votes
         self._cluster.give(self._number, VotesSaved(effect.revision))
 
-    def record(self, effect: Record) -> None:
+    def record(self, effect: Persist) -> None:
         if effect.own:
             self._cluster.own[self._number].append(effect.frame)
 
@@ -148,7 +157,7 @@ class Ports:
     def open_round(self, effect: OpenRound) -> None:
         self._cluster.round_opened(self._number, effect)
 
-    def refuse_share(self, words: str) -> None:
+    def reject_contribution(self, words: str) -> None:
         self._cluster.share_refused(self._number, words)
 
     # -- people
@@ -156,10 +165,10 @@ class Ports:
     def alert(self, words: str) -> None:
         self._cluster.alarms.append(words)
 
-    def event(self, note: Note) -> None:
+    def event(self, note: LogEvent) -> None:
         self._cluster.notes.append((self._number, note))
 
-    def shutdown(self, effect: Halt) -> None:
+    def shutdown(self, effect: Shutdown) -> None:
         self._cluster.halts.append((self._number, effect))
 
 
@@ -184,10 +193,10 @@ class Cluster:
         self.stuck: set[tuple[int, int]] = set()  # directions whose bytes do not leave the sender's memory
         self.reports: set[tuple[int, int]] = set()  # directions whose draining is to be reported
         self.drops: list[tuple[int, Drop]] = []
-        self.halts: list[tuple[int, Halt]] = []
+        self.halts: list[tuple[int, Shutdown]] = []
         self.alarms: list[str] = []
         self.delivered: list[int] = [0] * size
-        self.notes: list[tuple[int, Note]] = []
+        self.notes: list[tuple[int, LogEvent]] = []
         self.votes: list[Votes] = [NO_VOTES] * size  # on each node's disk,
         self.checkpoints: list[WriteCheckpoint | None] = [None] * size  # its latest checkpoint,
         self.own: list[list[bytes]] = [[] for _ in range(size)]  # and its own updates since

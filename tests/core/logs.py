@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from p2psgd.core.frontier import Origin
-from p2psgd.core.update_log import ENTRY_BYTES, Lane, UpdateLog
+from p2psgd.core.update_log import ENTRY_BYTES, OriginLog, UpdateLog
 from tests.core.stores import MemoryStore
 
 A, B, C = Origin(1, 7), Origin(2, 7), Origin(3, 7)
@@ -61,7 +61,7 @@ def adopt(
     log: UpdateLog, frontier: dict[Origin, int], tail: list[tuple[Origin, int]], length: int = 40
 ) -> None:
     """A snapshot at that frontier with those frames is taken, and what is beyond it applied again."""
-    lanes = {origin: Lane(sequence) for origin, sequence in frontier.items()}
+    lanes = {origin: OriginLog(sequence) for origin, sequence in frontier.items()}
     for origin, sequence in sorted(tail, reverse=True):
         assert sequence == lanes[origin].floor
         log.receive(lanes[origin], frame_of(origin, sequence, length))

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from p2psgd.core.effects import NextTurn, Send
-from p2psgd.core.events import FrameReceived, SnapshotStart, TimePassed, TurnPassed
+from p2psgd.core.effects import Send, Yield
+from p2psgd.core.events import FrameReceived, Resumed, SnapshotStart, TimePassed
 from p2psgd.core.replica import Replica
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import SnapshotEnd
@@ -47,15 +47,15 @@ def test_until_all_is_in_the_replica_stays_as_it_was(adopting: Cluster) -> None:
     turns = 0
     while joiner.fetch.taking.adoption is not None:
         assert shown(joiner) == before
-        effects = adopting.give(2, TurnPassed())
+        effects = adopting.give(2, Resumed())
         turns += 1
-        assert NextTurn() in effects or joiner.fetch.taking.adoption is None
+        assert Yield() in effects or joiner.fetch.taking.adoption is None
     assert turns >= 5
     assert joiner.counters.reapplied == 6
     assert joiner.frontier.sequence(joiner.me) == 8
     assert shown(joiner) != before
     adopting.paused = set()
-    adopting.give(2, TurnPassed())
+    adopting.give(2, Resumed())
     adopting.pass_time(5)
     adopting.assert_converged()
     assert adopting.replica(0).frontier.sequence(joiner.me) == 8
@@ -65,10 +65,10 @@ def test_what_is_made_or_comes_meanwhile_is_in_it_once(adopting: Cluster) -> Non
     joiner = adopting.replica(2)
     while joiner.fetch.taking.adoption is not None:
         adopting.give(2, own_update([7, 4900]))
-        adopting.give(2, TurnPassed())
+        adopting.give(2, Resumed())
     assert joiner.sequence == 8 + joiner.counters.reapplied - 6
     adopting.paused = set()
-    adopting.give(2, TurnPassed())
+    adopting.give(2, Resumed())
     adopting.pass_time(5)
     adopting.assert_converged()
 
@@ -85,7 +85,7 @@ def test_it_needs_the_donor_no_more_and_asks_nobody_else(adopting: Cluster) -> N
         assert FrameType.SNAPSHOT_REQUEST not in sent
     assert joiner.fetch.taking.donor == donor
     while joiner.fetch.taking.adoption is not None:
-        adopting.give(2, TurnPassed())
+        adopting.give(2, Resumed())
     assert joiner.counters.snapshots_taken == 1
 
 
@@ -99,37 +99,37 @@ def test_a_donor_that_says_more_is_dropped_and_harms_nothing(
     adopting.give(2, FrameReceived(donor, what))
     assert [(number, drop.reason) for number, drop in adopting.drops] == [(2, "snapshot")]
     while joiner.fetch.taking.adoption is not None:
-        adopting.give(2, TurnPassed())
+        adopting.give(2, Resumed())
     assert joiner.counters.snapshots_taken == 1
 
 
 def test_what_cannot_be_read_again_ends_it_with_nothing_changed(adopting: Cluster) -> None:
     joiner = adopting.replica(2)
-    adopting.give(2, TurnPassed())
+    adopting.give(2, Resumed())
     before = shown(joiner)[:3]
     adopting.lose_log(2)
-    adopting.give(2, TurnPassed())
+    adopting.give(2, Resumed())
     assert shown(joiner)[:3] == before
     assert joiner.fetch.taking.donor is None
     assert "cannot be read from the log" in adopting.alarms[-1]
     while joiner.log.untidy:
-        adopting.give(2, TurnPassed())
+        adopting.give(2, Resumed())
     assert joiner.log.bytes_held == 0
 
 
 def test_what_is_trimmed_meanwhile_leaves_a_log_that_goes_on(adopting: Cluster) -> None:
     joiner = adopting.replica(2)
     for _ in range(4):
-        adopting.give(2, TurnPassed())
+        adopting.give(2, Resumed())
     pending = joiner.fetch.taking.adoption
     assert pending is not None
     joiner.log.trim({joiner.me: 4}.get, lambda origin: 0, share=0.0)  # type: ignore[arg-type]
     while joiner.fetch.taking.adoption is not None:
-        adopting.give(2, TurnPassed())
+        adopting.give(2, Resumed())
     assert joiner.counters.snapshots_taken == 1
     assert (joiner.log.floor(joiner.me), joiner.log.last(joiner.me)) == (4, 8)
     adopting.give(2, own_update([7, 4900]))
     adopting.paused = set()
-    adopting.give(2, TurnPassed())
+    adopting.give(2, Resumed())
     adopting.pass_time(5)
     adopting.assert_converged()

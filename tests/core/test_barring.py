@@ -14,7 +14,7 @@ from p2psgd.core.events import (
     FrameReceived,
     LinkDrained,
     LinkOpened,
-    RemovalAsked,
+    RemovalRequested,
     TimePassed,
     UpdateBody,
 )
@@ -46,7 +46,7 @@ def cluster(clusters: Clusters) -> Cluster:
     cluster.found()
     cluster.train([0, 1, 2], 3)
     cluster.kill(2)
-    cluster.give(0, RemovalAsked(3, forbid=True))
+    cluster.give(0, RemovalRequested(3, forbid=True))
     cluster.pass_time(3)
     assert cluster.replica(0).membership.view.forbidden == {3}
     cluster.boot(2)
@@ -120,7 +120,7 @@ def test_its_updates_and_questions_are_not_answered(cluster: Cluster) -> None:
         assert not sent(effects, OUT), event
         assert not dropped(effects)
     assert replica.frontier.version == version
-    assert not replica.sweeping.copying
+    assert not replica.scanner.copying
     cluster.give(0, own_update([7]))
     assert FrameType.UPDATE not in {FrameType(frame[4]) for frame in cluster.queues[0, 2]}
 
@@ -271,7 +271,7 @@ def test_snapshots_are_for_members(clusters: Clusters) -> None:
     end = parse_message(FrameType.SNAPSHOT_END, frame[PREFIX.size :])
     assert isinstance(end, SnapshotEnd)
     assert end.words == "snapshots are for members, and the view known here does not hold you: ask again"
-    assert not cluster.replica(0).sweeping.copying
+    assert not cluster.replica(0).scanner.copying
 
 
 def test_its_updates_are_asked_for_of_others_while_it_is_linked(clusters: Clusters) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from p2psgd.core.acks import Acknowledgements
 from p2psgd.core.frontier import Origin
-from p2psgd.core.retention import EVICT, STALL, TRIM_FOR_JOINER, WARN, Budget
+from p2psgd.core.retention import EVICT, STALL, TRIM_FOR_JOINER, WARN, Retention
 from p2psgd.core.state import State
 from p2psgd.core.update_log import ENTRY_BYTES, UpdateLog
 from p2psgd.core.view import View
@@ -29,7 +29,7 @@ class Setting:
         self.log = log
         self.acks = Acknowledgements(ME)
         self.saved: dict[Origin, int] = {}
-        self.budget = Budget(self.state, acks=self.acks, saved=self.saved)
+        self.retention = Retention(self.state, acks=self.acks, saved=self.saved)
         self.view = view
 
     def append(self, origin: Origin, count: int) -> None:
@@ -41,10 +41,10 @@ class Setting:
     def acknowledge(self, member: Origin, origin: Origin, applied: int, durable: int = 0) -> None:
         self.acks.hear(member, by_origin([FrontierRow(*origin, applied, 0, durable=durable)]), 1, [], 0.0)
 
-    def look(self, *, ready: bool = True) -> Budget:
+    def look(self, *, ready: bool = True) -> Retention:
         own_bytes = FRAME_BYTES * self.state.frontier.sequence(ME)
-        self.budget.look(self.view, ready=ready, own_bytes=own_bytes)
-        return self.budget
+        self.retention.look(self.view, ready=ready, own_bytes=own_bytes)
+        return self.retention
 
 
 def test_nothing_leaves_before_room_is_needed() -> None:
@@ -105,7 +105,7 @@ def test_a_member_whose_new_life_has_acknowledged_nothing_pins_everything() -> N
     setting.view = View(2, (ME, A, Origin(B.node, 2)))
     setting.look()
     assert len(setting.log) == 80
-    setting.budget.trim(THREE, TRIM_FOR_JOINER)  # by the view that ends
+    setting.retention.trim(THREE, TRIM_FOR_JOINER)  # by the view that ends
     assert len(setting.log) == 25
 
 
@@ -118,7 +118,7 @@ def test_holders_are_named_the_worst_first_and_only_from_the_warning_on() -> Non
     assert setting.look().holders == []
     setting.append(A, 1)
     assert setting.look().fullness == pytest.approx(WARN)
-    assert setting.budget.holders == [B]  # A lacks one update
+    assert setting.retention.holders == [B]  # A lacks one update
 
 
 @pytest.mark.parametrize(
@@ -132,11 +132,11 @@ def test_own_updates_may_take_half_of_the_budget_by_the_number_of_members(
     setting.append(ME, 40)
     setting.acknowledge(A, ME, 40)
     setting.acknowledge(B, ME, 40 - unacknowledged)
-    budget = setting.look()
-    assert budget.fullness == pytest.approx(fullness)
-    assert (budget.fullness >= WARN) == (unacknowledged >= 14) == bool(budget.holders)
-    assert (budget.fullness >= EVICT) == (unacknowledged >= 16)
-    assert (budget.fullness >= STALL) == (unacknowledged >= 16)
+    retention = setting.look()
+    assert retention.fullness == pytest.approx(fullness)
+    assert (retention.fullness >= WARN) == (unacknowledged >= 14) == bool(retention.holders)
+    assert (retention.fullness >= EVICT) == (unacknowledged >= 16)
+    assert (retention.fullness >= STALL) == (unacknowledged >= 16)
 
 
 def test_what_has_left_the_log_does_not_count_as_unacknowledged() -> None:
@@ -158,10 +158,10 @@ def test_alone_there_is_no_own_share() -> None:
 def test_there_is_room_for_a_peers_update_up_to_the_budget() -> None:
     setting = Setting()
     setting.append(A, 99)
-    assert setting.budget.room(FRAME_BYTES)
-    assert not setting.budget.room(FRAME_BYTES + 1)
+    assert setting.retention.room(FRAME_BYTES)
+    assert not setting.retention.room(FRAME_BYTES + 1)
     setting.append(A, 1)
-    assert not setting.budget.room(0)
+    assert not setting.retention.room(0)
 
 
 @pytest.mark.parametrize("saved", [0, 8])

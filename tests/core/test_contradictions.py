@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from p2psgd.core.effects import Drop
-from p2psgd.core.events import CheckpointDue, TurnPassed
+from p2psgd.core.events import CheckpointDue, Resumed
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.snapshot_install import Adoption, Place, SnapshotIntake, contradicted_by
@@ -118,7 +118,7 @@ def test_what_neither_log_reaches_cannot_be_told(cluster: Cluster) -> None:
 
 def test_a_log_that_has_changed_in_memory_is_not_blamed_on_the_donor(cluster: Cluster) -> None:
     hurt = cluster.replica(0)
-    lane = hurt.log._lanes[hurt.me]
+    lane = hurt.log._origin_logs[hurt.me]
     frame = lane.entries[-1]
     assert isinstance(frame, bytes)
     lane.entries[-1] = frame[:-1] + bytes([frame[-1] ^ 1])
@@ -134,17 +134,17 @@ def test_it_changes_nothing_its_donor_is_avoided_and_another_gives(clusters: Clu
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).sweeping.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying)
     donor, joiner = cluster.replica(0), cluster.replica(2)
     if trimmed:  # only what is to be applied again tells the digest at the update before it
         cluster.lose_log(2)
     cluster.give(2, own_update([17]))
-    right, scrub_due = donor.frontier._rows.copy(), joiner.sweeping.scrub_due
+    right, scrub_due = donor.frontier._rows.copy(), joiner.scanner.scrub_due
     for origin, error in ((joiner.me, ERROR), (donor.me, -ERROR)):
         sequence, digest, mini_batch = right[origin]
         donor.frontier._rows[origin] = (sequence, (digest + error) % 2**64, mini_batch)
-    while donor.sweeping.copying:
-        cluster.give(0, TurnPassed())
+    while donor.scanner.copying:
+        cluster.give(0, Resumed())
     donor.frontier._rows.update(right)
     before = joiner.lattice.coordinates.tobytes()
     deliver_until(cluster, lambda: bool(cluster.drops))
@@ -153,7 +153,7 @@ def test_it_changes_nothing_its_donor_is_avoided_and_another_gives(clusters: Clu
     assert cluster.alarms == [f"{words}: it is refused, and the weights here are looked at anew"]
     assert joiner.lattice.coordinates.tobytes() == before
     assert joiner.fetch.taking.bytes_taken == 0  # refused at its beginning
-    assert joiner.sweeping.scrub_due < scrub_due
+    assert joiner.scanner.scrub_due < scrub_due
     cluster.paused = set()
     cluster.pass_time(5)
     assert [replica.counters.snapshots_given for replica in cluster.alive()] == [1, 1, 0]

@@ -12,7 +12,7 @@ from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.ring.chunks import NextWeights
 from p2psgd.core.ring.reduce import NUMBERS_MIN
-from p2psgd.core.scrub import SCRUB_TICKS, Sweeping
+from p2psgd.core.scrub import SCRUB_TICKS, SliceScanner
 from p2psgd.core.snapshot_install import name_differences
 from p2psgd.core.state import State
 from p2psgd.core.timing import Timing
@@ -52,7 +52,7 @@ class Setting:
 
     def __init__(self) -> None:
         self.state = State(SPEC, ME, initial_coordinates(), UpdateLog(budget_bytes=1 << 20))
-        self.sweeping = Sweeping(self.state, Timing(5.0), 0.0)
+        self.scanner = SliceScanner(self.state, Timing(5.0), 0.0)
         self.next_weights = NextWeights(self.state)
         self.number = 0
 
@@ -98,13 +98,13 @@ def test_a_copy_under_way_is_of_the_round_in_which_it_began() -> None:
         for _ in range(2):
             setting.complete()
         copies: list[tuple[NDArray[np.int32], list[FrontierRow]]] = []
-        setting.sweeping.begin_copy(lambda *copy, into=copies: into.append(copy))
+        setting.scanner.begin_copy(lambda *copy, into=copies: into.append(copy))
         for _ in range(before):
-            setting.sweeping.turn()
+            setting.scanner.turn()
         for _ in range(between):
             setting.complete()
-        while setting.sweeping.copying:
-            setting.sweeping.turn()
+        while setting.scanner.copying:
+            setting.scanner.turn()
             setting.complete()
         [(coordinates, rows)] = copies
         assert coordinates.tobytes() == weights_after(2).tobytes()
@@ -122,7 +122,7 @@ def test_a_scrub_goes_on_over_rounds_and_finds_what_memory_has_lost() -> None:
         for tick in range(SCRUB_TICKS):
             if tick == 20 and hurt is not None:
                 old[hurt] ^= 1
-            results.append(setting.sweeping.pass_time(60 + 0.2 * tick))
+            results.append(setting.scanner.pass_time(60 + 0.2 * tick))
             if tick % 3 == 1:
                 setting.complete()
         assert results == [None] * (SCRUB_TICKS - 1) + [hurt != 4990]
@@ -137,7 +137,7 @@ def test_memory_of_former_weights_is_used_again_but_not_while_it_is_read() -> No
         arrays.add(id(setting.state.lattice.coordinates))
     assert len(arrays) == 2
     read = setting.state.lattice.coordinates
-    setting.sweeping.begin_copy(lambda *_: None)
+    setting.scanner.begin_copy(lambda *_: None)
     for _ in range(5):
         setting.complete()
         assert setting.state.lattice.coordinates is not read
@@ -149,12 +149,12 @@ def test_the_digest_of_the_weights_before_is_looked_at() -> None:
     replica = Replica(SPEC, me=ME, coordinates=initial_coordinates())
     next_weights = NextWeights(replica.state)
     next_weights.take(0, changes(1), 1)
-    assert next_weights.is_sound(replica.sweeping, replica.out, 5.0)
+    assert next_weights.is_sound(replica.scanner, replica.out, 5.0)
     replica.lattice.coordinates[9] ^= 1
     next_weights.begin()
     next_weights.take(0, changes(1), 1)
-    assert not next_weights.is_sound(replica.sweeping, replica.out, 5.0)
-    assert replica.sweeping.scrub_due == 5.0
+    assert not next_weights.is_sound(replica.scanner, replica.out, 5.0)
+    assert replica.scanner.scrub_due == 5.0
     assert len(setting.weights()) < NUMBERS_MIN
 
 
@@ -286,7 +286,7 @@ def test_a_run_comes_back_from_its_checkpoints(rounds_since: int) -> None:
 def hurt_and_find(cluster: Cluster, place: int = 4000) -> None:
     replica = cluster.replica(0)
     replica.lattice.coordinates[place] ^= 1 << 30
-    replica.sweeping.scrub_due = cluster.now
+    replica.scanner.scrub_due = cluster.now
     for _ in range(70):
         cluster.now += 0.1
         cluster.give(0, TimePassed())

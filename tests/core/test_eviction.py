@@ -172,7 +172,7 @@ def test_a_wish_of_another_view_is_not_acted_on() -> None:
         told = Origin(node, 1)
         assembly.life(1).hear_status(told, view=0, ready=True, unwanted={4}, now=assembly.now)
     for _ in range(20):
-        assembly.tick(statuses=False)
+        assembly.tick(status_sender=False)
     assert assembly.life(1).view.number == 1
     assert assembly.life(1).explain() == ""
 

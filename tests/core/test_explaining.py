@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from p2psgd.core.events import RemovalAsked
+from p2psgd.core.events import RemovalRequested
 from tests.core.cluster import Cluster, own_update
 from tests.core.test_losses import come_back_without_log
 from tests.core.test_snapshots import deliver_until, fall_behind, silenced
@@ -39,7 +39,7 @@ def test_not_admitted(clusters: Clusters) -> None:
 def test_removed_for_good(clusters: Clusters) -> None:
     cluster = clusters(3)
     cluster.found()
-    cluster.give(0, RemovalAsked(3, forbid=True))
+    cluster.give(0, RemovalRequested(3, forbid=True))
     cluster.pass_time(3)
     assert cluster.replica(2).waiting_for() == (
         "waiting to be admitted to the run: "

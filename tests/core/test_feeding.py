@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from p2psgd.core.effects import Send
-from p2psgd.core.events import LinkDrained, TimePassed, TurnPassed
+from p2psgd.core.events import LinkDrained, Resumed, TimePassed
 from p2psgd.core.peer import CREDIT_BYTES
 from p2psgd.core.send import FRAMES_PER_TURN
 from p2psgd.core.view_change import VOTES_OVERDRAFT_BYTES
@@ -76,13 +76,13 @@ def test_many_small_frames_go_out_in_several_turns_and_in_order(clusters: Cluste
     queue = cluster.queues[0, 1]
     lengths = [len(queue)]
     while cluster.replica(0).peers[cluster.replica(1).me].cursors[cluster.replica(0).me].next <= number + 1:
-        cluster.give(0, TurnPassed())
+        cluster.give(0, Resumed())
         lengths.append(len(queue))
     sent = [after - before for before, after in pairwise(lengths)]
     assert max(sent) <= FRAMES_PER_TURN
     assert len(sent) >= 2
     cluster.paused = set()
-    cluster.give(0, TurnPassed())
+    cluster.give(0, Resumed())
     cluster.settle()
     assert not cluster.drops
     cluster.assert_converged()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from p2psgd.core.acks import Acknowledgements
 from p2psgd.core.frontier import RING, Frontier, Origin
 from p2psgd.core.peer import Peer
-from p2psgd.core.readiness import Joining
+from p2psgd.core.readiness import JoinProgress
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
 from p2psgd.wire.messages import ConfirmedRow, FrontierRow
@@ -24,9 +24,9 @@ class Joiner:
         self.acks = Acknowledgements(ME)
         self.peers: dict[Origin, Peer] = {}
         self.frontier = Frontier()
-        self.joining = Joining(ME, TIMING, 0.0)
+        self.joining = JoinProgress(ME, TIMING, 0.0)
 
-    def look(self, now: float = 1.0) -> Joining:
+    def look(self, now: float = 1.0) -> JoinProgress:
         self.joining.look(
             self.view, self.admitted_in, acks=self.acks, peers=self.peers, frontier=self.frontier, now=now
         )
@@ -34,26 +34,26 @@ class Joiner:
 
     def hear(
         self, peer: Origin, rows: list[FrontierRow], view: int, confirmed: list[ConfirmedRow] | None = None
-    ) -> Joining:
+    ) -> JoinProgress:
         """A STATUS; the peer is linked if it was not."""
-        known = self.peers.setdefault(peer, Peer(peer, "peer", heard=0.0, brought=0.0, credit=1))
+        known = self.peers.setdefault(peer, Peer(peer, "peer", last_seen=0.0, last_progress=0.0, credit=1))
         known.status = known.ahead = by_origin(rows)
         known.view = view
         self.acks.hear(peer, by_origin(rows), view, confirmed or [], 1.0)
         return self.look()
 
-    def unlink(self, peer: Origin) -> Joining:
+    def unlink(self, peer: Origin) -> JoinProgress:
         del self.peers[peer]
         return self.look()
 
-    def leave(self, *members: Origin) -> Joining:
+    def leave(self, *members: Origin) -> JoinProgress:
         """The next view lacks them."""
         rest = tuple(member for member in self.view.members if member not in members)
         self.view = View(self.view.number + 1, rest)
         self.acks.keep({*rest, *self.peers})
         return self.look()
 
-    def apply(self, origin: Origin, count: int) -> Joining:
+    def apply(self, origin: Origin, count: int) -> JoinProgress:
         for _ in range(count):
             self.frontier.advance(origin, self.frontier.sequence(origin) + 1, 0, 1)
         return self.look()
@@ -64,7 +64,7 @@ def row(origin: Origin, sequence: int, *, floor: int = 0, least: int = 0) -> Fro
 
 
 def test_before_the_run_is_founded_a_node_is_ready_after_a_failure_timeout() -> None:
-    joining = Joining(ME, TIMING, 10.0)
+    joining = JoinProgress(ME, TIMING, 10.0)
     for now, ready in ((10.0, False), (14.9, False), (15.0, True)):
         joining.look(View(), None, acks=Acknowledgements(ME), peers={}, frontier=Frontier(), now=now)
         assert joining.ready is ready

@@ -3,15 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from p2psgd.core.weights import Lattice
+from p2psgd.core.weights import QuantizedWeights
 from p2psgd.wire import codec
 from tests.core.cluster import make_words
 
 KEY = 77
 
 
-def make_lattice(*coordinates: int) -> Lattice:
-    return Lattice(np.array(coordinates, np.int32), key=KEY)
+def make_lattice(*coordinates: int) -> QuantizedWeights:
+    return QuantizedWeights(np.array(coordinates, np.int32), key=KEY)
 
 
 @pytest.mark.parametrize("coordinates", [(), (0,), (3, -9, 4), (9, -3), (-(2**31), 5)])

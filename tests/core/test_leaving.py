@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p2psgd.core.events import NodeStopping, RemovalAsked, TimePassed
+from p2psgd.core.events import NodeStopping, RemovalRequested, TimePassed
 from tests.core.cluster import Cluster
 
 Clusters = Callable[..., Cluster]
@@ -62,7 +62,7 @@ def test_a_dead_machine_is_removed_by_a_person_and_may_come_again(clusters: Clus
     cluster = clusters(3)
     cluster.found()
     cluster.kill(2)
-    cluster.give(0, RemovalAsked(3, forbid=False))
+    cluster.give(0, RemovalRequested(3, forbid=False))
     cluster.pass_time(3)
     assert [len(replica.membership.view.members) for replica in cluster.alive()] == [2, 2]
     assert "removed" in {note.kind for _, note in cluster.notes}
@@ -76,7 +76,7 @@ def test_a_machine_removed_for_good_does_not_come_back(clusters: Clusters) -> No
     cluster = clusters(3)
     cluster.found()
     cluster.kill(2)
-    cluster.give(1, RemovalAsked(3, forbid=True))
+    cluster.give(1, RemovalRequested(3, forbid=True))
     cluster.pass_time(3)
     assert cluster.replica(0).membership.view.forbidden == {3}
     back = cluster.boot(2)
@@ -93,11 +93,11 @@ def test_who_was_removed_for_good_and_knows_a_later_view_is_heard_until_it_has_t
     """All others that know it may be dead, and whoever does not would wait for them for ever."""
     cluster = clusters(4)
     cluster.found()
-    cluster.give(0, RemovalAsked(4, forbid=True))
+    cluster.give(0, RemovalRequested(4, forbid=True))
     cluster.pass_time(1)
     for other in (1, 2, 3):
         cluster.cut(0, other)
-    cluster.give(1, RemovalAsked(1, forbid=False))
+    cluster.give(1, RemovalRequested(1, forbid=False))
     cluster.pass_time(1)
     assert cluster.views() == [2, 3, 3, 3]
     cluster.kill(1)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2psgd.core.update_log import TIDY_MAX, Lane, UpdateLog
+from p2psgd.core.update_log import TIDY_MAX, OriginLog, UpdateLog
 from tests.core.logs import (
     ALL,
     ENTRY,
@@ -90,7 +90,7 @@ def test_a_tail_that_ram_has_no_room_for_goes_to_the_store_as_it_comes() -> None
     log.start(A, 8)
     for sequence in range(9, 21):
         log.append(A, sequence, frame_of(A, sequence, 1000))
-    lane = Lane(8)
+    lane = OriginLog(8)
     for sequence in range(8, 0, -1):
         log.receive(lane, frame_of(A, sequence, 1000))
         assert log.bytes_held <= 10_000
@@ -106,7 +106,7 @@ def test_a_tail_that_ram_has_no_room_for_goes_to_the_store_as_it_comes() -> None
 def test_what_neither_has_room_for_stays_in_ram_and_there_is_no_room_then() -> None:
     store = MemoryStore()
     log = UpdateLog(budget_bytes=10_000, store=store, store_budget_bytes=5_000)
-    lane = Lane(30)
+    lane = OriginLog(30)
     for sequence in range(30, 0, -1):
         log.receive(lane, frame_of(A, sequence, 1000))
     log.adopt({A: lane}, {})
@@ -121,10 +121,10 @@ def test_what_is_given_up_goes_bit_by_bit_and_counts_until_it_is_gone() -> None:
     log = UpdateLog(budget_bytes=PLENTY, store=store, store_budget_bytes=PLENTY)
     count = TIDY_MAX + 10
     filled(log, (A, 1, count))
-    received = Lane(5)
+    received = OriginLog(5)
     log.receive(received, frame_of(B, 5))
     log.discard({B: received})
-    log.adopt({A: Lane(count)}, {})
+    log.adopt({A: OriginLog(count)}, {})
     assert (log.untidy, len(log), log.floor(A)) == (True, 0, count)
     assert log.bytes_held == (count + 1) * ENTRY
     log.tidy()

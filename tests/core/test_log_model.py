@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from p2psgd.core.frontier import Origin
-from p2psgd.core.update_log import ENTRY_BYTES, Lane, Tail, UpdateLog
+from p2psgd.core.update_log import ENTRY_BYTES, OriginLog, Tail, UpdateLog
 from tests.core.logs import ENTRY, A, B, C, check_accounts, frame_of
 from tests.core.stores import MemoryStore
 
@@ -85,7 +85,7 @@ class LogMachine(RuleBasedStateMachine):
             for sequence in range(self.log.last(origin), self.log.floor(origin), -1)
             if (frame := self.log.frame(origin, sequence)) is not None
         ]
-        lanes = {origin: Lane(self.log.last(origin)) for origin in (A, B, C)}
+        lanes = {origin: OriginLog(self.log.last(origin)) for origin in (A, B, C)}
         for origin, _, frame in tail:
             self.log.receive(lanes[origin], frame)
         self.log.adopt(lanes, {})

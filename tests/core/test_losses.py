@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from p2psgd.core.events import CheckpointDue, TimePassed, TurnPassed
+from p2psgd.core.events import CheckpointDue, Resumed, TimePassed
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
-from p2psgd.core.snapshot_fetch import SnapshotTaking
+from p2psgd.core.snapshot_fetch import FetchProgress
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
 from p2psgd.wire.messages import FrontierRow
@@ -21,7 +21,7 @@ A, B, Z = Origin(50, 1), Origin(51, 1), Origin(60, 1)
 
 
 def donor(origin: Origin, *rows: FrontierRow, ready: bool = True) -> Peer:
-    peer = Peer(origin, "donor", heard=0.0, brought=0.0, credit=1)
+    peer = Peer(origin, "donor", last_seen=0.0, last_progress=0.0, credit=1)
     peer.status = peer.ahead = by_origin(rows)
     peer.ready = ready
     return peer
@@ -129,7 +129,7 @@ def test_a_donor_is_asked_only_for_what_it_has(clusters: Clusters) -> None:
     view = View(1, (A, B))
 
     def chosen(beyond: set[Origin], *, anyway: bool = False) -> Peer | None:
-        taking = SnapshotTaking(Timing(5.0))
+        taking = FetchProgress(Timing(5.0))
         return taking.choose(peers, view, replica.state, beyond=beyond, anyway=anyway, now=0.0)
 
     assert chosen({Z}) is peers[B]
@@ -142,7 +142,7 @@ def test_a_donor_is_asked_only_for_what_it_has(clusters: Clusters) -> None:
 def test_a_donor_is_ready_unless_none_is_and_always_a_member(clusters: Clusters) -> None:
     state = clusters(1).replica(0).state
     first, second = donor(A, FrontierRow(*Z, 3, 1), ready=False), donor(B, FrontierRow(*Z, 3, 1))
-    taking = SnapshotTaking(Timing(5.0))
+    taking = FetchProgress(Timing(5.0))
     both = {A: first, B: second}
     assert taking.choose(both, View(1, (A, B)), state, beyond={Z}, anyway=False, now=0.0) is second
     assert taking.choose(both, View(1, (A,)), state, beyond={Z}, anyway=False, now=0.0) is first
@@ -159,7 +159,7 @@ def test_nothing_is_given_up_for_one_member_as_long_as_a_ready_one_or_a_majority
     whole, unready = donor(B, FrontierRow(*Z, 7, 1)), donor(B, FrontierRow(*Z, 7, 1), ready=False)
 
     def is_hopeless(view: View, *donors: Peer) -> bool:
-        taking = SnapshotTaking(Timing(5.0))
+        taking = FetchProgress(Timing(5.0))
         peers = {each.origin: each for each in donors}
         for now in (0.0, 20.0):
             assert taking.choose(peers, view, state, beyond={A}, anyway=False, now=now) is None
@@ -176,7 +176,7 @@ def test_nothing_is_given_up_for_one_member_as_long_as_a_ready_one_or_a_majority
 def test_a_donor_that_had_none_to_give_is_passed_over_for_a_while(clusters: Clusters) -> None:
     state = clusters(1).replica(0).state
     both = {A: donor(A, FrontierRow(*Z, 3, 1)), B: donor(B, FrontierRow(*Z, 3, 1))}
-    taking = SnapshotTaking(Timing(5.0))
+    taking = FetchProgress(Timing(5.0))
 
     def choose(now: float) -> Peer | None:
         return taking.choose(both, View(1, (A, B)), state, beyond={Z}, anyway=False, now=now)
@@ -197,7 +197,7 @@ def test_an_update_that_its_only_holder_cannot_read_comes_with_a_snapshot(cluste
     cluster.cut(0, 1)
     cluster.train([0], 4)
     holder = cluster.replica(0)
-    lane = holder.log._lanes[holder.me]
+    lane = holder.log._origin_logs[holder.me]
     frame = lane.entries[1]
     assert isinstance(frame, bytes)
     lane.entries[1] = frame[:-1] + bytes([frame[-1] ^ 1])
@@ -243,7 +243,7 @@ def test_while_nobody_is_ready_who_gives_a_snapshot_does_not_give_itself_up(clus
     cluster.pass_time(90)
     assert not cluster.halts
     cluster.paused = set()
-    cluster.give(0, TurnPassed())
+    cluster.give(0, Resumed())
     first.log.budget_bytes *= 4
     cluster.pass_time(20)
     assert cluster.all_ready()
@@ -253,7 +253,7 @@ def test_while_nobody_is_ready_who_gives_a_snapshot_does_not_give_itself_up(clus
 def test_what_the_own_log_cannot_give_is_not_tried_again_at_once(clusters: Clusters) -> None:
     cluster = fall_behind(clusters, 2)
     lone = cluster.replica(2)
-    lane = lone.log._lanes[lone.me]
+    lane = lone.log._origin_logs[lone.me]
     frame = lane.entries[-1]
     assert isinstance(frame, bytes)
     lane.entries[-1] = frame[:-1] + bytes([frame[-1] ^ 1])

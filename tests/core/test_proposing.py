@@ -14,7 +14,7 @@ def test_a_proposal_of_which_every_message_is_lost_is_made_again() -> None:
     assembly.life(1).remove(3, forbid=True)
     until = assembly.now + 0.9 * FAILURE_TIMEOUT_S
     while assembly.now < until:
-        assembly.tick(statuses=False)
+        assembly.tick(status_sender=False)
         assembly.save(1)
         assembly.bag.clear()
     assert "without an answer yet from" in assembly.life(1).explain()
@@ -25,10 +25,10 @@ def test_a_proposal_of_which_every_message_is_lost_is_made_again() -> None:
 def test_a_node_that_is_there_alone_does_not_say_that_it_waits_for_itself() -> None:
     assembly = Assembly(1)
     assembly.start_all()
-    assembly.tick(statuses=False)
+    assembly.tick(status_sender=False)
     assert assembly.life(1).explain() == "the run is about to be founded: 1 of 1 nodes are here"
     for _ in range(round(FAILURE_TIMEOUT_S / TICK_S) + 1):
-        assembly.tick(statuses=False)
+        assembly.tick(status_sender=False)
     assert assembly.life(1).explain().endswith("without an answer yet from: this node's own disk")
     assembly.settle()
     assert_all_know(assembly, 1, {1})
@@ -38,7 +38,7 @@ def test_a_node_that_stops_before_its_run_is_founded_waits_for_nobody() -> None:
     assembly = Assembly(1)
     assembly.start_all()
     assembly.nodes[1].stopping = True
-    assembly.tick(statuses=False)
+    assembly.tick(status_sender=False)
     assert assembly.life(1).explain() == "the run is not founded, and this node is stopping"
 
 
@@ -46,7 +46,7 @@ def test_a_voter_that_links_while_a_view_is_being_decided_is_asked_at_once() -> 
     assembly = founded(3)
     assembly.crash(3)
     assembly.life(1).remove(3, forbid=True)
-    assembly.tick(statuses=False)
+    assembly.tick(status_sender=False)
     assembly.save(1)
     assembly.bag.clear()  # node 2 never hears of it on this link
     assembly.cut(1, 2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from p2psgd.core.effects import Reload
-from p2psgd.core.events import CheckpointDue, CheckpointRead, TimePassed, TurnPassed
+from p2psgd.core.events import CheckpointDue, CheckpointRead, Resumed, TimePassed
 from p2psgd.core.replica import Replica
 from tests.core.cluster import Cluster, own_update
 
@@ -35,7 +35,7 @@ def flip(replica: Replica, places: Sequence[int] = (PLACE,)) -> None:
 
 def find(cluster: Cluster) -> None:
     """Have node 0's scrub come round."""
-    cluster.replica(0).sweeping.scrub_due = cluster.now
+    cluster.replica(0).scanner.scrub_due = cluster.now
     for _ in range(70):
         cluster.now += 0.1
         cluster.give(0, TimePassed())
@@ -81,7 +81,7 @@ def test_it_goes_on_in_pieces_while_updates_come(clusters: Clusters, monkeypatch
     turns, reloaded = 0, False
     while not reloaded:
         turns += 1
-        reloaded = any(isinstance(effect, Reload) for effect in cluster.give(0, TurnPassed()))
+        reloaded = any(isinstance(effect, Reload) for effect in cluster.give(0, Resumed()))
         cluster.give(1, own_update([turns, 2500, 4990], mini_batch=5 + turns))
         cluster.settle()
         assert hurt.frontier.sequence(cluster.replica(1).me) == 5 + turns
@@ -137,7 +137,7 @@ def test_a_lone_node_with_a_checkpoint_says_that_it_goes_on_from_it(clusters: Cl
 
 
 def damage_log(cluster: Cluster) -> None:
-    lane = cluster.replica(0).log._lanes[cluster.replica(0).me]
+    lane = cluster.replica(0).log._origin_logs[cluster.replica(0).me]
     frame = lane.entries[-1]
     assert isinstance(frame, bytes)
     lane.entries[-1] = frame[:-1] + bytes([frame[-1] ^ 1])
@@ -201,7 +201,7 @@ def test_what_it_was_giving_is_withdrawn(clusters: Clusters) -> None:
     asker = hurt.peers[cluster.replica(1).me]
     asker.credit = 1
     hurt.server.give(asker, cluster.now)
-    cluster.give(0, TurnPassed())
+    cluster.give(0, Resumed())
     assert hurt.counters.snapshots_given == 1
     flip(hurt)
     find(cluster)
@@ -219,7 +219,7 @@ def test_it_catches_up_however_many_updates_come(clusters: Clusters, monkeypatch
     cluster, hurt = trained(clusters, 2)
     flip(hurt)
     cluster.paused = {0}
-    hurt.sweeping.scrub_due = cluster.now
+    hurt.scanner.scrub_due = cluster.now
     while not hurt.node.quarantined:
         cluster.pass_time(0.5)
     for turn in range(40):
@@ -227,7 +227,7 @@ def test_it_catches_up_however_many_updates_come(clusters: Clusters, monkeypatch
             cluster.give(1, own_update([index, 4000 + turn]))
         while cluster.deliver(1, 0):
             pass
-        cluster.give(0, TurnPassed())
+        cluster.give(0, Resumed())
     assert hurt.counters.mendings == 1
 
 
@@ -235,7 +235,7 @@ def test_what_it_made_is_let_go_if_a_snapshot_comes_first(clusters: Clusters) ->
     cluster, hurt = trained(clusters, 2)
     cluster.paused = {0}
     flip(hurt)
-    hurt.sweeping.scrub_due = cluster.now
+    hurt.scanner.scrub_due = cluster.now
     while not hurt.node.quarantined:
         cluster.pass_time(0.5)
     begun = hurt._quarantine.rebuilding

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from p2psgd.core.events import TurnPassed
+from p2psgd.core.events import Resumed
 from tests.core.cluster import Cluster
 
 Clusters = Callable[..., Cluster]
@@ -54,7 +54,7 @@ def test_once_there_is_room_it_comes(full: Cluster, *, snapshot: bool) -> None:
     if snapshot:
         full.paused = set()
         for donor in (0, 1):
-            full.give(donor, TurnPassed())
+            full.give(donor, Resumed())
     else:
         joiner.log.budget_bytes *= 4
     full.pass_time(8)

@@ -188,7 +188,7 @@ def test_a_holder_that_brings_nothing_is_passed_over_for_another(
         cluster.give(0, own_update([index]))
     cluster.settle()
     cluster.kill(0)
-    idle = cluster.replica(1).feeder  # node 1 has them but sends none
+    idle = cluster.replica(1).log_sender  # node 1 has them but sends none
     monkeypatch.setattr(idle, "serve", lambda peer, event, now: None)
     cluster.link(1, 3)
     cluster.pass_time(1.0)
@@ -226,7 +226,7 @@ class Search:
         self.frontier.replace([FrontierRow(*ORIGIN, 3, 1)])
         self.peers: dict[Origin, Peer] = {}
         for holder in (ASKED, OTHER, THIRD):
-            peer = Peer(holder, f"node-{holder.node}", heard=0.0, brought=0.0, credit=1)
+            peer = Peer(holder, f"node-{holder.node}", last_seen=0.0, last_progress=0.0, credit=1)
             peer.status = {ORIGIN: FrontierRow(*ORIGIN, 8, 1)}
             self.peers[holder] = peer
         assert self.asks(ASKED, 0.0)
@@ -330,7 +330,7 @@ def test_who_is_ahead_and_no_longer_holds_it_keeps_nobody_from_asking_a_slow_hol
     frontier.replace([FrontierRow(*origin, applied, 1)])
     peers = {}
     for node, floor in ((1, 0), (2, 5)):
-        peer = Peer(Origin(node, 1), f"node-{node}", heard=0.0, brought=0.0, credit=1)
+        peer = Peer(Origin(node, 1), f"node-{node}", last_seen=0.0, last_progress=0.0, credit=1)
         peer.status = {origin: FrontierRow(*origin, 8, 1, floor=floor)}
         peers[peer.origin] = peer
     slow, repair = peers[Origin(1, 1)], Repair(failure_timeout_s=5.0)
@@ -342,8 +342,8 @@ def test_who_is_ahead_and_no_longer_holds_it_keeps_nobody_from_asking_a_slow_hol
 
 def test_origins_that_a_peer_made_up_take_all_room_for_a_failure_timeout_at_most() -> None:
     frontier, repair = Frontier(), Repair(failure_timeout_s=5.0)
-    liar = Peer(Origin(1, 1), "liar", heard=0.0, brought=0.0, credit=1)
-    honest = Peer(Origin(2, 1), "honest", heard=0.0, brought=0.0, credit=1)
+    liar = Peer(Origin(1, 1), "liar", last_seen=0.0, last_progress=0.0, credit=1)
+    honest = Peer(Origin(2, 1), "honest", last_seen=0.0, last_progress=0.0, credit=1)
     made_up = [Origin(2000 + number, 1) for number in range(ORIGINS_MAX)]
     liar.status = {origin: FrontierRow(*origin, 5, 1) for origin in made_up}
     honest.status = {honest.origin: FrontierRow(*honest.origin, 8, 1)}

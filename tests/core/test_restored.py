@@ -110,6 +110,6 @@ def test_a_checkpoint_that_could_not_be_written_acknowledges_nothing(clusters: C
     assert replica.saved == {replica.me: 1}
     replica.handle(own_update([2]), cluster.now)
     replica.handle(CheckpointDue(), cluster.now)
-    replica.sweeping.turn()
+    replica.scanner.turn()
     replica.handle(CheckpointWritten(written=False), cluster.now)
     assert replica.saved == {replica.me: 1}

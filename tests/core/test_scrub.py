@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2psgd.core.scrub import Scrub
-from p2psgd.core.weights import Lattice
+from p2psgd.core.weights import QuantizedWeights
 from p2psgd.wire import codec
 from tests.core.cluster import make_words
 
@@ -14,12 +14,12 @@ WEIGHTS, KEY = 50, 0x1234_5678_9ABC_DEF0
 UPDATES = st.tuples(st.sets(st.integers(0, WEIGHTS - 1), min_size=1), st.booleans(), st.integers(1, 9))
 
 
-def make_lattice() -> Lattice:
-    return Lattice(np.arange(-20, WEIGHTS - 20, dtype=np.int32), key=KEY)
+def make_lattice() -> QuantizedWeights:
+    return QuantizedWeights(np.arange(-20, WEIGHTS - 20, dtype=np.int32), key=KEY)
 
 
 def apply(
-    lattice: Lattice, scrub: Scrub, indices: list[int], *, step: int = 3, negative: bool = False
+    lattice: QuantizedWeights, scrub: Scrub, indices: list[int], *, step: int = 3, negative: bool = False
 ) -> None:
     words = make_words(indices, negative)
     lattice.apply(words, step, codec.digest_words(words, step, KEY))

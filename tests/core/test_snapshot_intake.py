@@ -76,7 +76,7 @@ def take(intake: SnapshotIntake, chunks: list[bytes], tail: list[bytes]) -> Snap
 def frames(intake: SnapshotIntake) -> dict[tuple[Origin, int], bytes]:
     """The tail that came, from each origin's newest to its oldest."""
     found = {}
-    for origin, lane in intake.lanes.items():
+    for origin, lane in intake.origin_logs.items():
         for sequence, entry in zip(range(lane.last, lane.floor, -1), lane.entries, strict=True):
             assert isinstance(entry, bytes)
             found[origin, sequence] = entry
@@ -106,7 +106,7 @@ def test_a_snapshot_before_the_first_update_has_no_rows_and_no_tail() -> None:
     coordinates = initial_coordinates()
     donor = Donor(coordinates, [], codec.digest_coordinates(coordinates, KEY), {})
     intake = take(donor.intake(), donor.chunks(), [])
-    assert (intake.rows, intake.lanes) == ([], {})
+    assert (intake.rows, intake.origin_logs) == ([], {})
 
 
 def test_the_whole_log_may_come() -> None:
@@ -120,7 +120,7 @@ def test_wherever_the_donor_stops_what_has_come_joins_the_frontier(entries: list
     donor = make_donor()
     intake = take(donor.intake(), donor.chunks(), donor.tail(*entries))
     assert sorted(frames(intake)) == sorted(entries)
-    assert {origin: lane.last for origin, lane in intake.lanes.items()} == {A: 6, B: 3}
+    assert {origin: lane.last for origin, lane in intake.origin_logs.items()} == {A: 6, B: 3}
 
 
 def test_what_came_counts_in_the_log_until_it_is_discarded() -> None:

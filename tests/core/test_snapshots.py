@@ -13,11 +13,11 @@ from p2psgd.core.effects import Drop, Reload
 from p2psgd.core.events import (
     FrameReceived,
     LinkEvent,
+    Resumed,
     SnapshotChunk,
     SnapshotStart,
     SnapshotTail,
     TimePassed,
-    TurnPassed,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
@@ -48,7 +48,7 @@ def fall_behind(clusters: Clusters, *behind: int, size: int = 3) -> Cluster:
 @contextmanager
 def silenced(replica: Replica) -> Iterator[None]:
     """It sends nothing of its log."""
-    with patch.object(replica.feeder, "push"):
+    with patch.object(replica.log_sender, "push"):
         yield
 
 
@@ -87,7 +87,7 @@ def test_a_donor_gives_one_at_a_time_and_another_is_asked_meanwhile(clusters: Cl
     assert cluster.replica(0).counters.snapshots_given == 0
     assert cluster.replica(1).counters.snapshots_given == 1
     cluster.paused = set()
-    cluster.give(0, TurnPassed())
+    cluster.give(0, Resumed())
     cluster.pass_time(4)
     assert cluster.replica(0).counters.snapshots_given == 1
     assert [cluster.replica(node).counters.snapshots_taken for node in (2, 3)] == [1, 1]
@@ -134,14 +134,14 @@ def test_updates_made_while_it_is_copied_are_in_the_snapshot_exactly_once(cluste
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).sweeping.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying)
     cluster.stuck = {(0, 2), (1, 2)}
     for turn in range(5):  # five slices: each update changes all parts, copied or not
         cluster.give(0, own_update(list(range(turn, 5000, 500)), step=2))
         cluster.give(1, own_update(list(range(turn, 5000, 700)), negative=True))
         while cluster.deliver(1, 0):
             pass
-        cluster.give(0, TurnPassed())
+        cluster.give(0, Resumed())
     feed = next(peer.feed for peer in cluster.replica(0).peers.values() if peer.origin.node == 3)
     assert feed is None  # all of it is on the link
     there = cluster.replica(0).lattice.coordinates.copy()
@@ -170,14 +170,14 @@ def test_a_snapshot_gives_its_memory_back_when_it_is_sent_and_when_its_link_brea
     deliver_until(cluster, lambda: taking.donor is not None)
     assert taking.donor is not None
     donor = taking.donor.node - 1
-    sweeping = cluster.replica(donor).sweeping
-    deliver_until(cluster, lambda: sweeping.spare is None)
+    scanner = cluster.replica(donor).scanner
+    deliver_until(cluster, lambda: scanner.spare is None)
     if cut_at is not None:
         deliver_until(cluster, lambda: taking.bytes_taken >= 4000 * cut_at)
-        assert sweeping.spare is None
+        assert scanner.spare is None
         cluster.cut(donor, 2)
     cluster.pass_time(5)
-    assert sweeping.spare is not None
+    assert scanner.spare is not None
     assert cluster.replica(2).counters.snapshots_taken == 1
 
 
@@ -185,10 +185,10 @@ def test_an_asker_whose_link_broke_is_not_given_what_it_does_not_await(clusters:
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).sweeping.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying)
     cluster.cut(0, 2)
     cluster.link(0, 2)
-    cluster.give(0, TurnPassed())
+    cluster.give(0, Resumed())
     cluster.paused = set()
     cluster.pass_time(5)
     assert not cluster.drops
@@ -200,14 +200,14 @@ def test_who_takes_nothing_of_its_snapshot_is_dropped(clusters: Clusters) -> Non
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).sweeping.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying)
     asker = cluster.replica(0).peers[cluster.replica(2).me]
     asker.credit = 0
-    cluster.give(0, TurnPassed())
+    cluster.give(0, Resumed())
     assert asker.feed is not None
     for _ in range(21):
         cluster.now += 1.0
-        asker.heard = cluster.now
+        asker.last_seen = cluster.now
         cluster.give(0, TimePassed())
     assert {(drop.peer.node, drop.reason) for _, drop in cluster.drops} >= {(3, "slow")}
 
@@ -221,21 +221,21 @@ def test_a_donor_whose_memory_is_found_damaged_sends_no_more_of_it_and_says_so(
     cluster.paused = {0}
     cluster.link_all()
     donor, joiner = cluster.replica(0), cluster.replica(2)
-    deliver_until(cluster, lambda: donor.sweeping.copying)
+    deliver_until(cluster, lambda: donor.scanner.copying)
     asker = donor.peers[joiner.me]
     if copied:
         asker.credit = 1
         for _ in range(5):
-            cluster.give(0, TurnPassed())
+            cluster.give(0, Resumed())
     assert (asker.feed is not None) == copied
     donor.lattice.coordinates[3] += 1
-    donor.sweeping.scrub_due = cluster.now
+    donor.scanner.scrub_due = cluster.now
     while not donor.node.quarantined:
         cluster.now += 0.1
         cluster.give(0, TimePassed())
     assert asker.feed is None
     cluster.paused = set()
-    cluster.give(0, TurnPassed())
+    cluster.give(0, Resumed())
     cluster.pass_time(30)
     assert not cluster.drops
     assert joiner.counters.snapshots_taken == 1
@@ -246,7 +246,7 @@ def test_a_member_gives_one_though_its_own_barrier_waits_for_who_asks(clusters: 
     cluster.replica(0).joining._life = Lifecycle(READINESS)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).sweeping.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying)
 
 
 def test_a_stranger_that_has_what_no_log_holds_keeps_nobody_from_one(clusters: Clusters) -> None:
@@ -257,7 +257,7 @@ def test_a_stranger_that_has_what_no_log_holds_keeps_nobody_from_one(clusters: C
     joiner, stranger = cluster.boot(2, from_disk=True), Origin(9, 1)
     joiner.log.budget_bytes = 1  # there is no room to replay anything
     cluster.link_all()
-    peer = Peer(stranger, "stranger", heard=cluster.now, brought=0.0, credit=0)
+    peer = Peer(stranger, "stranger", last_seen=cluster.now, last_progress=0.0, credit=0)
     rows = by_origin([FrontierRow(*stranger, 5, 1, floor=5)])
     peer.learn_status(rows, rows)
     joiner.cluster.peers[stranger] = peer
@@ -293,7 +293,7 @@ def test_a_node_that_is_not_complete_itself_says_so(clusters: Clusters) -> None:
     cluster = clusters(2)
     cluster.link_all()
     cluster.give(1, FrameReceived(cluster.replica(0).me, SnapshotRequest(view=0)))
-    assert not cluster.replica(1).sweeping.copying
+    assert not cluster.replica(1).scanner.copying
     assert b"not complete" in cluster.queues[1, 0][-1]
 
 
@@ -331,7 +331,7 @@ def test_what_comes_before_the_beginning_drops_the_donor(
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).sweeping.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying)
     cluster.give(2, what(cluster.replica(0).me))
     assert [(number, drop.reason) for number, drop in cluster.drops] == [(2, "snapshot")]
     assert "before its beginning" in cluster.drops[0][1].words
@@ -341,7 +341,7 @@ def test_a_snapshot_whose_frontier_no_such_run_has_drops_the_donor(clusters: Clu
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).sweeping.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying)
     cluster.give(2, FrameReceived(cluster.replica(0).me, SnapshotStart([FrontierRow(0, 0, 1, 7)], 7)))
     assert [(number, drop.reason) for number, drop in cluster.drops] == [(2, "origin")]
 
@@ -356,7 +356,7 @@ def test_a_donor_that_stands_still_loses_its_link(clusters: Clusters) -> None:
     cluster.stuck = {(0, 1)}
     for _ in range(11):
         cluster.now += 1.0
-        joiner.peers[donor].heard = cluster.now  # not silent
+        joiner.peers[donor].last_seen = cluster.now  # not silent
         cluster.give(1, TimePassed())
     words = "node-0 has sent nothing of its snapshot for two failure timeouts"
     assert cluster.drops == [(1, Drop(donor, "slow", words))]

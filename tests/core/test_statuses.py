@@ -36,8 +36,8 @@ def state() -> State:
     return state
 
 
-def linked(origin: Origin, *rows: FrontierRow, view: int = 4, heard: float = 50.0) -> Peer:
-    peer = Peer(origin, "peer", heard=heard, brought=heard, credit=1)
+def linked(origin: Origin, *rows: FrontierRow, view: int = 4, last_seen: float = 50.0) -> Peer:
+    peer = Peer(origin, "peer", last_seen=last_seen, last_progress=last_seen, credit=1)
     peer.status = peer.ahead = by_origin(rows)
     peer.view = view
     return peer
@@ -75,20 +75,20 @@ def test_least_is_what_the_sender_and_all_that_it_vouches_for_have(state: State)
 
 
 @pytest.mark.parametrize(
-    ("peer", "heard"),
+    ("peer", "last_seen"),
     [
-        (linked(B, heard=44.0), False),
+        (linked(B, last_seen=44.0), False),
         (linked(Origin(3, 2)), True),
         (linked(Origin(9, 1)), True),
         (linked(B, FrontierRow(*A, 12, 0, floor=10)), True),
-        (Peer(B, "peer", heard=50.0, brought=50.0, credit=1), False),
+        (Peer(B, "peer", last_seen=50.0, last_progress=50.0, credit=1), False),
     ],
     ids=["silent", "another life", "no member", "its log starts beyond our frontier", "no status yet"],
 )
-def test_for_whom_it_does_not_vouch(state: State, peer: Peer, heard: bool) -> None:
+def test_for_whom_it_does_not_vouch(state: State, peer: Peer, last_seen: bool) -> None:
     """But it tells that it hears them, if it does."""
     status = read(state, linked(A, FrontierRow(*A, 9, 0)), peer)
-    others = [ConfirmedRow(*peer.origin, 0)] if heard else []
+    others = [ConfirmedRow(*peer.origin, 0)] if last_seen else []
     assert parse_confirmed(status.confirmed) == [ConfirmedRow(*A, 4), *others]
     assert parse_frontier(status.frontier)[0].least == 9
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from p2psgd.core.frontier import Origin
-from p2psgd.core.scrub import SCRUB_TICKS, Sweeping
+from p2psgd.core.scrub import SCRUB_TICKS, SliceScanner
 from p2psgd.core.state import State
 from p2psgd.core.timing import Timing
 from p2psgd.core.update_log import UpdateLog
@@ -23,7 +23,7 @@ class Setting:
 
     def __init__(self) -> None:
         self.state = State(make_spec(), ME, initial_coordinates(), UpdateLog(budget_bytes=1 << 24))
-        self.sweeping = Sweeping(self.state, TIMING, 0.0)
+        self.scanner = SliceScanner(self.state, TIMING, 0.0)
         self.turns = 0
 
     def update(self) -> None:
@@ -37,9 +37,9 @@ class Setting:
     def scrub(self, begin: float) -> bool:
         """A whole one; it takes SCRUB_TICKS."""
         for tick in range(SCRUB_TICKS):
-            result = self.sweeping.pass_time(begin + 0.2 * tick)
+            result = self.scanner.pass_time(begin + 0.2 * tick)
             assert (result is None) == (tick < SCRUB_TICKS - 1)
-            assert self.sweeping.scrubbing == (result is None)
+            assert self.scanner.scrubbing == (result is None)
             self.update()
         assert result is not None
         return result
@@ -50,18 +50,18 @@ def test_a_copy_is_the_state_of_the_moment_when_it_is_handed_over() -> None:
     setting = Setting()
     copies: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = []
     live = setting.state.lattice.coordinates
-    setting.sweeping.begin_copy(lambda copy, _: copies.append((copy, live.copy())))
+    setting.scanner.begin_copy(lambda copy, _: copies.append((copy, live.copy())))
     turns = 0
-    while setting.sweeping.copying:
+    while setting.scanner.copying:
         setting.update()
-        assert setting.sweeping.turn() == (turns < 4)
+        assert setting.scanner.turn() == (turns < 4)
         turns += 1
     assert turns == 5
     [(copy, then)] = copies
     assert copy.tobytes() == then.tobytes()
     setting.update()
     assert copy.tobytes() == then.tobytes()  # nobody changes it any more
-    assert not setting.sweeping.turn()
+    assert not setting.scanner.turn()
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -70,8 +70,8 @@ def test_the_memory_of_a_copy_is_used_again_once_nobody_reads_it() -> None:
     copies: list[NDArray[np.int32]] = []
 
     def copy() -> None:
-        setting.sweeping.begin_copy(lambda copy, _: copies.append(copy))
-        while setting.sweeping.turn():
+        setting.scanner.begin_copy(lambda copy, _: copies.append(copy))
+        while setting.scanner.turn():
             setting.update()
 
     copy()
@@ -79,12 +79,12 @@ def test_the_memory_of_a_copy_is_used_again_once_nobody_reads_it() -> None:
     copy()  # the first is still lent
     assert copies[1] is not copies[0]
     assert copies[0].tobytes() == kept
-    setting.sweeping.take_back(copies[0])
+    setting.scanner.take_back(copies[0])
     copy()
     assert copies[2] is copies[0]
-    setting.sweeping.take_back(copies[2])
-    setting.sweeping.begin_copy(lambda copy, _: copies.append(copy))
-    setting.sweeping.abort()
+    setting.scanner.take_back(copies[2])
+    setting.scanner.begin_copy(lambda copy, _: copies.append(copy))
+    setting.scanner.abort()
     copy()
     assert copies[3] is copies[0]
     assert copies[3].tobytes() == setting.state.lattice.coordinates.tobytes()
@@ -92,13 +92,13 @@ def test_the_memory_of_a_copy_is_used_again_once_nobody_reads_it() -> None:
 
 def test_a_scrub_under_updates_finds_the_digest_that_is_kept() -> None:
     setting = Setting()
-    assert setting.sweeping.pass_time(59.9) is None
-    assert not setting.sweeping.scrubbing
+    assert setting.scanner.pass_time(59.9) is None
+    assert not setting.scanner.scrubbing
     assert setting.scrub(60.0)
-    assert setting.sweeping.clean
-    assert setting.sweeping.scrubbed == pytest.approx(71.8)
-    assert setting.sweeping.pass_time(131.7) is None  # 12 failure timeouts after the end of the last
-    assert not setting.sweeping.scrubbing
+    assert setting.scanner.clean
+    assert setting.scanner.scrubbed == pytest.approx(71.8)
+    assert setting.scanner.pass_time(131.7) is None  # 12 failure timeouts after the end of the last
+    assert not setting.scanner.scrubbing
     assert setting.scrub(131.8)
 
 
@@ -106,25 +106,25 @@ def test_a_scrub_under_updates_finds_the_digest_that_is_kept() -> None:
 def test_a_bit_that_flips_is_found_by_this_scrub_or_the_next(tick: int) -> None:
     setting = Setting()
     for number in range(tick):
-        setting.sweeping.pass_time(60.0 + 0.2 * number)
+        setting.scanner.pass_time(60.0 + 0.2 * number)
         setting.update()
     setting.state.lattice.coordinates[2500] ^= 1 << 7
-    results = [setting.sweeping.pass_time(72.0 + 0.2 * number) for number in range(SCRUB_TICKS - tick)]
+    results = [setting.scanner.pass_time(72.0 + 0.2 * number) for number in range(SCRUB_TICKS - tick)]
     first = results[-1]
     assert first is not None
     assert first == (tick >= 30)  # it had passed the place
     assert not setting.scrub(200.0)
-    assert setting.sweeping.clean is False
+    assert setting.scanner.clean is False
 
 
 def test_where_memory_is_known_to_be_wrong_the_next_tick_looks_at_all_of_it() -> None:
     setting = Setting()
     for number in range(30):
-        setting.sweeping.pass_time(60.0 + 0.2 * number)
+        setting.scanner.pass_time(60.0 + 0.2 * number)
     setting.state.lattice.coordinates[10] ^= 1 << 7  # which the scrub under way has passed
-    setting.sweeping.scrub_at_once(66.0)
-    assert setting.sweeping.pass_time(66.0) is False
-    assert not setting.sweeping.scrubbing
+    setting.scanner.scrub_at_once(66.0)
+    assert setting.scanner.pass_time(66.0) is False
+    assert not setting.scanner.scrubbing
     assert not setting.state.sweeps
     setting.state.lattice.coordinates[10] ^= 1 << 7
     assert setting.scrub(126.0)
@@ -137,23 +137,23 @@ def test_a_frontier_that_does_not_add_up_to_the_digest_is_found_too() -> None:
     [(origin, (sequence, digest, mini_batch))] = rows.items()
     rows[origin] = (sequence, digest ^ 1 << 40, mini_batch)
     assert not setting.scrub(60.0)
-    assert setting.sweeping.clean is False
+    assert setting.scanner.clean is False
 
 
 @pytest.mark.usefixtures("small_pieces")
 def test_when_the_coordinates_are_replaced_neither_goes_on() -> None:
     setting = Setting()
     copies: list[NDArray[np.int32]] = []
-    setting.sweeping.begin_copy(lambda copy, _: copies.append(copy))
-    setting.sweeping.turn()
-    setting.sweeping.pass_time(60.0)
-    setting.sweeping.abort()
+    setting.scanner.begin_copy(lambda copy, _: copies.append(copy))
+    setting.scanner.turn()
+    setting.scanner.pass_time(60.0)
+    setting.scanner.abort()
     lattice = setting.state.lattice
     lattice.replace(lattice.coordinates.copy(), lattice.digest)
-    assert not setting.sweeping.turn()
-    assert (setting.sweeping.copying, setting.sweeping.scrubbing, copies) == (False, False, [])
+    assert not setting.scanner.turn()
+    assert (setting.scanner.copying, setting.scanner.scrubbing, copies) == (False, False, [])
     assert setting.scrub(61.0)  # from its beginning
-    setting.sweeping.begin_copy(lambda copy, _: copies.append(copy))
-    while setting.sweeping.turn():
+    setting.scanner.begin_copy(lambda copy, _: copies.append(copy))
+    while setting.scanner.turn():
         setting.update()
     assert copies[0].tobytes() == setting.state.lattice.coordinates.tobytes()

@@ -8,7 +8,7 @@ import pytest
 
 from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Drop
-from p2psgd.core.events import RemovalAsked
+from p2psgd.core.events import RemovalRequested
 from p2psgd.core.frontier import Origin
 from p2psgd.core.membership import VIEWS_SKIPPED_MAX, Membership
 from p2psgd.core.view import NO_VIEW, NO_VOTES
@@ -155,7 +155,7 @@ def test_its_link_ends_with_the_reason(clusters: Clusters, claimed: int, *, at_o
     cluster.found()
     liar, founding = cluster.replica(3).me, cluster.replica(0).membership.view.founding
     cluster.kill(2)
-    cluster.give(0, RemovalAsked(3, forbid=False))
+    cluster.give(0, RemovalRequested(3, forbid=False))
     cluster.stuck.add((3, 0))
     for _ in range(14):
         if not cluster.drops:

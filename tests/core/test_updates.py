@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p2psgd.core.effects import Record
+from p2psgd.core.effects import Persist
 from p2psgd.core.events import FrameReceived, LinkOpened, NodeStopping, UpdateBody
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
@@ -38,10 +38,10 @@ def test_every_update_is_recorded_once_when_it_is_applied(clusters: Clusters) ->
     replica.handle(LinkOpened(peer, "node-0"), 0.0)
     own = replica.handle(own_update([2, 3]), 0.0)
     theirs = [replica.handle(FrameReceived(peer, UpdateBody(frame[5:])), 0.0) for _ in range(2)]
-    records = [[effect for effect in effects if isinstance(effect, Record)] for effects in (own, *theirs)]
+    records = [[effect for effect in effects if isinstance(effect, Persist)] for effects in (own, *theirs)]
     mine = replica.log.frame(me, 1)
     assert mine is not None
-    assert records == [[Record(mine, own=True)], [Record(frame, own=False)], []]
+    assert records == [[Persist(mine, own=True)], [Persist(frame, own=False)], []]
 
 
 def test_updates_that_cross_leave_equal_bits_in_any_order(clusters: Clusters) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p2psgd.core.effects import Halt
-from p2psgd.core.events import CheckpointDue, RemovalAsked, TimePassed
+from p2psgd.core.effects import Shutdown
+from p2psgd.core.events import CheckpointDue, RemovalRequested, TimePassed
 from p2psgd.core.retention import EVICT
 from tests.core.cluster import Cluster, own_update
 
@@ -220,8 +220,8 @@ def test_who_joins_by_way_of_others_is_given_time_before_it_counts_as_holding_ba
         cluster.pass_time(0.2)
     cluster.stuck = {(2, 1)}  # nobody hears what it has
     cluster.pass_time(1)
-    assert first.budget.fullness >= EVICT
-    assert first.budget.holders == [newcomer]
+    assert first.retention.fullness >= EVICT
+    assert first.retention.holders == [newcomer]
     assert not first.membership.unwanted
     cluster.stuck = set()
     cluster.pass_time(5)
@@ -233,16 +233,16 @@ def test_who_was_removed_for_good_ends_and_ends_again_when_it_is_started_again(c
     cluster = clusters(3)
     cluster.link_all()
     cluster.found()
-    cluster.give(0, RemovalAsked(3, forbid=True))
+    cluster.give(0, RemovalRequested(3, forbid=True))
     cluster.pass_time(10)
     assert not cluster.halts  # it may be the only one that knows
     cluster.pass_time(15)
     advice = "to join as another node it needs a new --state, and over TLS a certificate under a new name"
     words = f"this node was removed for good by view 2: {advice}"
-    assert cluster.halts == [(2, Halt(words))]
+    assert cluster.halts == [(2, Shutdown(words))]
     cluster.kill(2)
     cluster.boot(2, from_disk=True)
     for _ in range(30):
         cluster.now += 1.0
         cluster.give(2, TimePassed())
-    assert cluster.halts == 2 * [(2, Halt(words))]
+    assert cluster.halts == 2 * [(2, Shutdown(words))]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2psgd.core.frontier import Origin
-from p2psgd.core.pending_changes import Wishes
+from p2psgd.core.pending_changes import PendingChanges
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
 
@@ -23,14 +23,14 @@ def view_of(lives: dict[int, int], forbidden: set[int]) -> View:
 def test_wishes_that_are_fulfilled_ask_for_no_view(
     members: dict[int, int], here: dict[int, int], forbidden: set[int], ready: bool
 ) -> None:
-    wishes, view = Wishes(Timing()), view_of(members, forbidden)
+    wishes, view = PendingChanges(Timing()), view_of(members, forbidden)
     wish = wishes.next_view(view, here, evict=set(), ready=ready, now=0.0)
     assert wish is None or not wishes.fulfilled(view, here)
 
 
 @given(LIVES, st.sampled_from(["leaving", "unwanted", "removed"]))
 def test_an_open_wish_is_not_fulfilled(members: dict[int, int], what: str) -> None:
-    wishes, view = Wishes(Timing()), view_of(members | {1: 1}, set())
+    wishes, view = PendingChanges(Timing()), view_of(members | {1: 1}, set())
     assert wishes.fulfilled(view, view.lives)
     if what == "leaving":
         wishes.leaving.add(1)

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from p2psgd.net.address import Address
-from p2psgd.net.admission import GREETING_TIMEOUT_S, GREETINGS_MAX
+from p2psgd.net.admission import HANDSHAKE_TIMEOUT_S, HANDSHAKES_MAX
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from tests.certificates import Certificates, careless
 from tests.daemons import Daemon, all_stopped, until
@@ -216,10 +216,10 @@ def flood(pair: Pair, first: bytes, each_second: bytes) -> None:
                 told_s = elapsed_s
                 say(sockets, each_second)
             time.sleep(0.1)
-        assert pair.sent_away()[1] >= sent_away[1] + GREETINGS_MAX
-        assert time.monotonic() - began > GREETING_TIMEOUT_S  # those that were let in first had all of it
-        assert most < before + 2 * GREETINGS_MAX  # some are being closed, and files come and go
-    until(lambda: pair.descriptors() < before + GREETINGS_MAX / 2, "all of them are gone")
+        assert pair.sent_away()[1] >= sent_away[1] + HANDSHAKES_MAX
+        assert time.monotonic() - began > HANDSHAKE_TIMEOUT_S  # those that were let in first had all of it
+        assert most < before + 2 * HANDSHAKES_MAX  # some are being closed, and files come and go
+    until(lambda: pair.descriptors() < before + HANDSHAKES_MAX / 2, "all of them are gone")
     assert pair.memory("VmHWM") - memory < MEMORY_MAX
 
 
@@ -247,5 +247,5 @@ def test_fault_24_many_addresses_of_one_attacker_keep_no_newcomer_out(
         with besieged(Address("127.0.0.1", pair.port), loopback_addresses(HOSTS)):
             until(lambda: pair.sent_away()[0] > turned_away + CROWD, "all the room is taken")
             until(lambda: pair.is_let_in(newcomer), "a newcomer is let in", timeout_s=20)
-            assert pair.descriptors() < before + 2 * GREETINGS_MAX
+            assert pair.descriptors() < before + 2 * HANDSHAKES_MAX
         assert pair.dropped("displaced") > 0

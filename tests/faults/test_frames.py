@@ -15,7 +15,7 @@ import pytest
 
 from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
-from p2psgd.wire.frames import GREETING_LIMITS, PREFIX, FrameType, link_limits, pack_frame
+from p2psgd.wire.frames import HANDSHAKE_LIMITS, PREFIX, FrameType, link_limits, pack_frame
 from p2psgd.wire.messages import MESSAGES, FrontierRow
 from tests.daemons import until
 from tests.faults.target import Target, forged_update, refusal
@@ -174,10 +174,10 @@ def test_fault_22_bad_lengths_and_types_are_refused_before_they_get_memory(targe
 def test_fault_22_before_the_greeting_hardly_anything_is_allowed(target: Target) -> None:
     bad: dict[str, list[tuple[int, int]]] = {
         "frame length": [
-            (n, kind) for kind, most in GREETING_LIMITS.items() for n in (0, most + 1, 2**32 - 1)
+            (n, kind) for kind, most in HANDSHAKE_LIMITS.items() for n in (0, most + 1, 2**32 - 1)
         ],
         "frame type": [(1, number) for number in (0, max(FrameType) + 1, 100, 255)],
-        "frame order": [(1, kind) for kind in FrameType if kind not in GREETING_LIMITS],
+        "frame order": [(1, kind) for kind in FrameType if kind not in HANDSHAKE_LIMITS],
     }
 
     def send_all() -> None:
@@ -212,7 +212,7 @@ def test_fault_23_msgpack_bombs_are_refused_and_cost_no_memory(target: Target) -
         for kind in kinds:
             for bomb in bombs(limits[kind], KEYS[kind]):
                 assert target.code_of_refusal(25, pack_frame(kind, bomb)) == "message", (kind, bomb[:20])
-        for bomb in bombs(GREETING_LIMITS[FrameType.HELLO], KEYS[FrameType.HELLO]):
+        for bomb in bombs(HANDSHAKE_LIMITS[FrameType.HELLO], KEYS[FrameType.HELLO]):
             with target.connect() as connected:
                 assert refusal(connected, pack_frame(FrameType.HELLO, bomb)) == "message", bomb[:20]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.net.admission import STRANGERS_BURST
+from p2psgd.net.admission import UNKNOWN_BURST
 from tests.daemons import Daemon, all_stopped, trainer, until
 from tests.lan import command
 from tests.node.test_node import calm
@@ -70,4 +70,4 @@ def test_fault_24_all_addresses_of_an_ipv6_64_count_as_one_host(tmp_path: Path, 
             until(lambda: dropped(daemons[0], "greeting rate") > len(ATTACKER), "the attacker is turned away")
             daemons.append(start(1, target))
             until(lambda: daemons[0].linked() == {"node-1"}, "a newcomer is let in", timeout_s=20)
-        assert dropped(daemons[0], "displaced") < STRANGERS_BURST  # one host does not displace itself
+        assert dropped(daemons[0], "displaced") < UNKNOWN_BURST  # one host does not displace itself

@@ -28,7 +28,7 @@ from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.node.removal import standing_of
 from p2psgd.wire import codec
 from p2psgd.wire.mode import ASYNC
-from p2psgd.wire.ring_messages import BucketShared, RoundShared
+from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
 from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update, parse_update
 
 DEADLINE_S = 30.0
@@ -112,7 +112,7 @@ class NumpyHost:
         self.removed: list[tuple[str, bool]] = []
         self.view = View()
         self.unready = ""
-        self.shares: list[RoundShared | BucketShared] = []  # of the round under way
+        self.shares: list[ContributionMade | BucketContributed] = []  # of the round under way
         self.states: list[TrainerState] = []
         self.updates_at_states: list[int] = []
         self._initial = b""

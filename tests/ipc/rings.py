@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.ipc.segments import DenseSegments
-from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketShared, RoundShared
+from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketContributed, ContributionMade
 from p2psgd.wire.update import UpdateHeader, pack_update
 from tests.ipc.daemons import Daemon
 
@@ -51,7 +51,7 @@ class Ring:
                 self.complete()
 
     def is_whole(self, daemon: Daemon) -> bool:
-        return any(isinstance(share, RoundShared) for share in daemon.host.shares)
+        return any(isinstance(share, ContributionMade) for share in daemon.host.shares)
 
     def complete(self) -> None:
         given = [(daemon, daemon.host.shares.pop(0)) for daemon in self.daemons]
@@ -59,10 +59,10 @@ class Ring:
             daemon.loop.call_soon_threadsafe(self._take, daemon, given)
             self.open_for(daemon, contributors=len(given))
 
-    def _take(self, daemon: Daemon, given: list[tuple[Daemon, RoundShared | BucketShared]]) -> None:
+    def _take(self, daemon: Daemon, given: list[tuple[Daemon, ContributionMade | BucketContributed]]) -> None:
         """All shares, in one order at all of them; a peer's are delivered."""
         for source, share in given:
-            assert isinstance(share, RoundShared)
+            assert isinstance(share, ContributionMade)
             for update in share.updates:
                 if source is daemon:
                     daemon.host.apply(update.words, update.step)
@@ -89,17 +89,17 @@ class DenseRing(Ring):
         self.half = half
         self.weights = weights
         self.segments = [DenseSegments(weights) for _ in daemons]
-        self.buckets: list[list[BucketShared]] = []  # of each round
+        self.buckets: list[list[BucketContributed]] = []  # of each round
         for daemon, segments in zip(daemons, self.segments, strict=True):
             daemon.server.session.dense = segments
 
     def is_whole(self, daemon: Daemon) -> bool:
-        buckets = [share for share in daemon.host.shares if isinstance(share, BucketShared)]
+        buckets = [share for share in daemon.host.shares if isinstance(share, BucketContributed)]
         changes = sum(bucket.count for bucket in buckets if bucket.kind == CHANGES)
         return changes == self.weights or any(bucket.kind == ARRAY for bucket in buckets)
 
     def complete(self) -> None:
-        buckets = [bucket for bucket in self.daemons[0].host.shares if isinstance(bucket, BucketShared)]
+        buckets = [bucket for bucket in self.daemons[0].host.shares if isinstance(bucket, BucketContributed)]
         self.buckets.append(buckets)
         half = self.rounds % 2
         given = [each.arrays if buckets[0].kind == ARRAY else each.shares for each in self.segments]

@@ -18,7 +18,7 @@ from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.ipc.trainer_session import TAKE_ENTRIES, TAKE_INDICES
 from p2psgd.wire import codec
 from p2psgd.wire.mode import Mode
-from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketShared, RoundShared
+from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketContributed, ContributionMade
 from tests.ipc.daemons import PATIENT, make_words
 
 WEIGHTS = 3000
@@ -105,7 +105,7 @@ def test_a_share_is_taken_when_it_is_whole(sparse: Trainer) -> None:
     assert sparse.counters.load(Counter.OUTBOX_TAIL) == sparse.writer.head
     sparse.close(11)
     (share,) = sparse.take()
-    assert isinstance(share, RoundShared)
+    assert isinstance(share, ContributionMade)
     assert [(update.step, list(update.words >> 1)) for update in share.updates] == [(3, [1, 2]), (4, [5])]
     assert share.mini_batch == sparse.daemon.mini_batches == 11
 
@@ -115,7 +115,7 @@ def test_a_share_of_many_updates_is_taken_in_one_turn(sparse: Trainer) -> None:
         sparse.update(11, [index], step=1 + index)
     sparse.close(11)
     (share,) = sparse.take()
-    assert isinstance(share, RoundShared)
+    assert isinstance(share, ContributionMade)
     assert len(share.updates) == TAKE_ENTRIES + 7
 
 
@@ -123,13 +123,13 @@ def test_an_empty_share_is_one_of_its_mini_batch_or_of_none(sparse: Trainer) -> 
     sparse.open()
     sparse.close(10)
     sparse.close(11)
-    assert sparse.take() == [RoundShared(10, ()), RoundShared(11, ())]
+    assert sparse.take() == [ContributionMade(10, ()), ContributionMade(11, ())]
 
 
 def test_a_second_share_without_a_round_is_refused_and_the_first_taken(sparse: Trainer) -> None:
     sparse.close(11)
     sparse.update(12, [1])
-    assert sparse.take() == [RoundShared(11, ())]
+    assert sparse.take() == [ContributionMade(11, ())]
     with pytest.raises(TrainerError, match="a share of a round that is not open: 1 were opened"):
         sparse.take()
 
@@ -191,10 +191,10 @@ def test_a_share_has_no_more_indices_than_a_send(sparse: Trainer) -> None:
 
 def test_buckets_are_taken_one_by_one_and_the_last_one_counts(dense: Trainer) -> None:
     dense.bucket(1000, 2000)
-    assert dense.take() == [BucketShared(CHANGES, 1000, 2000, "name", "(3,)")]
+    assert dense.take() == [BucketContributed(CHANGES, 1000, 2000, "name", "(3,)")]
     assert dense.daemon.mini_batches == 10
     dense.bucket(0, 1000)
-    assert dense.take() == [BucketShared(CHANGES, 0, 1000, "name", "(3,)")]
+    assert dense.take() == [BucketContributed(CHANGES, 0, 1000, "name", "(3,)")]
     assert dense.daemon.mini_batches == 11
 
 
@@ -208,7 +208,7 @@ def test_a_bucket_after_a_whole_share_waits_for_a_round(dense: Trainer) -> None:
 
 def test_an_array_is_a_share_by_itself(dense: Trainer) -> None:
     dense.bucket(0, layout.DENSE_NUMBERS_MIN, kind=ARRAY, mini_batch=10)
-    assert dense.take() == [BucketShared(ARRAY, 0, layout.DENSE_NUMBERS_MIN, "name", "(3,)")]
+    assert dense.take() == [BucketContributed(ARRAY, 0, layout.DENSE_NUMBERS_MIN, "name", "(3,)")]
     dense.open()
     dense.bucket(0, WEIGHTS)
     assert len(dense.take()) == 1
@@ -320,11 +320,11 @@ def test_whatever_lies_in_shared_memory_the_daemon_takes_one_whole_share_a_round
         except TrainerError:
             break
         for each in given:
-            if isinstance(each, RoundShared):
+            if isinstance(each, ContributionMade):
                 assert len({each.mini_batch, *(update.mini_batch for update in each.updates)}) == 1
                 shares += 1
                 continue
-            assert isinstance(each, BucketShared)
+            assert isinstance(each, BucketContributed)
             assert each.count >= 1
             assert each.kind == ARRAY or each.offset + each.count <= WEIGHTS
             covered += each.count if each.kind == CHANGES else 0

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2psgd.client.residual import Sweep
+from p2psgd.client.residual import ResidualPass
 from p2psgd.ipc import layout
 from p2psgd.ipc.protocol import TENSORS_MAX
 from p2psgd.ipc.ring_buffer import entry_bytes
@@ -35,7 +35,7 @@ def send_bytes_max(sizes: list[int]) -> int:
     """What a share of tensors of these sizes, each with a step of its own, takes at most."""
     weights = sum(sizes)
     tensors = tuple((str(number), (size,)) for number, size in enumerate(sizes))
-    sweep = Sweep(tensors, indices_max=codec.indices_max(weights), quantum=1.0)
+    sweep = ResidualPass(tensors, indices_max=codec.indices_max(weights), quantum=1.0)
     groups = sweep.groups({name: 1 + number for number, (name, _) in enumerate(tensors)})
     updates = (layout.OUTBOX_ENTRY.size + codec.payload_bytes_max(group.room) for group in groups)
     return sum(map(entry_bytes, updates)) + entry_bytes(layout.OUTBOX_ENTRY.size)

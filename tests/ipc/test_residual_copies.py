@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from p2psgd.client.attach import attach
 from p2psgd.client.host_compute import HostCompute, pass_over
 from p2psgd.client.link import Link
-from p2psgd.client.residual import Chain, Found
+from p2psgd.client.residual import PassResult, Segment
 from p2psgd.ipc.protocol import AttachAnswer
 from p2psgd.ipc.ring_buffer import Counter, pack_copy, unpack_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory
@@ -35,8 +35,8 @@ class Elsewhere(HostCompute):
         return half
 
     def pass_over(
-        self, delta: NDArray[Any], chains: Sequence[Chain], meanwhile: Callable[[], None]
-    ) -> list[Found]:
+        self, delta: NDArray[Any], chains: Sequence[Segment], meanwhile: Callable[[], None]
+    ) -> list[PassResult]:
         target = self.halves[(self._memory.mini_batches + 1) % 2]
         return pass_over(self.residual, delta, target, chains, words=self._words)
 

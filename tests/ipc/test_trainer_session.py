@@ -149,7 +149,7 @@ def test_a_session_goes_from_state_to_state_and_closes_for_good(daemon: Daemon) 
     daemon.until(lambda: session.state is SessionState.DETACHED, "it has left")
     with attach(control=daemon.path):
         daemon.until(lambda: session.state is SessionState.ATTACHED, "another one is attached")
-        daemon.call(session.refuse_share, "of another shape")
+        daemon.call(session.reject_contribution, "of another shape")
         daemon.until(lambda: session.state is SessionState.DETACHED, "the refused trainer is let go")
     daemon.stop()
     after = session.state

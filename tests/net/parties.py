@@ -12,7 +12,7 @@ from typing import Any
 
 from p2psgd.core.frontier import Origin
 from p2psgd.net.address import Address
-from p2psgd.net.dialer import Dialler
+from p2psgd.net.dialer import AddressDialer
 from p2psgd.net.mesh import Mesh
 from p2psgd.net.tls import Credentials
 from p2psgd.wire.frames import Body, FrameType
@@ -32,7 +32,7 @@ class Host:
         self.closed: list[str] = []
         self.frames: list[tuple[Origin, FrameType, bytes]] = []
         self.drained = 0
-        self.refusals: list[tuple[str, str]] = []
+        self.rejections: list[tuple[str, str]] = []
         self.newest: list[int] = []  # incarnation told with each refusal
         self.listed: list[bool] = []  # whether each came from where the list says
         self.members: dict[int, int] = {}  # incarnation by node, of the view
@@ -59,7 +59,7 @@ class Host:
         self.frames.append((peer, frame_type, bytes(body)))
 
     def refused_by_peer(self, code: str, words: str, newest: int, *, listed: bool) -> None:
-        self.refusals.append((code, words))
+        self.rejections.append((code, words))
         self.newest.append(newest)
         self.listed.append(listed)
 
@@ -133,11 +133,11 @@ def settled(parties: Sequence[Party]) -> bool:
     """All are linked, and every dial has led somewhere: no link will give way to a second connection any
     more, which loses what was sent on it.
     """
-    diallers = [dialler for party in parties for dialler in party.mesh.diallers]
+    dialers = [dialler for party in parties for dialler in party.mesh.dialers]
     return (
         all(agree(one, other) for one, other in itertools.combinations(parties, 2))
-        and all(isinstance(dialler, Dialler) and dialler.node is not None for dialler in diallers)
-        and not any(list(party.mesh._greetings) for party in parties)
+        and all(isinstance(dialler, AddressDialer) and dialler.node is not None for dialler in dialers)
+        and not any(list(party.mesh._handshakes) for party in parties)
     )
 
 
@@ -161,8 +161,8 @@ async def see_a_life_superseded(hub: Party, old: Party, new: Party) -> None:
     await new.start(hub.address)
     await until(lambda: 2 in hub.host.open)
     await old.start(hub.address)
-    await until(lambda: bool(old.host.refusals))
-    assert old.host.refusals[0][0] == "superseded"
+    await until(lambda: bool(old.host.rejections))
+    assert old.host.rejections[0][0] == "superseded"
     for party in (hub, old, new):
         await party.mesh.close()
 

@@ -60,12 +60,12 @@ def test_the_oldest_of_a_crowd_gives_way_to_another_host(loop_factory: LoopFacto
         party = Party(1)
         await party.start()
         crowd = [connect(party) for _ in range(3)]
-        await until(lambda: len(party.mesh._greetings) == 3)
+        await until(lambda: len(party.mesh._handshakes) == 3)
         kept.append(True)
         late = connect(party, ELSEWHERE)
         await until(lambda: party.mesh.dropped["displaced"] == 1)
         assert crowd[0].recv(1) == b""
-        assert len(party.mesh._greetings) == 2
+        assert len(party.mesh._handshakes) == 2
         for end in (*crowd, late):
             end.close()
         await party.mesh.close()
@@ -104,8 +104,8 @@ def test_nobody_is_dialled_meanwhile(loop_factory: LoopFactory, kept: list[bool]
         party, friend = Party(1), Party(2)
         kept.append(True)
         await party.start(friend.address)
-        await until(lambda: bool(party.mesh.diallers and party.mesh.diallers[0].words))
-        assert party.mesh.diallers[0].words == "this node has no descriptor left to dial with"
+        await until(lambda: bool(party.mesh.dialers and party.mesh.dialers[0].words))
+        assert party.mesh.dialers[0].words == "this node has no descriptor left to dial with"
         kept.append(False)
         await friend.start()
         await until(lambda: 2 in party.host.open)
@@ -135,12 +135,12 @@ def test_accepting_goes_on_after_there_was_no_descriptor_at_all(
             waiting.connect((party.address.host, party.address.port))
             for _ in range(20):
                 await asyncio.sleep(0)
-            assert not list(party.mesh._greetings)
+            assert not list(party.mesh._handshakes)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             for filler in fillers:
                 os.close(filler)
-        await until(lambda: len(party.mesh._greetings) == 1)
+        await until(lambda: len(party.mesh._handshakes) == 1)
         waiting.close()
         await party.mesh.close()
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from p2psgd.net.address import Address
-from p2psgd.net.admission import GREETINGS_MAX, STRANGERS_BURST
+from p2psgd.net.admission import HANDSHAKES_MAX, UNKNOWN_BURST
 from tests.conftest import LoopFactory
 from tests.net.parties import Party, run, until
 from tests.ports import free_ports
@@ -34,7 +34,7 @@ async def ended(*parties: Party) -> AsyncIterator[None]:
 
 async def until_full(party: Party, siege: Siege) -> None:
     """There is no room left, and others are turned away."""
-    await until(lambda: siege.tried > 2 * HOSTS and len(party.mesh._greetings) == GREETINGS_MAX)
+    await until(lambda: siege.tried > 2 * HOSTS and len(party.mesh._handshakes) == HANDSHAKES_MAX)
 
 
 def test_a_newcomer_gets_in_though_the_hosts_of_one_attacker_hold_all_the_room(
@@ -71,7 +71,7 @@ def test_whoever_is_expected_gets_in_at_once_however_many_hosts_the_attacker_has
                 await until_full(party, siege)
                 await expected.start(party.address)
                 await until(lambda: 2 in party.host.open)
-            assert expected.mesh.diallers[0].words == ""  # it was never turned away
+            assert expected.mesh.dialers[0].words == ""  # it was never turned away
 
     run(loop_factory, scenario)
 
@@ -83,7 +83,7 @@ def test_a_host_that_connects_too_often_is_turned_away_and_counted_and_others_ar
         party, newcomer = Party(1), Party(2)
         async with ended(newcomer, party):
             await party.start()
-            for _ in range(STRANGERS_BURST + 10):
+            for _ in range(UNKNOWN_BURST + 10):
                 reader, writer = await asyncio.open_connection(
                     party.address.host, party.address.port, local_addr=("127.0.0.2", 0)
                 )
@@ -91,9 +91,7 @@ def test_a_host_that_connects_too_often_is_turned_away_and_counted_and_others_ar
                 with contextlib.suppress(ConnectionError):
                     await asyncio.wait_for(reader.read(), 10)
                 writer.close()
-            assert (
-                party.mesh.dropped["frame type"] + party.mesh.dropped["frame length"] <= STRANGERS_BURST + 9
-            )
+            assert party.mesh.dropped["frame type"] + party.mesh.dropped["frame length"] <= UNKNOWN_BURST + 9
             assert 1 <= party.mesh.dropped["greeting rate"] <= 10
             await newcomer.start(party.address)
             await until(lambda: 2 in party.host.open)
@@ -127,11 +125,11 @@ def test_silence_of_a_known_host_leaves_room_for_strangers(loop_factory: LoopFac
         party, stranger = Party(1), Party(2)
         async with ended(stranger, party), contextlib.AsyncExitStack() as silent:
             await party.start(Address("127.0.0.2", free_ports(1)[0]))
-            for _ in range(GREETINGS_MAX):
+            for _ in range(HANDSHAKES_MAX):
                 connecting = silent.enter_context(connecting_from("127.0.0.2"))
                 with contextlib.suppress(BlockingIOError):
                     connecting.connect((party.address.host, party.address.port))
-            await until(lambda: len(party.mesh._greetings) == GREETINGS_MAX)
+            await until(lambda: len(party.mesh._handshakes) == HANDSHAKES_MAX)
             await stranger.start(party.address)
             await until(lambda: 2 in party.host.open)
 
@@ -144,11 +142,11 @@ def test_the_silent_hosts_that_are_displaced_are_hung_up_on_and_counted(loop_fac
         async with ended(newcomer, party), contextlib.AsyncExitStack() as silent:
             await party.start()
             ends: list[socket.socket] = []
-            for source in loopback_addresses(GREETINGS_MAX):
+            for source in loopback_addresses(HANDSHAKES_MAX):
                 ends.append(silent.enter_context(connecting_from(source)))
                 with contextlib.suppress(BlockingIOError):
                     ends[-1].connect((party.address.host, party.address.port))
-                await until(lambda: len(party.mesh._greetings) == len(ends))
+                await until(lambda: len(party.mesh._handshakes) == len(ends))
             await newcomer.start(party.address)
             await until(lambda: 2 in party.host.open)
             assert party.mesh.dropped["displaced"] == 1

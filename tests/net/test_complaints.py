@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from p2psgd.base.errors import PeerError
-from p2psgd.net.rejections import INTERVAL_S, KEPT_MAX, Complaints
+from p2psgd.net.rejections import INTERVAL_S, KEPT_MAX, DropLog
 
 
 def test_the_same_of_the_same_host_is_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    complaints, error = Complaints(), PeerError("run", "b and a train different runs")
+    complaints, error = DropLog(), PeerError("run", "b and a train different runs")
     for attempt in range(100):
         complaints.dropped(f"10.0.0.2:{40_000 + attempt}", error, 0.5 * attempt)
     complaints.dropped("10.0.0.3:40000", error, 50.0)
@@ -24,7 +24,7 @@ def test_the_same_of_the_same_host_is_said_once_a_minute(caplog: pytest.LogCaptu
 
 
 def test_what_is_remembered_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    complaints = Complaints()
+    complaints = DropLog()
     for number in range(3 * KEPT_MAX):
         complaints.dropped("10.0.0.2:40000", PeerError("run", f"words {number}"), 0.0)
     assert len(complaints._said) == KEPT_MAX

@@ -46,8 +46,8 @@ def test_a_name_that_stands_for_all_nodes_leads_to_each_other_one(
             await party.start(NAME)
         pairs = [(one, other) for one in parties for other in parties if one is not other]
         await until(lambda: all(agree(one, other) for one, other in pairs))
-        assert [party.mesh.dialling.others for party in parties] == [2, 2, 2]
-        assert not any(dialler.ourselves for party in parties for dialler in party.mesh.diallers)
+        assert [party.mesh.dialer.others for party in parties] == [2, 2, 2]
+        assert not any(dialler.ourselves for party in parties for dialler in party.mesh.dialers)
         for party in parties:
             await party.mesh.close()
 
@@ -60,18 +60,18 @@ def test_a_name_is_resolved_anew_and_what_it_no_longer_stands_for_keeps_its_link
     async def scenario() -> None:
         party, first, second, third = (Party(node) for node in (1, 2, 3, 4))
         await party.start(NAME)
-        await until(lambda: party.mesh.diallers[0].words == "the name does not resolve")
-        assert party.mesh.dialling.others == 1
+        await until(lambda: party.mesh.dialers[0].words == "the name does not resolve")
+        assert party.mesh.dialer.others == 1
         for peer in (first, second, third):
             await peer.start()
         names.host = first.address, second.address
         await until(lambda: party.mesh.links.keys() == {2, 3})
         names.host = second.address, third.address
         party.mesh.links[3].connection.abort("for the test")  # so that it is looked up again soon
-        party.mesh.dialling.follow([], {})
-        party.mesh.dialling.follow([NAME], {NAME: 2})
+        party.mesh.dialer.follow([], {})
+        party.mesh.dialer.follow([NAME], {NAME: 2})
         await until(lambda: party.mesh.links.keys() == {2, 3, 4})
-        assert {dialler.node for dialler in party.mesh.diallers} == {3, 4}
+        assert {dialler.node for dialler in party.mesh.dialers} == {3, 4}
         for each in (party, first, second, third):
             await each.mesh.close()
 
@@ -83,16 +83,16 @@ def test_a_host_that_moves_is_found_where_its_name_leads(loop_factory: LoopFacto
         party, peer = Party(1), Party(2)
         names.host = (Address("127.0.0.1", 1),)
         await party.start(NAME)
-        await until(lambda: "refused" in party.mesh.diallers[0].words)
-        assert party.mesh.diallers[0].words == "connection refused: no node listens there"
+        await until(lambda: "refused" in party.mesh.dialers[0].words)
+        assert party.mesh.dialers[0].words == "connection refused: no node listens there"
         await peer.start()
         names.host = (peer.address,)
         await until(lambda: 2 in party.mesh.links)
-        assert party.mesh.dialling.others == 1
+        assert party.mesh.dialer.others == 1
         assert party.mesh.news[2].address == str(NAME)
         await peer.mesh.close()
         gone = "connection refused: no node listens there any more"
-        await until(lambda: party.mesh.diallers[0].words == gone)
+        await until(lambda: party.mesh.dialers[0].words == gone)
         await party.mesh.close()
 
     run(loop_factory, scenario)
@@ -105,11 +105,11 @@ def test_the_most_that_a_name_stood_for_are_counted_on_to_found_a_run(
         party = Party(1)
         names.host = tuple(Address(f"127.0.0.{n}", 1) for n in range(2, 7))
         await party.start(NAME)
-        await until(lambda: party.mesh.dialling.others == 5)
+        await until(lambda: party.mesh.dialer.others == 5)
         asked = names.asked
         names.host = names.host[:1]
         await until(lambda: names.asked > asked + 1)
-        assert party.mesh.dialling.others == 5
+        assert party.mesh.dialer.others == 5
         await party.mesh.close()
 
     run(loop_factory, scenario)
@@ -122,14 +122,14 @@ def test_a_line_that_goes_is_no_longer_dialled_and_its_link_stays(loop_factory: 
         await two.start()
         await party.start(one.address)
         await until(lambda: party.mesh.links.keys() == {2})
-        party.mesh.dialling.follow([two.address], {})
+        party.mesh.dialer.follow([two.address], {})
         await until(lambda: party.mesh.links.keys() == {2, 3})
         assert party.host.opened == 2
         party.mesh.links[2].connection.abort("for the test")
         await until(lambda: 2 not in party.mesh.links)
         await asyncio.sleep(2 * FAILURE_TIMEOUT_S)
         assert party.mesh.links.keys() == {3}
-        assert party.mesh.dialling.others == 1
+        assert party.mesh.dialer.others == 1
         for each in (party, one, two):
             await each.mesh.close()
 
@@ -141,12 +141,12 @@ def test_a_line_that_goes_before_it_was_greeted_is_not_linked_later(loop_factory
         party, peer = Party(1), Party(2)
         peer.listening.listen()  # and accepts nobody yet
         await party.start(peer.address)
-        await until(lambda: bool(party.mesh._greetings))
-        party.mesh.dialling.follow([], {})
+        await until(lambda: bool(party.mesh._handshakes))
+        party.mesh.dialer.follow([], {})
         await peer.start()  # whose answer is on its way at once
         await asyncio.sleep(FAILURE_TIMEOUT_S)
         assert not party.mesh.links
-        assert not party.mesh._greetings
+        assert not party.mesh._handshakes
         assert not peer.mesh.links
         await party.mesh.close()
         await peer.mesh.close()
@@ -159,9 +159,9 @@ def test_two_orders_of_a_list_are_the_same_list(loop_factory: LoopFactory) -> No
         party = Party(1)
         addresses = [Address("127.0.0.1", port) for port in (1, 2, 3)]
         await party.start(*addresses)
-        before = party.mesh.diallers
-        party.mesh.dialling.follow(addresses[::-1], {})
-        assert party.mesh.diallers == before
+        before = party.mesh.dialers
+        party.mesh.dialer.follow(addresses[::-1], {})
+        assert party.mesh.dialers == before
         await party.mesh.close()
 
     run(loop_factory, scenario)
@@ -172,11 +172,11 @@ def test_a_node_is_reached_by_whichever_of_its_hinted_addresses_is_right(loop_fa
         party, peer = Party(1), Party(2)
         await party.start()
         await peer.start()
-        party.mesh.dialling.follow_hints({2: (Address("127.0.0.1", 1), party.address, peer.address)})
+        party.mesh.dialer.follow_hints({2: (Address("127.0.0.1", 1), party.address, peer.address)})
         await until(lambda: 2 in party.mesh.links)
         assert party.mesh.news[2].address == str(peer.address)
-        party.mesh.dialling.follow_hints({})
-        assert not party.mesh.diallers
+        party.mesh.dialer.follow_hints({})
+        assert not party.mesh.dialers
         assert 2 in party.mesh.links
         await party.mesh.close()
         await peer.mesh.close()
@@ -190,12 +190,12 @@ def test_a_hint_that_leads_to_another_run_ends_nothing_and_is_counted(loop_facto
         await party.start()
         await other.start()
         await wrong.start()
-        party.mesh.dialling.follow_hints({2: (other.address,), 9: (wrong.address,), 8: (party.address,)})
+        party.mesh.dialer.follow_hints({2: (other.address,), 9: (wrong.address,), 8: (party.address,)})
         await until(lambda: party.mesh.dropped["hint: run"] > 0 and party.mesh.dropped["hint: self"] > 0)
         await until(lambda: 3 in party.mesh.links)  # a node of this run, though not the one expected
-        assert not party.host.refusals
-        assert not any(dialler.ourselves for dialler in party.mesh.diallers)
-        assert {dialler.node for dialler in party.mesh.diallers} == {2, 8, 9}
+        assert not party.host.rejections
+        assert not any(dialler.ourselves for dialler in party.mesh.dialers)
+        assert {dialler.node for dialler in party.mesh.dialers} == {2, 8, 9}
         for each in (party, other, wrong):
             await each.mesh.close()
 
@@ -207,10 +207,10 @@ def test_few_hints_are_dialled_at_once(loop_factory: LoopFactory) -> None:
         party, silent = Party(1), Party(2)
         silent.listening.listen(64)
         await party.start()
-        party.mesh.dialling.follow_hints(dict.fromkeys(range(10, 60), (silent.address,)))
-        await until(lambda: len(party.mesh._greetings) == 16)
+        party.mesh.dialer.follow_hints(dict.fromkeys(range(10, 60), (silent.address,)))
+        await until(lambda: len(party.mesh._handshakes) == 16)
         await asyncio.sleep(0.1)
-        assert len(party.mesh._greetings) == 16
+        assert len(party.mesh._handshakes) == 16
         await party.mesh.close()
         silent.listening.close()
 
@@ -229,8 +229,8 @@ def test_hints_of_ever_new_nodes_do_not_make_this_node_flood_whoever_is_there(
         nowhere = (Address("127.0.0.1", 1),)
         for lot in range(4):
             nodes = range(100 * lot, 100 * lot + dialling_module.HINT_DIALS_MAX)
-            party.mesh.dialling.follow_hints(dict.fromkeys(nodes, nowhere))
-            await until(lambda: all(dialler.words for dialler in party.mesh.diallers))
+            party.mesh.dialer.follow_hints(dict.fromkeys(nodes, nowhere))
+            await until(lambda: all(dialler.words for dialler in party.mesh.dialers))
         took_s = loop.time() - began
         await party.mesh.close()
         assert took_s >= 3 * 0.5
@@ -246,12 +246,12 @@ def test_a_name_that_stood_for_this_node_alone_leads_to_others_later(
         await peer.start()
         names.host = (party.address,)
         await party.mesh.start(party.listening, [NAME], counts={NAME: 0})
-        assert all(dialler.ourselves for dialler in party.mesh.diallers)
+        assert all(dialler.ourselves for dialler in party.mesh.dialers)
         await until(lambda: names.asked > 0)
-        assert party.mesh.dialling.others == 0
+        assert party.mesh.dialer.others == 0
         names.host = party.address, peer.address
         await until(lambda: 2 in party.mesh.links)
-        assert party.mesh.dialling.others == 1
+        assert party.mesh.dialer.others == 1
         await party.mesh.close()
         await peer.mesh.close()
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from p2psgd.base.errors import PeerError
-from p2psgd.net.handshake import BehindError, check_greeting, newer_stays
+from p2psgd.net.handshake import BehindError, check_hello, newer_stays
 from p2psgd.wire.messages import Hello
 
 
@@ -31,7 +31,7 @@ THEIRS = {"node": 2, "incarnation": 5, "name": "there"}
 
 
 def test_two_nodes_of_one_run_may_be_linked() -> None:
-    check_greeting(hello(), hello(**THEIRS), newest_incarnation=5)
+    check_hello(hello(), hello(**THEIRS), newest_incarnation=5)
 
 
 @pytest.mark.parametrize(
@@ -65,19 +65,19 @@ def test_two_nodes_of_one_run_may_be_linked() -> None:
 )
 def test_who_may_not_be_linked_is_told_why(changes: dict[str, object], reason: str, words: str) -> None:
     with pytest.raises(PeerError, match=words) as caught:
-        check_greeting(hello(), hello(**(THEIRS | changes)), newest_incarnation=5, linked_incarnation=3)
+        check_hello(hello(), hello(**(THEIRS | changes)), newest_incarnation=5, linked_incarnation=3)
     assert caught.value.reason == reason
 
 
 def test_a_life_behind_another_that_is_not_linked_is_told_how_far() -> None:
     with pytest.raises(BehindError) as caught:
-        check_greeting(hello(), hello(**THEIRS), newest_incarnation=2**40)
+        check_hello(hello(), hello(**THEIRS), newest_incarnation=2**40)
     assert caught.value.newest == 2**40
 
 
 def test_another_run_is_refused_with_both_fingerprints() -> None:
     with pytest.raises(PeerError, match=f"{b'b'.hex() * 8} and {b'a'.hex() * 8}"):
-        check_greeting(hello(), hello(**THEIRS, run=b"b" * 32), newest_incarnation=0)
+        check_hello(hello(), hello(**THEIRS, run=b"b" * 32), newest_incarnation=0)
 
 
 def test_both_sides_keep_the_same_of_two_connections() -> None:

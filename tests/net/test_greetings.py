@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from p2psgd.net import admission
-from p2psgd.net.admission import GREETINGS_MAX, STRANGERS_BURST, Greetings, KnownHosts
-from p2psgd.net.rejections import Reasons
+from p2psgd.net.admission import HANDSHAKES_MAX, UNKNOWN_BURST, Handshakes, KnownHosts
+from p2psgd.net.rejections import DropCounters
 
 
 @dataclass(eq=False)
@@ -30,8 +30,8 @@ def refused(*addresses: str, listed: tuple[str, ...] = ()) -> Counter[str]:
     """What is counted when each of these connects once, one after the other, and is greeted at once."""
 
     async def scenario() -> Counter[str]:
-        dropped = Reasons()
-        awaited = Greetings[None](dropped, KnownHosts(lambda: listed), lambda connection, error: None)
+        dropped = DropCounters()
+        awaited = Handshakes[None](dropped, KnownHosts(lambda: listed), lambda connection, error: None)
         for address in addresses:
             connection = cast(Any, Incoming(address))
             awaited.begin(connection, None)
@@ -42,9 +42,9 @@ def refused(*addresses: str, listed: tuple[str, ...] = ()) -> Counter[str]:
 
 
 def test_strangers_of_one_64_have_one_limit() -> None:
-    one, other = ([f"fd00:0:0:{net}::{number:x}" for number in range(STRANGERS_BURST + 3)] for net in (1, 2))
+    one, other = ([f"fd00:0:0:{net}::{number:x}" for number in range(UNKNOWN_BURST + 3)] for net in (1, 2))
     assert refused(*one) == {"greeting rate": 3}
-    assert refused(*one[:STRANGERS_BURST], *other[:STRANGERS_BURST]) == {}
+    assert refused(*one[:UNKNOWN_BURST], *other[:UNKNOWN_BURST]) == {}
 
 
 def test_known_addresses_have_a_wider_limit_each_and_their_neighbours_one_together(
@@ -58,4 +58,4 @@ def test_known_addresses_have_a_wider_limit_each_and_their_neighbours_one_togeth
 
 
 def test_connections_that_are_greeted_take_no_room() -> None:
-    assert refused(*(f"10.0.0.{number}" for number in range(4 * GREETINGS_MAX))) == {}
+    assert refused(*(f"10.0.0.{number}" for number in range(4 * HANDSHAKES_MAX))) == {}

@@ -15,7 +15,7 @@ from p2psgd.net.peer_exchange import (
     NEARBY_MAX,
     NODES_MAX,
     TOLD_MAX,
-    Hints,
+    AddressHints,
     ip_of,
     may_tell,
     pack_known_peers,
@@ -26,14 +26,14 @@ HERE, THERE = Address("10.0.0.1", 7315), Address("2001:db8::1", 7316)
 
 
 def test_members_are_dialled_where_they_were_told_of_last_first() -> None:
-    hints = Hints()
+    hints = AddressHints()
     for node, address in ((1, HERE), (1, THERE), (2, HERE), (3, HERE), (1, HERE)):
         hints.tell(node, address)
     assert hints.wanted({1, 2, 9}, me=2) == {1: (HERE, THERE)}
 
 
 def test_a_node_has_few_addresses_and_those_told_last_stay() -> None:
-    hints = Hints()
+    hints = AddressHints()
     for port in range(1, 100):
         hints.tell(1, Address("10.0.0.1", port))
     assert [each.port for each in hints.wanted({1}, me=0)[1]] == [99, 98, 97, 96]
@@ -41,7 +41,7 @@ def test_a_node_has_few_addresses_and_those_told_last_stay() -> None:
 
 
 def test_a_liar_that_tells_of_ever_more_nodes_fills_a_bounded_table() -> None:
-    hints = Hints()
+    hints = AddressHints()
     for node in range(3 * NODES_MAX):
         hints.tell(node, HERE)
         hints.see(node, [HERE])
@@ -52,7 +52,7 @@ def test_a_liar_that_tells_of_ever_more_nodes_fills_a_bounded_table() -> None:
 
 
 def test_a_node_that_left_the_local_network_is_no_longer_dialled() -> None:
-    hints = Hints()
+    hints = AddressHints()
     assert hints.see(1, [HERE])
     before = hints.version
     assert hints.see(1, [HERE])
@@ -85,7 +85,7 @@ def test_a_name_has_no_ip_address() -> None:
 
 
 def test_what_was_told_survives_a_restart(tmp_path: Path) -> None:
-    before, after = Hints(), Hints()
+    before, after = AddressHints(), AddressHints()
     before.tell(1, HERE)
     before.tell(2**64 - 1, THERE)
     before.tell(1, THERE)
@@ -98,13 +98,13 @@ def test_what_was_told_survives_a_restart(tmp_path: Path) -> None:
 def test_a_damaged_file_is_passed_over(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     folder = tmp_path_factory.getbasetemp()
     (folder / NAME).write_bytes(content)
-    hints = Hints()
+    hints = AddressHints()
     read_known_peers(folder, hints)
     assert len(hints.told()) <= len(content)
 
 
 def test_a_file_that_is_missing_or_too_large_is_passed_over(tmp_path: Path) -> None:
-    hints = Hints()
+    hints = AddressHints()
     read_known_peers(tmp_path, hints)
     (tmp_path / NAME).write_bytes(b"10.0.0.1:1  # 0000000000000001\n" * 10**5)
     read_known_peers(tmp_path, hints)

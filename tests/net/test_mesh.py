@@ -63,7 +63,7 @@ def test_a_peer_that_starts_later_is_found(loop_factory: LoopFactory) -> None:
     async def scenario() -> None:
         early, late = Party(1), Party(2)
         await early.start(late.address)
-        await until(lambda: "refused" in early.mesh.diallers[0].words)
+        await until(lambda: "refused" in early.mesh.dialers[0].words)
         await late.start()
         await until(lambda: 2 in early.host.open and 1 in late.host.open)
         await early.mesh.close()
@@ -128,8 +128,8 @@ def test_another_run_is_refused_on_both_sides_and_counted(loop_factory: LoopFact
         one, two = Party(1), Party(2, run=b"s" * 32)
         await one.start(two.address)
         await two.start()
-        await until(lambda: bool(one.host.refusals))
-        code, words = one.host.refusals[0]
+        await until(lambda: bool(one.host.rejections))
+        code, words = one.host.rejections[0]
         assert code == "run"
         assert b"r".hex() * 8 in words
         assert b"s".hex() * 8 in words
@@ -167,7 +167,7 @@ def test_a_node_that_dials_itself_stops_doing_so(loop_factory: LoopFactory) -> N
     async def scenario() -> None:
         one = Party(1)
         await one.start(one.address)
-        await until(lambda: one.mesh.diallers[0].ourselves)
+        await until(lambda: one.mesh.dialers[0].ourselves)
         assert not one.host.opened
         await one.mesh.close()
 
@@ -191,8 +191,8 @@ def test_a_life_behind_one_that_is_gone_is_told_above_which_to_go_on(loop_factor
         await before.mesh.close()
         await until(lambda: 2 not in hub.host.open)
         await behind.start(hub.address)
-        await until(lambda: bool(behind.host.refusals))
-        assert (behind.host.refusals[0][0], behind.host.newest[0], behind.host.listed[0]) == (
+        await until(lambda: bool(behind.host.rejections))
+        assert (behind.host.rejections[0][0], behind.host.newest[0], behind.host.listed[0]) == (
             "behind",
             5,
             True,
@@ -211,14 +211,14 @@ def test_whoever_dials_a_life_behind_tells_it_and_does_not_take_the_refusal_for_
         hub.host.members[2] = 5
         await behind.start()
         await hub.start(behind.address)
-        await until(lambda: bool(behind.host.refusals))
-        assert (behind.host.refusals[0][0], behind.host.newest[0], behind.host.listed[0]) == (
+        await until(lambda: bool(behind.host.rejections))
+        assert (behind.host.rejections[0][0], behind.host.newest[0], behind.host.listed[0]) == (
             "behind",
             5,
             False,
         )
         assert not hub.host.opened
-        assert not hub.host.refusals
+        assert not hub.host.rejections
         for party in (hub, behind):
             await party.mesh.close()
 
@@ -231,8 +231,8 @@ def test_a_life_behind_that_a_hint_led_to_is_told_without_being_sure(loop_factor
         hub.host.members[2] = 5
         await hub.start()
         await behind.start()
-        behind.mesh.dialling.follow_hints({1: (hub.address,)})
-        await until(lambda: bool(behind.host.refusals))
+        behind.mesh.dialer.follow_hints({1: (hub.address,)})
+        await until(lambda: bool(behind.host.rejections))
         assert (behind.host.newest[0], behind.host.listed[0]) == (5, False)
         for party in (hub, behind):
             await party.mesh.close()
@@ -270,8 +270,8 @@ def test_links_to_lives_before_those_of_a_new_view_are_closed_with_the_reason(
         await until(lambda: hub.host.open.keys() == {2, 3})
         hub.host.members.update({2: 5, 3: 4})
         hub.mesh.drop_former_lives(hub.host.members)
-        await until(lambda: bool(behind.host.refusals) and not behind.host.open)
-        assert (behind.host.refusals[0][0], behind.host.newest[0]) == ("behind", 5)
+        await until(lambda: bool(behind.host.rejections) and not behind.host.open)
+        assert (behind.host.rejections[0][0], behind.host.newest[0]) == ("behind", 5)
         assert hub.host.open == {3: Origin(3, 4)}
         for party in (hub, behind, member):
             await party.mesh.close()
@@ -291,8 +291,8 @@ def test_a_liar_at_a_known_address_ends_nothing(loop_factory: LoopFactory, code:
         liar = await asyncio.start_server(lie, "127.0.0.1", 0)
         await party.start(Address("127.0.0.1", liar.sockets[0].getsockname()[1]), friend.address)
         await friend.start()
-        await until(lambda: 2 in party.host.open and party.mesh.diallers[0].words == "a lie")
-        assert not party.mesh.diallers[0].ourselves
+        await until(lambda: 2 in party.host.open and party.mesh.dialers[0].words == "a lie")
+        assert not party.mesh.dialers[0].ourselves
         liar.close()
         await party.mesh.close()
         await friend.mesh.close()
@@ -302,10 +302,10 @@ def test_a_liar_at_a_known_address_ends_nothing(loop_factory: LoopFactory, code:
 
 def test_silent_addresses_do_not_use_up_the_room_for_peers(loop_factory: LoopFactory) -> None:
     async def scenario() -> None:
-        silent = [socket.create_server(("127.0.0.1", 0)) for _ in range(admission.GREETINGS_MAX + 4)]
+        silent = [socket.create_server(("127.0.0.1", 0)) for _ in range(admission.HANDSHAKES_MAX + 4)]
         party, friend = Party(1), Party(2)
         await party.start(*[Address("127.0.0.1", end.getsockname()[1]) for end in silent])
-        await until(lambda: len(party.mesh._greetings) == len(silent))
+        await until(lambda: len(party.mesh._handshakes) == len(silent))
         await friend.start(party.address)
         await until(lambda: 2 in party.host.open)
         await party.mesh.close()
@@ -345,7 +345,7 @@ def test_a_stranger_that_sends_garbage_is_dropped_and_counted(loop_factory: Loop
 def test_strangers_that_say_nothing_are_capped_and_timed_out(
     loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "GREETING_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(admission, "HANDSHAKE_TIMEOUT_S", 0.5)
 
     async def scenario() -> None:
         party = Party(1)
@@ -353,8 +353,8 @@ def test_strangers_that_say_nothing_are_capped_and_timed_out(
         streams = [await asyncio.open_connection(party.address.host, party.address.port) for _ in range(40)]
         ends = await asyncio.gather(*(reader.read() for reader, _ in streams), return_exceptions=True)
         assert len(ends) == 40
-        assert party.mesh.dropped["too many greetings"] == 40 - admission.GREETINGS_MAX
-        assert party.mesh.dropped["no greeting"] == admission.GREETINGS_MAX
+        assert party.mesh.dropped["too many greetings"] == 40 - admission.HANDSHAKES_MAX
+        assert party.mesh.dropped["no greeting"] == admission.HANDSHAKES_MAX
         for _, writer in streams:
             writer.close()
         await party.mesh.close()
@@ -370,9 +370,9 @@ def test_one_host_that_says_nothing_does_not_keep_others_out(loop_factory: LoopF
             socket.create_connection(
                 (party.address.host, party.address.port), source_address=("127.0.0.2", 0)
             )
-            for _ in range(admission.GREETINGS_MAX)
+            for _ in range(admission.HANDSHAKES_MAX)
         ]
-        await until(lambda: len(party.mesh._greetings) == len(silent))
+        await until(lambda: len(party.mesh._handshakes) == len(silent))
         await friend.start(party.address)
         await until(lambda: 2 in party.host.open)
         assert party.mesh.dropped == {"displaced": 1}

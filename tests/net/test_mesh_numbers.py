@@ -29,7 +29,7 @@ def test_numbers_go_out_behind_their_head_also_to_a_peer_that_reads_nothing_for_
             before = link.bytes_sent
             while link.writable:
                 pieces.append(np.full(50_000, len(pieces) % 256, np.uint8))
-                fast.mesh.send_numbers(slow.origin, chunk_head(pieces[-1].data), pieces[-1].data)
+                fast.mesh.send_floats(slow.origin, chunk_head(pieces[-1].data), pieces[-1].data)
                 await asyncio.sleep(0)
             assert link.bytes_sent - before == sum(
                 len(chunk_head(piece.data)) + len(piece) for piece in pieces
@@ -48,13 +48,13 @@ def test_numbers_that_were_not_sent_are_let_go_with_their_link(loop_factory: Loo
             link = fast.mesh.links[2].connection
             memory = bytearray(50_000_000)
             with memoryview(memory) as numbers:
-                fast.mesh.send_numbers(slow.origin, bytes(20), numbers)
+                fast.mesh.send_floats(slow.origin, bytes(20), numbers)
             await asyncio.sleep(0.01)
-            fast.mesh.send_numbers(slow.origin, b"", memoryview(b""))  # nothing is nothing
+            fast.mesh.send_floats(slow.origin, b"", memoryview(b""))  # nothing is nothing
             link.abort("the test ends it")
             await until(lambda: 2 not in fast.host.open)
             await until(lambda: is_free(memory))
-            fast.mesh.send_numbers(Origin(9, 9), b"head", memoryview(b"numbers"))  # to nobody
+            fast.mesh.send_floats(Origin(9, 9), b"head", memoryview(b"numbers"))  # to nobody
 
     run(loop_factory, scenario)
 

@@ -33,12 +33,12 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 class Faulty(Credentials):
     """Credentials that no daemon would start with: it dials with another context than its own."""
 
-    def __init__(self, directory: Path, dialling: ssl.SSLContext) -> None:
+    def __init__(self, directory: Path, dialer: ssl.SSLContext) -> None:
         super().__init__(directory)
-        self._dialling = dialling
+        self._dialer = dialer
 
     def context(self, *, dialled: bool) -> ssl.SSLContext:
-        return self._dialling if dialled else super().context(dialled=False)
+        return self._dialer if dialled else super().context(dialled=False)
 
 
 def party(certificates: Certificates, node: int) -> Party:
@@ -92,7 +92,7 @@ def test_large_and_small_frames_arrive_whole_also_at_a_peer_that_reads_nothing_f
         while link.writable or len(pieces) < 6:
             numbers = np.random.default_rng(len(pieces)).integers(0, 256, next(sizes), np.uint8)
             pieces.append(numbers)
-            fast.mesh.send_numbers(slow.origin, chunk_head(numbers.data), numbers.data)
+            fast.mesh.send_floats(slow.origin, chunk_head(numbers.data), numbers.data)
             fast.mesh.send(slow.origin, pack_frame(FrameType.STATUS, numbers[:1000].tobytes()))
             await asyncio.sleep(0)
         stalled.resume_reading()
@@ -164,7 +164,7 @@ def test_a_dialler_learns_after_its_handshake_why_it_was_refused(
         shown = careless(faulty[fault], ca=directory / "ca.pem")
         client = Party(2, credentials=Faulty(directory, shown))
         await client.start(server.address)
-        await until(lambda: words in client.mesh.diallers[0].words)
+        await until(lambda: words in client.mesh.dialers[0].words)
         assert server.mesh.dropped[counted] >= 1
         assert client.mesh.dropped.total() >= 1
         assert all(reason.startswith("rejected by peer: ") for reason in client.mesh.dropped)
@@ -184,7 +184,7 @@ def test_a_dialler_refuses_a_listener_of_another_ca_and_says_so_to_both(
         await impostor.start()
         client = party(certificates, 2)
         await client.start(impostor.address)
-        await until(lambda: "not of this run's CA" in client.mesh.diallers[0].words)
+        await until(lambda: "not of this run's CA" in client.mesh.dialers[0].words)
         await until(lambda: impostor.mesh.dropped["rejected by peer: wrong CA"] >= 1)
         assert client.mesh.dropped["wrong CA"] >= 1
         await client.mesh.close()
@@ -202,7 +202,7 @@ def test_a_listener_with_another_nodes_certificate_is_refused(
         client = party(certificates, 2)
         await client.start(impostor.address)
         await until(lambda: client.mesh.dropped["another node's certificate"] >= 1)
-        await until(lambda: "give every node its own" in client.mesh.diallers[0].words)
+        await until(lambda: "give every node its own" in client.mesh.dialers[0].words)
         assert not client.host.opened
         await client.mesh.close()
         await impostor.mesh.close()
@@ -248,14 +248,14 @@ def test_new_links_use_renewed_certificates_and_old_ones_go_on(
 def test_a_server_that_never_answers_a_handshake_is_given_up(
     loop_factory: LoopFactory, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "GREETING_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(admission, "HANDSHAKE_TIMEOUT_S", 0.5)
 
     async def scenario() -> None:
         deaf = socket.create_server(("127.0.0.1", 0))  # the kernel connects, and nobody reads
         client = party(certificates, 2)
         await client.start(Address("127.0.0.1", deaf.getsockname()[1]))
         await until(lambda: client.mesh.dropped["no handshake"] >= 1)
-        assert client.mesh.diallers[0].words == "no handshake within 0 s"
+        assert client.mesh.dialers[0].words == "no handshake within 0 s"
         await client.mesh.close()
         deaf.close()
 
@@ -298,9 +298,9 @@ def test_a_peer_that_has_shown_its_certificate_does_not_give_way_to_strangers(
             _, writer = await asyncio.open_connection(
                 hub.address.host, hub.address.port, ssl=context, server_hostname=""
             )
-            await until(lambda: any(each.certified for each in hub.mesh._greetings))
+            await until(lambda: any(each.certified for each in hub.mesh._handshakes))
             with besieged(hub.address, loopback_addresses(48)):
-                await until(lambda: hub.mesh.dropped["displaced"] > admission.GREETINGS_MAX)
+                await until(lambda: hub.mesh.dropped["displaced"] > admission.HANDSHAKES_MAX)
                 writer.write(pack_message(peer.mesh.greeting))
                 await until(lambda: 2 in hub.host.open)
             writer.close()

@@ -1,12 +1,12 @@
-"""Refusals by reason."""
+"""Rejections by reason."""
 
 from __future__ import annotations
 
-from p2psgd.net.rejections import REASONS_MAX, TOLD_KINDS_MAX, Reasons
+from p2psgd.net.rejections import REASONS_MAX, TOLD_KINDS_MAX, DropCounters
 
 
 def test_reasons_that_peers_invent_leave_room_for_this_nodes_own() -> None:
-    reasons = Reasons()
+    reasons = DropCounters()
     for number in range(1000):
         reasons.count_told("rejected by peer", f"invented {number}")
         reasons.count_told("hint", f"invented {number}")
@@ -19,7 +19,7 @@ def test_reasons_that_peers_invent_leave_room_for_this_nodes_own() -> None:
 
 
 def test_reasons_are_bounded_in_number_and_length() -> None:
-    reasons = Reasons()
+    reasons = DropCounters()
     reasons.count_told("hint", "x" * 1000)
     for number in range(2 * REASONS_MAX):
         reasons.count(f"reason {number}")

@@ -10,7 +10,7 @@ import pytest
 
 from p2psgd.base.errors import ExitCode
 from p2psgd.core.frontier import TOLD_MAX
-from p2psgd.net.rejections import DEAD_TIMEOUTS, LIVES_MAX, Refusals
+from p2psgd.net.rejections import DEAD_TIMEOUTS, LIVES_MAX, Rejections
 
 FAILURE_TIMEOUT_S = 0.05
 ME = 1000
@@ -18,13 +18,13 @@ LATER = 2000
 
 
 class Judge:
-    """Refusals of a node whose links the test decides."""
+    """Rejections of a node whose links the test decides."""
 
     def __init__(self, lives_left: int = LIVES_MAX - 1) -> None:
         self.links = False
         self.failures: list[tuple[str, ExitCode]] = []
         self.lives: list[int] = []
-        self.refusals = Refusals(
+        self.rejections = Rejections(
             FAILURE_TIMEOUT_S,
             incarnation=ME,
             lives_left=lives_left,
@@ -38,17 +38,17 @@ class Judge:
         return not self.failures and not self.lives
 
     async def hear(self, code: str, newest: int = 0, *, listed: bool = True) -> list[tuple[str, ExitCode]]:
-        self.refusals.refused(code, "somewhere: no", newest, listed=listed)
+        self.rejections.refused(code, "somewhere: no", newest, listed=listed)
         await asyncio.sleep(3 * FAILURE_TIMEOUT_S)
         return self.failures
 
     async def hear_until_judged(self, *told: tuple[str, int]) -> float:
-        """The same refusals again and again, as diallers bring them; returns how long it took."""
+        """The same refusals again and again, as dialers bring them; returns how long it took."""
         began = time.monotonic()
         while self.is_silent:
             assert time.monotonic() - began < 20, "nothing was judged"
             for code, newest in told:
-                self.refusals.refused(code, "somewhere: no", newest)
+                self.rejections.refused(code, "somewhere: no", newest)
             await asyncio.sleep(FAILURE_TIMEOUT_S / 5)
         return time.monotonic() - began
 
@@ -63,7 +63,7 @@ def test_a_node_that_nobody_accepts_ends(code: str) -> None:
 @pytest.mark.parametrize(("code", "newest"), [("superseded", 0), ("behind", LATER), ("behind", 2**64 - 1)])
 def test_an_old_life_ends_and_begins_no_other_however_high_the_new_one_is(code: str, newest: int) -> None:
     judge = Judge()
-    judge.refusals.admitted()
+    judge.rejections.admitted()
     ((words, exit_code),) = asyncio.run(judge.hear(code, newest))
     assert "this node has been started again elsewhere, so this life of it ends (somewhere: no)" in words
     assert exit_code is ExitCode.CONFIGURATION
@@ -74,14 +74,14 @@ def test_an_old_life_ends_and_begins_no_other_however_high_the_new_one_is(code: 
 def test_a_node_that_others_accept_goes_on(code: str) -> None:
     judge = Judge()
     judge.links = True
-    judge.refusals.linked()
+    judge.rejections.linked()
     assert asyncio.run(judge.hear(code, LATER)) == []
     assert judge.lives == []
 
 
 def test_a_node_that_was_linked_once_does_not_end_for_another_run_elsewhere() -> None:
     judge = Judge()
-    judge.refusals.linked()
+    judge.rejections.linked()
     assert asyncio.run(judge.hear("run")) == []
 
 
@@ -93,7 +93,7 @@ def test_what_waiting_mends_ends_nothing(code: str) -> None:
 @pytest.mark.parametrize("listed", [True, False], ids=["dialled", "dials"])
 def test_a_life_behind_one_that_is_nowhere_linked_goes_on_above_it(listed: bool) -> None:
     judge = Judge()
-    judge.refusals.linked()  # for an instant, before the peer read its WELCOME
+    judge.rejections.linked()  # for an instant, before the peer read its WELCOME
     assert asyncio.run(judge.hear("behind", LATER, listed=listed)) == []
     assert judge.lives == [LATER]
 
@@ -137,7 +137,7 @@ def test_whom_the_list_does_not_name_cannot_end_a_node(code: str, newest: int, l
 
 def test_a_member_is_not_ended_by_whom_its_list_does_not_name() -> None:
     judge = Judge()
-    judge.refusals.admitted()
+    judge.rejections.admitted()
     asyncio.run(judge.hear("behind", LATER, listed=False))
     assert judge.is_silent
 
@@ -178,7 +178,7 @@ def test_it_does_not_go_above_a_life_that_answers_a_dial() -> None:
 
 def test_nor_if_only_whom_the_list_does_not_name_has_it_linked() -> None:
     async def scenario(judge: Judge) -> None:
-        judge.refusals.refused("behind", "one", LATER)
+        judge.rejections.refused("behind", "one", LATER)
         await judge.hear("superseded", listed=False)
 
     judge = Judge()

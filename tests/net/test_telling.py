@@ -13,8 +13,8 @@ from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.timing import Timing
 from p2psgd.net.address import Address
-from p2psgd.net.peer_exchange import HEARD_MAX, Hints, Telling
-from p2psgd.net.rejections import Reasons
+from p2psgd.net.peer_exchange import HEARD_MAX, AddressHints, PeerExchange
+from p2psgd.net.rejections import DropCounters
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import PeerRow, Peers, pack_ip, pack_message, pack_peers, parse_message, parse_peers
 
@@ -39,7 +39,7 @@ class Links:
     """What the mesh would do."""
 
     links: dict[int, Link] = field(default_factory=dict)
-    dropped: Reasons = field(default_factory=Reasons)
+    dropped: DropCounters = field(default_factory=DropCounters)
     sent: list[tuple[int, Peers]] = field(default_factory=list)
     full: bool = False
 
@@ -57,11 +57,11 @@ class Node:
 
     def __init__(self, *, advertised: Address | None = None) -> None:
         self.mesh = Links()
-        self.hints = Hints()
+        self.hints = AddressHints()
         self.now = 100.0
         self.informed: set[int] = set()
         self.members: set[int] = {ME}
-        self.telling = Telling(
+        self.telling = PeerExchange(
             self.mesh,
             self.hints,
             me=ME,

@@ -10,7 +10,7 @@ from typing import Any, cast
 from p2psgd.core.timing import Timing
 from p2psgd.net.address import Address
 from p2psgd.net.admission import Standing
-from p2psgd.net.peer_exchange import NAME, Hints, pack_known_peers
+from p2psgd.net.peer_exchange import NAME, AddressHints, pack_known_peers
 from p2psgd.node.peers import NodePeers
 from tests.net.parties import Party
 
@@ -18,7 +18,7 @@ from tests.net.parties import Party
 def test_addresses_told_by_peers_are_known_hosts_and_those_announced_on_the_network_are_not(
     tmp_path: Path,
 ) -> None:
-    told = Hints()
+    told = AddressHints()
     told.tell(7, Address("10.0.0.7", 7315))
     (tmp_path / NAME).write_bytes(pack_known_peers(told.told()))
     party = Party(1)
@@ -36,11 +36,11 @@ def test_addresses_told_by_peers_are_known_hosts_and_those_announced_on_the_netw
         party.mesh,
         options=cast(Any, SimpleNamespace(state=tmp_path, advertise=None, peers=None)),
         listen=party.address,
-        journal=cast(Any, None),
+        node_log=cast(Any, None),
     )
     sighting = SimpleNamespace(run=b"run", node=8, host=(Address("10.0.0.8", 7315),))
     peers._see(cast(Any, sighting))
-    party.mesh.dialling.follow_hints = lambda wanted: None  # type: ignore[method-assign]
+    party.mesh.dialer.follow_hints = lambda wanted: None  # type: ignore[method-assign]
     peers.pass_time()
     party.listening.close()
     now = time.monotonic()

@@ -17,7 +17,7 @@ from p2psgd.ipc.layout import DENSE_NUMBERS_MIN
 from p2psgd.ipc.segments import DenseSegments
 from p2psgd.node.node_run import Stopwatch, known_mode, share_memory
 from p2psgd.node.run import RoundCosts, Rounds
-from p2psgd.wire.ring_messages import BucketShared
+from p2psgd.wire.ring_messages import BucketContributed
 
 PEER = Origin(1, 1)
 CHUNK = FrameReceived(PEER, RingChunk(b""))
@@ -36,8 +36,8 @@ class Replica:
     def send(self, peer: Origin, frame: bytes) -> None:
         self.seen.append("send")
 
-    def send_numbers(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
-        self.seen.append("send_numbers")
+    def send_floats(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
+        self.seen.append("send_floats")
 
     def report_drained(self, peer: Origin) -> None:
         self.seen.append("report_drained")
@@ -81,18 +81,18 @@ def test_adding_and_sending_are_counted_from_each_trainer_on(
     rounds, session = rounds_of("ring-sparse", watch)
     rounds.begin()
     watch.handle(CHUNK, 1.0)
-    watch.handle(BucketShared(0, 0, 1, "", ""), 1.0)
+    watch.handle(BucketContributed(0, 0, 1, "", ""), 1.0)
     watch.handle(TimePassed(), 1.0)
     watch.send(PEER, b"frame")
-    watch.send_numbers(PEER, b"head", memoryview(b"numbers"))
+    watch.send_floats(PEER, b"head", memoryview(b"numbers"))
     watch.report_drained(PEER)
     watch.drop(PEER, "reason", "words")
     assert replica.seen == [
         "FrameReceived",
-        "BucketShared",
+        "BucketContributed",
         "TimePassed",
         "send",
-        "send_numbers",
+        "send_floats",
         "report_drained",
         "drop",
     ]

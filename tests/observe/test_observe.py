@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from p2psgd.cli.digest import find_fault
-from p2psgd.core.events import RemovalAsked, TimePassed
+from p2psgd.core.events import RemovalRequested, TimePassed
 from p2psgd.core.read_model import view_of
 from p2psgd.observe.collect import replica_parts
 from p2psgd.observe.digest import DigestReport, report_digest
@@ -81,13 +81,13 @@ def test_who_is_away_pins_what_it_lacks(cluster: Cluster) -> None:
 def test_a_view_that_lacks_a_majority_says_so(cluster: Cluster) -> None:
     for number in (1, 2):
         cluster.kill(number)
-    cluster.give(0, RemovalAsked(cluster.replica(0).membership.view.members[2].node, forbid=False))
+    cluster.give(0, RemovalRequested(cluster.replica(0).membership.view.members[2].node, forbid=False))
     cluster.pass_time(12.0)
     assert "view 2" in view(cluster).waits
 
 
 def test_replicas_are_identical_and_the_scrub_that_was_asked_for_is_clean(cluster: Cluster) -> None:
-    cluster.replica(0).sweeping.scrub_due = cluster.now
+    cluster.replica(0).scanner.scrub_due = cluster.now
     report = digest(cluster)
     assert [peer.verdict for peer in report.peers] == ["identical", "identical"]
     assert find_fault(report)  # no scrub has ended yet
@@ -98,7 +98,7 @@ def test_replicas_are_identical_and_the_scrub_that_was_asked_for_is_clean(cluste
 
 
 def test_a_changed_coordinate_is_not_sound(cluster: Cluster) -> None:
-    cluster.replica(0).sweeping.scrub_due = cluster.now
+    cluster.replica(0).scanner.scrub_due = cluster.now
     cluster.replica(0).lattice.coordinates[77] ^= 1 << 9
     for _ in range(70):  # of the damaged node alone, so that nobody mends it
         cluster.now += 0.5

@@ -13,23 +13,23 @@ from unittest.mock import patch
 
 from p2psgd.base.errors import ExitCode
 from p2psgd.core.effects import (
-    Alarm,
+    Alert,
     Deliver,
     Drop,
     Effect,
-    Halt,
-    NextTurn,
-    Note,
+    LogEvent,
     OpenRound,
+    Persist,
     ReadCheckpoint,
-    Record,
-    RefuseShare,
+    RejectContribution,
     Reload,
     ReportDrained,
     SaveVotes,
     Send,
-    SendNumbers,
+    SendFloats,
+    Shutdown,
     WriteCheckpoint,
+    Yield,
 )
 from p2psgd.core.events import Event
 from p2psgd.core.frontier import Origin
@@ -75,7 +75,7 @@ def _run(world: World) -> str:
 @contextmanager
 def _watched(trace: Trace, clock: Clock) -> Iterator[None]:
     """Record what nodes give to their links, and what replicas order."""
-    handle, send, send_numbers = Replica.handle, Mesh.send, Mesh.send_numbers
+    handle, send, send_floats = Replica.handle, Mesh.send, Mesh.send_floats
 
     def watched_handle(replica: Replica, event: Event, now: float) -> list[Effect]:
         effects = handle(replica, event, now)
@@ -92,12 +92,12 @@ def _watched(trace: Trace, clock: Clock) -> Iterator[None]:
         if mesh.link(peer) is not None:
             frame = head + bytes(numbers)
             trace.add("wire", Line(clock.now, _name(mesh._me), _name(peer), text_of(frame)))
-        return send_numbers(mesh, peer, head, numbers)
+        return send_floats(mesh, peer, head, numbers)
 
     with (
         patch.object(Replica, "handle", watched_handle),
         patch.object(Mesh, "send", watched_send),
-        patch.object(Mesh, "send_numbers", watched_send_numbers),
+        patch.object(Mesh, "send_floats", watched_send_numbers),
     ):
         yield
 
@@ -115,7 +115,7 @@ def _told(effect: Effect) -> tuple[str, str, object]:  # noqa: PLR0911, PLR0912 
     match effect:
         case Send():
             return _name(effect.peer), "frame", effect.frame
-        case SendNumbers():
+        case SendFloats():
             return _name(effect.peer), "frame", effect.head + bytes(effect.numbers)
         case ReportDrained():
             return _name(effect.peer), "report drained", ()
@@ -127,9 +127,9 @@ def _told(effect: Effect) -> tuple[str, str, object]:  # noqa: PLR0911, PLR0912 
             return "trainer", "reload", ()
         case OpenRound():
             return "trainer", "open round", (effect.contributors, effect.sums)
-        case RefuseShare():
+        case RejectContribution():
             return "trainer", "refuse", effect.words
-        case Record():
+        case Persist():
             return "updates", "record", (effect.frame, effect.own)
         case SaveVotes():
             return "votes", "save", (effect.revision, effect.votes)
@@ -138,13 +138,13 @@ def _told(effect: Effect) -> tuple[str, str, object]:  # noqa: PLR0911, PLR0912 
             return "checkpoints", "write", (effect.coordinates, *rows)
         case ReadCheckpoint():
             return "checkpoints", "read", ()
-        case Alarm():
+        case Alert():
             return "people", "alarm", effect.words
-        case Note():
+        case LogEvent():
             return "people", "note", (effect.kind, effect.words, effect.node)
-        case Halt():
+        case Shutdown():
             return "people", "halt", (effect.words, effect.again, effect.abandon)
-        case NextTurn():
+        case Yield():
             return "loop", "turn", ()
 
 

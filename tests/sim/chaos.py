@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from p2psgd.core.events import RemovalAsked
+from p2psgd.core.events import RemovalRequested
 from tests.sim.clock import Clock
 from tests.sim.daemon import Daemon
 from tests.sim.disk import Disk
@@ -154,7 +154,7 @@ class Chaos:
             return  # nobody is there to be asked, or a person knows better
         if fault.forbid:
             self.forbidden.add(node)
-        asked.when_running(asked.handle, RemovalAsked(node, fault.forbid))
+        asked.when_running(asked.handle, RemovalRequested(node, fault.forbid))
 
     def _return_later(self, place: int, back_after_s: float) -> None:
         self.returning.add(place)

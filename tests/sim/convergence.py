@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from p2psgd.core.events import RemovalAsked
+from p2psgd.core.events import RemovalRequested
 from p2psgd.core.frontier import Origin
 from p2psgd.core.retention import TRIM_FROM
 from p2psgd.core.update_log import ENTRY_BYTES, UpdateLog
@@ -185,7 +185,7 @@ class Convergence:
         self._reminded = True
         for node in sorted(self._world.chaos.forbidden):
             for daemon in self._core():
-                daemon.when_running(daemon.handle, RemovalAsked(node, forbid=True))
+                daemon.when_running(daemon.handle, RemovalRequested(node, forbid=True))
 
     def _ask_person(self) -> None:
         """Only who is READY evicts, and nobody is removed without whom the others could decide nothing. When
@@ -203,7 +203,7 @@ class Convergence:
             for node in sorted(daemon.view.lives.keys() - here):
                 self._world.see("removed by a person")
                 self._begin_calm()
-                daemon.when_running(daemon.handle, RemovalAsked(node, forbid=False))
+                daemon.when_running(daemon.handle, RemovalRequested(node, forbid=False))
 
     def _is_disturbed(self) -> bool:
         """Nodes of the core are down, ending or damaged."""

@@ -140,7 +140,7 @@ class Daemon:
             session=ports,
             attached=lambda: self.trainer.attached,
             costs=RoundCosts(),
-            journal=ports,
+            node_log=ports,
             events=ports,
             shutdown=ports.shutdown,
             now=running.read,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.effects import Alarm, Deliver, Effect, Halt, Reload, Send
+from p2psgd.core.effects import Alert, Deliver, Effect, Reload, Send, Shutdown
 from p2psgd.core.events import (
     CheckpointRead,
     Event,
@@ -24,7 +24,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.view_change import VOTES_OVERDRAFT_BYTES
 from p2psgd.wire.frames import FrameType
-from p2psgd.wire.ring_messages import RoundShared
+from p2psgd.wire.ring_messages import ContributionMade
 from p2psgd.wire.update import OwnUpdateMade
 from tests.sim.agreement import Agreement
 from tests.sim.faults import Duplicated, Lie
@@ -108,7 +108,7 @@ class Inspector:
 
     def _check_event(self, daemon: Daemon, event: Event, effects: list[Effect]) -> None:
         replica = daemon.replica
-        if isinstance(event, OwnUpdateMade | RoundShared):
+        if isinstance(event, OwnUpdateMade | ContributionMade):
             self._record(replica, event)
         if isinstance(event, CheckpointRead):
             self.judge.checkpoint_read(daemon, event)
@@ -153,13 +153,13 @@ class Inspector:
                 note_replaced(self._world.see, effects, flipped=daemon.book.flipped is not None)
                 if self.rules is not None:
                     self.rules.sightings.replaced(dense=isinstance(self.ledger, DenseLedger))
-            elif isinstance(effect, Alarm):
+            elif isinstance(effect, Alert):
                 self.judge.alarm(daemon, event, effect, effects)
-            elif isinstance(effect, Halt):
+            elif isinstance(effect, Shutdown):
                 self.judge.halt(daemon, effect)
         return delivered, replaced
 
-    def _record(self, replica: Replica, event: OwnUpdateMade | RoundShared) -> None:
+    def _record(self, replica: Replica, event: OwnUpdateMade | ContributionMade) -> None:
         """What a trainer has made."""
         ledger = self.ledger
         assert isinstance(ledger, Ledger)

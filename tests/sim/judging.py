@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from p2psgd.core.effects import Alarm, Drop, Effect, Halt, Note
+from p2psgd.core.effects import Alert, Drop, Effect, LogEvent, Shutdown
 from p2psgd.core.events import CheckpointRead, Event, FrameReceived, RingUpdate, UpdateBody
 from p2psgd.core.frontier import Origin
 from tests.sim.faults import FlippedBit, Forged, Mismatched, Tampering
@@ -89,7 +89,7 @@ class Judge:
             rows = {Origin(row.node, row.incarnation): row.sequence for row in event.found.rows}
             self._saved[daemon.me] = rows
 
-    def note(self, daemon: Daemon, note: Note) -> None:
+    def note(self, daemon: Daemon, note: LogEvent) -> None:
         """Who has a whole checkpoint and all updates since needs no donor."""
         if note.kind != "quarantine":
             return
@@ -102,7 +102,7 @@ class Judge:
         if all(log.floor(origin) <= saved.get(origin, 0) for origin in daemon.replica.frontier):
             raise Violation("mending", f"{label(daemon.me)} gives up without need: {note.words}")
 
-    def alarm(self, daemon: Daemon, event: Event, alarm: Alarm, effects: Iterable[Effect]) -> None:
+    def alarm(self, daemon: Daemon, event: Event, alarm: Alert, effects: Iterable[Effect]) -> None:
         """A node tells people of trouble."""
         if alarm.words.startswith("the log is "):
             self._world.see("log nearly full")
@@ -194,7 +194,7 @@ class Judge:
         line = self._world.lines[daemon.place, place]
         return line.impaired or line.impaired_at > self._world.now - daemon.replica.timing.silence_s
 
-    def halt(self, daemon: Daemon, halt: Halt) -> None:
+    def halt(self, daemon: Daemon, halt: Shutdown) -> None:
         """A node stops by itself."""
         if halt.abandon:
             self._abandonment(daemon)

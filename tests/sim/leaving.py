@@ -25,7 +25,7 @@ class World(Protocol):
 def leave(world: World, daemon: Daemon, keeper: Keeper) -> None:
     """Begin; the daemon dies when it is done."""
     clock = world.clock
-    daemon.run.regulation.draining = True
+    daemon.run.backpressure.draining = True
     steps = leave_run(
         daemon.run,
         "stopped",

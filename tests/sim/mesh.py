@@ -1,4 +1,4 @@
-"""Dialling, greeting and one link for each pair: what net.mesh does, on the virtual network.
+"""Dialer, greeting and one link for each pair: what net.mesh does, on the virtual network.
 
 The rules (who may be linked, which of two connections stays) are the real ones of net.handshake, as are the
 frames. Made up: addresses (everybody knows everybody's place), and sockets. Links are kept by place.
@@ -13,14 +13,14 @@ from typing import Final, Protocol
 from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.net.handshake import check_greeting, make_greeting, newer_stays
+from p2psgd.net.handshake import check_hello, make_hello, newer_stays
 from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
 from tests.sim.clock import Clock
 from tests.sim.network import Endpoint, Line, connect
 from tests.sim.places import place_of
 
-GREETING_TIMEOUT_S: Final = 10.0
+HANDSHAKE_TIMEOUT_S: Final = 10.0
 SYN_AGAIN_S: Final = (1.0, 2.0, 4.0)  # a kernel's pauses before it tries once more; then 3 s to the timeout
 FIRST_DELAY_S: Final = 0.1  # of the dialler's back-off
 
@@ -72,7 +72,7 @@ class Mesh:
         self._place = place_of(me.node)
         self._failure_timeout_s = failure_timeout_s
         self._chance = chance
-        self._greeting = make_greeting(spec, me, f"node-{me.node}")
+        self._greeting = make_hello(spec, me, f"node-{me.node}")
         self._limits = link_limits(spec.weights)
         self._peers: dict[Endpoint, Origin] = {}  # of those that are linked
         self._greetings: set[Endpoint] = set()
@@ -108,12 +108,12 @@ class Mesh:
         endpoint.send(frame)
         return endpoint.out.undelivered
 
-    def send_numbers(self, peer: Origin, head: bytes, numbers: memoryview) -> int:
+    def send_floats(self, peer: Origin, head: bytes, numbers: memoryview) -> int:
         """The same for a frame whose numbers stay in this node's memory."""
         endpoint = self.link(peer)
         if endpoint is None or endpoint.out is None:
             return 0
-        endpoint.send_numbers(head, numbers)
+        endpoint.send_floats(head, numbers)
         return endpoint.out.undelivered
 
     def link(self, peer: Origin) -> Endpoint | None:
@@ -158,7 +158,7 @@ class Mesh:
             if attempt < len(SYN_AGAIN_S):
                 clock.after(SYN_AGAIN_S[attempt], self._dial, number, attempt + 1)
             else:
-                clock.after(GREETING_TIMEOUT_S - sum(SYN_AGAIN_S), self._dial_again, number)
+                clock.after(HANDSHAKE_TIMEOUT_S - sum(SYN_AGAIN_S), self._dial_again, number)
         else:
             clock.after(forth.latency_s + back.latency_s, self._dialled, number)
 
@@ -182,7 +182,7 @@ class Mesh:
 
     def _await_greeting(self, endpoint: Endpoint) -> None:
         self._greetings.add(endpoint)
-        self._world.clock.after(GREETING_TIMEOUT_S, self._greeting_overdue, endpoint)
+        self._world.clock.after(HANDSHAKE_TIMEOUT_S, self._greeting_overdue, endpoint)
 
     def _greeting_overdue(self, endpoint: Endpoint) -> None:
         if not self._host.alive:
@@ -242,7 +242,7 @@ class Mesh:
         peer = None if held is None else self._peers[held]
         linked = peer.incarnation if peer is not None and peer.node == theirs.node else 0
         newest = self._newest.get(theirs.node, 0)
-        check_greeting(self._greeting, theirs, newest, linked_incarnation=linked)
+        check_hello(self._greeting, theirs, newest, linked_incarnation=linked)
         if held is not None:
             if self._peers[held] == (theirs.node, theirs.incarnation) and not newer_stays(
                 ours=self._me.node,

@@ -91,22 +91,27 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "running-digest-wrong": (
         Edit(
             weights,
-            "Lattice.apply",
+            "QuantizedWeights.apply",
             "(self.digest + contribution) % 2**64",
             "(self.digest ^ contribution) % 2**64",
         ),
     ),
     "effect-dropped": (Edit(peer, "Outbound.take", "return effects", "return effects[:1] + effects[2:]"),),
     "illegal-transition": (
-        Edit(readiness, "Joining._try_barrier", "if self._life.state is not Readiness.BARRIER:", "if False:"),
+        Edit(
+            readiness,
+            "JoinProgress._try_barrier",
+            "if self._life.state is not Readiness.BARRIER:",
+            "if False:",
+        ),
     ),
     "incarnation-reused": (Edit(daemon, "Daemon.__init__", "disk.lives += 1", "disk.lives = 1"),),
     # sending and asking
-    "no-push-after-drain": (Edit(replica, R + "handle", "self.feeder.push(peer, now)", "pass"),),
+    "no-push-after-drain": (Edit(replica, R + "handle", "self.log_sender.push(peer, now)", "pass"),),
     "credit-never-given-back": (Edit(peer, "Outbound.refill", "peer.credit = self.credit_bytes", "pass"),),
     "credit-not-spent": (Edit(peer, "Outbound._spend", "peer.credit -= frame_bytes", "pass"),),
-    "need-ignored": (Edit(send, "Feeder.serve", "if need.first <= last:", "if False:"),),
-    "need-served-short": (Edit(send, "Feeder.serve", "last = min(", "last = -1 + min("),),
+    "need-ignored": (Edit(send, "LogSender.serve", "if need.first <= last:", "if False:"),),
+    "need-served-short": (Edit(send, "LogSender.serve", "last = min(", "last = -1 + min("),),
     "no-ask-after-status": (Edit(receive, "Receiver.ask_for_all", "if lacking and not", "if False and not"),),
     "asked-while-the-log-is-full": (
         Edit(receive, "Receiver.ask_for_all", "or not self._make_room(self._lacked_bytes)", ""),
@@ -116,7 +121,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
             receive,
             "Receiver.ask_for_all",
             "not self._make_room(self._lacked_bytes)",
-            "self._budget.fullness >= 1.0",
+            "self._retention.fullness >= 1.0",
         ),
     ),
     "old-incarnations-not-repaired": (
@@ -128,14 +133,18 @@ MUTANTS: Final[dict[str, Mutant]] = {
         ),
     ),
     "lively-origin-relied-on": (
-        Edit(receive, "Receiver._expected_from_origin", "now - direct.brought", "now - direct.heard"),
+        Edit(
+            receive, "Receiver._expected_from_origin", "now - direct.last_progress", "now - direct.last_seen"
+        ),
     ),
     # trimming
-    "trimmed-early": (Edit(retention, "Budget.trim", "return acks.stable(origin, others)", "return 2**64"),),
+    "trimmed-early": (
+        Edit(retention, "Retention.trim", "return acks.stable(origin, others)", "return 2**64"),
+    ),
     "trimmed-by-a-majority": (
         Edit(
             retention,
-            "Budget.trim",
+            "Retention.trim",
             "return acks.stable(origin, others)",
             "return sorted(acks.applied(each, origin) for each in [*others, others[0]])[len(others) // 2]"
             " if others else 0",
@@ -183,17 +192,17 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "log-never-trimmed": (Edit(update_log, "UpdateLog._shed", "while heads and", "while False and"),),
     "trainer-never-stalls": (
-        Edit(backpressure, "Regulation.regulate", "and self.held_up", "and not self._replica.ready"),
+        Edit(backpressure, "Backpressure.regulate", "and self.held_up", "and not self._replica.ready"),
     ),
     # joining
     "admission-without-barrier": (
-        Edit(readiness, "Joining._try_barrier", "passed = not self.absent", "passed = True"),
+        Edit(readiness, "JoinProgress._try_barrier", "passed = not self.absent", "passed = True"),
     ),
     "ready-though-it-was-out": (
-        Edit(readiness, "Joining.look", "if admitted_in != self._since:", "if self._since is None:"),
+        Edit(readiness, "JoinProgress.look", "if admitted_in != self._since:", "if self._since is None:"),
     ),
     "ready-before-it-has-all": (
-        Edit(readiness, "Joining.look", "and self._has_all(view, peers, frontier)", ""),
+        Edit(readiness, "JoinProgress.look", "and self._has_all(view, peers, frontier)", ""),
     ),
     "snapshot-without-log": (
         Edit(snapshot_serve, "SnapshotFeed._tail", "for row in rows:", "for row in ():"),
@@ -271,7 +280,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
         Edit(paxos, "Consensus._count_promise", "attempt.value or attempt.wish", "attempt.wish"),
     ),
     "forbidden-admitted": (
-        Edit(pending_changes, "Wishes.next_view", "| self.leaving | view.forbidden", "| self.leaving"),
+        Edit(
+            pending_changes, "PendingChanges.next_view", "| self.leaving | view.forbidden", "| self.leaving"
+        ),
         Edit(replica, "Replica._open_link", "in self.membership.view.forbidden", "in ()"),
         Edit(replica, "Replica._bar", "in self.membership.view.forbidden", "in ()"),
     ),
@@ -281,7 +292,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "checkpoint-without-log": (
         Edit(checkpoint, "Checkpoints._order", "tail(self._saved_by_others)", "tail(lambda origin: 2**64)"),
     ),
-    "scrub-asleep": (Edit(scrub, "Sweeping.pass_time", "if now < self.scrub_due:", "if True:"),),
+    "scrub-asleep": (Edit(scrub, "SliceScanner.pass_time", "if now < self.scrub_due:", "if True:"),),
     "scrub-misses-updates": (
         Edit(scrub, "Scrub.note", "self._digest = (self._digest + part) % 2**64", "pass"),
     ),
@@ -289,7 +300,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "quarantine-keeps-sending": (
         Edit(
             send,
-            "Feeder.push",
+            "LogSender.push",
             "if self._node.quarantined:",
             "if False:",
         ),

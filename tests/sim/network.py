@@ -151,7 +151,7 @@ class Pipe:
         else:
             self._put(frame)
 
-    def send_numbers(self, head: bytes, numbers: memoryview) -> None:
+    def send_floats(self, head: bytes, numbers: memoryview) -> None:
         """Put a whole frame on its way whose numbers a socket may read now or when their turn comes."""
         line, frame = self._line, Numbers(head, numbers)
         if line.tamperer or self._held or line.random() < NUMBERS_AT_ONCE_SHARE:
@@ -298,10 +298,10 @@ class Endpoint:
         if not self.closing and not self._finished and self.out is not None:
             self.out.send(frame)
 
-    def send_numbers(self, head: bytes, numbers: memoryview) -> None:
+    def send_floats(self, head: bytes, numbers: memoryview) -> None:
         """Hand over one whole frame whose numbers stay in the sender's memory."""
         if not self.closing and not self._finished and self.out is not None:
-            self.out.send_numbers(head, numbers)
+            self.out.send_floats(head, numbers)
 
     def report_drained(self, below: int) -> None:
         """Call the owner once so little is on its way, at the next turn at the earliest."""

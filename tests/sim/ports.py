@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
 from p2psgd.base.errors import PeerError
-from p2psgd.core.effects import Effect, Halt, Note, Send
+from p2psgd.core.effects import Effect, LogEvent, Send, Shutdown
 from p2psgd.core.events import Event, NodeStopping
 from p2psgd.core.frontier import Origin
 from p2psgd.node.executor import Handle
@@ -38,7 +38,7 @@ class World(Protocol):
 
     def see(self, what: str, times: int = 1) -> None: ...
     def trace(self, who: str, what: object) -> None: ...
-    def noted(self, daemon: Daemon, note: Note) -> None: ...
+    def noted(self, daemon: Daemon, note: LogEvent) -> None: ...
 
 
 class Ports:
@@ -83,9 +83,9 @@ class Ports:
         under_way = self._daemon.mesh.send(peer, frame)
         self._inspector.check_sent(self._daemon, peer, frame, under_way)
 
-    def send_numbers(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
+    def send_floats(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
         """Check that no more than a credit is on its way."""
-        under_way = self._daemon.mesh.send_numbers(peer, head, numbers)
+        under_way = self._daemon.mesh.send_floats(peer, head, numbers)
         self._inspector.check_sent(self._daemon, peer, head, under_way)
 
     def report_drained(self, peer: Origin) -> None:
@@ -119,9 +119,9 @@ class Ports:
         """It may give its next share."""
         self._daemon.ring_trainer.open_round()
 
-    def refuse_share(self, words: str) -> None:
+    def reject_contribution(self, words: str) -> None:
         """What it gave does not fit."""
-        self._daemon.ring_trainer.refuse_share()
+        self._daemon.ring_trainer.reject_contribution()
 
     def pause_outbox(self, *, paused: bool) -> None:
         """Its updates are taken, or not."""
@@ -149,14 +149,14 @@ class Ports:
 
     def note(self, kind: str, words: str, node: int | None = None) -> None:
         """Count and judge it."""
-        self._world.noted(self._daemon, Note(kind, words, node))
+        self._world.noted(self._daemon, LogEvent(kind, words, node))
 
     def write(self, kind: str, words: str, node: int | None = None, **figures: float) -> None:
         """An event of the shell's."""
         if kind == "stall":
             self._world.see("trainer held up" if "held up" in words else "trainer goes on")
 
-    def shutdown(self, effect: Halt) -> None:
+    def shutdown(self, effect: Shutdown) -> None:
         """The process ends, and a service manager starts it again."""
         if effect.abandon:
             self._disk.abandon()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from p2psgd.core.effects import Effect, Note
+from p2psgd.core.effects import Effect, LogEvent
 from p2psgd.core.replica import Replica
 from p2psgd.wire.frames import FrameType
 from tests.sim.outcome import Violation
@@ -66,7 +66,7 @@ def note_replaced(see: See, effects: Iterable[Effect], *, flipped: bool) -> None
     """A node's weights were replaced as a whole: by a snapshot, or by its own means, for which only damaged
     memory is a reason.
     """
-    if any(isinstance(effect, Note) and effect.kind == "snapshot taken" for effect in effects):
+    if any(isinstance(effect, LogEvent) and effect.kind == "snapshot taken" for effect in effects):
         see(f"snapshot after {'a flip' if flipped else 'a gap'}")
     elif flipped:
         see("mending after a flip")
@@ -74,7 +74,7 @@ def note_replaced(see: See, effects: Iterable[Effect], *, flipped: bool) -> None
         raise Violation("mending", "weights that nothing had damaged were made anew")
 
 
-def note_note(see: See, replica: Replica, note: Note, evicted: set[int]) -> None:
+def note_note(see: See, replica: Replica, note: LogEvent, evicted: set[int]) -> None:
     """What a node says of itself; `evicted`: nodes that once were, kept here."""
     match note.kind:
         case "snapshot taken":

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from p2psgd.core.effects import Effect, Note, Reload
+from p2psgd.core.effects import Effect, LogEvent, Reload
 from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.update_log import ENTRY_BYTES, UpdateLog
 from p2psgd.core.view import View
@@ -58,14 +58,14 @@ def test_what_replaced_the_weights_is_told_by_what_the_node_says(
     kinds: list[str], *, flipped: bool, seen: str
 ) -> None:
     sightings: Counter[str] = Counter()
-    effects: list[Effect] = [*(Note(kind, "") for kind in kinds), Reload()]
+    effects: list[Effect] = [*(LogEvent(kind, "") for kind in kinds), Reload()]
     note_replaced(lambda what: sightings.update([what]), effects, flipped=flipped)
     assert sightings == {seen: 1}
 
 
 def test_whole_weights_are_not_made_anew() -> None:
     with pytest.raises(Violation, match="nothing had damaged"):
-        note_replaced(lambda what: None, [Note("mended", ""), Reload()], flipped=False)
+        note_replaced(lambda what: None, [LogEvent("mended", ""), Reload()], flipped=False)
 
 
 @pytest.mark.parametrize(("ready_in", "owed"), [(None, False), (2, True), (3, True), (4, False)])

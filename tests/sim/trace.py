@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from p2psgd.core.effects import (
-    Alarm,
+    Alert,
     Deliver,
     Drop,
-    Halt,
-    Note,
-    Record,
+    LogEvent,
+    Persist,
     ReportDrained,
     SaveVotes,
     Send,
-    SendNumbers,
+    SendFloats,
+    Shutdown,
     WriteCheckpoint,
 )
 from p2psgd.core.events import (
@@ -42,7 +42,7 @@ from p2psgd.wire.messages import (
     parse_frontier,
     parse_message,
 )
-from p2psgd.wire.ring_messages import BucketShared, RoundShared
+from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
 from p2psgd.wire.update import OwnUpdateMade
 from tests.sim.ring.trace import (
     describe_begin,
@@ -61,13 +61,13 @@ def describe(what: object) -> str:  # noqa: PLR0911, PLR0912 (one line for each 
             return f"makes an update of {len(what.words)} weights, step {what.step}"
         case FrameReceived():
             return f"receives from {_name(what.peer)} {_heard(what.message)}"
-        case RoundShared() | BucketShared():
+        case ContributionMade() | BucketContributed():
             return describe_share(what)
         case LinkOpened() | LinkClosed() | LinkDrained() | ReportDrained():
             return f"{type(what).__name__} {_name(what.peer)}"
         case Send():
             return f"to {_name(what.peer)}: {_frame(what.frame)}"
-        case SendNumbers():
+        case SendFloats():
             return f"to {_name(what.peer)}: {_frame(what.head)}, {what.numbers.nbytes} bytes"
         case Deliver():
             return "to the trainer: the update"
@@ -77,11 +77,11 @@ def describe(what: object) -> str:  # noqa: PLR0911, PLR0912 (one line for each 
             return f"SaveVotes {what.revision}: {what.votes}"
         case WriteCheckpoint():
             return f"WriteCheckpoint {_table(what.rows)} tail {len(what.tail)}"
-        case Record():
+        case Persist():
             return "Record"
-        case Note():
+        case LogEvent():
             return f"Note {what.kind}: {what.words}"
-        case Alarm() | Halt():
+        case Alert() | Shutdown():
             return f"{type(what).__name__}: {what.words}"
         case str():
             return what

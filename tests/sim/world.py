@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core import scrub, snapshot_install, snapshot_serve
-from p2psgd.core.effects import Note
+from p2psgd.core.effects import LogEvent
 from p2psgd.core.frontier import Origin
 from p2psgd.core.ring import chunks, reduce
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
@@ -136,7 +136,7 @@ class World:
         """Count an event worth knowing."""
         self.sightings[what] += times
 
-    def noted(self, daemon: Daemon, note: Note) -> None:
+    def noted(self, daemon: Daemon, note: LogEvent) -> None:
         """A node has something to tell."""
         if self.liars:
             note_of_liars(self.inspector.naming, self.liars.values(), note)

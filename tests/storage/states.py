@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
-from p2psgd.core.weights import Lattice
+from p2psgd.core.weights import QuantizedWeights
 from p2psgd.storage.checkpoint import Checkpoint, TrainerCheckpoint
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
@@ -23,9 +23,9 @@ PEER = Origin(7, 8)
 class Life:
     """Makes the updates of one origin, in order, and applies them to coordinates it may share."""
 
-    def __init__(self, origin: Origin, *, seed: int = 0, lattice: Lattice | None = None) -> None:
+    def __init__(self, origin: Origin, *, seed: int = 0, lattice: QuantizedWeights | None = None) -> None:
         self.origin = origin
-        self.lattice = lattice or Lattice(np.zeros(SPEC.weights, np.int32), key=SPEC.key)
+        self.lattice = lattice or QuantizedWeights(np.zeros(SPEC.weights, np.int32), key=SPEC.key)
         self.sequence = 0
         self.digest = 0
         self._random = np.random.default_rng([seed, origin.node, origin.incarnation])

@@ -18,7 +18,7 @@ from p2psgd.storage.event_log import (
     EventLimit,
     EventLog,
     EventReader,
-    Journal,
+    NodeLog,
 )
 
 IMPORTANT = ("start", "view", "checkpoint", "alarm", "evicted")
@@ -84,17 +84,17 @@ def test_what_no_peer_causes_has_no_limit() -> None:
 
 
 def test_alarms_that_peers_cause_leave_this_nodes_own_in_the_status(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
+    node_log = NodeLog(tmp_path)
     own = [f"the disk is full, {number}" for number in range(ALARMS_MAX - PEER_ALARMS_MAX)]
     for words in own:
-        journal.alarm(words)
+        node_log.alarm(words)
     for number in range(1000):
-        journal.alarm(f"a lie, {number}", number)
-    assert journal.alarms == [*own, *(f"a lie, {number}" for number in range(1000 - PEER_ALARMS_MAX, 1000))]
-    journal.settle("a lie, 999")
-    journal.settle(own[0])
-    assert len(journal.alarms) == ALARMS_MAX - 2
+        node_log.alarm(f"a lie, {number}", number)
+    assert node_log.alarms == [*own, *(f"a lie, {number}" for number in range(1000 - PEER_ALARMS_MAX, 1000))]
+    node_log.settle("a lie, 999")
+    node_log.settle(own[0])
+    assert len(node_log.alarms) == ALARMS_MAX - 2
     for number in range(ALARMS_MAX):
-        journal.alarm(f"another, {number}")
-    assert journal.alarms == [f"another, {number}" for number in range(ALARMS_MAX)]
-    journal.events.close()
+        node_log.alarm(f"another, {number}")
+    assert node_log.alarms == [f"another, {number}" for number in range(ALARMS_MAX)]
+    node_log.events.close()

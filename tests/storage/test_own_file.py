@@ -16,14 +16,14 @@ from p2psgd.base.errors import RecordingError, UsageError
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.storage import update_wal
 from p2psgd.storage.checkpoint import CheckpointMeta
-from p2psgd.storage.update_wal import OwnFile, own_paths, read_own, start_of
+from p2psgd.storage.update_wal import UpdateWal, own_paths, read_own, start_of
 from p2psgd.wire import recording
 from tests.conftest import SMALL_DISK_BYTES
 from tests.daemons import until
 from tests.storage.states import ME, SPEC, Life, checkpoint, trainer_state
 from tests.storage.syncs import Syncs
 
-Make = Callable[[], OwnFile]
+Make = Callable[[], UpdateWal]
 
 
 @pytest.fixture
@@ -34,10 +34,10 @@ def errors() -> list[str]:
 @pytest.fixture
 def make(tmp_path: Path, errors: list[str]) -> Iterator[Make]:
     """Make the file of one life; its thread ends with the test."""
-    made: list[OwnFile] = []
+    made: list[UpdateWal] = []
 
-    def one() -> OwnFile:
-        made.append(OwnFile(tmp_path, SPEC, on_error=errors.append, sync_s=0.02))
+    def one() -> UpdateWal:
+        made.append(UpdateWal(tmp_path, SPEC, on_error=errors.append, sync_s=0.02))
         return made[-1]
 
     yield one
@@ -111,7 +111,7 @@ def test_its_folder_is_on_disk_with_it(
     tmp_path: Path, errors: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     syncs = Syncs(monkeypatch)
-    OwnFile(tmp_path / "run", SPEC, on_error=errors.append).close()
+    UpdateWal(tmp_path / "run", SPEC, on_error=errors.append).close()
     assert (syncs.held(tmp_path), syncs.held(tmp_path / "run")) == ({"run"}, {"own-00000001.rec"})
 
 
@@ -213,7 +213,7 @@ def test_a_file_has_its_name_only_with_its_start(
         real(source, target)
 
     monkeypatch.setattr(os, "replace", replace)
-    OwnFile(tmp_path, SPEC, on_error=errors.append).close()
+    UpdateWal(tmp_path, SPEC, on_error=errors.append).close()
     assert sizes == [len(start_of(SPEC))]
     assert not errors
 
@@ -253,7 +253,7 @@ def test_another_runs_file_is_refused(tmp_path: Path, make: Make) -> None:
 def test_a_full_disk_is_told_and_leaves_no_hole(small_disk: Path, errors: list[str]) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(SMALL_DISK_BYTES // 2))
-    own, life = OwnFile(small_disk, SPEC, on_error=errors.append, sync_s=0.02), Life(ME)
+    own, life = UpdateWal(small_disk, SPEC, on_error=errors.append, sync_s=0.02), Life(ME)
     try:
         while not errors and life.sequence < 10_000:
             own.add(life.update())
@@ -319,7 +319,7 @@ def test_the_limit_of_a_file_is_told(
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, errors: list[str]) -> None:
     (tmp_path / "run").write_text("a file")
-    own = OwnFile(tmp_path / "run", SPEC, on_error=errors.append)
+    own = UpdateWal(tmp_path / "run", SPEC, on_error=errors.append)
     own.add(Life(ME).update())
     own.close()
     assert len(errors) == 1

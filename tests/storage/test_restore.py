@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.core.frontier import Origin
-from p2psgd.core.weights import Lattice
+from p2psgd.core.weights import QuantizedWeights
 from p2psgd.storage.checkpoint import Checkpoint, TrainerCheckpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.restore import FoundOnDisk, abandon, restore
-from p2psgd.storage.update_wal import OwnFile, own_paths
+from p2psgd.storage.update_wal import UpdateWal, own_paths
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.update import parse_update
@@ -33,10 +33,10 @@ class Node:
         self.store = CheckpointStore(folder)
         self.errors: list[str] = []
 
-    def begin(self, origin: Origin, lattice: Lattice | None = None) -> None:
+    def begin(self, origin: Origin, lattice: QuantizedWeights | None = None) -> None:
         self.life = Life(origin, lattice=lattice)
         self.peer = Life(PEER, lattice=self.life.lattice)
-        self.own = OwnFile(self.folder, SPEC, on_error=self.errors.append, sync_s=0.01)
+        self.own = UpdateWal(self.folder, SPEC, on_error=self.errors.append, sync_s=0.01)
 
     def make(self, count: int) -> list[bytes]:
         return self.keep(self.life.update() for _ in range(count))

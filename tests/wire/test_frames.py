@@ -12,7 +12,7 @@ from p2psgd.base.errors import PeerError
 from p2psgd.wire.frames import (
     AHEAD_BYTES,
     BUFFER_BYTES,
-    GREETING_LIMITS,
+    HANDSHAKE_LIMITS,
     PREFIX,
     SMALL_BYTES_MAX,
     Body,
@@ -216,7 +216,7 @@ def test_an_unknown_type_is_refused(number: int) -> None:
 
 def test_before_the_greeting_only_a_small_greeting_is_allowed() -> None:
     for frame_type in FrameType:
-        if frame_type not in GREETING_LIMITS:
+        if frame_type not in HANDSHAKE_LIMITS:
             assert refused(FrameReader(), PREFIX.pack(100, frame_type)) == "frame order"
     assert refused(FrameReader(), PREFIX.pack(SMALL_BYTES_MAX + 1, FrameType.HELLO)) == "frame length"
     assert feed(FrameReader(), pack_frame(FrameType.HELLO, b"z" * SMALL_BYTES_MAX), 1000)
@@ -228,6 +228,6 @@ def test_a_linked_peer_does_not_greet_again() -> None:
 
 
 def test_every_type_has_a_place_where_it_is_allowed() -> None:
-    assert LIMITS.keys() | GREETING_LIMITS.keys() == set(FrameType)
-    assert LIMITS.keys() & GREETING_LIMITS.keys() == {FrameType.REJECT}
+    assert LIMITS.keys() | HANDSHAKE_LIMITS.keys() == set(FrameType)
+    assert LIMITS.keys() & HANDSHAKE_LIMITS.keys() == {FrameType.REJECT}
     assert LIMITS[FrameType.SNAPSHOT_TAIL] == LIMITS[FrameType.UPDATE]

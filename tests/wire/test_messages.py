@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2psgd.base.errors import PeerError
-from p2psgd.wire.frames import GREETING_LIMITS, FrameType, link_limits
+from p2psgd.wire.frames import HANDSHAKE_LIMITS, FrameType, link_limits
 from p2psgd.wire.messages import (
     MESSAGES,
     WORDS_MAX,
@@ -49,7 +49,7 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "peers": parse_peers,
     "ring": lambda state: parse_ring_state(state) if state else None,
 }
-LIMITS = {**link_limits(10**6), **GREETING_LIMITS}
+LIMITS = {**link_limits(10**6), **HANDSHAKE_LIMITS}
 MEMORY_MAX = 512 * 1024  # bytes that parsing a hostile body may take, beside the body
 
 

@@ -1,4 +1,4 @@
-"""Greetings: the doctor dials each machine of the list once, and answers those that dial it meanwhile.
+"""Handshakes: the doctor dials each machine of the list once, and answers those that dial it meanwhile.
 
 The doctor dials every peer with the HELLO of a doctor. A node answers with a REJECT that says which run it
 trains; a doctor that runs there at the same time answers with its WELCOME. This doctor answers others in the
@@ -22,11 +22,11 @@ from typing import Any, Final
 
 from p2psgd.base.errors import PeerError
 from p2psgd.net.address import Address, UnknownNameError, look_up
-from p2psgd.net.admission import Greetings, KnownHosts
+from p2psgd.net.admission import Handshakes, KnownHosts
 from p2psgd.net.connection import Connection
 from p2psgd.net.handshake import CLOCK_UNITS, DOCTOR, DOCTOR_OF_ANOTHER_RUN, DOCTORS, check_certificate
 from p2psgd.net.listen import BACKLOG
-from p2psgd.net.rejections import Reasons
+from p2psgd.net.rejections import DropCounters
 from p2psgd.net.tls import Credentials
 from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.messages import (
@@ -164,10 +164,10 @@ class Greeter:
         self.peers = [Peer(address) for address in peers]
         self.hello = greeting()
         self.visitors: dict[int, tuple[str, str]] = {}  # by node id: from which host, and who it is
-        self.dropped = Reasons()
+        self.dropped = DropCounters()
         self._greeting, self._credentials = greeting, credentials
         known_hosts = KnownHosts(lambda: (host for peer in self.peers for host in peer.hosts))
-        self._greetings: Greetings[_Dial | object] = Greetings(self.dropped, known_hosts, self._forget)
+        self._greetings: Handshakes[_Dial | object] = Handshakes(self.dropped, known_hosts, self._forget)
         self._dials = asyncio.Semaphore(DIALS_MAX)
         self._changed = asyncio.Event()
 

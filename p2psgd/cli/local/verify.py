@@ -127,9 +127,9 @@ def _difference(left: tuple[NodeReplica, ...], right: tuple[NodeReplica, ...]) -
 # ----------------------------------------------------------------------------
 # When have all nodes applied the same updates? Pure: statuses and times in, answers out.
 #
-# A frontier says how many updates of each origin a node has applied. Statuses are asked one after the other,
-# so two looks in a row must show the same, equal frontiers. No progress at all for a limit means that they
-# will not become equal.
+# A frontier says how many updates of each origin a node has applied. StatusSender are asked one after the
+# other, so two looks in a row must show the same, equal frontiers. No progress at all for a limit means that
+# they will not become equal.
 
 
 Origin = tuple[str, int]  # (node id, incarnation)

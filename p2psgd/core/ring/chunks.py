@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.base.errors import PeerError
-from p2psgd.core.effects import Alarm
+from p2psgd.core.effects import Alert
 from p2psgd.core.peer import Outbound, Peer
 from p2psgd.core.ring.reduce import Bucket, Reduction
 from p2psgd.core.ring.rounds import Attempt
-from p2psgd.core.scrub import Sweeping
+from p2psgd.core.scrub import SliceScanner
 from p2psgd.core.state import State
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType
@@ -63,15 +63,15 @@ class NextWeights:
         self.digest = (self.digest + after) % U64_MODULUS
         self._made += len(sums)
 
-    def is_sound(self, sweeping: Sweeping, out: Outbound, now: float) -> bool:
+    def is_sound(self, scanner: SliceScanner, out: Outbound, now: float) -> bool:
         """The weights that those made were made from, all of them, have their digest. If not, people are
         told, and the next tick's scrub finds it too.
         """
         assert self._made == len(self._state.lattice.coordinates), self._made
         if self._before == self._state.lattice.digest:
             return True
-        out.order(Alarm(f"{CHANGED}: the round is not completed, and the weights are looked at anew"))
-        sweeping.scrub_at_once(now)
+        out.order(Alert(f"{CHANGED}: the round is not completed, and the weights are looked at anew"))
+        scanner.scrub_at_once(now)
         return False
 
     def complete(self, *, view: int, number: int) -> None:
@@ -120,7 +120,7 @@ def send_chunk(
     """
     flat = np.ascontiguousarray(numbers, numbers.dtype.newbyteorder("<")).data.cast("B")
     start = PREFIX.pack(RING_CHUNK_BYTES + flat.nbytes, FrameType.RING_CHUNK)
-    out.send_numbers(peer, start + pack_ring_chunk(header, flat, check), flat)
+    out.send_floats(peer, start + pack_ring_chunk(header, flat, check), flat)
 
 
 def count_numbers(numbers: memoryview, *, half: bool) -> int:

@@ -17,7 +17,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.state import U64_MODULUS, State, next_header
 from p2psgd.wire import codec
 from p2psgd.wire.messages import ORIGINS_MAX
-from p2psgd.wire.ring_messages import RoundShared
+from p2psgd.wire.ring_messages import ContributionMade
 from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
 
 PARTS_MAX: Final = 4096  # of one share: one for each step size, so no more than a model has tensors
@@ -87,7 +87,7 @@ class Given:
         return sequence if self.share is None else max(sequence, self.share.last)
 
 
-def make_share(state: State, event: RoundShared, number: int) -> Share:
+def make_share(state: State, event: ContributionMade, number: int) -> Share:
     """What this node's trainer gives to round `number`."""
     before = state.frontier.at(state.me)
     parts = []

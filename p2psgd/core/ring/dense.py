@@ -6,7 +6,7 @@ from functools import partial
 
 from p2psgd.base.errors import PeerError
 from p2psgd.core.cluster import Cluster
-from p2psgd.core.effects import Alarm, RefuseShare
+from p2psgd.core.effects import Alert, RejectContribution
 from p2psgd.core.events import RingUpdate, RoundMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_state import Node
@@ -15,7 +15,7 @@ from p2psgd.core.ring.chunks import CHANGED, NextWeights, Outgoing, count_number
 from p2psgd.core.ring.reduce import Bucket, Buckets, DenseMemory, Reduction, bucket_of, name_difference
 from p2psgd.core.ring.results import Result, Results
 from p2psgd.core.ring.rounds import Attempt, Completed, OnComplete
-from p2psgd.core.scrub import Sweeping
+from p2psgd.core.scrub import SliceScanner
 from p2psgd.core.state import State
 from p2psgd.wire.frames import Body
 from p2psgd.wire.messages import RingBucket
@@ -23,9 +23,9 @@ from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.ring_messages import (
     CHANGES,
     RESULT_HOP,
-    BucketShared,
+    BucketContributed,
+    ContributionMade,
     RingChunkHeader,
-    RoundShared,
     check_ring_chunk,
     parse_ring_chunk,
 )
@@ -161,14 +161,14 @@ class DenseRounds:
         memory: DenseMemory,
         *,
         node: Node,
-        sweeping: Sweeping,
+        scanner: SliceScanner,
         out: Outbound,
         on_complete: OnComplete,
     ) -> None:
         self.wish_to_stop = ""
         self._cluster = cluster
         self._state = state
-        self._sweeping = sweeping
+        self._scanner = scanner
         self._out = out
         self.memory = memory
         self._on_complete = on_complete
@@ -179,7 +179,7 @@ class DenseRounds:
             memory,
             self._next_weights,
             node=node,
-            sweeping=sweeping,
+            scanner=scanner,
             out=out,
             timing=cluster.timing,
         )
@@ -270,7 +270,9 @@ class DenseRounds:
         self._results.withdraw()
         if self._own_used and self._own.of_array:
             array = self._own.all[0].describe()
-            self._out.order(RefuseShare(f"others summed array {array} in a round that this node missed"))
+            self._out.order(
+                RejectContribution(f"others summed array {array} in a round that this node missed")
+            )
         if self._own_used:
             self._drop_share()
 
@@ -292,9 +294,9 @@ class DenseRounds:
 
     # -- this node's share
 
-    def share(self, event: RoundShared | BucketShared, now: float) -> None:
+    def share(self, event: ContributionMade | BucketContributed, now: float) -> None:
         """The trainer gives one more bucket."""
-        assert isinstance(event, BucketShared), event
+        assert isinstance(event, BucketContributed), event
         self._look_at_replica()
         try:
             if self._own.whole:
@@ -353,8 +355,8 @@ class DenseRounds:
         return False
 
     def _refuse(self, words: str) -> None:
-        self._out.order(RefuseShare(words))
-        self._out.order(Alarm(words))
+        self._out.order(RejectContribution(words))
+        self._out.order(Alert(words))
         self._drop_share()
         self._fail(words)
 
@@ -452,7 +454,7 @@ class DenseRounds:
         buckets = current.declared if current.empty else self._own
         if not current.is_whole(buckets):
             return False
-        if not buckets.of_array and not self._next_weights.is_sound(self._sweeping, self._out, now):
+        if not buckets.of_array and not self._next_weights.is_sound(self._scanner, self._out, now):
             self._fail(CHANGED)
             return False
         contributors = (current.others or 0) + (not current.empty)

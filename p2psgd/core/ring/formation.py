@@ -30,7 +30,7 @@ class Told:
     at: float
 
 
-class Standings:
+class RingStates:
     """Of all linked peers."""
 
     def __init__(self) -> None:
@@ -97,12 +97,12 @@ class Formation:
     """Of one replica."""
 
     def __init__(
-        self, cluster: Cluster, state: State, *, node: Node, standings: Standings, mode: Mode
+        self, cluster: Cluster, state: State, *, node: Node, ring_states: RingStates, mode: Mode
     ) -> None:
         self._cluster = cluster
         self._state = state
         self._node = node
-        self._standings = standings
+        self._ring_states = ring_states
         self._dense = mode.dense
         self.begun = False  # an attempt of this run is known
         self._founded: float | None = None  # since when this node knows a view
@@ -141,7 +141,7 @@ class Formation:
         since = now - self._cluster.timing.failure_timeout_s
         silent = []
         for member in self.linked_to():
-            told = self._standings.of(member, view)
+            told = self._ring_states.of(member, view)
             if told is None or told.at < since or member not in self._cluster.peers:
                 silent.append(member)
         if silent and len(view.members) == 2:  # whatever two_nodes says: there is no ring of one
@@ -161,7 +161,7 @@ class Formation:
         """A dense round that changed no weight left no trace in the replica: whoever gave to it and does not
         have its sums is to be given them first.
         """
-        states = {each: told.state for each, told in self._standings.within(self._cluster.membership.view)}
+        states = {each: told.state for each, told in self._ring_states.within(self._cluster.membership.view)}
         busy = [each for each, state in states.items() if state.running]
         if busy:
             return f"{self._name(busy)} still in an attempt"
@@ -190,7 +190,9 @@ class Formation:
         alike; not for ever, since one of them may never come.
         """
         view, founders = self._cluster.membership.view, self._cluster.membership.founders
-        states = {each: told.state for each, told in self._standings.within(view)} | {self._cluster.me: mine}
+        states = {each: told.state for each, told in self._ring_states.within(view)} | {
+            self._cluster.me: mine
+        }
         active = {each for each, state in states.items() if state.active}
         assert self._founded is not None
         self.begun |= any(state.round or state.attempt for state in states.values())

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.messages import RingBucket
-from p2psgd.wire.ring_messages import ARRAY, BUCKETS_MAX, CHANGES, BucketShared
+from p2psgd.wire.ring_messages import ARRAY, BUCKETS_MAX, CHANGES, BucketContributed
 
 # ----------------------------------------------------------------------------
 # How a bucket is cut, and the order in which its numbers go through one link of the ring.
@@ -363,7 +363,7 @@ class Bucket:
         return f"{self.name!r} {self.shape}"
 
 
-def bucket_of(said: BucketShared | RingBucket) -> Bucket:
+def bucket_of(said: BucketContributed | RingBucket) -> Bucket:
     """What a trainer gave, or a peer declared."""
     return Bucket(said.kind, said.offset, said.count, said.name, said.shape)
 

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from p2psgd.base.errors import PeerError
-from p2psgd.core.effects import Alarm, Note
+from p2psgd.core.effects import Alert, LogEvent
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Outbound, Peer
 from p2psgd.core.ring import chunks
 from p2psgd.core.ring.chunks import U64_MODULUS, NextWeights, count_numbers, declaration, send_chunk
 from p2psgd.core.ring.reduce import Bucket, Buckets, DenseMemory, bucket_of, travelling
-from p2psgd.core.scrub import Sweeping
+from p2psgd.core.scrub import SliceScanner
 from p2psgd.core.state import State
 from p2psgd.core.timing import Timing
 from p2psgd.wire.frames import Body
@@ -86,7 +86,7 @@ class Results:
         next_weights: NextWeights,
         *,
         node: Node,
-        sweeping: Sweeping,
+        scanner: SliceScanner,
         out: Outbound,
         timing: Timing,
     ) -> None:
@@ -94,7 +94,7 @@ class Results:
         self._memory = memory
         self._next_weights = next_weights
         self._node = node
-        self._sweeping = sweeping
+        self._scanner = scanner
         self._out = out
         self._timing = timing
         self._half = parse_mode(state.spec.mode).half
@@ -124,7 +124,7 @@ class Results:
         if feed is not None and feed.peer is peer and now - feed.moved < self._timing.failure_timeout_s:
             return
         words = f"giving {peer.name} the result of round {done}, which it was cut off from"
-        self._out.order(Note("result given", words, peer.origin.node))
+        self._out.order(LogEvent("result given", words, peer.origin.node))
         self._feeds[peer.origin] = _Feed(peer, done, self._produce(peer, kept), now)
         self.push(peer, now)
 
@@ -215,7 +215,7 @@ class Results:
         """Its weights are those of the giver; PeerError if they are not, and those here are not to blame."""
         if not result.of_changes:
             return True
-        if not self._next_weights.is_sound(self._sweeping, self._out, now):
+        if not self._next_weights.is_sound(self._scanner, self._out, now):
             return False
         row = (peer.status or {}).get(RING)
         digest = (self._next_weights.digest - self._state.lattice.initial_digest) % U64_MODULUS
@@ -224,7 +224,7 @@ class Results:
             if row.digest == digest:
                 return True
             words = f"the result of round {result.number} that {peer.name} gave does not make its weights"
-            self._out.order(Alarm(words))
+            self._out.order(Alert(words))
             raise PeerError("digest", words)
         return False
 

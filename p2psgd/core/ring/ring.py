@@ -7,13 +7,13 @@ from typing import Final
 
 from p2psgd.base.errors import PeerError
 from p2psgd.core.cluster import Cluster
-from p2psgd.core.effects import OpenRound, RefuseShare
+from p2psgd.core.effects import OpenRound, RejectContribution
 from p2psgd.core.events import AttemptStart, PeerStatus, RingMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Outbound, Peer
-from p2psgd.core.retention import STALL, Budget
-from p2psgd.core.ring.formation import Formation, Standings
+from p2psgd.core.retention import STALL, Retention
+from p2psgd.core.ring.formation import Formation, RingStates
 from p2psgd.core.ring.rounds import (
     Attempt,
     Completed,
@@ -24,19 +24,19 @@ from p2psgd.core.ring.rounds import (
     Rounds,
     StopReason,
 )
-from p2psgd.core.ring.stragglers import Laggards, Lateness
-from p2psgd.core.snapshot_fetch import SnapshotTaking
+from p2psgd.core.ring.stragglers import ResultServer, StragglerVotes
+from p2psgd.core.snapshot_fetch import FetchProgress
 from p2psgd.core.state import State
-from p2psgd.core.status import Statuses
+from p2psgd.core.status import StatusSender
 from p2psgd.core.update_log import UpdateLog
 from p2psgd.wire.messages import RingBegin, pack_order
 from p2psgd.wire.mode import Mode
 from p2psgd.wire.ring_messages import (
     ATTEMPT_MAX,
     ROUND_MAX,
-    BucketShared,
+    BucketContributed,
+    ContributionMade,
     RingState,
-    RoundShared,
     pack_ring_state,
 )
 
@@ -54,9 +54,9 @@ class Opening:
     not given it whole.
     """
 
-    def __init__(self, rounds: Rounds, *, budget: Budget, log: UpdateLog, out: Outbound) -> None:
+    def __init__(self, rounds: Rounds, *, retention: Retention, log: UpdateLog, out: Outbound) -> None:
         self.active = self.opened = False
-        self._budget = budget
+        self._retention = retention
         self._log = log
         self._out = out
         self._rounds = rounds
@@ -73,7 +73,7 @@ class Opening:
             words = (
                 f"a share came that nobody asked for: round {number} has one of this node, or is not begun"
             )
-            self._out.order(RefuseShare(words))
+            self._out.order(RejectContribution(words))
         return self.opened
 
     def given(self) -> bool:
@@ -101,7 +101,7 @@ class Opening:
     @property
     def _log_is_full(self) -> bool:
         """By the last look at it or as it is now: rounds may come faster than looks."""
-        return self._budget.stalled or self._log.pressure >= STALL
+        return self._retention.stalled or self._log.pressure >= STALL
 
 
 # ----------------------------------------------------------------------------
@@ -125,9 +125,9 @@ class Ring:
         *,
         node: Node,
         life: RingLife,
-        taking: SnapshotTaking,
-        statuses: Statuses,
-        budget: Budget,
+        taking: FetchProgress,
+        status_sender: StatusSender,
+        retention: Retention,
         out: Outbound,
         mode: Mode,
         now: float,
@@ -147,20 +147,24 @@ class Ring:
         self._node = node
         self._life = life
         self._taking = taking
-        self._statuses = statuses
+        self._status_sender = status_sender
         self._out = out
-        self._standings = Standings()
-        self._formation = Formation(cluster, state, node=node, standings=self._standings, mode=mode)
-        self._lateness = Lateness(cluster, node=node, standings=self._standings, formation=self._formation)
+        self._ring_states = RingStates()
+        self._formation = Formation(cluster, state, node=node, ring_states=self._ring_states, mode=mode)
+        self._straggler_votes = StragglerVotes(
+            cluster, node=node, ring_states=self._ring_states, formation=self._formation
+        )
         self._view = cluster.membership.view
         self._number = 0  # of the last attempt in that view
         self._begin_due = now  # the head begins no attempt before
         self._news: tuple[object, ...] = ()  # at the last look
-        self._opening = Opening(self.rounds, budget=budget, log=state.log, out=out)
-        self._laggards = (
-            Laggards(cluster, state, standings=self._standings, rounds=self.rounds) if mode.dense else None
+        self._opening = Opening(self.rounds, retention=retention, log=state.log, out=out)
+        self._result_server = (
+            ResultServer(cluster, state, ring_states=self._ring_states, rounds=self.rounds)
+            if mode.dense
+            else None
         )
-        statuses.standing = lambda: pack_ring_state(self.state)
+        status_sender.standing = lambda: pack_ring_state(self.state)
 
     # -- what others look at
 
@@ -187,7 +191,7 @@ class Ring:
     @property
     def _has_rounds(self) -> bool:
         """One was completed, so there have been trainers."""
-        return self.done > 0 or self._standings.rounds(self._view) > 0
+        return self.done > 0 or self._ring_states.rounds(self._view) > 0
 
     @property
     def missing(self) -> list[Origin]:
@@ -208,7 +212,7 @@ class Ring:
 
     def waiting_for(self, now: float) -> str:
         """Who is waited for and since when, or why the ring stands still; empty if nothing is to be said."""
-        if not self._standings.active(self._view, mine=self.active) and (self.running or self._has_rounds):
+        if not self._ring_states.active(self._view, mine=self.active) and (self.running or self._has_rounds):
             return ""  # nobody waits for a share of those who only follow, or whose trainers have finished
         hindrance = "" if self.running else self._formation.hindrance(self.state, now)
         return self._describe_wait(hindrance, now)
@@ -220,11 +224,11 @@ class Ring:
         self._opening.change(active)
         self.rounds.activate(active, now)
         self._heed(now)
-        self._statuses.send_to_all(now)  # the others may wait for just that
+        self._status_sender.send_to_all(now)  # the others may wait for just that
         self._opening.open(running=self.running)
         self._try_to_begin(now)
 
-    def share(self, event: RoundShared | BucketShared, now: float) -> None:
+    def share(self, event: ContributionMade | BucketContributed, now: float) -> None:
         """The trainer gives its share of a round, or a part of it."""
         if not self._opening.accepts():
             return
@@ -233,13 +237,13 @@ class Ring:
         if self._opening.given():
             self.given_at = now
             if now - self.since > FRESH_STATUSES * self._cluster.timing.status_s:
-                self._statuses.send_to_all(now)  # or people would be told that this round waits for it
+                self._status_sender.send_to_all(now)  # or people would be told that this round waits for it
 
     def _complete(self, completed: Completed, now: float) -> None:
         self.counters.rounds += 1
         self.since = now
-        if self._laggards is not None:
-            self._laggards.completed()
+        if self._result_server is not None:
+            self._result_server.completed()
         self._opening.completed(completed)
         self._opening.open(running=self.running)
 
@@ -257,7 +261,7 @@ class Ring:
         """Take in where a peer stands in the ring."""
         if status.ring is None:
             raise PeerError("ring", f"{peer.name} tells no standing in the ring")
-        self._standings.hear(peer.origin, status.ring, status.view, now)
+        self._ring_states.hear(peer.origin, status.ring, status.view, now)
         self._leave_if_told(now)
         self._try_to_begin(now)
 
@@ -290,7 +294,7 @@ class Ring:
 
     def unlink(self, peer: Origin, now: float) -> None:
         """A link is gone: without a neighbour's this node is out of the attempt."""
-        self._standings.forget(peer)
+        self._ring_states.forget(peer)
         if self.attempt is not None and peer in (self.attempt.left, self.attempt.right):
             self.stop(StopReason.LINK, now)
 
@@ -315,10 +319,10 @@ class Ring:
         if self.running:
             self.rounds.pass_time(now)
             self._heed(now)
-        self.late = self._lateness.look(self.state, self.rounds.missing, now)
+        self.late = self._straggler_votes.look(self.state, self.rounds.missing, now)
         self._tell_news(now)
-        if self._laggards is not None and not self.running:
-            self._laggards.serve(now)
+        if self._result_server is not None and not self.running:
+            self._result_server.serve(now)
         still = self.waiting_for(now) if not self.running else ""
         self.standstill = still if now - self.since > self._cluster.timing.failure_timeout_s else ""
         self._try_to_begin(now)
@@ -328,14 +332,14 @@ class Ring:
         if not (self.running and self.rounds.contributed):
             return False
         quiet_s = now - max(self._moved, self.since, self.given_at)
-        given = self._standings.all_given(self._number, self.rounds.done, self._view)
+        given = self._ring_states.all_given(self._number, self.rounds.done, self._view)
         return quiet_s > self._cluster.timing.silence_s and given
 
     def _tell_news(self, now: float) -> None:
         """While idle the others wait for just that, as long as a STATUS is apart from the next."""
         news = self._node.ready, self._state.frontier.version, self.state
         if not self.running and news != self._news:
-            self._statuses.send_to_all(now)
+            self._status_sender.send_to_all(now)
         self._news = news
 
     # -- attempts
@@ -348,8 +352,8 @@ class Ring:
         if view is not self._view or not self._is_fit() or self._formation.hindrance(self.state, now):
             return
         self._begin_due = now + self._cluster.timing.status_s
-        number = 1 + max(self._number, self._standings.attempts(view))
-        first = 1 + max(self.rounds.done, self._standings.rounds(view))
+        number = 1 + max(self._number, self._ring_states.attempts(view))
+        first = 1 + max(self.rounds.done, self._ring_states.rounds(view))
         attempt = Attempt(view.number, number, view.members, 0)
         self._start(attempt, first, self._state.lattice.digest, now)
 
@@ -371,7 +375,7 @@ class Ring:
             self.stop(StopReason.UNREADY, now)
         elif self._state.lattice.digest != digest or not self.rounds.fits(first):
             self.stop(StopReason.UNLIKE, now)  # something came in since it told what it has
-        elif self._standings.quitter(attempt.number, self._view) is not None:
+        elif self._ring_states.quitter(attempt.number, self._view) is not None:
             self.stop(StopReason.TOLD, now)
         else:
             self._life.move(RingPhase.RUNNING)
@@ -385,8 +389,8 @@ class Ring:
                 )
                 self._out.say(right, begin)
             self.given_at = now
-            if self._laggards is not None:
-                self._laggards.begin()
+            if self._result_server is not None:
+                self._result_server.begin()
             self.rounds.begin(attempt, first, now)
             self._heed(now)
             self._opening.open(running=self.running)
@@ -400,7 +404,7 @@ class Ring:
     def _leave_if_told(self, now: float) -> None:
         if self.attempt is None or self._view is not self._cluster.membership.view:
             return
-        if self._standings.quitter(self.attempt.number, self._view) is not None:
+        if self._ring_states.quitter(self.attempt.number, self._view) is not None:
             self.stop(StopReason.TOLD, now)
 
     def stop(self, why: StopReason, now: float, *, tell: bool = True) -> None:
@@ -413,7 +417,7 @@ class Ring:
         self._life.move(RingPhase.STOPPED)
         self.rounds.stop()
         if tell:
-            self._statuses.send_to_all(now)
+            self._status_sender.send_to_all(now)
 
     # -- whom the ring waits for, in one sentence for people
     #
@@ -436,7 +440,7 @@ class Ring:
 
     def _describe_round(self, attempt: Attempt, now: float) -> str:
         """Of the latest round that is under way anywhere."""
-        last = max(self.done, self._standings.rounds(self._cluster.membership.view))
+        last = max(self.done, self._ring_states.rounds(self._cluster.membership.view))
         waited_s = now - max(self.since, self.given_at)
         said = f"round {last + 1} has waited for {waited_s:.1f} s"
         quiet = {each: now - self._heard(each) for each in attempt.order if each != self._cluster.me}
@@ -469,7 +473,7 @@ class Ring:
         fresh = self.since + FRESH_STATUSES * self._cluster.timing.status_s
         given = set(attempt.order).difference(self.missing) if last == self.done else set()
         for member in sorted(attempt.order):
-            told = self._standings.of(member, self._cluster.membership.view)
+            told = self._ring_states.of(member, self._cluster.membership.view)
             mine = member == self._cluster.me
             if told is None and not mine:
                 if member not in given:
@@ -492,7 +496,7 @@ class Ring:
         earliest when the wait began.
         """
         peer = self._cluster.peers.get(member)
-        return max(self.since, self._cluster.acks.heard(member)) if peer is None else peer.heard
+        return max(self.since, self._cluster.acks.heard(member)) if peer is None else peer.last_seen
 
     def _name(self, members: Sequence[Origin]) -> str:
         names = ["this node" if each == self._cluster.me else self._cluster.name_of(each) for each in members]

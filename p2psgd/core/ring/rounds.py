@@ -11,7 +11,7 @@ from p2psgd.base.transitions import Lifecycle, Transitions
 from p2psgd.core.events import RoundMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
-from p2psgd.wire.ring_messages import BucketShared, RoundShared
+from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
 
 # ----------------------------------------------------------------------------
 # The life-cycle of a ring at one node (RINGS.md, 25): attempts form, run and stop.
@@ -159,7 +159,7 @@ class Rounds(Protocol):
         another's.
         """
 
-    def share(self, event: RoundShared | BucketShared, now: float) -> None:
+    def share(self, event: ContributionMade | BucketContributed, now: float) -> None:
         """This node's trainer gives its share, or a bucket of it; kept until a round completes with it."""
 
     def hear(self, peer: Peer, message: RoundMessage, now: float) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 
 from p2psgd.base.errors import PeerError
 from p2psgd.core.cluster import Cluster
-from p2psgd.core.effects import Alarm
+from p2psgd.core.effects import Alert
 from p2psgd.core.events import RingUpdate, RoundMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Outbound, Peer
@@ -28,9 +28,9 @@ from p2psgd.core.state import State
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.ring_messages import (
     ROUND_MAX,
-    BucketShared,
+    BucketContributed,
+    ContributionMade,
     RingUpdateHeader,
-    RoundShared,
     pack_ring_update,
     parse_ring_update,
 )
@@ -128,9 +128,9 @@ class SparseRounds:
         self._active = active
         self._follow(now)
 
-    def share(self, event: RoundShared | BucketShared, now: float) -> None:
+    def share(self, event: ContributionMade | BucketContributed, now: float) -> None:
         """See Rounds."""
-        assert isinstance(event, RoundShared), event
+        assert isinstance(event, ContributionMade), event
         self._own.share = share = make_share(self._state, event, self.done + 1)
         if self._attempt is not None:
             self._give(list(share.parts), now)
@@ -215,7 +215,7 @@ class SparseRounds:
                 part = check_part(self._state, member, given.parts, body)
             except PeerError as error:
                 if error.reason == "digest":
-                    self._out.order(Alarm(str(error)))
+                    self._out.order(Alert(str(error)))
                 raise
             given.parts.append(part)
         self._given[member] = given

@@ -9,7 +9,7 @@ from p2psgd.core.cluster import Cluster
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Peer
-from p2psgd.core.ring.formation import Formation, Standings
+from p2psgd.core.ring.formation import Formation, RingStates
 from p2psgd.core.ring.rounds import Rounds
 from p2psgd.core.state import State
 from p2psgd.wire.ring_messages import RingState
@@ -24,13 +24,15 @@ from p2psgd.wire.ring_messages import RingState
 UNREADY_TIMEOUTS: Final = 12  # a snapshot takes its time
 
 
-class Lateness:
+class StragglerVotes:
     """Of one replica; `look` several times a second."""
 
-    def __init__(self, cluster: Cluster, *, node: Node, standings: Standings, formation: Formation) -> None:
+    def __init__(
+        self, cluster: Cluster, *, node: Node, ring_states: RingStates, formation: Formation
+    ) -> None:
         self._cluster = cluster
         self._node = node
-        self._standings = standings
+        self._ring_states = ring_states
         self._formation = formation
         self._since: dict[tuple[Hashable, ...], float] = {}  # what is the matter, and since when
 
@@ -51,7 +53,7 @@ class Lateness:
             limit_s = timing.failure_timeout_s * (UNREADY_TIMEOUTS if kind == "unready" else 1)
             blamed = now - since >= limit_s
             if kind == "share":  # what it told meanwhile may have crossed its share
-                told = self._standings.of(member, self._cluster.membership.view)
+                told = self._ring_states.of(member, self._cluster.membership.view)
                 blamed = blamed and told is not None and told.at >= since + limit_s
             if blamed and member not in late:
                 late[member] = f"{words} for {now - since:.1f} s"
@@ -68,7 +70,7 @@ class Lateness:
             or len(view.members) < 2
         ):
             return matters
-        if not self._standings.active(view, mine=mine.active):
+        if not self._ring_states.active(view, mine=mine.active):
             return matters  # nobody waits
         for member in self._cluster.other_members:
             matters["silent", member, view.number] = "nothing was heard of it while the ring waits"
@@ -92,7 +94,7 @@ class Lateness:
         view, number = self._cluster.membership.view, mine.round + 1
         late = []
         for member in missing:
-            told = self._standings.of(member, view)
+            told = self._ring_states.of(member, view)
             if told is None or not told.state.active or told.state.contributed:
                 continue
             if (told.state.round, told.state.attempt) == (mine.round, mine.attempt):
@@ -104,7 +106,7 @@ class Lateness:
     def _heard(self, member: Origin) -> float:
         """When there was news of it last, by whomever."""
         peer = self._cluster.peers.get(member)
-        direct = float("-inf") if peer is None else peer.heard
+        direct = float("-inf") if peer is None else peer.last_seen
         return max(direct, self._cluster.acks.heard(member))
 
 
@@ -119,13 +121,13 @@ WAITING_TIMEOUTS: Final = 2  # for each node before this one: it has most likely
 Rows = dict[Origin, tuple[int, int]]  # by origin, sequence and digest
 
 
-class Laggards:
+class ResultServer:
     """Of one replica; `serve` while idle, several times a second."""
 
-    def __init__(self, cluster: Cluster, state: State, *, standings: Standings, rounds: Rounds) -> None:
+    def __init__(self, cluster: Cluster, state: State, *, ring_states: RingStates, rounds: Rounds) -> None:
         self._cluster = cluster
         self._state = state
-        self._standings = standings
+        self._ring_states = ring_states
         self._rounds = rounds
         self._before: Rows = {}  # the frontier before the last completed round,
         self._after: Rows = {}  # and after it
@@ -147,7 +149,7 @@ class Laggards:
         first, or the next if those before it have not: who came to the ring after that round has no sums.
         """
         view, done = self._cluster.membership.view, self._rounds.done
-        told = dict(self._standings.within(view))
+        told = dict(self._ring_states.within(view))
         if any(each.state.running for each in told.values()):
             return
         lacking = [

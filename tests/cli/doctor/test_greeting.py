@@ -13,7 +13,7 @@ import pytest
 from p2psgd.cli.doctor.greeting import Greeter
 from p2psgd.cli.doctor.intended import Intended
 from p2psgd.net.address import Address
-from p2psgd.net.admission import GREETINGS_MAX
+from p2psgd.net.admission import HANDSHAKES_MAX
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from p2psgd.wire.messages import Hello, pack_message, parse_message
 from tests.conftest import LoopFactory
@@ -125,7 +125,7 @@ def test_one_host_that_says_nothing_does_not_keep_doctors_out(loop_factory: Loop
             place = hand.writer.get_extra_info("peername")
             silent = [
                 socket.create_connection(place, source_address=("127.0.0.2", 0))
-                for _ in range(GREETINGS_MAX + 4)
+                for _ in range(HANDSHAKES_MAX + 4)
             ]
             await until(lambda: greeter.dropped["too many greetings"] == 5)
             late = Hand(*await asyncio.open_connection(*place))

@@ -15,7 +15,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core.effects import Alarm, Note, RefuseShare, ReportDrained, Send, SendNumbers
+from p2psgd.core.effects import Alert, LogEvent, RejectContribution, ReportDrained, Send, SendFloats
 from p2psgd.core.events import LinkOpened, RingChunk, parse_peer_message
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
@@ -25,7 +25,7 @@ from p2psgd.core.ring.rounds import Attempt, Completed
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.messages import RingBucket
-from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketShared
+from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketContributed
 from p2psgd.wire.update import weights_of
 
 Numbers = NDArray[np.float32]
@@ -60,7 +60,7 @@ class Node:
     rounds: DenseRounds
     memory: DenseMemory
     active: bool = True
-    to_give: deque[tuple[BucketShared, Numbers]] = field(default_factory=deque)
+    to_give: deque[tuple[BucketContributed, Numbers]] = field(default_factory=deque)
     completed: list[Completed] = field(default_factory=list)
     results: list[Numbers] = field(default_factory=list)  # the sums of each completed round, whole
     refusals: list[str] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Circle:
 
     def __init__(self, size: int, weights: int, *, half: bool = False, credit_bytes: int = 1 << 20) -> None:
         self.nodes = [self._make(number, weights, half, credit_bytes) for number in range(size)]
-        self.links: dict[tuple[int, int], deque[Send | SendNumbers | ReportDrained | Begin]] = {
+        self.links: dict[tuple[int, int], deque[Send | SendFloats | ReportDrained | Begin]] = {
             (source, target): deque() for source in range(size) for target in range(size)
         }
         self.attempts = 0
@@ -109,7 +109,7 @@ class Circle:
             replica.state,
             memory,
             node=replica.node,
-            sweeping=replica.sweeping,
+            scanner=replica.scanner,
             out=replica.out,
             on_complete=lambda done, _: self._complete(number, done),
         )
@@ -134,7 +134,7 @@ class Circle:
     def plan(self, number: int, share: Numbers, cut: Cut, *, kind: int = CHANGES, call: str = "w") -> None:
         """The next share of this node's trainer, to be given bucket by bucket."""
         for place, (offset, count) in enumerate(cut):
-            bucket = BucketShared(kind, offset, count, f"{call}.{place}", f"({count},)")
+            bucket = BucketContributed(kind, offset, count, f"{call}.{place}", f"({count},)")
             self.nodes[number].to_give.append((bucket, share[offset : offset + count]))
 
     def give(self, number: int) -> None:
@@ -196,14 +196,14 @@ class Circle:
         node = self.nodes[number]
         for effect in node.replica.out.take():
             match effect:
-                case Send() | SendNumbers() | ReportDrained():
+                case Send() | SendFloats() | ReportDrained():
                     self.links[number, effect.peer.node - 1].append(effect)
-                case RefuseShare():
+                case RejectContribution():
                     node.refusals.append(effect.words)
                     node.to_give.clear()
-                case Alarm():
+                case Alert():
                     node.alarms.append(effect.words)
-                case Note():
+                case LogEvent():
                     pass
                 case _:
                     raise AssertionError(effect)
@@ -222,7 +222,7 @@ class Circle:
                 there.rounds.drained(peer, self.now)
                 self.collect(source)
                 return
-            case SendNumbers():
+            case SendFloats():
                 frame = event.head + bytes(event.numbers)
             case Send():
                 frame = event.frame

@@ -15,7 +15,7 @@ from p2psgd.core.ring.reduce import DenseMemory, make_dense_memory
 from p2psgd.core.ring.ring import Ring
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.mode import parse_mode
-from p2psgd.wire.ring_messages import CHANGES, BucketShared, RoundShared
+from p2psgd.wire.ring_messages import CHANGES, BucketContributed, ContributionMade
 from p2psgd.wire.update import OwnUpdateMade
 from tests.core.cluster import WEIGHTS, Cluster, own_update
 
@@ -86,7 +86,7 @@ class RingCluster(Cluster):
                 self.share_numbers(number)
                 continue
             made = [self.update(number, part) for part in range(updates)]
-            self.give(number, RoundShared(self.steps[number], tuple(made)))
+            self.give(number, ContributionMade(self.steps[number], tuple(made)))
 
     def initial(self) -> NDArray[np.int32]:
         if not parse_mode(self.spec.mode).dense:
@@ -104,7 +104,9 @@ class RingCluster(Cluster):
         shares = self.memories[number].shares
         for start, end in ((3000, WEIGHTS), (0, 3000)):
             shares[start:end] = np.sin(np.arange(start, end) + number + 7 * self.steps[number])
-            self.give(number, BucketShared(CHANGES, start, end - start, f"from {start}", f"({end - start},)"))
+            self.give(
+                number, BucketContributed(CHANGES, start, end - start, f"from {start}", f"({end - start},)")
+            )
 
     def update(self, number: int, part: int = 0) -> OwnUpdateMade:
         step = self.steps[number]

@@ -13,7 +13,7 @@ from p2psgd.core.ring.contribution import Part
 from p2psgd.core.ring.rounds import StopReason
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import FrontierRow
-from p2psgd.wire.ring_messages import RingState, RoundShared
+from p2psgd.wire.ring_messages import ContributionMade, RingState
 from p2psgd.wire.update import pack_update, parse_update
 from tests.core.cluster import Cluster, by_origin, sample_update, status_of
 from tests.core.ring.cluster import RingCluster
@@ -215,7 +215,7 @@ def test_own_updates_that_come_back_out_of_order_are_asked_for_again() -> None:
 def test_a_share_that_nobody_asked_for_is_refused(cluster: RingCluster) -> None:
     cluster.share(1)
     before = cluster.replica(1).given.share
-    cluster.give(1, RoundShared(9, (cluster.update(1),)))
+    cluster.give(1, ContributionMade(9, (cluster.update(1),)))
     assert cluster.replica(1).given.share is before
     assert [number for number, _ in cluster.refused] == [1]
     assert "round 3 has one of this node" in cluster.refused[0][1]

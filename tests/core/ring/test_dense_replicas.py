@@ -12,7 +12,7 @@ from p2psgd.core.events import CheckpointDue
 from p2psgd.core.replica import Replica
 from p2psgd.core.ring.dense import DenseRounds
 from p2psgd.core.ring.reduce import DenseMemory
-from p2psgd.wire.ring_messages import CHANGES, BucketShared
+from p2psgd.wire.ring_messages import CHANGES, BucketContributed
 from tests.core.cluster import WEIGHTS
 from tests.core.ring.cluster import RingCluster
 
@@ -39,7 +39,7 @@ class DenseCluster(RingCluster):
             self.steps[number] += 1
             self.memories[number].shares[:WEIGHTS] = self.changes(number)
             for offset, count in ((HALF, WEIGHTS - HALF), (0, HALF)):
-                self.give(number, BucketShared(CHANGES, offset, count, f"w.{offset}", f"({count},)"))
+                self.give(number, BucketContributed(CHANGES, offset, count, f"w.{offset}", f"({count},)"))
 
     def changes(self, number: int) -> NDArray[np.float32]:
         generator = np.random.default_rng([number, self.steps[number]])

@@ -10,10 +10,10 @@ from p2psgd.core.events import FrameReceived, LinkOpened, RingChunk
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.ring.chunks import declaration
-from p2psgd.core.ring.formation import Standings
+from p2psgd.core.ring.formation import RingStates
 from p2psgd.core.ring.reduce import Bucket
 from p2psgd.core.ring.rounds import Rounds
-from p2psgd.core.ring.stragglers import Laggards
+from p2psgd.core.ring.stragglers import ResultServer
 from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.ring_messages import ARRAY, RESULT_HOP, RingChunkHeader, RingState, pack_ring_chunk
 from tests.core.cluster import by_origin
@@ -41,11 +41,11 @@ class Scene:
         self.cluster.start()
         self.replica = self.cluster.replica(1)
         self.given = Given(12)
-        self.standings = Standings()
-        self.laggards = Laggards(
+        self.ring_states = RingStates()
+        self.laggards = ResultServer(
             self.replica.cluster,
             self.replica.state,
-            standings=self.standings,
+            ring_states=self.ring_states,
             rounds=cast(Rounds, self.given),
         )
         frontier = self.replica.frontier
@@ -58,7 +58,7 @@ class Scene:
         self, number: int, done: int, *, at: tuple[int, int], running: bool = False, view: int = 1
     ) -> None:
         me = self.cluster.replica(number).me
-        self.standings.hear(me, RingState(1, done, running, active=True, contributed=True), view, 0.0)
+        self.ring_states.hear(me, RingState(1, done, running, active=True, contributed=True), view, 0.0)
         self.replica.peers[me].status = by_origin([FrontierRow(*RING, *at)])
 
     def served(self, now: float = 0.0) -> list[int]:

@@ -12,7 +12,7 @@ from p2psgd.core.ring.chunks import declaration
 from p2psgd.core.ring.reduce import Bucket
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import RingBucket, pack_message
-from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketShared, RingChunkHeader, pack_ring_chunk
+from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketContributed, RingChunkHeader, pack_ring_chunk
 from tests.core.ring.circle import Circle, ring_sum
 
 ONES = np.ones(50, np.float32)
@@ -154,7 +154,7 @@ def test_more_than_a_whole_share_is_refused() -> None:
     circle.plan(0, ONES, WHOLE)
     circle.give(0)
     node = circle.nodes[0]
-    node.rounds.share(BucketShared(CHANGES, 0, 50, "again", "(50,)"), circle.now)
+    node.rounds.share(BucketContributed(CHANGES, 0, 50, "again", "(50,)"), circle.now)
     circle.collect(0)
     assert node.refusals == ["'again' came after the whole share of round 1"]
 
@@ -214,7 +214,7 @@ def test_a_trainer_that_comes_in_the_middle_waits_for_the_next_round() -> None:
     node.rounds.activate(True, circle.now)
     assert node.rounds.contributed
     node.memory.shares[:50] = 5  # given all the same: it is kept for the next round
-    node.rounds.share(BucketShared(CHANGES, 0, 50, "w.0", "(50,)"), circle.now)
+    node.rounds.share(BucketContributed(CHANGES, 0, 50, "w.0", "(50,)"), circle.now)
     circle.collect(0)
     circle.run(Random(1))
     assert [(done.round, done.contributors, done.own) for done in node.completed] == [(1, 2, False)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from p2psgd.base.errors import PeerError
-from p2psgd.core.effects import Send, SendNumbers
+from p2psgd.core.effects import Send, SendFloats
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.wire.ring_messages import ARRAY
 from tests.core.ring.circle import Circle, cut_evenly, make_shares, ring_sum
@@ -60,7 +60,7 @@ def tell(circle: Circle, giver: int, taker: int) -> None:
     circle.nodes[taker].replica.peers[circle.nodes[giver].me].status = rows
 
 
-def bytes_of(frame: Send | SendNumbers) -> bytes:
+def bytes_of(frame: Send | SendFloats) -> bytes:
     return frame.frame if isinstance(frame, Send) else frame.head + bytes(frame.numbers)
 
 
@@ -102,9 +102,9 @@ def test_who_has_taken_it_can_give_it_on() -> None:
     circle, twin = cut_off(), cut_off()
     circle.make_equal(range(3), Random(1))
     give(circle, 2, 0)
-    given = [frame for frame in circle.links[2, 0] if isinstance(frame, Send | SendNumbers)]
+    given = [frame for frame in circle.links[2, 0] if isinstance(frame, Send | SendFloats)]
     give(twin, 0, 2)
-    expected = [frame for frame in twin.links[0, 2] if isinstance(frame, Send | SendNumbers)]
+    expected = [frame for frame in twin.links[0, 2] if isinstance(frame, Send | SendFloats)]
     assert list(map(bytes_of, given)) == list(map(bytes_of, expected))
     done = circle.nodes[0].completed.copy()
     circle.run(Random(1))  # node 0 has it: all of it is passed over
@@ -240,7 +240,7 @@ def test_weights_that_have_changed_in_memory_complete_no_round() -> None:
     words = "the weights in memory have changed since the last round, by bad memory or a bug"
     assert hurt.rounds.wish_to_stop == words
     assert hurt.alarms == [f"{words}: the round is not completed, and the weights are looked at anew"]
-    assert hurt.replica.sweeping.scrub_due == circle.now
+    assert hurt.replica.scanner.scrub_due == circle.now
     assert hurt.rounds.contributed  # its share is still there
     assert ring_sum(list(shares), [(0, WEIGHTS)])[0] == 3
     circle.stop(0)

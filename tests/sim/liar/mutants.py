@@ -33,7 +33,7 @@ LIAR_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(paxos, "Consensus.hear", "if view.number and peer.node not in view.lives:", "if False:"),
     ),
     "gives-up-for-one-member": (
-        Edit(snapshot_fetch, "SnapshotTaking.choose", "self.least_loss = 0  #", "pass  #"),
+        Edit(snapshot_fetch, "FetchProgress.choose", "self.least_loss = 0  #", "pass  #"),
     ),
     "origin-of-the-ring-taken": (
         Edit(receive, "Receiver._parse", "if header.node == RING.node:", "if False:"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from p2psgd.core.effects import Note
+from p2psgd.core.effects import LogEvent
 from p2psgd.core.frontier import Origin
 from p2psgd.core.view import NO_VOTES, Votes
 from tests.sim.disk import Disk
@@ -60,7 +60,7 @@ def turn(world: World, scheme: Scheme) -> tuple[Origin, Votes]:
     return me, votes
 
 
-def note_of_liars(naming: Naming, liars: Iterable[Liar], note: Note) -> None:
+def note_of_liars(naming: Naming, liars: Iterable[Liar], note: LogEvent) -> None:
     """An honest node has something to tell."""
     for liar in liars:
         if note.node == liar.me.node:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from p2psgd.core.events import Event
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
-from p2psgd.wire.ring_messages import ARRAY, BucketShared
+from p2psgd.wire.ring_messages import ARRAY, BucketContributed
 from tests.sim.ledger import Entry, label
 from tests.sim.outcome import Violation
 from tests.sim.ring.sums import Numbers, ring_sum, step_weights
@@ -65,7 +65,7 @@ class DenseLedger:
         self.pending: dict[Origin, Share] = {}
         self._work = work
 
-    def give(self, life: Origin, bucket: BucketShared, shares: Numbers) -> None:
+    def give(self, life: Origin, bucket: BucketContributed, shares: Numbers) -> None:
         """A life's trainer gives a bucket, which lies in its memory; in a dense ring."""
         share = self.pending.get(life)
         if share is None or share.whole:

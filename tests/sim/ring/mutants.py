@@ -29,7 +29,7 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             ring,
             "Ring._try_to_begin",
-            "max(self.rounds.done, self._standings.rounds(view))",
+            "max(self.rounds.done, self._ring_states.rounds(view))",
             "self.rounds.done",
         ),
     ),
@@ -118,7 +118,7 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
         ),
     ),
     "silent-members-stay": (
-        Edit(stragglers, "Lateness._matters", 'matters["silent", member, view.number] =', "_ ="),
+        Edit(stragglers, "StragglerVotes._matters", 'matters["silent", member, view.number] =', "_ ="),
     ),
     # dense rounds
     "dense-share-dropped-at-stop": (

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from p2psgd.core.effects import Effect, OpenRound, RefuseShare
+from p2psgd.core.effects import Effect, OpenRound, RejectContribution
 from p2psgd.core.events import Event, TimePassed, TrainerChanged
 from p2psgd.core.frontier import Origin
-from p2psgd.wire.ring_messages import BucketShared, RoundShared
+from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
 from tests.sim.agreement import Agreement
 from tests.sim.ledger import Ledger, label
 from tests.sim.outcome import Violation
@@ -70,11 +70,11 @@ class RingRules:
     def after_event(self, daemon: Daemon, event: Event, effects: list[Effect]) -> None:
         """Violation unless the node keeps in step."""
         before, after = self._before.get(daemon.me), daemon.standing()
-        if isinstance(event, BucketShared) and self._dense is not None:
+        if isinstance(event, BucketContributed) and self._dense is not None:
             assert daemon.memory is not None
             self._openings.check_kept(daemon)
             self._dense.give(daemon.me, event, daemon.memory.given(event.kind))
-        if isinstance(event, RoundShared) and not event.updates:
+        if isinstance(event, ContributionMade) and not event.updates:
             self._openings.forget(daemon.me)
         if before is None or after != before or daemon.replica.membership.view is not daemon.view:
             self._before[daemon.me] = after
@@ -82,7 +82,7 @@ class RingRules:
                 self._note_share(daemon.me, before)
             self._follow(daemon, event, before, after)
         if self._dense is not None:
-            refused = any(isinstance(effect, RefuseShare) for effect in effects)
+            refused = any(isinstance(effect, RejectContribution) for effect in effects)
             self._follow_dense(
                 daemon, event, after, kept=before is not None and before.done == after.done and not refused
             )
@@ -92,7 +92,7 @@ class RingRules:
         for effect in effects:
             if isinstance(effect, OpenRound):
                 self._openings.check(daemon, effect, effects, after)
-            elif isinstance(effect, RefuseShare):
+            elif isinstance(effect, RejectContribution):
                 self.sightings.refused(effect)
 
     def _note_share(self, life: Origin, standing: Standing) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from p2psgd.core.effects import Note, RefuseShare
+from p2psgd.core.effects import LogEvent, RejectContribution
 from p2psgd.core.events import Event, FrameReceived, LinkClosed, LinkOpened, RingChunk, UpdateBody
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.messages import RingBucket
@@ -101,11 +101,11 @@ class RingSightings:
         elif isinstance(message, RingBucket | RingChunk):
             self._world.see("ring: round completed by a result given later")
 
-    def refused(self, effect: RefuseShare) -> None:
+    def refused(self, effect: RejectContribution) -> None:
         """A trainer's share does not fit."""
         self._world.see("ring: mismatch refused")
 
-    def noted(self, note: Note) -> None:
+    def noted(self, note: LogEvent) -> None:
         """A node says something of itself."""
         if note.kind == "evicted" and LATE_WORDS in note.words:
             self._world.see("ring: late trainer evicted")

@@ -8,21 +8,21 @@ from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import RingBegin, RingBucket, parse_order
 from p2psgd.wire.ring_messages import (
     RESULT_HOP,
-    BucketShared,
+    BucketContributed,
+    ContributionMade,
     RingState,
-    RoundShared,
     parse_ring_chunk,
     parse_ring_state,
     parse_ring_update,
 )
 
 
-def describe_share(event: RoundShared | BucketShared) -> str:
+def describe_share(event: ContributionMade | BucketContributed) -> str:
     """One line."""
     match event:
-        case RoundShared():
+        case ContributionMade():
             return f"gives a share of {len(event.updates)} updates"
-        case BucketShared():
+        case BucketContributed():
             return f"gives the bucket {event.name} {event.shape} at {event.offset} of {event.count} numbers"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from p2psgd.core.ring.reduce import DenseMemory
 from p2psgd.wire import codec
-from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketShared, RoundShared
+from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketContributed, ContributionMade
 from p2psgd.wire.update import OwnUpdateMade
 from tests.sim.faults import Mismatched, OfTrainer, TrainerAway, TrainerSlow
 from tests.sim.outcome import Violation
@@ -93,7 +93,7 @@ class RingTrainer:
             self._serial += 1
             self._daemon.run.trainer_changed(active=wanted)
 
-    def refuse_share(self) -> None:
+    def reject_contribution(self) -> None:
         """Its share did not fit: it ends with what it was told, and is started again."""
         self._away_until = max(self._away_until, self._world.clock.now + ENDED_S)
         self._daemon.when_running(self._follow_plan)
@@ -116,7 +116,7 @@ class RingTrainer:
         if self._memory is None:
             self.open = False
             self.updates += 1
-            self._daemon.handle(RoundShared(self.updates, self._make_updates()))
+            self._daemon.handle(ContributionMade(self.updates, self._make_updates()))
         else:
             self._give_buckets(self._buckets(), serial)
 
@@ -135,16 +135,16 @@ class RingTrainer:
             updates.append(OwnUpdateMade(self.updates, chance.randint(1, STEP_MAX), payload, words))
         return tuple(updates)
 
-    def _buckets(self) -> list[BucketShared]:
+    def _buckets(self) -> list[BucketContributed]:
         numbers = self._work.array_numbers(self._daemon.standing().done + 1)
         if numbers is not None:
-            return [BucketShared(ARRAY, 0, numbers, "array", f"({numbers},)")]
+            return [BucketContributed(ARRAY, 0, numbers, "array", f"({numbers},)")]
         return [
-            BucketShared(CHANGES, offset, count, f"tensor.{offset}", f"({count},)")
+            BucketContributed(CHANGES, offset, count, f"tensor.{offset}", f"({count},)")
             for offset, count in self._work.buckets
         ]
 
-    def _give_buckets(self, buckets: list[BucketShared], serial: int) -> None:
+    def _give_buckets(self, buckets: list[BucketContributed], serial: int) -> None:
         """The next one, and the others later: back-propagation goes on."""
         if serial != self._serial or not self._daemon.alive:
             return
@@ -156,7 +156,7 @@ class RingTrainer:
         if self._mismatched:
             self._mismatched = False
             self._world.see("mismatch made")
-            bucket = BucketShared(bucket.kind, bucket.offset, bucket.count, bucket.name, "(1, 1)")
+            bucket = BucketContributed(bucket.kind, bucket.offset, bucket.count, bucket.name, "(1, 1)")
         if not others:
             self.open = False
             self.updates += 1
