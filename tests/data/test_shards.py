@@ -157,7 +157,7 @@ def test_the_script_of_the_page_trains(
     monkeypatch.setenv("P2PSGD_CONTROL", str(daemon.path))
     names: dict[str, Any] = {}
     exec(script.replace("s3://bucket/train", str(folder)), names)
-    assert names["link"].mini_batches == 10 * 3 * 3
+    assert names["link"].steps == 10 * 3 * 3
     before, after = np.abs(truth).mean(), np.abs(daemon.weights()[:100] - truth).mean()
     assert after < 0.8 * before
     assert daemon.host.coordinates[100:].tolist() == [0] * 3 + [10] * 3

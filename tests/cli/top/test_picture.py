@@ -93,7 +93,7 @@ def test_a_ring_shows_round_order_and_who_is_waited_for_and_no_lag() -> None:
     waits = {"waiting_for": "waits for node-2 to contribute to round 1,235", "since_s": 4.0}
     told = of_many(3, ring=ring(payload="sparse", **waits))
     words = "\n".join(text_of(told))
-    assert "ring        node-0 > node-1 > node-2, by node id\nring        waits for node-2" in words
+    assert "ring        node-0 > node-1 > node-2\nring        waits for node-2" in words
     assert "lag " not in words.replace("loop lag", "")
     dense = "\n".join(text_of(of_many(3, ring=ring(payload="dense"))))
     assert "updates" not in dense
