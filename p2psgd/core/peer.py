@@ -5,15 +5,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from p2psgd.base.transitions import Lifecycle, Transitions
 from p2psgd.core.effects import Effect, ReportDrained, Send, SendFloats, Yield
 from p2psgd.core.frontier import Frontier, Origin
+from p2psgd.core.snapshot_feed import SnapshotFeed
 from p2psgd.wire.messages import FrontierRow, Message, pack_message
-
-if TYPE_CHECKING:
-    from p2psgd.core.snapshot_serve import SnapshotFeed
 
 # ----------------------------------------------------------------------------
 # The life-cycle of a linked peer, as of etcd's Progress.

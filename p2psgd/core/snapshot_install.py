@@ -315,7 +315,15 @@ class Adoption:
     def finish(self, *, damaged: bool) -> str:
         """Change places. If the old weights were `damaged`, returns a sentence on which."""
         damage = Damage(self._state) if damaged else None
-        self._state.adopt(self._intake, self._rows.values(), self._digest, self._frame_bytes)
+        state, intake = self._state, self._intake
+        state.replace(
+            intake.coordinates, self._rows.values(), self._digest, magnitude_max=intake.magnitude_max
+        )
+        if state.spec.dense:  # it may be behind what this node had
+            state.log.discard(intake.origin_logs)
+            state.log.pass_over(RING, state.frontier.sequence(RING))
+        else:
+            state.log.adopt(intake.origin_logs, self._frame_bytes)
         return "" if damage is None else damage.describe(self._intake.rows, self._state)
 
     def discard(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,6 @@ from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, parse_update
-
-if TYPE_CHECKING:
-    from p2psgd.core.snapshot_install import SnapshotIntake
 
 # ----------------------------------------------------------------------------
 # The weights and all that must change with them in one go: frontier, log, running digest.
@@ -190,24 +187,6 @@ class State:
             for origin in self.frontier
             if self.frontier.sequence(origin) > has.get(origin, 0)
         )
-
-    def adopt(
-        self,
-        intake: SnapshotIntake,
-        rows: Iterable[FrontierRow],
-        digest: int,
-        frame_bytes: Mapping[Origin, int],
-    ) -> None:
-        """Become the replica of a snapshot to whose coordinates all was applied that it lacked: `rows` and
-        `digest` are those then, `frame_bytes` what of each origin's log that was. Sweeps under way are
-        dropped.
-        """
-        self.replace(intake.coordinates, rows, digest, magnitude_max=intake.magnitude_max)
-        if self.spec.dense:  # it may be behind what this node had
-            self.log.discard(intake.origin_logs)
-            self.log.pass_over(RING, self.frontier.sequence(RING))
-        else:
-            self.log.adopt(intake.origin_logs, frame_bytes)
 
     def held(
         self, origin: Origin, after: int, last: int

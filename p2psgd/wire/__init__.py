@@ -5,7 +5,3 @@
 the Python face of the C++ core in `native/`: the update payload, the residual pass, applying, digests and
 checksums. Pure: no sockets, clocks, threads or random numbers.
 """
-
-from p2psgd.wire.cpu_paths import obey_environment
-
-obey_environment()

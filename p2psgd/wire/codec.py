@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+import p2psgd.wire.cpu_paths  # noqa: F401 (importing it chooses the path that runs)
 from p2psgd.base.errors import PeerError
 from p2psgd.wire import _native
 from p2psgd.wire._native import Precision, Status

@@ -55,3 +55,6 @@ def obey_environment() -> None:
         use_cpu_path(name)
     except ValueError as error:
         raise UsageError(f"{VARIABLE}: {error}", ExitCode.CONFIGURATION) from None
+
+
+obey_environment()

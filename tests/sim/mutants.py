@@ -31,6 +31,7 @@ from p2psgd.core import (
     retention,
     scrub,
     send,
+    snapshot_feed,
     snapshot_fetch,
     snapshot_install,
     snapshot_serve,
@@ -205,7 +206,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         Edit(readiness, "JoinProgress.look", "and self._has_all(view, peers, frontier)", ""),
     ),
     "snapshot-without-log": (
-        Edit(snapshot_serve, "SnapshotFeed._tail", "for row in rows:", "for row in ():"),
+        Edit(snapshot_feed, "SnapshotFeed._tail", "for row in rows:", "for row in ():"),
     ),
     "snapshot-without-own-updates": (
         Edit(

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.core import scrub, snapshot_install, snapshot_serve
+from p2psgd.core import scrub, snapshot_feed, snapshot_install
 from p2psgd.core.effects import LogEvent
 from p2psgd.core.frontier import Origin
 from p2psgd.core.ring import chunks, reduce
@@ -279,18 +279,18 @@ def small_pieces() -> Iterator[None]:
     its own, though they are small; the CRC-32C of each piece of a dense ring is remembered. The buffers of
     links are small too.
     """
-    usual = scrub.SLICE, snapshot_serve.CHUNK_BYTES, frames.BUFFER_BYTES
+    usual = scrub.SLICE, snapshot_feed.CHUNK_BYTES, frames.BUFFER_BYTES
     bytes_per_turn, segment = snapshot_install.BYTES_PER_TURN, chunks.SEGMENT_NUMBERS
     checked = reduce.CHECKED_NUMBERS_MIN
     small = SLICE, CHUNK_BYTES, BUFFER_BYTES
     try:
-        scrub.SLICE, snapshot_serve.CHUNK_BYTES, frames.BUFFER_BYTES = small  # type: ignore[misc]
+        scrub.SLICE, snapshot_feed.CHUNK_BYTES, frames.BUFFER_BYTES = small  # type: ignore[misc]
         snapshot_install.BYTES_PER_TURN = 1  # type: ignore[misc]
         chunks.SEGMENT_NUMBERS = SEGMENT_NUMBERS  # type: ignore[misc]
         reduce.CHECKED_NUMBERS_MIN = 1  # type: ignore[misc]
         yield
     finally:
-        scrub.SLICE, snapshot_serve.CHUNK_BYTES, frames.BUFFER_BYTES = usual  # type: ignore[misc]
+        scrub.SLICE, snapshot_feed.CHUNK_BYTES, frames.BUFFER_BYTES = usual  # type: ignore[misc]
         snapshot_install.BYTES_PER_TURN = bytes_per_turn  # type: ignore[misc]
         chunks.SEGMENT_NUMBERS = segment  # type: ignore[misc]
         reduce.CHECKED_NUMBERS_MIN = checked  # type: ignore[misc]
