@@ -67,7 +67,7 @@ def test_all_kinds_that_are_written_are_known() -> None:
     written = {
         kind
         for path in Path(p2psgd.__file__).parent.rglob("*.py")
-        for kind in re.findall(r'(?:\bNote|\._?note|\bevents\.write)\(\s*"([^"]+)"', path.read_text())
+        for kind in re.findall(r'(?:\bLogEvent|\._?note|\bevents\.write)\(\s*"([^"]+)"', path.read_text())
     }
     assert {"view", "alarm"} <= written <= KINDS
 
