@@ -25,4 +25,4 @@ def clusters() -> Iterator[Callable[..., Cluster]]:
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five slices to a copy and as many chunks to a snapshot."""
     monkeypatch.setattr("p2psgd.core.scrub.SLICE", 1000)
-    monkeypatch.setattr("p2psgd.core.snapshot_serve.CHUNK_BYTES", 4000)
+    monkeypatch.setattr("p2psgd.core.snapshot_feed.CHUNK_BYTES", 4000)
