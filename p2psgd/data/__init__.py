@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from p2psgd.base.errors import StoreError
     from p2psgd.data.shards import Shards
-    from p2psgd.data.store import Patience
+    from p2psgd.data.store import RetryPolicy
 
-__all__ = ["Patience", "Shards", "StoreError"]
+__all__ = ["RetryPolicy", "Shards", "StoreError"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,10 +22,10 @@ def __getattr__(name: str) -> Any:
             from p2psgd.data.shards import Shards
 
             return Shards
-        case "Patience":
-            from p2psgd.data.store import Patience
+        case "RetryPolicy":
+            from p2psgd.data.store import RetryPolicy
 
-            return Patience
+            return RetryPolicy
         case "StoreError":
             from p2psgd.base.errors import StoreError
 

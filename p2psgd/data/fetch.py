@@ -23,7 +23,7 @@ from p2psgd.data.shard_list import (
     load_shard,
     parse_list,
 )
-from p2psgd.data.store import Attempts, Forbidden, Missing, Moved, Patience, Store, Unavailable
+from p2psgd.data.store import Attempts, Forbidden, Missing, Moved, RetryPolicy, Store, Unavailable
 
 # ----------------------------------------------------------------------------
 # Shards on this machine's disk: files named by the hash of their content, whole or not there.
@@ -167,7 +167,7 @@ _Result = TypeVar("_Result")
 class Fetch:
     """The fetch of one shard, from now on. Without `cache` the store is as near as a cache would be."""
 
-    def __init__(self, store: Store, cache: Cache | None, shard: Shard, patience: Patience) -> None:
+    def __init__(self, store: Store, cache: Cache | None, shard: Shard, patience: RetryPolicy) -> None:
         self.shard, self.place = shard, store.place
         self._store, self._cache = store, cache
         self._attempts = Attempts(self._bring, f"shard {shard.name}", store.place, patience)
@@ -212,7 +212,7 @@ class Fetch:
             print(f"p2psgd: {words}", file=sys.stderr, flush=True)
 
 
-def fetch_list(store: Store, patience: Patience) -> ShardList:
+def fetch_list(store: Store, patience: RetryPolicy) -> ShardList:
     """Return the list of a store's shards; UsageError if there is none, StoreError if the store fails."""
     try:
         content = insist(
@@ -232,7 +232,7 @@ def fetch_list(store: Store, patience: Patience) -> ShardList:
     return parse_list(content, f"{store.place}/{LIST_NAME}")
 
 
-def insist(work: Callable[[Moved], _Result], what: str, store: Store, patience: Patience) -> _Result:
+def insist(work: Callable[[Moved], _Result], what: str, store: Store, patience: RetryPolicy) -> _Result:
     """Return what the store gives, after several attempts if needed; waits. See Attempts.result."""
     attempts = Attempts(work, what, store.place, patience)
     begun = said_at = time.monotonic()

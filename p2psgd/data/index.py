@@ -26,7 +26,7 @@ from p2psgd.data.shard_list import (
     fault_of,
     load_shard,
 )
-from p2psgd.data.store import Missing, Moved, Patience, Store, open_store
+from p2psgd.data.store import Missing, Moved, RetryPolicy, Store, open_store
 
 BYTES_MAX: Final = 2**48
 _Result = TypeVar("_Result")
@@ -68,7 +68,7 @@ def copy_all(place: str, folder: Path, say: Callable[[str], None] = lambda words
     The list is not copied: every node is to read them all. UsageError and StoreError as elsewhere.
     """
     store = open_store(place)
-    shards = fetch_list(store, Patience())
+    shards = fetch_list(store, RetryPolicy())
     for number, shard in enumerate(shards.shards, 1):
         target = folder / shard.name
         try:
@@ -113,6 +113,6 @@ def _describe_array(array: NDArray[Any]) -> Array:
 def _insist(store: Store, what: str, work: Callable[[Moved], _Result]) -> _Result:
     """Return what the store gives, after several attempts if needed."""
     try:
-        return insist(work, what, store, Patience())
+        return insist(work, what, store, RetryPolicy())
     except Missing as error:
         raise UsageError(f"{store.place}: {what}: {error}", ExitCode.DATA) from None

@@ -17,7 +17,7 @@ from p2psgd.base.errors import TrainerError, UsageError
 from p2psgd.data.assignment import Dealing, ShardLink, Taken, Turn, Use, raised_termination
 from p2psgd.data.fetch import LOOK_EVERY_S, Cache, Fetch, default_bytes, default_cache, fetch_list
 from p2psgd.data.shard_list import Arrays, Shard, ShardList
-from p2psgd.data.store import Patience, open_store
+from p2psgd.data.store import RetryPolicy, open_store
 
 LEASE_S: Final = 30.0
 AHEAD_MAX: Final = 64
@@ -59,12 +59,12 @@ class Shards:
         cache: str | Path | None = None,
         cache_bytes: int | None = None,
         ahead: int = 1,
-        patience: Patience | None = None,
+        patience: RetryPolicy | None = None,
     ) -> None:
         if not 0 <= ahead <= AHEAD_MAX:
             raise UsageError(f"ahead = {ahead} is refused: 0 to {AHEAD_MAX} shards can be fetched ahead")
         self._store = open_store(str(place))
-        self.patience = patience or Patience()
+        self.patience = patience or RetryPolicy()
         self._ahead = ahead
         self._cache = None
         if self._store.local is None:

@@ -193,7 +193,7 @@ class Moved(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """The pauses between attempts to read a store, and the time without progress after which an attempt ends.
 
     Attributes:
@@ -208,7 +208,7 @@ class Patience:
 class Attempts(Generic[Result]):
     """Repeated attempts at `work(moved)`, which calls `moved` whenever a piece has arrived."""
 
-    def __init__(self, work: Callable[[Moved], Result], what: str, place: str, patience: Patience) -> None:
+    def __init__(self, work: Callable[[Moved], Result], what: str, place: str, patience: RetryPolicy) -> None:
         """Begin. The messages name `what` and `place`."""
         self._work, self._what, self._place, self._patience = work, what, place, patience
         self._done = threading.Event()

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from p2psgd.base.errors import StoreError
-from p2psgd.data.store import Attempts, Moved, Patience, Unavailable
+from p2psgd.data.store import Attempts, Moved, RetryPolicy, Unavailable
 
-SOON = Patience(pauses_s=(0.01,), stall_s=0.05)
-LATER = Patience(pauses_s=(0.01,), stall_s=0.5)  # than a thread of a busy machine gets its turn
+SOON = RetryPolicy(pauses_s=(0.01,), stall_s=0.05)
+LATER = RetryPolicy(pauses_s=(0.01,), stall_s=0.5)  # than a thread of a busy machine gets its turn
 
 
 def test_what_only_computes_takes_as_long_as_it_takes() -> None:

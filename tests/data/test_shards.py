@@ -15,7 +15,7 @@ import pytest
 from p2psgd.base.errors import TrainerError, UsageError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
-from p2psgd.data import Patience, Shards, StoreError
+from p2psgd.data import RetryPolicy, Shards, StoreError
 from p2psgd.data.index import make_list
 from tests.data.lists import shard_list
 from tests.ipc.daemons import QUANTUM, Daemon
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def data(folder: Path) -> Shards:
-    return Shards(folder, patience=Patience(pauses_s=(), stall_s=20.0))
+    return Shards(folder, patience=RetryPolicy(pauses_s=(), stall_s=20.0))
 
 
 @pytest.fixture

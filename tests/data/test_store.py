@@ -14,12 +14,12 @@ import safetensors.numpy
 
 import p2psgd.cli.app
 from p2psgd.base.errors import ExitCode, UsageError
-from p2psgd.data import Patience, Shards, StoreError
+from p2psgd.data import RetryPolicy, Shards, StoreError
 from p2psgd.data.index import make_list
 from p2psgd.data.shard_list import ShardList
 from tests.data.store_server import FaultyProxy
 
-SOON = Patience(pauses_s=(0.01, 0.01), stall_s=0.3)
+SOON = RetryPolicy(pauses_s=(0.01, 0.01), stall_s=0.3)
 NUMBERS = np.arange(12, dtype=np.float32).reshape(6, 2)
 
 
@@ -124,7 +124,7 @@ def test_a_store_that_fails_is_asked_again_and_then_named(
     assert words in said
     assert "\n" not in said
     assert proxy.asked["bad.npz"] >= 1
-    proxy.fault, shards.patience = "", Patience()
+    proxy.fault, shards.patience = "", RetryPolicy()
     np.testing.assert_array_equal(shards.load(shards.list.shards[0])["x"], NUMBERS)
 
 
@@ -132,7 +132,7 @@ def test_a_shard_that_is_gone_is_named_at_once(bucket: Any, proxy: FaultyProxy) 
     bucket.save("a.npz", x=NUMBERS)
     made = make_list(bucket.url)
     bucket.put("shards.json", made.packed().replace(b"a.npz", b"z.npz"))
-    shards = Shards(bucket.url, patience=Patience(pauses_s=(60.0,)))
+    shards = Shards(bucket.url, patience=RetryPolicy(pauses_s=(60.0,)))
     with pytest.raises(StoreError, match=r"does not give shard z\.npz: there is no such file"):
         shards.load(shards.list.shards[0])
     proxy.fault, proxy.word = "forbidden", "shards.json"  # new keys may come
