@@ -30,7 +30,7 @@ BENCHES: Final = (
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number; `note` says what it is compared with, or how it was taken."""
+    """A measured number; `note` says what it is compared with, or how it was taken."""
 
     name: str
     value: float
@@ -39,7 +39,7 @@ class Figure:
 
 
 def checksum(result: bytes | memoryview) -> str:
-    """What a note says about the result."""
+    """Return the checksum of a result, as a note shows it."""
     # Imported here: benches of others' programs run where there is no native core.
     codec = importlib.import_module("p2psgd.wire.codec")
     return f"result {codec.crc32c(result):08x}"

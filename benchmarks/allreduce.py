@@ -28,7 +28,7 @@ ROUND: Final = "a dense round"
 
 @dataclass(slots=True)
 class Taken:
-    """What the rounds of one way of summing took."""
+    """Times of the rounds of one way of summing."""
 
     seconds: list[float] = field(default_factory=list)
     bytes_sent: list[float] = field(default_factory=list)  # of a node, on average
@@ -113,5 +113,5 @@ def measure(hosts: Sequence[Host], count: int, rounds: int) -> tuple[dict[str, T
 
 
 def bytes_sent(hosts: Sequence[Host]) -> int:
-    """Of all interfaces."""
+    """Return the bytes that all interfaces have sent."""
     return sum(host.bytes_sent() for host in set(hosts))

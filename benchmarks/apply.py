@@ -1,4 +1,6 @@
-"""What received updates cost: decode and apply, one and many, warm and cold, their digest and checksum."""
+"""Measure what received updates cost: decode and apply, one and many, warm and cold, their digest and
+checksum.
+"""
 
 from __future__ import annotations
 

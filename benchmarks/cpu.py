@@ -1,4 +1,5 @@
-"""Which instruction-set path of the native core runs here, why, and how fast: `python -m benchmarks.cpu`.
+"""Show which instruction-set path of the native core runs here, why, and how fast: `python -m
+benchmarks.cpu`.
 
 The rates are those of one thread on data of a middling net, the best of many rounds in which the paths take
 turns, so that a slow moment of the machine hits all. Those in benchmarks compare with limits and peers.
@@ -34,7 +35,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How much of a work each path does in a second, in the work's unit, by the path's name."""
+    """Rate of one kind of work: how much of it each path does in a second, in the work's unit, by the path's
+    name.
+    """
 
     name: str
     unit: str
@@ -42,7 +45,7 @@ class Rate:
 
 
 def works() -> list[Work]:
-    """What is measured, on arrays of their own; each may be called any number of times."""
+    """Return the kinds of work, each on its own arrays; each may be called any number of times."""
     chance = np.random.default_rng(850)
     indices = np.sort(chance.choice(WEIGHTS, COUNT, replace=False))
     words = (indices << 1 | chance.integers(0, 2, COUNT)).astype(np.uint32)

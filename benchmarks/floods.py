@@ -1,4 +1,4 @@
-"""What a thousand strangers cost a peer that is linked: how many updates a real daemon takes from it in a
+"""Measure what a thousand strangers cost a linked peer: how many updates a real daemon takes from it in a
 second with nobody else at the door, and while a thousand connections are held that stay silent or stall in
 their greeting or handshake, each of which comes again some time after it was sent away.
 
@@ -91,7 +91,7 @@ def send(rig: Rig, peer: Stranger, block: bytes, updates: int) -> tuple[float, f
 
 
 def half_a_hello() -> bytes:
-    """Of a client's handshake."""
+    """Return the first half of a client's handshake."""
     sent = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
         careless(None).wrap_bio(ssl.MemoryBIO(), sent).do_handshake()
@@ -112,7 +112,7 @@ def crowd(port: int, count: int, opening: bytes) -> Iterator[None]:
 
 
 async def stay(port: int, opening: bytes, met: asyncio.Event) -> None:
-    """One stranger, until it is killed."""
+    """Be one stranger until killed."""
     while True:
         with contextlib.suppress(OSError):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

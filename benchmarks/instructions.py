@@ -24,7 +24,7 @@ FEW, MANY = 10, 60
 
 
 def work(way: str, rounds: int) -> None:
-    """What is counted: one uniform update, encoded or decoded so many times."""
+    """Encode or decode one uniform update that many times: the work that is counted."""
     weights = COUNT * WEIGHTS_PER_INDEX
     words = uniform_words(np.random.default_rng(4), weights=weights, count=COUNT)
     payload = codec.encode(words, weights)
@@ -36,7 +36,7 @@ def work(way: str, rounds: int) -> None:
 
 
 def instructions(path: str, way: str, rounds: int) -> int:
-    """Of a whole process that does the work."""
+    """Return the instructions of a whole process that does the work."""
     command = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
     command += [sys.executable, "-m", __spec__.name, way, str(rounds)]
     # Nothing else may differ between the two runs: neither dictionaries nor how long numpy's threads spin.

@@ -1,4 +1,4 @@
-"""What pages of figures have in common."""
+"""Share what all pages of figures need: the processor's name and the commit."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def processor() -> str:
-    """What this machine's is called."""
+    """Return the name of this machine's processor."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
 
 
 def commit() -> str:
-    """Of this checkout; dirty if anything is changed but what benches write."""
+    """Return the commit of this checkout; dirty if anything is changed but what benches write."""
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs")
     return (_git("describe", "--always") or "unknown") + ("-dirty" if changed else "")
 

@@ -1,4 +1,4 @@
-"""How benches draw: without a screen, and into files of few colours, a fifth of the bytes."""
+"""Draw the benches' pictures: without a screen, and into files of few colours, a fifth of the bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLOURS: Final = ("#c81e1e", "#1f5fa8", "#2a8a4a", "#b06a10", "#7a4fa8")
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is here: make .venv/.bench."""
+    """Return whether matplotlib is installed: make .venv/.bench."""
     return importlib.util.find_spec("matplotlib") is not None
 
 

@@ -1,4 +1,4 @@
-"""How the updates in a recording compress, as a whole, over time and by tensor.
+"""Show how the updates in a recording compress, as a whole, over time and by tensor.
 
     python -m benchmarks.recording FILE [--json]
 

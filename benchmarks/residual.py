@@ -21,7 +21,7 @@ STREAM_BYTES = 4  # what a weight of a float32 array takes
 
 
 def pass_in_numpy(source: Floats, delta: Floats, target: Floats, threshold: float) -> NDArray[np.uint32]:
-    """The same pass in the fewest numpy calls known to us."""
+    """Make the same pass in the fewest numpy calls known to us."""
     np.add(source, delta, out=target)
     if not np.isfinite(target).all():
         raise ValueError("a sum is not finite")

@@ -143,7 +143,7 @@ def seconds_to_return(victim: KilledNode, started: float, nodes: int) -> float:
 
 
 def compare(nodes: list[KilledNode]) -> tuple[int, str]:
-    """How many rounds more than one node has noted, and the weights of the last of them."""
+    """Count the rounds that more than one node has noted; also return the weights of the last of them."""
     noted: dict[int, list[str]] = {}
     for node in nodes:
         for done in node.done():

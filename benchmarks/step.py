@@ -1,4 +1,5 @@
-"""What a training step pays for being one of four nodes: receive three peers' updates, then send its own.
+"""Measure what a training step pays for being one of four nodes: receive three peers' updates, then send its
+own.
 
 A real daemon, a real link; one hand-made peer passes on the updates of three origins. The delta is noise of
 which about 1/850 crosses the threshold in each step, as in training. Compared with numpy's in-place add of

@@ -1,4 +1,4 @@
-"""What the codec's bench compares with: the bound, the plainest code, the verdicts, the page."""
+"""Test what the codec's bench compares with: the bound, the plainest code, the verdicts, the page."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What TLS costs: CPU time of a real daemon for the same updates with and without it, and whether a run of
-four nodes over 1 Gbit/s links is slower with it.
+"""Measure what TLS costs: CPU time of a real daemon for the same updates with and without it, and whether a
+run of four nodes over 1 Gbit/s links is slower with it.
 
 Both are taken in the same run, the rings in turns. That a core carries a quarter of the updates with TLS is
 the target: for a daemon at 20,000 updates of 24 KB in a second that is 1 Gbit/s.

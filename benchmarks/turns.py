@@ -1,4 +1,4 @@
-"""How long single turns of a node's loop are when its log holds very many small updates.
+"""Measure how long single turns of a node's loop are when its log holds very many small updates.
 
 One of three nodes has made them alone. A checkpoint is written of it; then another comes back and needs a
 snapshot with all of that log, and makes some of its own meanwhile. The CPU time of each `Replica.handle`

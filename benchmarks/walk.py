@@ -86,7 +86,7 @@ class Leg:
 
     @property
     def changes(self) -> int:
-        """How often the next call is in another file than the one before."""
+        """Count the changes of file: how often the next call is in another file than the one before."""
         return sum(a != b for (a, _), (b, _) in itertools.pairwise(self.calls))
 
 
@@ -215,7 +215,7 @@ def measure(*, weights: int, walks: int) -> list[Leg]:
 
 
 def table(legs: Sequence[Leg]) -> str:
-    """One line for each leg, and one for all of them."""
+    """Return one line for each leg, and one for all of them."""
     lines = [f"{'leg':<42}{'calls':>7}{'files':>7}{'changes of file':>17}{'after it':>10}"]
     lines += [
         f"{leg.name:<42}{len(leg.calls):>7}{len(leg.files):>7}{leg.changes:>17}{leg.after:>10}"

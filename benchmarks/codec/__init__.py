@@ -43,7 +43,7 @@ def run(
 
 
 def figures_of(result: SetResult) -> Iterator[Figure]:
-    """One for each contender, then the verdicts."""
+    """Return one figure for each contender, then the verdicts."""
     name = result.name
     yield Figure(
         f"{name}: indices", result.indices, "indices", f"in {result.updates} updates; {result.checksum}"

@@ -1,4 +1,4 @@
-"""How many bits updates must take, and how many the plainest form of the same code takes.
+"""Compute how many bits an update must take, and how many the plainest form of the same code takes.
 
 The bound is for a uniform choice of indices: where their density differs by layer or over time, a code that
 adapts may need less.
@@ -23,7 +23,7 @@ def bound_bits(words: Words, weights: int) -> float:
 
 
 def sign_bits(words: Words) -> float:
-    """One bit for the first sign, the entropy of change or none for each of the others."""
+    """Return the fewest bits for the signs: one for the first, then the entropy of change or no change."""
     if len(words) < 2:
         return float(len(words))
     changes = np.count_nonzero(np.diff(words & 1))
@@ -32,13 +32,13 @@ def sign_bits(words: Words) -> float:
 
 
 def rice_bits(words: Words) -> int:
-    """One Rice parameter for the whole update, the best one, and one bit for each sign; no header counted."""
+    """Return the bits of an update under the best single Rice parameter, one bit for each sign, no header."""
     gaps = gaps_of(words)
     return min(int((gaps >> k).sum(dtype=np.int64)) + (k + 2) * len(gaps) for k in range(RICE_MAX + 1))
 
 
 def gaps_of(words: Words) -> Words:
-    """How many weights lie between an index and the one before."""
+    """Return the gap between each index and the one before."""
     indices = words >> 1
     gaps = np.empty_like(indices)
     gaps[0] = indices[0]

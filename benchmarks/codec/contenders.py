@@ -1,4 +1,4 @@
-"""Who codes updates: this project's codec on each of its paths, and what it is compared with.
+"""List the codecs that are compared: this project's codec on each of its paths, and what it is compared with.
 
 Libraries know no signs, so they get gaps or indices, whichever suits them best, made before the clock
 starts, and one bit per index is added to their size. Their times are thus those of the library alone, which
@@ -70,7 +70,7 @@ def raw() -> Contender:
 
 
 def through_numpy() -> Contender:
-    """What it takes from entries to gaps and packed signs, and back: the job around a library."""
+    """Turn entries into gaps and packed signs and back: the work that a library leaves to its caller."""
 
     def split(words: Words) -> tuple[Words, NDArray[np.uint8]]:
         return gaps_of(words), np.packbits((words & 1).astype(np.uint8))

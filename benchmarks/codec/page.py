@@ -29,7 +29,7 @@ def write(results: list[SetResult], path: Path) -> None:
 
 
 def surroundings() -> str:
-    """What the figures depend on beside the code."""
+    """Return what the figures depend on beside the code."""
     packages = ", ".join(f"{name} {version_of(name)}" for name in ("numpy", *LIBRARIES))
     return f"Measured on one thread of {processor()}, Python {platform.python_version()}, {packages}."
 

@@ -61,7 +61,7 @@ def len_mean(result: SetResult) -> int:
 
 
 def shown(result: SetResult) -> list[Measured]:
-    """All but the raw entries, whose 32 bits would press all others together."""
+    """Return all contenders but the raw entries, whose 32 bits would press all others together."""
     return [each for each in result.contenders if each.name != RAW]
 
 

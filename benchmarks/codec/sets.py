@@ -1,4 +1,6 @@
-"""What the codec is measured on: updates drawn at random, and updates that a training really sent."""
+"""Make the updates that the codec is measured on: updates drawn at random, and updates that a training really
+sent.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the codec keeps what it was designed for, set by set: this project against each library."""
+"""Judge whether the codec keeps what it was designed for, set by set: this project against each library."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ TARGET_OF_COPY = 0.85
 
 
 def pass_in_cupy(cupy: Any, source: Any, delta: Any, target: Any) -> Any:
-    """The same pass in the fewest CuPy calls known to us; returns the words."""
+    """Make the same pass in the fewest CuPy calls known to us; returns the words."""
     cupy.add(source, delta, out=target)
     if not bool(cupy.isfinite(target).all()):
         raise ValueError("a sum is not finite")
@@ -29,7 +29,7 @@ def pass_in_cupy(cupy: Any, source: Any, delta: Any, target: Any) -> Any:
 
 
 def pass_in_torch(torch: Any, source: Any, delta: Any, target: Any) -> Any:
-    """The same in PyTorch."""
+    """Make the same pass in PyTorch."""
     torch.add(source, delta, out=target)
     if not bool(torch.isfinite(target).all()):
         raise ValueError("a sum is not finite")

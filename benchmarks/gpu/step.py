@@ -1,4 +1,5 @@
-"""What a training step on the device pays for being one of four nodes: receive three updates, send one.
+"""Measure what a training step on the device pays for being one of four nodes: receive three updates, send
+one.
 
 A real daemon, a real link, as in the bench `step` of the CPU; steps with and without the link are taken in
 turns. The delta is noise of which about 1/850 crosses the threshold, so that as much is sent as in training.
@@ -75,7 +76,7 @@ def run(gpu: Backend, *, large: bool) -> list[Figure]:
 
 
 def copies_of_residual(gpu: Backend, link: Any) -> list[Figure]:
-    """What a copy of it costs that outlives a crash, and what one to page-locked memory would."""
+    """Measure a copy of the residual that outlives a crash, beside one to page-locked memory."""
     residual = link.residual
     pinned = np.frombuffer(gpu.cupy.cuda.alloc_pinned_memory(residual.nbytes), np.float32, residual.size)
     copies = {"kept": link._compute.keep_residual, "page-locked": lambda: residual.get(out=pinned)}

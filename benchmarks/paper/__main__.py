@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def run_all(cases: list[Case]) -> None:
-    """One after the other; each is kept as soon as it is known."""
+    """Run the cases one after the other; each result is kept as soon as it is known."""
     whole, done, begin = sum(map(cost, cases)), 0.0, time.monotonic()
     print(f"{len(cases)} of {len(CASES)} cases to run, a minute or two each on two free cores", flush=True)
     for case in cases:
@@ -131,7 +131,7 @@ def pretrained(case: Case) -> Path:
 
 
 def cost(case: Case) -> float:
-    """How long it takes beside others: weights times samples."""
+    """Return the relative length of a case: weights times samples."""
     return case.epochs * sum(above * below for below, above in pairwise((INPUTS, *case.hidden, STATES)))
 
 

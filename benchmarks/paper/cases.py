@@ -1,4 +1,4 @@
-"""Which trainings are run: the recipe of examples/strom2015, changed in what a table is about."""
+"""List the trainings that are run: the recipe of examples/strom2015, changed in what a table is about."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SEEDS: Final = (1, 2, 3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One training. `nodes` 0: plain SGD in one process, which `sum_tau` means nothing to."""
+    """A training. `nodes` 0: plain SGD in one process, which `sum_tau` means nothing to."""
 
     nodes: int
     sum_tau: float = SUM_TAU
@@ -49,7 +49,7 @@ class Case:
 
     @property
     def recipe_text(self) -> str:
-        """As a file: that of the example with a few lines changed."""
+        """Return the recipe's file: that of the example with a few lines changed."""
         changes = {
             "seed": f"{self.seed}",
             "hidden": f"{list(self.hidden)}",
@@ -64,17 +64,17 @@ class Case:
 
     @property
     def recipe(self) -> Recipe:
-        """The same, read."""
+        """Return the recipe of this case."""
         return parse_recipe(tomllib.loads(self.recipe_text), where=f"case {self.name}")
 
     @property
     def pretraining(self) -> Pretraining:
-        """How the weights that it starts from are made."""
+        """Return how the initial weights of this case are made."""
         return Pretraining()
 
     @property
     def digest(self) -> str:
-        """Of the recipe: figures are of a case as it is now if this is equal."""
+        """Return a digest of the recipe; kept figures count only while it is equal."""
         return _digest(self.recipe.model_dump(mode="json") | {"pretrain": asdict(self.pretraining)})
 
     @property

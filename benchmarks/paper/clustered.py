@@ -45,13 +45,15 @@ class Cluster:
             )
 
     def samples(self) -> int:
-        """That all nodes have used, by what each last answered: one that has ended answers no more."""
+        """Return the samples that all nodes have used, by the last answer of each: an ended node answers no
+        more.
+        """
         for index, before in enumerate(self._samples):
             self._samples[index] = max(before, self._samples_of(index))
         return sum(self._samples)
 
     def copy_replica(self, path: Path) -> bool:
-        """Of the first node; False if it does not answer."""
+        """Copy the replica of the first node; False if that node does not answer."""
         try:
             with ControlClient(self._control(0), timeout_s=ANSWER_S) as client:
                 export_weights(client, path)

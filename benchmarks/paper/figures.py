@@ -1,4 +1,4 @@
-"""What is kept of each case, in docs/explanation/results.json."""
+"""Keep the figures of each case in docs/explanation/results.json."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ DATA: Final = Path("docs/explanation/results.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Of one training. What compresses is None of plain SGD, `socket_ratio` also of one node alone.
+    """Figures of one training. Those of compression are None for plain SGD, `socket_ratio` also of one node
+    alone.
 
     `ratio`: bytes of float32 gradients over bytes of the updates, headers and frames included.
     `weights_per_index`: the same with 32 bits for each index and no headers, as the paper counts.
@@ -45,12 +46,12 @@ class Figures:
     start: str | None = None  # digest of the weights it began with; None: of before it was kept
 
     def began_with(self, other: Figures) -> bool:
-        """The same weights, as far as that is known."""
+        """Return whether both began with the same weights, as far as that is known."""
         return None in (self.start, other.start) or self.start == other.start
 
 
 def of_report(case: Case, report: Mapping[str, Any], curve: Curve, *, load: float, start: str) -> Figures:
-    """Of a report of `p2psgd local`."""
+    """Take the figures from a report of `p2psgd local`."""
     nodes, weights = report["per_node"], report["weights"]
     mini_batches, indices = (sum(node[key] for node in nodes) for key in ("steps", "indices_sent"))
     sent, dense = sum(node["bytes_sent"] for node in nodes), 4 * weights * mini_batches
@@ -73,7 +74,7 @@ def of_report(case: Case, report: Mapping[str, Any], curve: Curve, *, load: floa
 
 
 def read(path: Path = DATA) -> dict[Case, Figures]:
-    """Of the cases that there are, by the recipe as it is now."""
+    """Read the figures of all present cases whose recipe is unchanged."""
     rows: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     found = {
         case: Figures(
@@ -86,12 +87,12 @@ def read(path: Path = DATA) -> dict[Case, Figures]:
 
 
 def keep(case: Case, figures: Figures, path: Path = DATA) -> None:
-    """One more, or one anew; the file is replaced whole."""
+    """Add or replace the figures of one case; the file is replaced whole."""
     rows = {known.name: asdict(row) for known, row in read(path).items()} | {case.name: asdict(figures)}
     write_report(path, rows)
 
 
 def surroundings() -> str:
-    """What the figures depend on beside the recipe."""
+    """Return what the figures depend on beside the recipe."""
     versions = f"Python {platform.python_version()}, numpy {np.__version__}"
     return f"{os.cpu_count()} x {processor()}, {versions}, commit {commit()}"

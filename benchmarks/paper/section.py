@@ -15,7 +15,7 @@ def section() -> str:
 
 
 def make(measured: tables.Measured) -> str:
-    """Of these figures."""
+    """Make the section from these figures."""
     parts = [
         "## The experiment of [Strom 2015], in small",
         _task(),

@@ -106,8 +106,8 @@ def table_of_sizes(measured: Measured) -> str:
 
 
 def verdicts(measured: Measured) -> list[str]:
-    """Whether four nodes lose as little as they are to at the least compression that is wanted, and whether
-    larger nets compress better.
+    """Judge whether four nodes lose as little as they should at the least compression that is wanted, and
+    whether larger nets compress better.
     """
     sizes = sorted(
         (rows[0].weights, mean(_ratios(measured, case)))
@@ -145,7 +145,7 @@ def _verdict(measured: Measured, ratio: float, points: float) -> str:
 
 
 def runs(measured: Measured, case: Case) -> list[Figures]:
-    """Of this case with every seed."""
+    """Return the figures of this case for every seed."""
     return [row for each, row in measured.items() if replace(each, seed=case.seed) == case]
 
 
@@ -162,7 +162,7 @@ def losses(measured: Measured, case: Case) -> list[float]:
 
 
 def seeds_words(measured: Measured, case: Case) -> str:
-    """How often it was measured."""
+    """Say how many seeds were measured."""
     return f"{len(runs(measured, case))}" if runs(measured, case) else NONE
 
 
@@ -172,12 +172,12 @@ def loss_words(measured: Measured, case: Case) -> str:
 
 
 def accuracy_words(measured: Measured, case: Case) -> str:
-    """The same, in percent."""
+    """Return the accuracy of all seeds in percent, as text."""
     return spread([100 * row.accuracy for row in runs(measured, case)], 2)
 
 
 def ratio_words(measured: Measured, case: Case) -> str:
-    """The same."""
+    """Return the ratio of all seeds, as text."""
     return spread(_ratios(measured, case), 0)
 
 

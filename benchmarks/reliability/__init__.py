@@ -1,4 +1,5 @@
-"""What faults cost: real daemons and trainers on a LAN of network namespaces, one experiment a module.
+"""Measure what faults cost: real daemons and trainers on a LAN of network namespaces, one experiment a
+module.
 
 `python -m benchmarks.reliability [--only NAME]` prints measured beside wanted and writes
 docs/explanation/reliability_figures.*; it needs root and about fifteen minutes of a quiet machine. An
@@ -16,7 +17,7 @@ EXPERIMENTS: Final = ("kill", "join", "stopped", "power_cut", "flip")  # in the 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table; `met` is None where nothing was promised."""
+    """A line of the table; `met` is None where nothing was promised."""
 
     what: str
     measured: str
@@ -26,11 +27,11 @@ class Row:
 
 @dataclass(slots=True)
 class Report:
-    """What an experiment found: `rows` for people, `details` (JSON-ready) for machines."""
+    """Result of an experiment: `rows` for people, `details` (JSON-ready) for machines."""
 
     rows: list[Row] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
 
     def add(self, what: str, measured: str, wanted: str = "", met: bool | None = None) -> None:
-        """One more line."""
+        """Add a line."""
         self.rows.append(Row(what, measured, wanted, met))

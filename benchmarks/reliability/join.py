@@ -47,7 +47,7 @@ def has_trimmed(node: Machine) -> bool:
 
 
 def measure_join(joiner: Machine, others: list[Machine]) -> dict[str, Any]:
-    """One join of a node that nobody knows, and its clean leave."""
+    """Measure the join of a node that is new to the run, and its clean leave."""
     time.sleep(BEFORE_S)
     clock = time.time() - time.monotonic()
     joiner.start()
@@ -78,7 +78,7 @@ def measure_join(joiner: Machine, others: list[Machine]) -> dict[str, Any]:
 
 
 def worst(notes: Any) -> dict[str, float]:
-    """How late the loop's timers were, and how long of it the loop computed; see probed_node.py."""
+    """Return the worst delay of the loop's timers, and how long the loop computed; see probed_node.py."""
     late = np.maximum(notes[:, 1], 0)
     busy = np.minimum(late, notes[:, 2])
     return {

@@ -87,7 +87,7 @@ class Machine:
         return [event for event in events if kind in (None, event["kind"]) and event["at"] >= since]
 
     def timeline(self, since: float) -> list[str]:
-        """All its events in words, with their seconds since then."""
+        """Return all events of this node as text, each with its seconds since then."""
         return [
             f"{event['at'] - since:.1f} s {event['kind']}: {event['words']}"
             for event in self.events(since=since)
@@ -108,7 +108,7 @@ class Machine:
         return int(found[1])
 
     def pid(self) -> int:
-        """Of the daemon: what stands before it in the command line has become it."""
+        """Return the daemon's process id: the wrapper in its command line has become the daemon."""
         return self.daemon.process.pid
 
 

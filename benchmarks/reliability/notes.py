@@ -1,4 +1,4 @@
-"""What the paced trainers noted, and what follows from it: pauses, rates, and how long updates travel."""
+"""Read what the paced trainers noted, and compute from it: pauses, rates, and how long updates travel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Notes:
 
 
 def parse_notes(path: Path) -> Notes:
-    """What stands there so far; a kill may have torn a line."""
+    """Parse the notes written so far; a kill may have torn the last line."""
     notes = Notes()
     for line in path.read_text().splitlines() if path.exists() else []:
         if found := _SENT.fullmatch(line):
@@ -54,7 +54,7 @@ def rate(times: list[float], begin: float, end: float) -> float:
 
 
 def travel_s(notes: Mapping[str, Notes], begin: float, end: float) -> list[float]:
-    """How long each mini-batch sent within that time took into the weights of each other node.
+    """Return how long each step sent within that time took to reach the weights of each other node.
 
     `notes` by node id; what has not arrived is not among them.
     """

@@ -17,7 +17,7 @@ VERDICTS: Final = {True: "met", False: "**missed**", None: ""}
 
 
 def surroundings(load: tuple[float, float]) -> str:
-    """What the figures depend on beside the code."""
+    """Return what the figures depend on beside the code."""
     cores = os.cpu_count()
     return (
         f"{cores} processors shared with other work, Python {platform.python_version()}; "

@@ -1,4 +1,4 @@
-"""All daemons and trainers of four nodes are killed at once in the middle of training, and started again."""
+"""Kill all daemons and trainers of four nodes at once in the middle of training, and started again."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(directory: Path) -> Report:
 
 
 def train(directory: Path, *, cut: bool) -> dict[str, Any]:
-    """One whole run, with or without a cut in the middle."""
+    """Train one whole run, with or without a cut in the middle."""
     command = trainer(RECIPE, "--steps", str(STEPS))
     options = ("--failure-timeout", f"{FAILURE_TIMEOUT_S:g}")
     found: dict[str, Any] = {"curves": [[[]] for _ in range(NODES)]}
@@ -135,7 +135,7 @@ def cut_power(nodes: list[Machine]) -> dict[str, Any]:
 
 
 def read_disk(folder: Path) -> dict[str, int]:
-    """What one node has on its disk, checkpoint and own updates since."""
+    """Read one node's disk: its checkpoint and its own updates since."""
     checkpoint, _ = CheckpointStore(folder).latest()
     assert checkpoint is not None, f"no checkpoint yet in {folder}"
     found = {name(Origin(row.node, row.incarnation)): row.sequence for row in checkpoint.rows}

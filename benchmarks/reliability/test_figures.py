@@ -1,4 +1,6 @@
-"""What is made of the trainers' notes, without any trainer; the experiments themselves are run by hand."""
+"""Test the figures made from trainers' notes, without any trainer; the experiments themselves are run by
+hand.
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ MakeDelta = Callable[[Vector], Vector]
 
 
 def first_weights(count: int) -> Vector:
-    """The same on every node, and no two stretches alike."""
+    """Return initial weights that are equal on every node, with no two stretches alike."""
     return (np.random.default_rng(1).integers(-(2**15), 2**15, count) * 2.0**-20).astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""How the page is put together."""
+"""Test how the page is put together."""
 
 from __future__ import annotations
 

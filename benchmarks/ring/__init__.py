@@ -1,1 +1,1 @@
-"""What the benches of the ring mode have in common: hosts, processes that start together, what they run."""
+"""Share what the benches of the ring mode need: hosts, processes that start together, what they run."""

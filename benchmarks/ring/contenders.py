@@ -1,4 +1,4 @@
-"""What is compared: processes that begin together, one on each host, and sum their arrays in step."""
+"""Start what is compared: processes that begin together, one on each host, and sum their arrays in step."""
 
 from __future__ import annotations
 
@@ -141,5 +141,5 @@ def p2psgd_ring(
 
 
 def has_gloo() -> bool:
-    """Whether PyTorch is installed: the extra `test-torch`."""
+    """Return whether PyTorch is installed: the extra `test-torch`."""
     return importlib.util.find_spec("torch") is not None

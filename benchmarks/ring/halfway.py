@@ -38,7 +38,7 @@ def train(notes: TextIO, count: int, pace_s: float) -> None:
 
 
 def give(link: Link, notes: TextIO, chance: np.random.Generator, pace_s: float) -> None:
-    """One round."""
+    """Contribute to one round."""
     for changes in link.proposed.values():
         changes[:] = chance.standard_normal(changes.size, np.float32)
     link.proposed["first"][0] = 1

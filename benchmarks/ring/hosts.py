@@ -26,7 +26,7 @@ class Host:
     within: tuple[str, ...] = ()
 
     def bytes_sent(self) -> int:
-        """What has left through its interface, with all headers."""
+        """Return the bytes that have left through this host's interface, with all headers."""
         path = f"/sys/class/net/{self.interface}/statistics/tx_bytes"
         return int(subprocess.run([*self.within, "cat", path], capture_output=True, check=True).stdout)
 

@@ -1,4 +1,5 @@
-"""The same ring in plain blocking sockets, without frames, checksums or daemons: what Python can reach here.
+"""Run the same ring over plain blocking sockets, without frames, checksums or daemons: what Python can reach
+here.
 
 `python -m benchmarks.ring.raw PLACE COUNT INTERFACE ADDRESS...`, each with a port. Each process has one
 thread that receives and adds, and one that sends what has become ready.

@@ -24,7 +24,7 @@ Numbers = NDArray[np.float32]
 
 
 def share_of(place: int, count: int) -> Numbers:
-    """What process `place` gives, float32 (count,)."""
+    """Return the contribution of process `place`, float32 (count,)."""
     chance = np.random.default_rng(place)
     return chance.integers(-1023, 1024, count, dtype=np.int16).astype(np.float32)
 

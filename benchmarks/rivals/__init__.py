@@ -29,7 +29,7 @@ LAN_MBIT: Final = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Way:
-    """One way to train. `module` is run on each host; of `settings` the best is searched for, and of those
+    """A way to train. `module` is run on each host; the search picks the best of `settings`, and among those
     that are as good the first is taken.
     """
 
@@ -97,7 +97,7 @@ WAYS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run. `fault`: "", "slow" or "killed"; `mbit` 0: links are as fast as this machine."""
+    """A run. `fault`: "", "slow" or "killed"; `mbit` 0: links are as fast as this machine."""
 
     way: Way
     mbit: int

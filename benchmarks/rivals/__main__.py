@@ -79,7 +79,7 @@ def ways_of(cases: list[Case]) -> list[Way]:
 
 
 def try_shortly(cases: list[Case], results: Results) -> None:
-    """One run of each way, each by its best setting, or the second of those to choose from."""
+    """Run each way once, with its best setting, or with the second of its settings before any search."""
     for case in [case for case in cases if case.mbit == LAN_MBIT and case.seed == 1 and not case.fault]:
         if words := why_not(case.way.module):
             print(f"{case.name}: {words}")
@@ -89,7 +89,7 @@ def try_shortly(cases: list[Case], results: Results) -> None:
 
 
 class Table:
-    """What is to be filled, and how far it is."""
+    """Table of results to fill, and how far it is."""
 
     def __init__(self, results: Results, *, again: bool) -> None:
         self._results, self._again = results, again
@@ -98,7 +98,7 @@ class Table:
         results.machine = surroundings()
 
     def fill(self, cases: list[Case], ways: list[Way]) -> None:
-        """What fails is left out, and the rest goes on."""
+        """Run the cases; one that fails is left out, and the rest goes on."""
         try:
             self._search_all(ways)
             self._run_all(cases)
@@ -154,7 +154,7 @@ class Table:
                 self._results.write()
 
     def _try(self, name: str, case: Case, setting: Setting) -> Outcome | None:
-        """None if it fails, or its way has failed too often."""
+        """Run one case; None if it fails, or its way has failed too often."""
         if self._in_a_row[case.way] >= FAILURES_MAX:
             print(f"{name}: left out, {case.way.name} has failed {FAILURES_MAX} times", file=sys.stderr)
             return None

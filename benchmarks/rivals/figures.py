@@ -1,4 +1,4 @@
-"""What follows from the notes of a run, the same for all ways. Seconds are counted from its common begin."""
+"""Compute figures from the notes of a run, the same for all ways. Seconds count from the common begin."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Point:
 
 
 class NotesFile:
-    """What a host has noted so far, read as it comes: whole lines, without that which says it is ready."""
+    """Reads what a host notes, as it comes: whole lines, without the one that reports the host ready."""
 
     def __init__(self, path: Path, begin: float) -> None:
         self.ready = False
@@ -39,7 +39,7 @@ class NotesFile:
         self._path, self._begin, self._read = path, begin, 0
 
     def look(self) -> list[Note]:
-        """Those that are new."""
+        """Return the new notes."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -58,7 +58,7 @@ class NotesFile:
 
 
 def mini_batches_at(notes: Sequence[Note], at: float) -> float:
-    """As if they were made evenly between two notes, and from the begin to the first."""
+    """Return the steps made at a time, interpolated between two notes, and from the begin to the first."""
     for before, after in pairwise([Note(0.0, 0), *notes]):
         if before.at <= at < after.at:
             part = (at - before.at) / (after.at - before.at)

@@ -34,7 +34,9 @@ class Place:
 
     @property
     def within(self) -> list[str]:
-        """What to put before a command to run it there. Should this process be killed, it goes as well."""
+        """Return the prefix of a command that runs on this host. If this process is killed, the command dies
+        too.
+        """
         return ["setpriv", "--pdeathsig", "KILL", *self.processors.within, *self.lan_host.within]
 
     def start(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
@@ -50,11 +52,11 @@ class Place:
         self.processes.append(process)
 
     def ended(self) -> bool:
-        """Whether one of the processes that were started here has."""
+        """Return whether one of the processes started on this host has ended."""
         return any(process.poll() is not None for process in self.processes)
 
     def kill(self) -> None:
-        """Of all that runs there."""
+        """Kill everything that runs on this host."""
         self.processors.kill()
         for process in self.processes:
             process.wait(30)

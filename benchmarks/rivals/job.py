@@ -1,4 +1,4 @@
-"""What a process on a host is told, and what it notes."""
+"""Define what a process on a host is given, and what it notes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GO: Final = "go"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Of host `host`, of those with these addresses; all share the directory."""
+    """The job of host `host` among those with these addresses; all share the directory."""
 
     directory: str
     host: int

@@ -1,4 +1,4 @@
-"""What this bench would leave on the machine when it is ended, and how what a killed one left is removed."""
+"""Remove what this bench leaves on the machine at its end, or what a killed one has left."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def directory_of(way: str) -> Iterator[Path]:
 
 
 def remove_leftovers() -> None:
-    """Of hosts whose bench is no more: processes, which might train on, groups, namespaces and memory."""
+    """Remove what hosts of an ended bench left: processes, which might train on, groups, namespaces and
+    memory.
+    """
     for processors in left_behind():
         print(f"removing {processors.name}, left by a bench that was killed", file=sys.stderr)
         processors.remove()

@@ -59,7 +59,7 @@ class Outcome:
 
     @property
     def failure(self) -> str:
-        """Why the target would not have been reached with more time; empty if that is not known."""
+        """Say why the target would not have been reached with more time; empty if that is not known."""
         if self.target_s is not None:
             return ""
         if self.loss >= DIVERGED:
@@ -173,7 +173,7 @@ class Watch:
 
 
 def notes_file(directory: Path, host: int, begin: float) -> NotesFile:
-    """Of that host."""
+    """Return the notes file of that host."""
     return NotesFile(directory / f"host-{host}.notes", begin)
 
 

@@ -11,7 +11,7 @@ from benchmarks.rivals.task import make_model, sgd, train
 
 
 def state_directory(directory: Path, host: int) -> Path:
-    """Of the daemon there."""
+    """Return the state directory of the daemon on that host."""
     return directory / f"node-{host}"
 
 

@@ -63,7 +63,7 @@ def draw_times(axes: Any, results: Results) -> None:
 
 
 def draw_curves(axes: Any, results: Results) -> None:
-    """Of the first seed."""
+    """Draw the loss curves of the first seed."""
     for way in WAYS.values():
         outcomes = results.of(way, LAN_MBIT)
         if outcomes and outcomes[0].curve:

@@ -36,7 +36,7 @@ class Processors:
 
     @property
     def within(self) -> list[str]:
-        """What to put before a command to run it there."""
+        """Return the prefix of a command that runs on these processors."""
         enter = 'echo $$ > "$0" && exec "$@"'
         return ["sh", "-c", enter, str(self._directory / "cgroup.procs")]
 
@@ -69,14 +69,14 @@ class Processors:
 
 
 def left_behind() -> list[Processors]:
-    """Those named after a process that is no more, as `tests.lan` names its hosts."""
+    """Return the groups named after a process that has ended, as `tests.lan` names its hosts."""
     names = [path.name for root in (ROOT, OLD) if root.is_dir() for path in root.iterdir()]
     matches = [match for name in names if (match := re.fullmatch(r"p2psgd(\d+)h\d+", name))]
     return [Processors(each[0], made=True) for each in matches if not Path("/proc", each[1]).exists()]
 
 
 def share(hosts: int) -> float:
-    """Of processors, for each of so many hosts."""
+    """Return each host's share of the processors."""
     return BUSY_MAX * len(os.sched_getaffinity(0)) / hosts
 
 

@@ -38,8 +38,8 @@ class Results:
 
     @classmethod
     def read(cls, path: Path = DATA) -> Self:
-        """None yet, if there is no such file; of ways that are no more, and of another target, nothing is
-        kept.
+        """Read the results; empty if there is no file. Those of ways that are gone, or of another target, are
+        not kept.
         """
         if not path.exists():
             return cls()
@@ -92,13 +92,13 @@ class Results:
         return f"{DATA} was measured with {was}, and here is {now}: remove it to measure all anew"
 
     def tried(self, way: Way, setting: Setting) -> Outcome | None:
-        """What was found for it."""
+        """Return the search's result for one setting."""
         found = (each for each in self.search.get(way.name, []) if each.setting == dict(setting))
         return next(found, None)
 
     def best(self, way: Way) -> Setting | None:
-        """Of the settings that are soonest at the target, or nearly so, the first; where none reached it,
-        that with the lowest loss. None if nothing was tried.
+        """Return the first of the settings that reach the target fastest, or nearly so; where none reached
+        it, that with the lowest loss. None if nothing was tried.
         """
         tried = [each for setting in way.settings if (each := self.tried(way, setting))]
         times = [each.target_s for each in tried if each.target_s is not None]
@@ -108,8 +108,8 @@ class Results:
         return next(each.setting for each in tried if each.target_s and each.target_s <= limit_s)
 
     def needed(self, case: Case) -> bool:
-        """Whether to run it: not if it is there with the best setting, nor where the way cannot run here, nor
-        again with another seed, if the first did not reach the target.
+        """Return whether to run this case: not if it was run with the best setting, nor where the way cannot
+        run here, nor again with another seed, if the first did not reach the target.
         """
         first, own = self.runs.get(dataclasses.replace(case, seed=1).name), self.runs.get(case.name)
         pointless = case.seed > 1 and first is not None and first.target_s is None
@@ -117,7 +117,7 @@ class Results:
         return not (pointless or measured or case.way.name in self.why_not)
 
     def of(self, way: Way, mbit: int, fault: str = "") -> list[Outcome]:
-        """All seeds of it."""
+        """Return the runs of all seeds."""
         return list(self._of(way, mbit, fault))
 
     def _of(self, way: Way, mbit: int, fault: str) -> Iterator[Outcome]:
@@ -127,7 +127,7 @@ class Results:
 
 
 def surroundings() -> dict[str, str]:
-    """What figures depend on beside the code of this project."""
+    """Return what figures depend on beside the code of this project."""
     return {
         "processors": f"{len(os.sched_getaffinity(0))} x {processor()}",
         "python": platform.python_version(),
@@ -150,7 +150,7 @@ def _hivemind() -> str:
 
 
 def _lines(fields: Mapping[str, str]) -> str:
-    """Of JSON that is given by name."""
+    """Return a JSON object of ready JSON texts, an entry in each line."""
     return "{\n" + ",\n".join(f"{json.dumps(name)}: {words}" for name, words in fields.items()) + "\n}"
 
 

@@ -115,7 +115,7 @@ def _below(results: Results) -> str:
 
 
 def _later(results: Results) -> str:
-    """What became of a run that went on after the target, for nobody lowers its rate."""
+    """Describe a run that went on after the target, since nothing lowers its rate."""
     run = results.runs.get(f"{ASYNC.name} {LAN_MBIT} killed 1")
     if run is None or run.target_s is None or run.loss <= TARGET:
         return ""
@@ -147,7 +147,7 @@ def _table(results: Results, first: str, columns: dict[str, Cell]) -> list[str]:
 
 
 def _setting_of(results: Results) -> Cell:
-    """What the way's runs had; several, if they are of different searches."""
+    """Return the settings of this way's runs; several, if they come from different searches."""
 
     def cell(way: Way) -> str:
         own = [run.setting for name, run in results.runs.items() if name.split()[0] == way.name]

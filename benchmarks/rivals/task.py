@@ -1,4 +1,5 @@
-"""What all ways train: frames of speech, ReLU 340 - 512 - 512 - 512 - 204, 0.8 million weights, plain SGD.
+"""Define the task that all ways train: frames of speech, ReLU 340 - 512 - 512 - 512 - 204, 0.8 million
+weights, plain SGD.
 
 The same walk over the same samples, the same initial weights, loss and rate. Imports only what a bare
 environment with PyTorch and numpy has.

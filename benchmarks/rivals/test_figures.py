@@ -1,4 +1,4 @@
-"""What is made of notes, settings and runs, from numbers written down here."""
+"""Test the figures made from notes, settings and runs, with numbers written down here."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def test_a_way_that_fails_is_given_up_and_the_others_go_on(
     tried: list[str] = []
 
     def run(case: Case, setting: Setting) -> Outcome:
-        """As hosts would, but for the training; DDP's are never ready."""
+        """Note as hosts would, without training; DDP's hosts are never ready."""
         tried.append(case.way.name)
         assert case.way.name != "ddp", "not ready in 90 s"
         assert setting["rate"] != 0.2, "now and then one fails"

@@ -1,4 +1,4 @@
-"""What was wanted of p2psgd beside the others, and what came of it. A rival's run whose time was over before
+"""Compare p2psgd with what was wanted of it beside the others. A rival's run whose time was over before
 it reached the target counts with its whole time, so a ratio to it is a lower bound; one that diverged, or
 whose hosts ended, never gets there, however soon that was.
 """
@@ -42,7 +42,7 @@ class Seconds:
 
 
 def seconds(outcomes: Sequence[Outcome]) -> Seconds | None:
-    """None if there are no runs."""
+    """Return the median seconds to the target; None if there are no runs."""
     if not outcomes:
         return None
     each = [outcome.ran_s if outcome.target_s is None else outcome.target_s for outcome in outcomes]

@@ -1,4 +1,4 @@
-"""What `python -m benchmarks.plan` predicts, beside what paced nodes do: real daemons on a LAN of network
+"""Compare the predictions of `python -m benchmarks.plan` with paced nodes: real daemons on a LAN of network
 namespaces, whose trainers wait for a fixed time where others compute.
 
     python -m benchmarks.scaling [--only NAME] [--dry] [--seconds S]
@@ -52,7 +52,7 @@ class Case:
 
     @property
     def alone(self) -> Case:
-        """The same trainer on one node, asynchronous."""
+        """Return the case of the same trainer on one node, asynchronous."""
         return replace(self, name=f"one node, {self.weights / 1e6:g} M", way=Way.ASYNC, nodes=1, wanted=False)
 
     def predict(self) -> Prediction:

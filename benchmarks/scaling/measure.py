@@ -28,7 +28,7 @@ START_S: Final = 400.0  # many interpreters start at once, on few processors
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Of a trainer's notes, see trainer.py."""
+    """A line of a trainer's notes, see trainer.py."""
 
     at: float
     mini_batches: int
@@ -157,7 +157,7 @@ def _daemons_cpu_s(all_machines: Sequence[Machine]) -> float:
 
 
 def _idle_s() -> float:
-    """Of this machine's processors so far, in the mean."""
+    """Return the mean idle seconds of this machine's processors so far."""
     fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
     ticks = int(fields[4]) + int(fields[5])  # idle, and idle while a disk works
     return ticks / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1)

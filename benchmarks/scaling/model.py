@@ -49,7 +49,7 @@ DENSE_TENSORS: Final = 3
 
 
 def bits_per_index(density: float) -> float:
-    """Of an update of many weights, sign included, where all are equally likely to be in it.
+    """Return the bits per index of a large update, sign included, if all weights are equally likely in it.
 
     Gaps between indices are geometric then. The parameter k of Golomb and Rice costs k bits, one to end the
     quotient and the quotient's mean; each block of 512 has one byte of header and half a byte to fill up.
@@ -68,7 +68,7 @@ def update_bytes(weights: int, indices: int) -> int:
 
 
 def ring_update_bytes(weights: int, indices: int) -> int:
-    """The same as RING_UPDATE."""
+    """Return the bytes of the same update as a RING_UPDATE."""
     return update_bytes(weights, indices) + RING_UPDATE_BYTES
 
 
@@ -88,7 +88,7 @@ def statuses_per_update(frame_bytes: int) -> float:
 
 
 def on_link(frame_bytes: int) -> float:
-    """What a frame takes of a link: with the headers of its packets, and, as much comes back as goes out,
+    """Return a frame's bytes on the link: with the headers of its packets and, since as much comes back,
     those of one acknowledgement for every two packets of the other way.
     """
     packets = math.ceil(frame_bytes / SEGMENT_BYTES)
@@ -96,7 +96,7 @@ def on_link(frame_bytes: int) -> float:
 
 
 def dense_bytes(weights: int, nodes: int) -> float:
-    """What a node sends for a round of whole float32 gradients ([Baidu ring 2017]), frames included."""
+    """Return a node's bytes sent for a round of whole float32 gradients ([Baidu ring 2017]), framed."""
     chunk_header = PREFIX.size + RING_CHUNK_BYTES
     return 2 * (nodes - 1) / nodes * weights * FLOAT_BYTES + dense_chunks(weights, nodes) * chunk_header
 
@@ -109,7 +109,7 @@ def dense_chunks(weights: int, nodes: int) -> int:
 
 
 def stream_on_link(byte_count: float) -> float:
-    """What many bytes at once take of a link: an acknowledgement may answer many packets then."""
+    """Return a bulk transfer's bytes on the link: one acknowledgement then answers many packets."""
     return byte_count * (1 + PACKET_BYTES / SEGMENT_BYTES)
 
 
@@ -169,7 +169,7 @@ class Setting:
 
     @property
     def indices(self) -> int:
-        """Of one update; at least one."""
+        """Return the indices of one update; at least one."""
         return max(1, round(self.weights * self.density))
 
 
@@ -287,7 +287,7 @@ MEASURED: Final = Costs()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Of one node. `send_s` and `receive_s`: a trainer's, beside computing. `daemon_s`: a daemon's.
+    """Load of one node. `send_s` and `receive_s`: a trainer's, beside computing. `daemon_s`: a daemon's.
     `hops`: how many times in a row something waits for the link's latency. `frame_bytes`: what it sends;
     `link_bytes`: what that takes of the link each way, packets' headers included.
     `*_per_s` come at a pace of their own, however long a step takes.
@@ -304,22 +304,22 @@ class Load:
 
 
 def trainer_alone_s(setting: Setting, costs: Costs) -> float:
-    """What a step of a node without peers takes beside computing."""
+    """Return the seconds that a step of a node without peers takes beside computing."""
     return costs.pass_weight_s * setting.weights + costs.send_s + costs.send_index_s * setting.indices
 
 
 def receive_s(setting: Setting, costs: Costs) -> float:
-    """What a trainer takes to apply one update of each peer."""
+    """Return the seconds that a trainer takes to apply one update of each peer."""
     return (setting.nodes - 1) * (costs.receive_s + costs.receive_index_s * setting.indices)
 
 
 def take_s(setting: Setting, costs: Costs) -> float:
-    """What a daemon takes to take in one update of a peer."""
+    """Return the seconds that a daemon takes for one update of a peer."""
     return costs.take_s + costs.take_index_s * setting.indices
 
 
 def own_s(setting: Setting, costs: Costs) -> float:
-    """What a daemon takes for its trainer's update, before it is sent."""
+    """Return the seconds that a daemon takes for its trainer's update, before sending it."""
     return costs.own_s + costs.own_index_s * setting.indices
 
 
@@ -402,7 +402,7 @@ def _make_status_s(setting: Setting, costs: Costs) -> float:
 
 
 class Way(enum.Enum):
-    """How a run trains."""
+    """Ways in which a run trains."""
 
     ASYNC = "async"
     SPARSE_RING = "ring, sparse"
@@ -410,7 +410,7 @@ class Way(enum.Enum):
 
 
 class Part(enum.Enum):
-    """What a step may be due to."""
+    """Parts of a step, one of which is its bottleneck."""
 
     COMPUTING = "computing"
     TRAINER = "the trainer's own work"
@@ -426,7 +426,7 @@ Parts = dict[Part, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Of a run with all its nodes; seconds are those of one step of one node.
+    """Prediction for a run with all its nodes; seconds are those of one step of one node.
 
     `parts`: how long each is busy for a step (async: at the same time), or what it adds to it (rings: one
     after the other). `bottleneck`: the largest of them. `alone_s`: a step of one node without peers,
@@ -448,17 +448,17 @@ class Prediction:
 
     @property
     def bottleneck(self) -> Part:
-        """What to look at first."""
+        """Return the part to look at first."""
         return _largest(self.parts)
 
     @property
     def steps_per_s(self) -> float:
-        """Of all nodes together."""
+        """Return the steps per second of all nodes together."""
         return self.nodes / self.step_s
 
     @property
     def samples_per_s(self) -> float:
-        """The same in samples."""
+        """Return the samples per second of all nodes together."""
         return self.samples * self.steps_per_s
 
     @property
@@ -602,7 +602,7 @@ def render(setting: Setting, predictions: Sequence[Prediction]) -> RenderableTyp
 
 
 def heading(setting: Setting) -> list[str]:
-    """What was asked, and what an update is."""
+    """Return the heading: the question, and the size of an update."""
     density = setting.indices / setting.weights
     frame = update_bytes(setting.weights, setting.indices)
     return [

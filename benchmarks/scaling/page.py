@@ -43,18 +43,18 @@ class Result:
 
     @property
     def error(self) -> float:
-        """Of the predicted rate, as a part of the measured one."""
+        """Return the error of the predicted rate, as a fraction of the measured one."""
         return self.prediction.steps_per_s / self.measured.steps_per_s - 1
 
     @property
     def predicted_bytes(self) -> float:
-        """What leaves a host for each step, headers of packets included."""
+        """Return the bytes that leave a host for each step, headers of packets included."""
         setting, prediction = self.case.setting, self.prediction
         return prediction.link_share * setting.link_bytes_per_s * prediction.step_s
 
     @property
     def bytes_error(self) -> float:
-        """The same of bytes."""
+        """Return the error of the predicted bytes, as a fraction of the measured ones."""
         return self.predicted_bytes / self.measured.link_bytes - 1
 
     def words(self) -> str:
@@ -76,7 +76,7 @@ class Result:
 
 
 def surroundings() -> str:
-    """What the figures depend on beside the code."""
+    """Return what the figures depend on beside the code."""
     return f"{os.cpu_count()} processors, Python {platform.python_version()}"
 
 
@@ -88,7 +88,7 @@ def keep(result: Result) -> None:
 
 
 def read() -> list[Result]:
-    """What has been measured; a case that is no more is left out."""
+    """Read the measured cases; one that is gone is left out."""
     rows: dict[str, Any] = json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else {}
     cases = {case.name: case for case in CASES}
     return [

@@ -45,7 +45,7 @@ def test_a_dense_form_is_taken_where_it_is_shorter() -> None:
 
 @pytest.mark.parametrize("count", [2, 30])
 def test_a_status_is_as_long_as_predicted(count: int) -> None:
-    """Of nodes whose counts have grown."""
+    """Take nodes whose counts have grown."""
     nodes = range(1, count + 1)
     big = 2**40
     rows = [FrontierRow(node, big, big, big, big, big, big, big) for node in nodes]

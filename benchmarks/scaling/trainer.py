@@ -50,7 +50,7 @@ class Paced:
         self._receiving_s = self._sending_s = 0.0
 
     def step(self) -> None:
-        """One of an asynchronous run or a sparse ring."""
+        """Make one step of an asynchronous run or a sparse ring."""
         link = self._link
         begin = time.monotonic()
         self._received += link.receive()
@@ -63,7 +63,7 @@ class Paced:
         self._note()
 
     def dense_step(self) -> None:
-        """One of a dense ring: each tensor is given when its part of the computing is over."""
+        """Make one step of a dense ring: each tensor is given when its part of the computing is over."""
         link = self._link
         for name in link.proposed:
             time.sleep(self._computing_s / DENSE_TENSORS)

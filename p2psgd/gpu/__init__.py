@@ -73,7 +73,7 @@ def attach(
 
 
 def find_backend(device: str, *, residual_copy_s: float | None = None) -> Backend:
-    """What a trainer on this device computes with; that becomes the current one.
+    """Return the backend of a trainer on this device, which becomes the current one.
 
     Where "auto" comes out as the CPU and a GPU seems to be there, standard error says why. UsageError if
     there is no such device.

@@ -25,7 +25,7 @@ FILL_ROWS: Final = 4096  # samples brought there at a time
 
 
 class DeviceBackend:
-    """Of the device that is current; compiles the kernels. `copy_s`: between copies of the residual."""
+    """The backend of the current device; compiles the kernels. `copy_s`: between copies of the residual."""
 
     xp: ModuleType = cupy
 
@@ -48,7 +48,7 @@ class DeviceBackend:
             ) from None
 
     def feed(self, samples: Samples, batch_max: int) -> Feed:
-        """Of samples that stay on the device if there is room, else of the host's."""
+        """Return the samples' batches: on the device if there is room, else on the host."""
         size = 4 * len(samples.labels) * samples.inputs
         free, _ = cupy.cuda.Device().mem_info
         resident = size <= min(RESIDENT_BYTES_MAX, free // RESIDENT_PART)
@@ -56,7 +56,7 @@ class DeviceBackend:
 
 
 class CopyingFeed:
-    """Through two stages of page-locked memory: one is filled while the other one is still being copied."""
+    """Feeds batches through two stages of page-locked memory: one is filled while the other is copied."""
 
     def __init__(self, samples: Samples, batch_max: int) -> None:
         self._samples = samples
@@ -69,7 +69,7 @@ class CopyingFeed:
 
 
 class ResidentFeed:
-    """All of them are there, and are gathered there."""
+    """Feeds batches from samples that all lie on the device."""
 
     def __init__(self, samples: Samples, batch_max: int) -> None:
         count = len(samples.labels)

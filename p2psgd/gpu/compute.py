@@ -62,7 +62,7 @@ class DeviceCompute:
         self._copy.copy_from(replica)
 
     def digest(self, key: int) -> int:
-        """Of the weights; made on the device, which is waited for."""
+        """Return the digest of the weights; computed on the device, which is waited for."""
         return self._copy.digest(key)
 
     def check(self, delta: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which device a trainer computes on, by a word: auto, cpu, cuda or cuda:N.
+"""Choose the device that a trainer computes on, by a word: auto, cpu, cuda or cuda:N.
 
 CuPy is imported only here and below, and only once somebody asks: p2psgd runs without it.
 """
@@ -22,7 +22,7 @@ INSTALL: Final = (
 
 
 def available() -> bool:
-    """Whether this machine has a CUDA device and CuPy for it."""
+    """Return whether this machine has a CUDA device and CuPy for it."""
     return _trouble() is None
 
 
@@ -46,7 +46,7 @@ def find_device(word: str) -> int | None:
 
 
 def why_not(word: str) -> str:
-    """What to tell somebody whose "auto" came out as the CPU: a sentence where a GPU could perhaps be had,
+    """Explain why "auto" came out as the CPU: a sentence where a GPU could perhaps be had,
     empty where nothing suggests that there is one.
     """
     trouble = _trouble() if word == AUTO else None
@@ -65,7 +65,7 @@ def _parse(word: str) -> int | None:
 
 
 def _trouble() -> str | None:
-    """Why no CUDA device can be used, with what to do about it; None if one can."""
+    """Explain why no CUDA device can be used, with what to do about it; None if one can."""
     if importlib.util.find_spec("cupy") is None:
         driver = "" if DRIVER.exists() else "no NVIDIA driver is found here, and "
         return f"{driver}CuPy is not installed: {INSTALL}"
@@ -85,7 +85,7 @@ def _count() -> int:
 
 
 def first_line(error: Exception) -> str:
-    """Of an error's words, which may be a page."""
+    """Return the first line of an error's text, which may be a page long."""
     return next(
         (line.strip() for line in str(error).splitlines() if line.strip("= \n")), type(error).__name__
     )

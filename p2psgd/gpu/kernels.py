@@ -41,7 +41,7 @@ _DIGEST_BLOCKS_MAX: Final = 1024  # each of their warps adds to one sum
 
 
 class Kernels:
-    """Of the device that is current when it is made, and for use while that one is current.
+    """Kernels of the device that is current when they are made; use them while that one is current.
 
     All are compiled when it is made: a compiler that fails is known before anything is trained.
     """
@@ -54,7 +54,9 @@ class Kernels:
             self._kernels |= {name: module.get_function(name) for name in names}
 
     def make_state(self, weights: int, ranges_max: int) -> PassState:
-        """What passes over up to `weights` weights in up to `ranges_max` ranges need, one at a time."""
+        """Return the work space for one pass at a time over up to `weights` weights in up to `ranges_max`
+        ranges.
+        """
         return PassState(weights, ranges_max)
 
     def residual_pass(  # noqa: PLR0917 - as codec.residual_pass has them
@@ -189,7 +191,7 @@ class Kernels:
 
 
 def _length(array: Any, name: str, dtype: Any) -> int:
-    """Of an array that a kernel can take."""
+    """Return the address of an array that a kernel can take."""
     if not isinstance(array, cupy.ndarray):
         raise TypeError(f"{name} must be a CuPy array; it is of {type(array).__name__}")
     if dtype is not None and array.dtype != dtype:

@@ -94,7 +94,7 @@ xp: ModuleType = cupy
 
 
 def view(tensor: Any) -> Any:
-    """The same memory as a CuPy array, of anything that speaks DLPack."""
+    """Return the same memory as a CuPy array, from any object with DLPack."""
     return cupy.from_dlpack(tensor)
 
 

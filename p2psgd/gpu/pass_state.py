@@ -1,4 +1,4 @@
-"""What a residual pass on the device is asked for, the device memory it works in, and what it has found.
+"""Hold a residual pass's request, the device memory that it works in, and its result.
 
 All ranges of a send go into one launch: a table says which weights each range holds and where its words go.
 The kernel cuts the ranges into tiles. A tile learns from those before it how many words come before its own,
@@ -51,8 +51,8 @@ class PassGroup:
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """Of each group: how many words each of its ranges has, and its first weight, in the order of the ranges,
-    that is beyond the threshold and has found no room, if there is one.
+    """For each group, the number of words of each range, and the first weight in the order of the ranges that
+    is beyond the threshold and found no room, if there is one.
     """
 
     counts: tuple[tuple[int, ...], ...]

@@ -25,7 +25,7 @@ from p2psgd.ipc.trainer_memory import TrainerMemory
 
 
 class DeviceResidual:
-    """One link's, on the current device; `copy_s`: seconds after which a copy is due."""
+    """Residual of one link, on the current device; `copy_s`: seconds after which a copy is due."""
 
     def __init__(
         self,

@@ -104,7 +104,7 @@ class DeviceWorkingCopy:
         return numbers
 
     def digest(self, key: int) -> int:
-        """Of the weights after all that was ordered; waits for it."""
+        """Return the digest of the weights after all ordered work; waits for it."""
         quantum_log2 = None if self._dense else self._quantum_log2
         return self._kernels.digest(self._weights, quantum_log2=quantum_log2, key=key)
 
