@@ -1,10 +1,10 @@
-"""Who has applied what, as far as it has been told: what trimming, eviction and admission rest on
-(VIEWS.md, 19).
+"""Acknowledgements: which member has applied which updates, by the latest reports. Trimming, eviction and
+admission rest on them (VIEWS.md, 19).
 
-A member is heard directly by its own STATUS, or by way of another: the `least` column of a STATUS holds for
-all members listed in its `confirmed` table, so nodes that cannot reach each other still know what the other
-has. A linked member speaks for itself: what others say of it counts only as a sign of life, and its own
-STATUS replaces what they said before. What a life says of itself only grows; a new life begins with nothing.
+A member reports by its own STATUS, or by way of another: the `least` column of a STATUS holds for all members
+listed in its `confirmed` table, so nodes that cannot reach each other still know what the other has. A linked
+member reports for itself: reports by others count only as a sign of life, and its own STATUS replaces them.
+An incarnation's own reports only grow; a new incarnation begins with nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOTHING: Final = _Known()
 
 
 class Acknowledgements:
-    """What each other life has acknowledged."""
+    """The acknowledgements of each other incarnation."""
 
     def __init__(self, me: Origin) -> None:
         self._me = me
@@ -51,9 +51,9 @@ class Acknowledgements:
         linked: Container[Origin] = (),
         view_max: int = 2**64,
     ) -> None:
-        """Take in a STATUS of `peer`. `confirmed`: what it tells of others, as far as that is believed; of
-        none a later view than `view_max`, or a wrong number would stay. `linked`: the lives that tell by
-        themselves what they have applied.
+        """Take in a STATUS of `peer`. `confirmed`: its reports on others, as far as they are believed; none
+        with a later view than `view_max`, or a wrong number would stay. `linked`: the incarnations that
+        report for themselves.
         """
         known = self._of(peer)
         known.own_view = max(view, known.own_view)
@@ -90,27 +90,27 @@ class Acknowledgements:
         return known
 
     def forget_hearsay(self) -> None:
-        """Forget what was said of others: whoever said it may not be believed. Members say it anew."""
+        """Forget reports on others, since the reporter may be wrong. Members report anew."""
         for life, known in self._known.items():
             known.bridged.clear()
             known.view, known.teller = known.own_view, life if known.own_view else None
 
     def keep(self, lives: Set[Origin]) -> None:
-        """Forget all others."""
+        """Forget all incarnations but `lives`."""
         for life in self._known.keys() - lives:
             del self._known[life]
 
     def applied(self, member: Origin, origin: Origin) -> int:
-        """Last sequence of `origin` that `member` is known to have applied."""
+        """Return the last sequence of `origin` that `member` is known to have applied."""
         known = self._known.get(member, _NOTHING)
         return max(known.applied.get(origin, 0), known.bridged.get(origin, 0))
 
     def durable(self, member: Origin, origin: Origin) -> int:
-        """Last sequence of `origin` that `member` is known to have in a checkpoint."""
+        """Return the last sequence of `origin` that `member` is known to have in a checkpoint."""
         return self._known.get(member, _NOTHING).durable.get(origin, 0)
 
     def all_applied(self, member: Origin) -> dict[Origin, int]:
-        """The last sequence of each origin that `member` is known to have applied."""
+        """Return the last sequence of each origin that `member` is known to have applied."""
         known = self._known.get(member, _NOTHING)
         return {
             origin: max(known.applied.get(origin, 0), known.bridged.get(origin, 0))
@@ -118,19 +118,21 @@ class Acknowledgements:
         }
 
     def view(self, member: Origin) -> int:
-        """Highest view number that `member` is known to know."""
+        """Return the highest view number that `member` is known to know."""
         return self._known.get(member, _NOTHING).view
 
     def teller(self, member: Origin) -> Origin | None:
-        """Who told of that view last: `member` itself, or one whose frontier covers all that the log of
-        `member` had let go by then.
+        """Return the member that last reported that view: `member` itself, or one whose frontier covers all
+        that the log of `member` had trimmed by then.
         """
         return self._known.get(member, _NOTHING).teller
 
     def heard(self, member: Origin) -> float:
-        """When news of `member` came last."""
+        """Return the time of the last report on `member`."""
         return self._known.get(member, _NOTHING).heard
 
     def stable(self, origin: Origin, members: Iterable[Origin]) -> int:
-        """Last sequence of `origin` that all of `members` but this node have applied; without others 2^64."""
+        """Return the last sequence of `origin` that all `members` but this node have applied; 2^64 without
+        others.
+        """
         return min((self.applied(member, origin) for member in members if member != self._me), default=2**64)

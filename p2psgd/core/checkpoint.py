@@ -16,7 +16,7 @@ from p2psgd.wire.messages import FrontierRow
 
 
 class Checkpoints:
-    """One at a time, from `want` to `written`."""
+    """Makes one checkpoint at a time, from `want` to `written`."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Checkpoints:
         saved: dict[Origin, int],
         out: Outbound,
     ) -> None:
-        """`saved`: the frontier of the latest checkpoint, which this keeps up to date."""
+        """Args: `saved`, the frontier of the latest checkpoint, which this keeps up to date."""
         self._cluster = cluster
         self._state = state
         self._node = node
@@ -37,10 +37,10 @@ class Checkpoints:
         self._out = out
         self._wanted = False
         self._writing: dict[Origin, int] | None = None
-        self._coordinates: NDArray[np.int32] | None = None  # lent to who writes them
+        self._coordinates: NDArray[np.int32] | None = None  # lent to the writer
 
     def want(self) -> None:
-        """A checkpoint is due."""
+        """Ask for a checkpoint, which is due."""
         self._wanted = True
         self.try_begin()
 
@@ -65,7 +65,7 @@ class Checkpoints:
         return min((acks.durable(member, origin) for member in others), default=0)
 
     def written(self, *, successfully: bool) -> None:
-        """The copy ordered last is on disk, or could not be written."""
+        """Note that the last ordered copy is on disk, or could not be written."""
         if successfully and self._writing is not None:
             self._saved.clear()
             self._saved.update(self._writing)

@@ -1,4 +1,4 @@
-"""What one node knows of the other nodes: the view, the links, the acknowledgements and the names."""
+"""The other nodes as one node knows them: the view, the links, the acknowledgements and the names."""
 
 from __future__ import annotations
 

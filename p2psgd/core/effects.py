@@ -1,5 +1,5 @@
-"""What a replica orders its shell to do: the only output of `Replica.handle`, carried out in the order
-given.
+"""Effects: what a replica orders its shell to do, the only output of `Replica.handle`, carried out in the
+order given.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class OpenRound:
 
 @dataclass(frozen=True, slots=True)
 class RejectContribution:
-    """What this node's trainer gave to a round does not fit what others gave: end it with these words."""
+    """End the trainer with these words: its contribution to a round does not fit those of the others."""
 
     words: str
 

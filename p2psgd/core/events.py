@@ -227,7 +227,7 @@ class LinkClosed:
 
 @dataclass(frozen=True, slots=True)
 class LinkDrained:
-    """What was sent to a peer has left our memory: it may be given more."""
+    """A link has drained: the peer may be sent more."""
 
     peer: Origin
 
@@ -278,7 +278,7 @@ class CheckpointWritten:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRead:
-    """What ReadCheckpoint found: nobody else has its coordinates, and `own` is empty. None: nothing whole."""
+    """The result of ReadCheckpoint: its coordinates are unshared, and `own` is empty. None: nothing whole."""
 
     found: Restored | None
 

@@ -1,4 +1,4 @@
-"""Eviction: the log makes room, slow members are put out, and a removed node keeps its link for a while."""
+"""Eviction: the log makes room, slow members are evicted, and a removed node keeps its link for a while."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from p2psgd.core.view import View
 from p2psgd.wire.messages import ViewNews, pack_message
 
 # ----------------------------------------------------------------------------
-# Looking after log and members as time passes: trim, warn, wish that somebody be evicted, make room.
+# Looking after log and members as time passes: trim, warn, ask for evictions, make room.
 
 
-JOINING_TIMEOUTS: Final = 4  # so long a joiner may hold back a full log
-WAITED_FOR_TIMEOUTS: Final = 2  # so long a member may be unheard of while a joiner waits for it
+JOINING_TIMEOUTS: Final = 4  # for which a joiner may hold back a full log
+WAITED_FOR_TIMEOUTS: Final = 2  # for which a member may be silent while a joiner waits for it
 
 
 class Eviction:
-    """Of one replica; `look` several times a second."""
+    """Decides for one replica when to trim, warn and evict; `look` runs several times a second."""
 
     def __init__(
         self, cluster: Cluster, *, node: Node, retention: Retention, tally: Tally, out: Outbound, now: float
@@ -42,8 +42,8 @@ class Eviction:
         self._since = dict.fromkeys(cluster.membership.view.members, now)
 
     def look(self, late: Mapping[Origin, str], now: float) -> None:
-        """Trim what may go, then warn and wish by how full the log still is. `late`: members that hold a ring
-        back, and how.
+        """Trim, then warn and ask for evictions by how full the log still is. `late`: members that hold a
+        ring back, and how.
         """
         self._retention.look(
             self._cluster.membership.view, ready=self._node.ready, own_bytes=self._tally.own_bytes
@@ -67,8 +67,8 @@ class Eviction:
                 self._cluster.membership.withdraw_eviction(member.node)
 
     def _wishes(self, late: Mapping[Origin, str], now: float) -> dict[Origin, str]:
-        """Who holds back a log that is nearly full is to leave the view, or a ring; and, while a member is
-        not READY and so waits for all the others, those that nobody hears of.
+        """Return the members to evict, and why: the one that most holds back a nearly full log, stragglers of
+        a ring, and, while a member is not READY and so waits for all the others, silent members.
         """
         view, wishes = self._cluster.membership.view, dict(late)
         limit_s = WAITED_FOR_TIMEOUTS * self._cluster.timing.failure_timeout_s
@@ -88,8 +88,8 @@ class Eviction:
         return wishes
 
     def _is_joining(self, member: Origin, now: float) -> bool:
-        """It is on its way to READY, and has been for less than four failure timeouts. Of one that is not
-        linked nobody tells whether it has arrived: it has that time in any case.
+        """Return whether a member is on its way to READY, for less than four failure timeouts. Of a member
+        that is not linked nothing shows whether it is READY: it has that time in any case.
         """
         peer = self._cluster.peers.get(member)
         if now - self._since[member] >= JOINING_TIMEOUTS * self._cluster.timing.failure_timeout_s:
@@ -98,8 +98,8 @@ class Eviction:
         return peer is None or not peer.ready or peer.view < admitted_in  # what it said before is void
 
     def enter_view(self, before: View, now: float) -> None:
-        """The view after `before` is known. A newcomer has acknowledged nothing yet, so from now on nothing
-        can be trimmed until it is READY: make room by the view that ends.
+        """Make room by the view that ends, `before`: a newcomer has acknowledged nothing yet, so from now on
+        nothing can be trimmed until it is READY.
         """
         view = self._cluster.membership.view
         if self._node.ready and any(member not in before for member in view.members):
@@ -108,23 +108,25 @@ class Eviction:
 
 
 # ----------------------------------------------------------------------------
-# Links of nodes that were removed for good: what such a node may still say, and for how long.
+# Links of nodes that were removed for good: what such a node may still send, and for how long.
 #
-# It may not know yet that it was removed, and is told the view that says so. It may know a later view than
-# this node, and be the only one left to tell it: VIEW is taken. Nothing else of it counts: no update, no
-# acknowledgement of its own or of others, no vote; it is given no update and no snapshot. Its link ends as
+# It may not know yet that it was removed, and is sent the view that says so. It may know a later view than
+# this node, and be the only one left that can send it: VIEW is taken. Nothing else of it counts: no update,
+# no acknowledgement of its own or of others, no vote; it is given no update and no snapshot. Its link ends as
 # soon as it shows that it knows the view, and after one failure timeout in which it has brought no new one.
 
 
 class Barring:
-    """Of one replica; `Peer.barred_at` says since when a peer has been barred or last brought a view."""
+    """Ends the links of removed nodes. `Peer.barred_at`: since when a peer has been barred, or brought its
+    last view.
+    """
 
     def __init__(self, cluster: Cluster, out: Outbound) -> None:
         self._cluster = cluster
         self._out = out
 
     def hear(self, peer: Peer, message: PeerMessage, now: float) -> None:
-        """What a barred peer says; PeerError if its link is to end."""
+        """Take in a barred peer's message; PeerError if its link must end."""
         membership = self._cluster.membership
         number = membership.view.number
         if isinstance(message, ViewNews):
@@ -139,12 +141,12 @@ class Barring:
                 self.tell(peer)
 
     def tell(self, peer: Peer) -> None:
-        """Send it the view that is known here, if its link takes anything."""
+        """Send a barred peer the view that is known here, if its link takes anything."""
         if peer.credit > 0:
             self._out.send(peer, pack_message(self._cluster.membership.view.news()))
 
     def pass_time(self, now: float) -> None:
-        """End the links of those that have brought nothing for a failure timeout."""
+        """End the links of barred peers that have brought nothing for a failure timeout."""
         failure_timeout_s = self._cluster.timing.failure_timeout_s
         for peer in self._cluster.peers.values():
             if peer.barred and now - peer.barred_at > failure_timeout_s:

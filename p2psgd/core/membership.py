@@ -1,9 +1,9 @@
-"""Membership: the view one node knows, when it proposes the next, and what it tells of views decided.
+"""Membership: the view that one node knows, when it proposes the next, and the news of decided views.
 
-Any member brings in whoever is linked, and the new life of a member that restarted; a READY one also puts out
-whoever said goodbye or holds the others back. All wishes of the moment make one proposal (`PendingChanges`).
-To keep proposers out of each other's way without chance, the member of rank r waits r turns first. How a
-proposal is decided is `Consensus`'s business, and why somebody should be evicted its owner's.
+Any member admits linked nodes, and the new incarnation of a member that restarted. A READY member also
+removes nodes that said GOODBYE or hold the others back. All pending changes of the moment make one proposal
+(`PendingChanges`). To keep proposers out of each other's way without chance, the member of rank r waits r
+turns first. `Consensus` decides a proposal; the reasons for an eviction come from outside.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from p2psgd.core.timing import Timing
 from p2psgd.core.view import View, Votes, parse_view
 from p2psgd.wire.messages import MEMBERS_MAX, ViewNews, pack_message
 
-RANK_MAX: Final = 8  # a wish that only the last of many has is not to wait for all of their turns
+RANK_MAX: Final = 8  # a change that only the last of many wants must not wait for all of their turns
 VIEWS_SKIPPED_MAX: Final = 2**32  # more than that is a wrong bit, and would be believed for ever
 DOUBLINGS_MAX: Final = 3  # of the wait for answers: a slow link may take longer than one turn to answer
 
 
 @dataclass(slots=True)
 class _Told:
-    """What the linked life of a node told by its last STATUS."""
+    """The last STATUS of a linked incarnation."""
 
     view: int
     ready: bool
@@ -82,11 +82,11 @@ class Membership:
         )
 
     def expect(self, nodes: int) -> None:
-        """Bootstrap the run with so many nodes, this one included."""
+        """Bootstrap the run with this number of nodes, this one included."""
         self.founders = nodes
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done since the last call, in order."""
+        """Return the effects since the last call, in order."""
         if not self._effects:
             return []
         effects = self._effects.copy()
@@ -94,7 +94,7 @@ class Membership:
         return effects
 
     def link(self, peer: Origin, now: float) -> None:
-        """A peer is linked. It counts once its first STATUS was heard."""
+        """Add the link to a peer. The peer counts from its first STATUS on."""
         known = self._links.get(peer.node)
         if known is not None and known.incarnation > peer.incarnation:
             return  # the end of a former life's link, opened late
@@ -106,7 +106,7 @@ class Membership:
         self._consider(now)
 
     def unlink(self, peer: Origin) -> None:
-        """The link to a peer is gone."""
+        """Forget the link to a peer."""
         if self._links.get(peer.node) == peer:
             del self._links[peer.node]
             self._ahead.pop(peer.node, None)
@@ -125,8 +125,8 @@ class Membership:
         now: float,
         hears: bool = True,
     ) -> None:
-        """A linked peer, of the same founding if it knows one, told which view it knows (`check_number` has
-        passed it) and whom it wishes to evict, and whether it `hears` this node.
+        """Take in a linked peer's STATUS: the view it knows (`check_number` has passed it), the members it
+        would evict, and whether it `hears` this node. Its cluster id, if it has one, is this node's.
         """
         if self._links.get(peer.node) != peer:
             return
@@ -143,8 +143,8 @@ class Membership:
         self._consider(now)
 
     def hear_vote(self, peer: Origin, message: Vote, now: float) -> None:
-        """A linked peer's word in deciding a view; PeerError if it cannot be meant, or comes from a run that
-        was founded apart from this one.
+        """Take in a linked peer's vote or news; PeerError if it is impossible, or from a run with another
+        cluster id.
         """
         if isinstance(message, ViewNews):
             self._hear_news(peer, parse_view(message), now)
@@ -154,13 +154,13 @@ class Membership:
         self._consider(now)
 
     def check_number(self, number: int) -> None:
-        """PeerError if no run can have come to that view while this node was away."""
+        """Raise PeerError if no run can have reached that view while this node was away."""
         if number > self.view.number + VIEWS_SKIPPED_MAX:
             raise PeerError("view", f"it tells of view {number}, far beyond {self.view.number}")
 
     def take_unbacked(self, now: float) -> dict[Origin, str]:
-        """Linked peers to be dropped for a view that they have claimed for a failure timeout and not sent,
-        and a sentence on each.
+        """Return the linked peers to drop, with a sentence on each: those that have claimed a view for a
+        failure timeout and not sent it.
 
         A peer that does not hear this node does not know that the view is lacking here: it has as long as it
         takes until it closes the link itself.
@@ -178,49 +178,51 @@ class Membership:
         return unbacked
 
     def saved(self, revision: int, now: float) -> None:
-        """The votes of this revision are on disk."""
+        """Go on with what waited for the votes of this revision, which are on disk now."""
         self._consensus.saved(revision)
         self._notice(now)
         self._consider(now)
 
     @property
     def unwanted(self) -> Set[int]:
-        """Members that this node wishes to evict, now."""
+        """The members that this node would evict now."""
         return self._wishes.unwanted.keys()
 
     def leaving(self, node: int) -> None:
-        """A linked node said GOODBYE: it is to leave the view, until it links again."""
+        """Take a linked node out of the view after its GOODBYE, until it links again."""
         self._wishes.leaving.add(node)
 
     def wish_eviction(self, node: int, words: str, now: float) -> None:
-        """Evict a member, `words` say why; kept until it is withdrawn or a view shows it, acted on and told
-        to others while READY.
+        """Ask for the eviction of a member; `words` say why. The request stands until it is withdrawn or a
+        view shows the eviction; this node acts on it, and reports it, while READY.
         """
         if node in self.view.lives and node != self.me.node:
             self._wishes.unwanted[node] = words
             self._consider(now)
 
     def withdraw_eviction(self, node: int) -> None:
-        """The reason to evict that node is gone."""
+        """Withdraw the request to evict that node."""
         self._wishes.unwanted.pop(node, None)
 
     def remove(self, node: int, *, forbid: bool) -> None:
-        """A person wants a node out of the view, with `forbid` for good; kept until a view shows it."""
+        """Remove a node at a person's request, with `forbid` for good; the request stands until a view shows
+        it.
+        """
         self._wishes.remove(node, forbid=forbid, view=self.view)
 
     def stop(self, why: str = "") -> None:
-        """This node says GOODBYE, `why` for people, and only votes from now on."""
+        """Leave: this node says GOODBYE, `why` for people, and only votes from now on."""
         self.stopping = True
         self._wishes.leave(self.me.node, why)
 
     def pass_time(self, now: float, *, ready: bool) -> None:
-        """`ready`: this node is READY."""
+        """Propose what is due. `ready`: this node is READY."""
         self._ready = ready
         self._wishes.pass_time(now)
         self._consider(now)
 
     def explain(self) -> str:
-        """What is being decided and what it waits for, in one sentence; "" if nothing."""
+        """Return one sentence on the decision under way and what it waits for; "" if there is none."""
         view, wish = self.view, self._wish
         if self.me.node in view.forbidden:
             return f"this node was removed for good by view {view.number} and is not admitted again"
@@ -295,8 +297,8 @@ class Membership:
             self._tries += 1
 
     def _wanted(self, now: float) -> View | None:
-        """Return the next view by the wishes of the moment; None if there is none, or none for this node to
-        make (VIEWS.md, 18).
+        """Return the next view by the pending changes; None if nothing changes, or not by this node
+        (VIEWS.md, 18).
         """
         view, here = self.view, self._here
         self._held_up = None
@@ -334,13 +336,15 @@ class Membership:
         return wish
 
     def _own_wishes(self) -> set[int]:
-        """Whom this node wishes to evict, if it is READY."""
+        """Return the members that this node would evict; none unless it is READY."""
         return set(self.unwanted) if self._ready else set()
 
     def _to_evict(self, now: float) -> tuple[set[int], set[int]]:
-        """Whom this node, if READY, and the READY members linked to it wish to evict: each of them may be
-        linked to fewer than it takes to decide. Of two that wish each other out, one has its way. Who does
-        not hear this node may well miss others that are there. And on whose word alone that is.
+        """Return the members to evict by the word of this node and of the READY members linked to it, and
+        those on whose word alone that is.
+
+        Each of them may be linked to fewer than it takes to decide. Of two that would evict each other, one
+        has its way. A member that does not hear this node may well miss others that are there.
         """
         evict, wishers = self._own_wishes(), set()
         for node, unwanted in self._wishes_of_others(now).items():
@@ -362,9 +366,9 @@ class Membership:
         }
 
     def _at_odds(self, now: float) -> set[int]:
-        """Of members that wish each other out, and would stay otherwise, those without whom no two do: the
-        one in most pairs first, of several the one with the highest id. So a member that wishes all others
-        out is the one to go.
+        """Return the fewest members whose eviction settles all pairs that would evict each other: the member
+        in most pairs first, of several the one with the highest id. So a member that would evict all others
+        goes itself.
         """
         going = self._own_wishes() | self._wishes.leaving | self._wishes.to_remove
         wishes = {node: out for node, out in self._wishes_of_others(now).items() if node not in going}
@@ -386,14 +390,14 @@ class Membership:
         return self.view.replace(dict(sorted(nodes.items())[:MEMBERS_MAX]), set(), set())
 
     def _founders(self) -> int:
-        """How many nodes found the run, as far as this one can tell: more may be here than it was told of,
-        and two majorities of those have a node in common.
+        """Return how many nodes bootstrap the run: more may be here than the list has, and two majorities of
+        those have a node in common.
         """
         return max(self.founders, len(self._here))
 
     def _following(self, now: float) -> dict[int, int]:
-        """The lives that were heard within a failure timeout, hear this node and know this view, and this
-        one. Who is dead, paused or deaf and still linked must not be counted on to decide.
+        """Return the incarnations that can decide: this one, and those that reported within a failure
+        timeout, hear this node and know this view. A node that is dead, paused or deaf may still be linked.
         """
         return {self.me.node: self.me.incarnation} | {
             node: self._links[node].incarnation
@@ -404,7 +408,7 @@ class Membership:
         }
 
     def _rank(self) -> int:
-        """How many linked nodes that could propose the same go first: READY ones, then lower ids."""
+        """Return how many linked nodes that could propose the same go first: READY ones, then lower ids."""
         before = 0
         mine = (not self._ready, self.me.node)
         for node, told in self._told.items():
@@ -436,7 +440,7 @@ class Membership:
             self._consensus.learn(view)
 
     def _notice(self, now: float) -> None:
-        """Take over the view that was decided or told, if there is one, and tell of it."""
+        """Take over a view that was decided or sent, and send it on."""
         before, view = self.view, self._consensus.votes.view
         if view.number == before.number:
             return

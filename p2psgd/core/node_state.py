@@ -15,7 +15,7 @@ from p2psgd.core.readiness import JoinProgress
 
 
 class NodeState(enum.Enum):
-    """What a node is at."""
+    """States of a node."""
 
     JOINING = "joining"  # see Readiness for how far it has come
     READY = "ready"  # a member whose replica is complete, or alone

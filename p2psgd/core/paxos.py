@@ -1,10 +1,10 @@
-"""Deciding the view after the one known: single-decree Paxos among the nodes of that view [Lamport 1998]
+"""Decide the view after the known one: single-decree Paxos among the nodes of that view [Lamport 1998]
 (VIEWS.md, 17).
 
-Every node is acceptor, and proposer when it is told to `propose`; both halves talk in the same messages,
-its own answers included. Whatever binds a node is on disk before it leaves it: answers wait for the saving
-of the votes they tell of, and a ballot is asked about only once the node's own promise of it is saved, so
-that no later life uses it again. What is worth proposing, when, and when to try again is not its business.
+Every node is an acceptor, and a proposer from `propose` on; both halves use the same messages, the node's own
+answers included. Whatever binds a node is on disk before it is sent: answers wait for the saving of their
+votes, and a ballot is asked about only once the node's own promise of it is saved, so that no later
+incarnation uses it again. What to propose, when, and when to try again is membership's business.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ROUND_MAX: Final = 2**62  # nobody gets there by trying; leaves room to go highe
 
 @dataclass(slots=True)
 class Attempt:
-    """One ballot of this node's: `promised` and `accepted` are the nodes that answered."""
+    """A ballot of this node; `promised` and `accepted` are the nodes that answered."""
 
     ballot: Ballot
     wish: View
-    found: Ballot = NO_BALLOT  # the highest acceptance that a promise told of, and
-    value: View | None = None  # its value; in phase 2 what is to be accepted
+    found: Ballot = NO_BALLOT  # the highest acceptance in any promise, and
+    value: View | None = None  # its value; in phase 2 the one to accept
     promised: set[int] = field(default_factory=set)
     accepting: bool = False  # phase 2
     accepted: set[int] = field(default_factory=set)
@@ -49,8 +49,8 @@ class Consensus:
         quorum: Callable[[Set[int]], bool],
         order: Callable[[Effect], None],
     ) -> None:
-        """`links`: the linked life by node, kept up to date by the owner. `quorum`: whether these nodes may
-        decide the next view. `order` is given SaveVotes and Send.
+        """Args: `links`, the linked incarnation by node, kept up to date by the owner; `quorum`, whether
+        these nodes may decide the next view. `order` is given SaveVotes and Send.
         """
         self.votes = votes
         self.attempt: Attempt | None = None
@@ -64,7 +64,7 @@ class Consensus:
         self._held: dict[tuple[Origin, type[Message]], tuple[int, Promise | Accepted]] = {}
 
     def propose(self, wish: View) -> None:
-        """Begin an attempt to have `wish` decided, in place of the one under way; a value that may have been
+        """Begin an attempt to decide `wish`, in place of the one under way; a value that may have been
         decided already goes first.
         """
         assert wish.number == self.votes.view.number + 1, (wish.number, self.votes.view.number)
@@ -73,12 +73,12 @@ class Consensus:
         self._promise(self._me, ballot)
 
     def abandon(self) -> None:
-        """The wish is gone; what was sent out to be accepted is seen through all the same."""
+        """Give up the attempt, unless its value was sent out already: that is seen through."""
         if self.attempt is not None and not self.attempt.accepting:
             self.attempt = None
 
     def ask(self, peer: Origin) -> None:
-        """`peer` was linked: ask it too what is being asked."""
+        """Ask a newly linked peer too."""
         attempt, view = self.attempt, self.votes.view
         if attempt is None or self._me.node not in attempt.promised:
             return
@@ -101,12 +101,12 @@ class Consensus:
         self._send(peer, accept)
 
     def forget(self, peer: Origin) -> None:
-        """`peer` is linked no more: drop the answers that wait for it."""
+        """Drop the answers that wait for `peer`, whose link is gone."""
         self._held.pop((peer, Promise), None)
         self._held.pop((peer, Accepted), None)
 
     def hear(self, peer: Origin, message: Prepare | Promise | Accept | Accepted) -> None:
-        """A linked peer's word; PeerError if it cannot be meant."""
+        """Take in a linked peer's message; PeerError if it is impossible."""
         view, highest = self.votes.view, min(ROUND_MAX, self.votes.promised.round + ROUNDS_SKIPPED_MAX)
         if message.round > highest:
             raise PeerError("message", f"round {message.round} of deciding a view is beyond {highest}")
@@ -126,7 +126,7 @@ class Consensus:
                 self._count(peer, message)
 
     def saved(self, revision: int) -> None:
-        """The votes of this revision are on disk: what waited for them goes out."""
+        """Send the answers that waited for the votes of this revision, which are on disk now."""
         self._saved = max(self._saved, revision)
         due = {key: answer for key, (held, answer) in self._held.items() if held <= self._saved}
         for key in due:
@@ -135,15 +135,15 @@ class Consensus:
             self._send(asker, answer)
 
     def learn(self, view: View) -> None:
-        """`view` was decided; it is newer than the one known."""
+        """Take over `view`, which was decided and is newer than the known one."""
         assert view.number > self.votes.view.number, (view.number, self.votes.view.number)
         self.attempt = None
         self._round_heard = 0
         self._save(Votes(view))
 
     def check_successor(self, view: View) -> None:
-        """PeerError if a view that is told of belongs to a run that was founded apart from this one, or comes
-        after the one known here and does not forbid all nodes that this one does.
+        """Raise PeerError if a view has another cluster id, or comes after the one known here and does not
+        forbid all nodes that this one does.
         """
         known = self.votes.view
         if known.number and view.founding != known.founding:

@@ -22,7 +22,7 @@ from p2psgd.wire.messages import FrontierRow, Message, pack_message
 
 
 class PeerState(enum.Enum):
-    """What a linked peer is at."""
+    """States of a linked peer."""
 
     LINKED = "linked"  # no STATUS has come
     REPLICATING = "replicating"  # it follows our updates, by being sent them or by asking
@@ -71,8 +71,7 @@ PEER: Final = Transitions(
 )
 
 # ----------------------------------------------------------------------------
-# What a replica knows of one linked peer: its cursors into the log, its acknowledgements, its signs of
-# life.
+# The peer as a replica knows it: its cursors into the log, its acknowledgements, its signs of life.
 #
 # A cursor is a place in the log, not a copy of it. The one on our own origin follows for as long as the link
 # lives; others serve a NEED and end. Credit bounds what is on its way through a link: it is spent by sending
@@ -127,26 +126,26 @@ class Peer:
 
     @property
     def barred(self) -> bool:
-        """Its node was removed for good."""
+        """The peer's node was removed for good."""
         return self._life.state is PeerState.BARRED
 
     def learn_status(self, rows: Mapping[Origin, FrontierRow], ahead: Mapping[Origin, FrontierRow]) -> None:
-        """Remember what it has applied, and what of that is beyond our frontier."""
+        """Take in what the peer has applied, and which part of that is beyond our frontier."""
         self.status, self.ahead = rows, ahead
         self._follow_facts()
 
     def begin_feed(self, feed: SnapshotFeed) -> None:
-        """Give it a snapshot."""
+        """Begin to send the peer a snapshot."""
         self.feed = feed
         self._follow_facts()
 
     def end_feed(self) -> None:
-        """The snapshot is sent as a whole, or withdrawn."""
+        """End the snapshot, which is sent as a whole, or withdrawn."""
         self.feed = None
         self._follow_facts()
 
     def replace_cursor(self, origin: Origin, cursor: Cursor) -> None:
-        """Send it the updates of an origin along this cursor from now on."""
+        """Send the peer the updates of an origin along this cursor from now on."""
         self.cursors[origin] = cursor
         self._follow_facts()
 
@@ -156,17 +155,17 @@ class Peer:
         self._follow_facts()
 
     def resume(self, cursor: Cursor) -> None:
-        """Others have filled the gap."""
+        """Go on along the cursor, since others have filled the gap."""
         cursor.parked = 0
         self._follow_facts()
 
     def leave(self) -> None:
-        """It said GOODBYE, maybe more than once."""
+        """Note the peer's GOODBYE, which may come more than once."""
         if self._life.state is not PeerState.LEAVING:
             self._life.move(PeerState.LEAVING)
 
     def bar(self, now: float) -> None:
-        """Its node was removed for good: nothing that it told counts, and it gets nothing."""
+        """Bar the peer, whose node was removed for good: its reports do not count, and it gets nothing."""
         self._life.move(PeerState.BARRED)
         self.barred_at = now
         self.status, self.ahead, self.feed = None, {}, None
@@ -174,7 +173,7 @@ class Peer:
         self.cursors.clear()
 
     def _follow_facts(self) -> None:
-        """Be in the state that what was sent and told makes; LEAVING is for good."""
+        """Move to the state that follows from what was sent and received; LEAVING is for good."""
         if self._life.state in (PeerState.LEAVING, PeerState.BARRED):
             return
         if self.feed is not None:
@@ -219,17 +218,17 @@ class Peer:
                 pass
 
     def has(self, origin: Origin) -> int:
-        """Last sequence of `origin` that it has told us it applied."""
+        """Return the last sequence of `origin` that the peer has reported as applied."""
         row = None if self.status is None else self.status.get(origin)
         return 0 if row is None else row.sequence
 
     def floor(self, origin: Origin) -> int:
-        """Up to here its log holds none of `origin`, as it has told us."""
+        """Return up to where the peer's log is trimmed of `origin`, by its report."""
         row = None if self.status is None else self.status.get(origin)
         return 0 if row is None else row.floor
 
     def holds(self, origin: Origin, applied: int) -> bool:
-        """Its log holds what comes after `applied`."""
+        """Return whether the peer's log holds what comes after `applied`."""
         return self.has(origin) > applied >= self.floor(origin)
 
 
@@ -251,24 +250,24 @@ class Outbound:
         self._turn_is_wanted = self._turn_is_ordered = False
 
     def order(self, effect: Effect) -> None:
-        """One more thing to do."""
+        """Collect an effect."""
         self._effects.append(effect)
 
     def order_turn(self) -> None:
-        """Have Resumed said in the next turn of the loop, once."""
+        """Ask the shell for one Resumed in the next turn of the loop."""
         self._turn_is_wanted = True
 
     def turn_passed(self) -> None:
-        """It was said."""
+        """Note that Resumed has come."""
         self._turn_is_wanted = self._turn_is_ordered = False
 
     def send(self, peer: Peer, frame: bytes) -> None:
-        """Give a whole frame to a peer's link, whatever its credit."""
+        """Send a whole frame to a peer, whatever its credit."""
         self._effects.append(Send(peer.origin, frame))
         self._spend(peer, len(frame))
 
     def send_floats(self, peer: Peer, head: bytes, numbers: memoryview) -> None:
-        """The same of a frame whose numbers stay where they are (SendFloats)."""
+        """Send a frame whose numbers stay where they are (SendFloats), whatever the peer's credit."""
         self._effects.append(SendFloats(peer.origin, head, numbers))
         self._spend(peer, len(head) + numbers.nbytes)
 
@@ -279,15 +278,15 @@ class Outbound:
             self._effects.append(ReportDrained(peer.origin))
 
     def say(self, peer: Peer, message: Message) -> None:
-        """Send a control message."""
+        """Send a control message to a peer."""
         self.send(peer, pack_message(message))
 
     def refill(self, peer: Peer) -> None:
-        """What it was given has left our memory."""
+        """Renew the credit of a peer whose link has drained."""
         peer.credit = self.credit_bytes
 
     def take(self) -> list[Effect]:
-        """All that was ordered since the last call."""
+        """Return the effects since the last call, in order."""
         if self._turn_is_wanted and not self._turn_is_ordered:
             self._turn_is_ordered = True
             self._effects.append(Yield())

@@ -1,8 +1,9 @@
-"""PendingChanges: what one node wants changed in the view it knows, and what became of it.
+"""The changes that one node wants in the view it knows, and their outcome.
 
-Who is linked is to be a member, in its present life; who said goodbye, holds the others back or was taken out
-by a person is not. An evicted node is let in again after a time that doubles, or one too slow for the run
-would come and go without end. Every node keeps that time for itself: a view does not say why it came about.
+A linked node should be a member, in its present incarnation; a node that said GOODBYE, holds the others back
+or was removed by a person should not. An evicted node is admitted again after a time that doubles, or a node
+too slow for the run would come and go without end. Every node keeps that time for itself: a view does not say
+why it was decided.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ PAROLE_PER_TIMEOUT: Final = 128  # an eviction longer ago than that no longer le
 
 @dataclass(slots=True)
 class _Eviction:
-    """How often a node was evicted of late, and when last."""
+    """The number of recent evictions of a node, and the time of the last."""
 
     times: int
     at: float
 
 
 class PendingChanges:
-    """All that one node wants at the moment."""
+    """The changes that one node wants at the moment."""
 
     def __init__(self, timing: Timing) -> None:
         self.leaving: set[int] = set()  # said GOODBYE
@@ -41,11 +42,11 @@ class PendingChanges:
         self._timing = timing
 
     def leave(self, me: int, why: str) -> None:
-        """This node itself says GOODBYE, and wishes nothing any more; `why` for people, or empty."""
+        """Leave, and want no other change any more; `why` for people, or empty."""
         self._stopping = {me: f": {why}" if why else ""}
 
     def remove(self, node: int, *, forbid: bool, view: View) -> None:
-        """A person wants a node out; kept until a view shows it."""
+        """Remove a node at a person's request, which stands until a view shows it."""
         if forbid or node in view.lives:
             self._removals[node] = forbid or self._removals.get(node, False)
 
@@ -62,7 +63,9 @@ class PendingChanges:
         self._evictions = {node: past for node, past in self._evictions.items() if now - past.at <= parole_s}
 
     def fulfilled(self, view: View, here: Mapping[int, int]) -> bool:
-        """Nobody is to come or go, as nearly always: all who are here are members, and no wish is open."""
+        """Return whether nothing is to change, as nearly always: all linked nodes are members, none should
+        go.
+        """
         return not (self._removals or self.unwanted or self.leaving) and here.items() <= view.lives.items()
 
     def next_view(
@@ -75,10 +78,10 @@ class PendingChanges:
         removing: bool = True,
         now: float,
     ) -> View | None:
-        """The view to come after `view` if it went by this node; None if it is to stay.
+        """Return the view after `view` as this node wants it; None if nothing changes.
 
-        `here`: incarnations of the linked nodes, this one included. `evict`: what READY members wish; only a
-        READY one takes out who said GOODBYE. `removing`: what persons want out goes.
+        `here`: incarnations of the linked nodes, this one included. `evict`: members that READY members would
+        evict; only a READY node removes those that said GOODBYE. `removing`: carry out people's removals.
         """
         back = {node for node, life in here.items() if life > view.lives.get(node, life)}
         wanted_out = self._removals if removing else {}
@@ -108,8 +111,8 @@ class PendingChanges:
         names: Mapping[int, str],
         now: float,
     ) -> list[LogEvent]:
-        """`view` was decided, and `before` known until now: say what changed, and drop what came true.
-        `told`: whom each linked node told that it wishes out.
+        """Return events on what `view` changed in `before`, and drop the changes that came true. `told`: the
+        members that each linked node reported it would evict.
         """
         notes = []
         if before.number:

@@ -22,22 +22,23 @@ from p2psgd.wire import codec
 from p2psgd.wire.messages import FrontierRow
 
 # ----------------------------------------------------------------------------
-# The right weights once more: those of a checkpoint, and the updates since then from the log.
+# The rebuild makes the right weights anew: those of a checkpoint, and the updates since then from the log.
 #
-# Made beside the ones in use, in pieces so that no turn of the loop is long, while updates go on coming;
-# they are not touched. Nothing that is in memory as a number of its own is relied on: the checkpoint has its
+# It makes them beside the ones in use, in pieces so that no turn of the loop is long, while updates go on
+# coming. It relies on nothing that is in memory as a number of its own: the checkpoint has its
 # digest, each frame its checksum and the digest that it leads to, and at the end the copy must have the
 # digest that follows from these.
 
 
 PIECE_WORDS: Final = 1 << 15  # applied in one turn, in a good millisecond,
-UPDATE_WORDS: Final = 256  # where an update takes as long as so many words, however few it has
+UPDATE_WORDS: Final = 256  # where an update takes as long as this many words, however few it has
 
 
 class Rebuild:
-    """From a checkpoint of this replica to its frontier; nobody else may write the checkpoint's coordinates.
+    """Brings a checkpoint of this replica to its frontier; nothing else may write the checkpoint's
+    coordinates.
 
-    While `advance` has not been True, whoever owns the log keeps what it holds.
+    Until `advance` is True, the owner of the log keeps what it holds.
     """
 
     def __init__(self, state: State, saved: Restored) -> None:
@@ -60,9 +61,9 @@ class Rebuild:
         return sorted(self._rows.values())
 
     def advance(self) -> bool | None:
-        """One piece of the work: None if there is more to do; else the copy has all that the replica has, and
-        has (True) or has not (False) the digest that it must have. LookupError if the log no longer
-        has a frame that is needed, or has it damaged.
+        """Do one piece of the work: None if there is more to do; else the copy has all that the replica has,
+        and has (True) or has not (False) the digest that it must have. LookupError if the log no longer has a
+        frame that is needed, or has it damaged.
         """
         if not self._catch_up():
             return None
@@ -77,7 +78,7 @@ class Rebuild:
         return self._scrub.advance(SLICE)
 
     def describe(self) -> str:
-        """Which of the weights in use are wrong, in one sentence; once `advance` was True."""
+        """Return one sentence on the wrong weights among those in use; call it once `advance` was True."""
         if not self._wrong_count:
             return "no weight was wrong, but the digest kept of them"
         live = self._state.lattice.coordinates
@@ -122,13 +123,13 @@ class Rebuild:
 # ----------------------------------------------------------------------------
 # Quarantine: the scrub has found that the weights in memory are not what was applied.
 #
-# Nothing of them is given to anybody any more. The node first tries to make them anew by itself, from its
+# None of them is sent any more. The node first tries to make them anew by itself, from its
 # last checkpoint and its log: that loses nothing, needs nobody and no link. If it cannot, it looks for a
 # donor (snapshots); without one it ends, and goes on from its checkpoint.
 
 
 class Quarantine:
-    """Of one replica: into it, out of it by its own means, or on to a donor."""
+    """Takes one replica into quarantine, and out of it by its own means, or on to a donor."""
 
     def __init__(
         self,
@@ -151,7 +152,9 @@ class Quarantine:
         self._rebuild: Rebuild | None = None
 
     def pass_time(self, now: float) -> None:
-        """Go on with the scrub, and see what it found; wait no longer for a disk that does not answer."""
+        """Advance the scrub, and quarantine the weights if it finds them wrong; stop waiting for a silent
+        disk.
+        """
         limit_s = self._timing.gone_s
         if not self._node.repairing:  # a snapshot may have come first
             self._rebuild = None
@@ -173,7 +176,7 @@ class Quarantine:
         self._out.order(ReadCheckpoint())
 
     def checkpoint_read(self, event: CheckpointRead, now: float) -> None:
-        """The checkpoint that was asked for, unless a snapshot has come before it."""
+        """Begin the rebuild from the checkpoint that was read, unless a snapshot has come first."""
         if event.found is not None:
             self._node.find_checkpoint()
         if not self._node.repairing or self._rebuild is not None:
@@ -185,11 +188,11 @@ class Quarantine:
 
     @property
     def rebuilding(self) -> bool:
-        """There is a piece of work for the next turn."""
+        """The rebuild has work for the next turn."""
         return self._rebuild is not None and self._node.repairing
 
     def turn(self, now: float) -> None:
-        """One piece of the rebuilding."""
+        """Do one piece of the rebuild."""
         rebuild = self._rebuild
         if rebuild is None or not self._node.repairing:
             return
@@ -206,7 +209,7 @@ class Quarantine:
     def _adopt(self, rebuild: Rebuild, now: float) -> None:
         damage = rebuild.describe()
         self._scanner.abort()
-        self._scanner.scrub_soon(now)  # the status is to say that all is well as soon as that is known
+        self._scanner.scrub_soon(now)  # the status should say that all is well as soon as that is known
         self._state.replace(
             rebuild.coordinates, rebuild.rows, rebuild.digest, magnitude_max=rebuild.magnitude_max
         )

@@ -1,11 +1,11 @@
-"""READY: this node is a member whose replica is complete. How it becomes one, and what it waits for
+"""Readiness: how a node becomes READY, a member whose replica is complete, and what it waits for
 (VIEWS.md, 20).
 
-A newcomer, a node that has restarted and one that was evicted go the same way: (1) a view holds this life;
+A newcomer, a restarted node and an evicted one go the same way: (1) a view holds this incarnation;
 (2) the barrier: every other member knows that view or a later one, so that whatever it trims from now on
 this node has acknowledged; (3) this node has all that those members had applied when it passed the barrier,
 by replay or by snapshot. A start of all nodes from their checkpoints needs no rule of its own.
-Founding members pass at once: nothing was trimmed before the first view.
+Members of the first view pass at once: nothing was trimmed before it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FOUNDED = 1
 
 
 class Readiness(enum.Enum):
-    """How far an incarnation has come on its way to READY."""
+    """States of an incarnation on its way to READY."""
 
     OUTSIDE = "outside"  # no view holds it
     ALONE = "alone"  # no view is known: it trains by itself, as if it were the run
@@ -59,7 +59,7 @@ READINESS: Final = Transitions(
 
 
 class JoinProgress:
-    """One life's way to READY; `ready` may also be lost again."""
+    """Progress of one incarnation to READY; `ready` may also be lost again."""
 
     def __init__(self, me: Origin, timing: Timing, now: float) -> None:
         self._life = Lifecycle(READINESS)
@@ -72,17 +72,17 @@ class JoinProgress:
 
     @property
     def state(self) -> Readiness:
-        """How far it has come."""
+        """The present state."""
         return self._life.state
 
     @property
     def ready(self) -> bool:
-        """The replica is complete, or this node is alone."""
+        """This node has a complete replica, or is alone."""
         return self._life.state in (Readiness.COMPLETE, Readiness.ALONE)
 
     @property
     def passed(self) -> bool:
-        """All other members know the view that took this life in."""
+        """Every other member knows the view that admitted this incarnation."""
         return self._life.state in (Readiness.CATCHING_UP, Readiness.COMPLETE)
 
     def look(
@@ -137,8 +137,8 @@ class JoinProgress:
         )
 
     def _target(self, teller: Origin, peers: Mapping[Origin, Peer]) -> dict[Origin, int]:
-        """What it had applied then. In a dense ring no more than it has now: with damaged weights it may have
-        taken those of an earlier round, which nobody has any more of.
+        """Return what a reporter had applied then. In a dense ring no more than it has now: with damaged
+        weights it may have taken those of an earlier round, and nobody has more of that.
         """
         target, peer = self._targets[teller], peers.get(teller)
         if RING in target and peer is not None:
@@ -147,7 +147,7 @@ class JoinProgress:
 
 
 def lacks_floor(peer: Peer, frontier: Frontier) -> bool:
-    """The peer's log no longer holds something that this node lacks."""
+    """Return whether the peer's log no longer holds something that this node lacks."""
     return bool(peer.ahead) and any(
         row.floor > frontier.sequence(origin) for origin, row in peer.ahead.items()
     )

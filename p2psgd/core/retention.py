@@ -1,4 +1,4 @@
-"""What the log may hold, and what happens as it fills: trim, warn, evict, stall.
+"""Retention: how much the log may hold, and what happens as it fills: trim, warn, evict, stall.
 
 Everything is kept until room is needed. A node's own updates that a member has not acknowledged may take
 half of the budget divided by the number of members: so all that is not yet acknowledged everywhere fits into
@@ -22,15 +22,15 @@ TRIM_TO: Final = 0.70
 TRIM_FOR_JOINER: Final = 0.25  # what a newcomer pins must leave it time to catch up
 WARN: Final = 0.8
 EVICT: Final = 0.9
-GUILTY: Final = 0.5  # who holds back so much of what fills the log is named, and evicted
+GUILTY: Final = 0.5  # a member that holds back this part of what fills the log is named, and evicted
 STALL: Final = 0.95
 
 
 class Retention:
-    """How full the log is, in shares of what it may hold; `fullness` counts the own part as well."""
+    """Measures how full the log is, as a fraction of its budget; `fullness` counts the own part as well."""
 
     def __init__(self, state: State, *, acks: Acknowledgements, saved: Mapping[Origin, int]) -> None:
-        """`saved`: what is in this node's own checkpoint."""
+        """Args: `saved`, the frontier of this node's own checkpoint."""
         self.fullness = 0.0
         self.holders: list[Origin] = []  # members that hold it back, the worst first; from WARN on
         self._state = state
@@ -43,7 +43,7 @@ class Retention:
         return self.fullness >= STALL
 
     def look(self, view: View, *, ready: bool, own_bytes: int) -> None:
-        """Measure, after trimming what may go. `own_bytes`: of all own updates so far."""
+        """Trim, then measure. `own_bytes`: of all own updates so far."""
         log, me, acks = self._state.log, self._state.me, self._acks
         pressure = log.pressure
         if ready and pressure > TRIM_FROM:
@@ -67,7 +67,7 @@ class Retention:
             self.holders = sorted(guilty, key=lambda member: -held[member])
 
     def trim(self, view: View, share: float) -> None:
-        """Let go of what all members of the view have, down to `share` of the budget; READY nodes only
+        """Drop frames that all members of the view have, down to `share` of the budget; READY nodes only
         (VIEWS.md, 19).
         """
         acks, saved = self._acks, self._saved
@@ -84,5 +84,5 @@ class Retention:
             self._state.log.trim(stable, durable, share=share)
 
     def room(self, frame_bytes: int) -> bool:
-        """A peer's update may be taken."""
+        """Return whether there is room for a peer's update."""
         return self._state.log.room(frame_bytes)

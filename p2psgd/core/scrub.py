@@ -26,11 +26,11 @@ from p2psgd.wire.messages import FrontierRow
 
 
 class ConsistentCopy:
-    """`coordinates` is the copy, int32 (P,); what of it `advance` has not reached holds anything."""
+    """A copy in the making: `coordinates` int32 (P,); what `advance` has not reached is undefined."""
 
     def __init__(self, coordinates: NDArray[np.int32], into: NDArray[np.int32]) -> None:
-        """Of the live coordinates int32 (P,), that stay the same array until the copy is done or left behind,
-        into memory of the same shape.
+        """Copy the live coordinates int32 (P,), which stay the same array until the copy is done or left
+        behind, into memory of the same shape.
         """
         self.coordinates = into
         self.rows: list[FrontierRow] | None = None  # its frontier, if the replica has left it behind
@@ -47,24 +47,24 @@ class ConsistentCopy:
         return end == len(self._live)
 
     def note(self, words: NDArray[np.uint32], step: int) -> None:
-        """The live coordinates were just updated: the same for what is copied of them."""
+        """Add an update that the live weights just got to the copied part."""
         codec.apply_coordinates(self.coordinates, words_below(words, self._copied), step)
 
     def leave_behind(self, rows: list[FrontierRow], digest: int) -> None:
-        """The replica has other coordinates now; these are at the frontier `rows`, and nobody changes them
-        before this is done.
+        """Go on with the old weights, since the replica has others now. The old ones are at the frontier
+        `rows`, and nothing changes them before this copy is done.
         """
-        del digest  # whoever gets the copy works it out of the rows
+        del digest  # it follows from the rows
         if self.rows is None:
             self.rows = rows
 
     def reads(self, coordinates: NDArray[np.int32]) -> bool:
-        """It copies these."""
+        """Return whether it copies these coordinates."""
         return self._live is coordinates
 
 
 def words_below(words: NDArray[np.uint32], end: int) -> NDArray[np.uint32]:
-    """Those of an update's words, sorted by index, whose index is below `end`."""
+    """Return those of an update's words, sorted by index, whose index is below `end`."""
     return words[: np.searchsorted(words, np.uint32(end << 1))] if end < codec.WEIGHTS_MAX else words
 
 
@@ -74,7 +74,7 @@ def words_below(words: NDArray[np.uint32], end: int) -> NDArray[np.uint32]:
 # The digest is recomputed from the coordinates themselves, slice by slice, and compared with the running
 # one, which only ever saw the updates. Updates between two slices count for the slices already seen, so the
 # sum at the end is that of one moment. A round of a dense ring replaces all coordinates: the scrub then goes
-# on with the old ones, which tell as well whether this memory keeps what is written to it.
+# on with the old ones, which show as well whether this memory keeps what is written to it.
 
 
 class Summed(Protocol):
@@ -90,7 +90,7 @@ class Summed(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LeftBehind:
-    """What was the replica."""
+    """Coordinates that were the replica's until they were replaced."""
 
     coordinates: NDArray[np.int32]
     key: int
@@ -98,7 +98,7 @@ class _LeftBehind:
 
 
 class Scrub:
-    """One round after another over a lattice; make a new one after `QuantizedWeights.replace`, or say
+    """Verifies a lattice, one round after another. Make a new one after `QuantizedWeights.replace`, or call
     `leave_behind` before it.
     """
 
@@ -108,7 +108,7 @@ class Scrub:
         self._digest = 0
 
     def advance(self, count: int) -> bool | None:
-        """Look at the next `count` coordinates. None if the round goes on; else it is over, the next one
+        """Add up the next `count` coordinates. None if the round goes on; else it is over, the next one
         begins, and the coordinates have (True) or have not (False) the digest that they should have.
         """
         lattice = self._lattice
@@ -123,20 +123,20 @@ class Scrub:
         return intact
 
     def note(self, words: NDArray[np.uint32], step: int) -> None:
-        """The lattice was updated, or is about to be before the next `advance`."""
+        """Count an update that the lattice got, or gets before the next `advance`."""
         part = codec.digest_words(words_below(words, self._seen), step, self._lattice.key)
         self._digest = (self._digest + part) % 2**64
 
     def leave_behind(self, rows: list[FrontierRow], digest: int) -> None:
-        """The lattice is about to have other coordinates; those of now, with `digest`, stay as they are until
-        this round is over.
+        """Go on with the present weights, which have `digest` and stay as they are until this round is
+        over: the lattice is about to get others.
         """
         del rows
         if not isinstance(self._lattice, _LeftBehind):
             self._lattice = _LeftBehind(self._lattice.coordinates, self._lattice.key, digest)
 
     def reads(self, coordinates: NDArray[np.int32]) -> bool:
-        """It looks at these."""
+        """Return whether it verifies these coordinates."""
         return self._lattice.coordinates is coordinates
 
 
@@ -157,7 +157,7 @@ Deliver = Callable[[NDArray[np.int32], list[FrontierRow]], None]
 
 
 class SliceScanner:
-    """At most one copy and one scrub at a time."""
+    """Runs at most one copy and one scrub at a time."""
 
     def __init__(self, state: State, timing: Timing, now: float) -> None:
         self.scrub_due = now + timing.gone_s
@@ -194,11 +194,11 @@ class SliceScanner:
         self._state.sweeps.append(self._copy)
 
     def take_back(self, coordinates: NDArray[np.int32]) -> None:
-        """A copy is not needed any more: the next one may have its memory."""
+        """Take back the memory of a copy for the next one."""
         self.spare = coordinates
 
     def turn(self) -> bool:
-        """One slice of the copy; True if another turn is needed."""
+        """Copy one slice; True if another turn is needed."""
         if self._copy is None:
             return False
         if not self._copy.advance(SLICE):
@@ -215,8 +215,8 @@ class SliceScanner:
         self.scrub_due = now
 
     def scrub_at_once(self, now: float) -> None:
-        """Something has shown already that memory is wrong: look at all of it in the next tick, since nothing
-        goes on before that is settled.
+        """Verify all of the memory in the next tick: something has shown already that it is wrong, and
+        nothing goes on before that is settled.
         """
         if self._scrub is not None:  # it may go over coordinates that were left behind
             self._state.sweeps.remove(self._scrub)
@@ -224,7 +224,7 @@ class SliceScanner:
         self.scrub_due, self._at_once = now, True
 
     def pass_time(self, now: float) -> bool | None:
-        """One slice of the scrub, if it is time; its result once it is whole."""
+        """Scrub one slice, if it is time; return the result once the scrub is whole."""
         if self._scrub is None:
             if now < self.scrub_due:
                 return None
@@ -241,7 +241,7 @@ class SliceScanner:
         return result
 
     def abort(self) -> None:
-        """The coordinates were replaced."""
+        """Drop copy and scrub, since the weights were replaced."""
         if self._copy is not None:
             self.take_back(self._copy.coordinates)
         self._copy = self._deliver = self._scrub = None

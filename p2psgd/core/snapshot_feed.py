@@ -1,12 +1,12 @@
-"""The frames of one snapshot, on their way to one joiner.
+"""Feed the frames of one snapshot to one joiner.
 
-What is sent is one consistent state, that of the moment when the copy was done: coordinates, frontier, and
+The frames hold one consistent state, that of the moment when the copy was done: coordinates, frontier, and
 the frames of the log up to it that not every other member has acknowledged. Without those frames two crashes
 could leave two replicas that each hold something the other can never get.
 
 Nothing is pinned for it, and no frame is taken out of the log before the link takes it. Of each origin the
-newest comes first, so that what has come is whole at any moment; a frame that has left the log meanwhile
-all members have, and those before it too.
+newest comes first, so that the received part is whole at any moment. If a frame has left the log meanwhile,
+all members have it, and those before it too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SnapshotFeed:
         give_back: Callable[[NDArray[np.int32]], None],
         now: float,
     ) -> None:
-        """`acknowledged`: up to where all other members have an origin's updates."""
+        """Args: `acknowledged` returns up to where all other members have an origin's updates."""
         self.frames_sent = 0
         self.bytes_total = 4 * len(coordinates) + log.pinned_bytes(acknowledged)  # about
         self.bytes_sent = 0
@@ -78,7 +78,7 @@ class SnapshotFeed:
                 yield frame
 
     def take(self, now: float) -> bytes | None:
-        """The next frame, or None after the last."""
+        """Return the next frame, or None after the last."""
         frame = next(self._frames, None)
         if frame is not None:
             self.frames_sent += 1
@@ -87,7 +87,7 @@ class SnapshotFeed:
         return frame
 
     def close(self) -> None:
-        """The coordinates are not read any more: all are sent, or nobody takes them."""
+        """Give the coordinates back: all are sent, or the joiner takes no more."""
         coordinates, self._coordinates = self._coordinates, None
         if coordinates is not None:
             self._give_back(coordinates)

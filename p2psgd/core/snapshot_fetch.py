@@ -43,12 +43,12 @@ UNREADY_TIMEOUTS: Final = 12  # or so long as no READY member is linked: others 
 
 
 class FetchState(enum.Enum):
-    """What the fetch of a snapshot is at."""
+    """States of the fetch of a snapshot."""
 
     IDLE = "idle"  # nobody was asked
     REQUESTED = "requested"  # the donor makes its copy
     RECEIVING = "receiving"  # weights, then the tail of its log
-    CATCHING_UP = "catching up"  # all has come: what it lacks is applied to it
+    CATCHING_UP = "catching up"  # all has come: the updates that it lacks are applied to it
 
 
 _FAILS: Final = "the donor is silent, gone, wrong or has none"
@@ -68,7 +68,7 @@ FETCH: Final = Transitions(
 
 
 class FetchProgress:
-    """At most one snapshot under way."""
+    """Progress of the one snapshot that may be under way."""
 
     def __init__(self, timing: Timing) -> None:
         self._life = Lifecycle(FETCH)
@@ -99,9 +99,9 @@ class FetchProgress:
         anyway: bool,
         now: float,
     ) -> Peer | None:
-        """A donor to ask now, or None: a READY member, or any if none is, from which nothing that was applied
-        here would be lost, and that has more of an origin in `beyond`, or if that is empty of any, or
-        `anyway`.
+        """Return a donor to ask now, or None. It is a READY member, or any member if none is READY. Nothing
+        that was applied here would be lost by taking its replica. It has more of an origin in `beyond`, or of
+        any origin if that is empty, or is taken `anyway`.
         """
         members = [peer for peer in peers.values() if peer.origin in view and peer.status is not None]
         able = [peer for peer in members if peer.ready] or members
@@ -114,7 +114,7 @@ class FetchProgress:
         if any(peer.ready and peer.origin.node in whole for peer in members) or view.is_majority(
             whole | {state.me.node}
         ):
-            self.least_loss = 0  # what others have as well is not given up for what one of them says it has
+            self.least_loss = 0  # one member's claim does not cost what others have as well
         if not self.least_loss:
             self._lossy_since = None
         elif self._lossy_since is None:
@@ -125,7 +125,7 @@ class FetchProgress:
         return next((peer for peer in harmless if self._avoid.get(peer.origin, 0.0) <= now), None)
 
     def need_none(self) -> None:
-        """Nothing is lacking that would take a snapshot: if that comes again, hope begins anew."""
+        """Note that no snapshot is needed: the next need has its full time again."""
         self._lossy_since = None
 
     @staticmethod
@@ -135,49 +135,49 @@ class FetchProgress:
 
     @staticmethod
     def _loss(peer: Peer, state: State) -> int:
-        """How many updates applied here would be lost by taking this peer's replica."""
+        """Return how many updates applied here would be lost by taking this peer's replica."""
         return state.lost_by({origin: row.sequence for origin, row in (peer.status or {}).items()})
 
     def hopeless(self, now: float) -> bool:
-        """For three failure timeouts, or twelve while none is READY, every donor's replica has lacked
-        something that only this one has applied, and that this node's log no longer holds.
+        """Return whether, for three failure timeouts, or twelve while no donor is READY, every donor's
+        replica has lacked something that only this one has applied and its log no longer holds.
         """
         failure_timeouts = UNREADY_TIMEOUTS if self._none_is_ready else LOSSY_TIMEOUTS
         waited = failure_timeouts * self._timing.failure_timeout_s
         return self._lossy_since is not None and now - self._lossy_since > waited
 
     def ask(self, donor: Origin, now: float) -> None:
-        """A request is on its way."""
+        """Begin the fetch with a request to this donor."""
         self._life.move(FetchState.REQUESTED)
         self.donor, self.intake, self.bytes_taken = donor, None, 0
         self.began = self._moved = now
 
     def begin_intake(self, intake: SnapshotIntake) -> None:
-        """The donor has begun to send."""
+        """Begin to receive."""
         self._life.move(FetchState.RECEIVING)
         self.intake = intake
 
     def moved(self, bytes_taken: int, now: float) -> None:
-        """The donor has sent something."""
+        """Count what the donor has sent."""
         self._moved = now
         self.bytes_taken += bytes_taken
 
     def begin_adoption(self, adoption: Adoption) -> None:
-        """All of it has come: the intake is the adoption's now."""
+        """Begin to catch up: all has come, and the received snapshot is handed over."""
         self._life.move(FetchState.CATCHING_UP)
         self.intake, self.adoption = None, adoption
 
     def overdue(self, now: float) -> Origin | None:
-        """The donor of which nothing has come for two failure timeouts, of what is still to come."""
+        """Return the donor if it still has to send and has sent nothing for two failure timeouts."""
         coming = self.state in (FetchState.REQUESTED, FetchState.RECEIVING)
         return self.donor if coming and now - self._moved > 2 * self._timing.failure_timeout_s else None
 
     def rest(self, until: float) -> None:
-        """Ask nobody for a while."""
+        """Ask no donor until then."""
         self._resting_until = until
 
     def end(self, now: float, *, avoid_s: float = 0.0) -> None:
-        """It is over without success; the donor is not asked again for `avoid_s`."""
+        """End the fetch without success; the donor is not asked again for `avoid_s`."""
         self._life.move(FetchState.IDLE)
         if self.donor is not None and avoid_s:
             self._avoid[self.donor] = now + avoid_s
@@ -188,7 +188,7 @@ class FetchProgress:
         self.donor = self.intake = self.adoption = None
 
     def taken(self) -> None:
-        """It is over, and became this node's replica."""
+        """End the fetch with success: the snapshot is this node's replica now."""
         self._life.move(FetchState.IDLE)
         self.donor = self.intake = self.adoption = None
 
@@ -201,7 +201,7 @@ TAIL_PER_CAPACITY: Final = 4  # a donor's log may be larger than the joiner's
 
 
 class SnapshotFetch:
-    """Fetches one at a time."""
+    """Fetches one snapshot at a time."""
 
     def __init__(
         self,
@@ -275,8 +275,8 @@ class SnapshotFetch:
             self._abandon()
 
     def _waited_for_result(self, beyond: set[Origin], now: float) -> bool:
-        """In a dense ring others give a member that was cut off from the last round its sums: for a failure
-        timeout it asks nobody for all the weights.
+        """Return whether a failure timeout has passed without the last round's sums: in a dense ring others
+        send them to a member that was cut off, so it does not ask for all the weights before.
         """
         if not beyond or self._behind_since is None:
             self._behind_since = now if beyond else None
@@ -284,8 +284,8 @@ class SnapshotFetch:
         return since is not None and now - since > self._cluster.timing.failure_timeout_s
 
     def _beyond_replay(self) -> set[Origin]:
-        """The origins of which a linked member has what is lacking here and no linked log holds. Nobody else
-        gives snapshots: what only others claim must not keep this node from one.
+        """Return the origins of which a linked member has applied what this node lacks and no linked log
+        holds. Only members serve snapshots: claims of others must not keep this node from one.
         """
         frontier, peers = self._state.frontier, self._cluster.peers.values()
         repair, beyond, view = self._repair, set(), self._cluster.membership.view
@@ -319,7 +319,7 @@ class SnapshotFetch:
         self._out.order(Shutdown(words, again=True, abandon=True))
 
     def begin(self, peer: Peer, start: SnapshotStart, now: float) -> None:
-        """The donor begins; PeerError if what it announces cannot be."""
+        """Take in the donor's announcement; PeerError if it is impossible."""
         if peer.origin != self.taking.donor:
             return  # given up meanwhile, as what follows
         if self.taking.state is not FetchState.REQUESTED:
@@ -353,7 +353,7 @@ class SnapshotFetch:
         self.taking.moved(0, now)
 
     def take(self, peer: Peer, piece: SnapshotChunk | SnapshotTail, now: float) -> None:
-        """The next piece."""
+        """Take in the next piece."""
         if peer.origin != self.taking.donor:
             return
         if self.taking.intake is None:
@@ -365,7 +365,7 @@ class SnapshotFetch:
         self.taking.moved(len(piece.body), now)
 
     def end(self, peer: Peer, end: SnapshotEnd, now: float) -> bool:
-        """All of it has come, or the donor has none to give; True if it was taken."""
+        """Check the whole snapshot, or note that the donor has none; True if it was installed."""
         if peer.origin != self.taking.donor:
             return False
         if self.taking.state is FetchState.CATCHING_UP:
@@ -392,13 +392,15 @@ class SnapshotFetch:
         return self.turn(now)
 
     def _has_overtaken(self, intake: SnapshotIntake) -> bool:
-        """In a dense ring: this node was given a round's result meanwhile, and is where the snapshot is."""
+        """Return whether, in a dense ring, this node got a round's result meanwhile and is where the snapshot
+        is.
+        """
         if not self._state.spec.dense or self._node.quarantined:
             return False
         return all(row.sequence <= self._state.frontier.sequence(RING) for row in intake.rows)
 
     def turn(self, now: float) -> bool:
-        """Go on with what has come whole; True if it was taken."""
+        """Catch up one piece of a whole snapshot; True if it was installed."""
         donor, adoption = self.taking.donor, self.taking.adoption
         if donor is None or adoption is None:
             return False
@@ -438,7 +440,7 @@ class SnapshotFetch:
         self._out.order(Reload())
 
     def _contradicted(self, donor: Origin, place: Place, now: float) -> str:
-        """One of the two is wrong, this node or the snapshot: the scrub tells if it is this one."""
+        """Alert that this node or the snapshot is wrong; the scrub shows whether it is this node."""
         origin, sequence = place
         who = self._cluster.name_of(origin)
         donor_name = self._cluster.name_of(donor)
@@ -448,14 +450,14 @@ class SnapshotFetch:
         return words
 
     def refused(self, peer: Origin, now: float) -> None:
-        """What came of `peer`'s snapshot cannot be right: it is not asked again before its own scrub has
-        come round. One that has come whole was right, whatever its donor says then.
+        """End the fetch of an impossible snapshot: `peer` is not asked again before its own scrub has come
+        round. A snapshot that has come whole was right, whatever its donor sends then.
         """
         if self.taking.donor == peer and self.taking.state is not FetchState.CATCHING_UP:
             self.taking.end(now, avoid_s=self._cluster.timing.gone_s)
 
     def forget(self, peer: Peer, now: float) -> None:
-        """The link to `peer` is gone: what is still to come will not."""
+        """End the fetch from `peer`, whose link is gone, unless all has come."""
         all_is_here = self.taking.state is FetchState.CATCHING_UP
         if self.taking.donor == peer.origin and not all_is_here:
             self.taking.end(now)

@@ -49,9 +49,9 @@ class SnapshotIntake:
         tail_bytes_max: int,
         bounded: bool = True,
     ) -> None:
-        """`rows` as `parse_frontier` gives them; `digest` that the coordinates must have; the frames of the
-        tail, of at most `tail_bytes_max` bytes together, count in `log`. Not `bounded`: the coordinates are
-        bit patterns (dense ring), whose magnitude is not looked at.
+        """Args: `rows` as `parse_frontier` gives them; `digest` that the coordinates must have; the frames of
+        the tail, of at most `tail_bytes_max` bytes together, count in `log`. Not `bounded`: the coordinates
+        are bit patterns (dense ring), whose magnitude is not looked at.
         """
         self.rows = rows
         self.origin_logs = {Origin(row.node, row.incarnation): OriginLog(row.sequence) for row in rows}
@@ -69,7 +69,7 @@ class SnapshotIntake:
         self._digests = {origin: row.digest for origin, row in zip(self.origin_logs, rows, strict=True)}
 
     def chunk(self, body: bytes | bytearray) -> None:
-        """The next coordinates, little-endian int32."""
+        """Take in the next coordinates, little-endian int32."""
         count, rest = divmod(len(body), COORDINATE_BYTES)
         if rest or not count:
             raise _refusal(f"a chunk of {len(body)} bytes is not whole coordinates")
@@ -91,7 +91,7 @@ class SnapshotIntake:
             raise _refusal("its coordinates do not have its digest")
 
     def tail(self, body: bytes | bytearray) -> None:
-        """The body of an UPDATE frame from the donor's log."""
+        """Take in the body of an UPDATE frame from the donor's log."""
         self._check_coordinates()
         if not self._bounded:
             raise _refusal("it has frames of a log, and a dense ring has none")
@@ -109,14 +109,14 @@ class SnapshotIntake:
         self.tail_count += 1
 
     def end(self, tail_count: int) -> None:
-        """The donor says that it is whole, with so many frames of its log."""
+        """Check that all has come: the donor has sent its last frame, `tail` of them from its log."""
         self._check_coordinates()
         if self.tail_count != tail_count:
             raise _refusal(f"{self.tail_count} of its {tail_count} frames came")
 
     def digest_at(self, origin: Origin, sequence: int) -> int | None:
-        """The origin's running digest after that update of it, by the snapshot's row or frames; None if they
-        do not tell it.
+        """Return the origin's running digest after that update of it, by the snapshot's row or frames; None
+        if they do not tell it.
         """
         origin_log = self.origin_logs.get(origin)
         if origin_log is None or not origin_log.floor <= sequence <= origin_log.last:
@@ -127,7 +127,7 @@ class SnapshotIntake:
         return None if frame is None else parse_update(frame[PREFIX.size :], len(self.coordinates))[0].digest
 
     def discard(self) -> None:
-        """It is not taken: let go of its frames."""
+        """Drop the frames of a snapshot that is not installed."""
         self._log.discard(self.origin_logs)
 
     def _check_coordinates(self) -> None:
@@ -135,7 +135,7 @@ class SnapshotIntake:
             raise _refusal(f"{self._taken} of {len(self.coordinates)} coordinates came")
 
     def _precede(self, header: UpdateHeader, contribution: int) -> OriginLog:
-        """Where the frame belongs: before the one of its origin that came last, or else at the frontier."""
+        """Return the place of a frame: before the last one of its origin, or else at the frontier."""
         origin = Origin(header.node, header.incarnation)
         who = f"update {header.sequence} of {origin.node:016x}"
         origin_log = self.origin_logs.get(origin)
@@ -168,7 +168,7 @@ Place = tuple[Origin, int]  # an origin and the sequence number of an update
 
 
 def contradicted_by_rows(state: State, rows: Iterable[FrontierRow]) -> Place | None:
-    """The first update of whose digest a snapshot's frontier says something else than this node."""
+    """Return the first update after which a snapshot's frontier has another digest than this node."""
     for row in rows:
         origin = Origin(row.node, row.incarnation)
         if state.digest_at(origin, row.sequence) not in (None, row.digest):
@@ -177,8 +177,8 @@ def contradicted_by_rows(state: State, rows: Iterable[FrontierRow]) -> Place | N
 
 
 def contradicted_by(state: State, intake: SnapshotIntake) -> Place | None:
-    """The same of a whole snapshot: of its frontier, and of its frames where they begin and where they come
-    by what is applied here.
+    """Return the same for a whole snapshot: for its frontier, and of its frames where they begin and where
+    they come by what is applied here.
     """
     place = contradicted_by_rows(state, intake.rows)
     if place is not None:
@@ -202,14 +202,14 @@ NAMED_MAX: Final = 3
 
 
 class Damage:
-    """Made before a snapshot is adopted in place of weights that are wrong, asked afterwards."""
+    """Describes wrong weights: made before a snapshot replaces them, asked afterwards."""
 
     def __init__(self, state: State) -> None:
         self._coordinates = state.lattice.coordinates  # adopting puts others into their place
         self._applied = {origin: state.frontier.sequence(origin) for origin in state.frontier}
 
     def describe(self, rows: list[FrontierRow], state: State) -> str:
-        """One sentence; `rows` are the snapshot's, `state` is that after its adoption."""
+        """Return one sentence; `rows` are the snapshot's, `state` is the one after its installation."""
         if state.spec.dense and self._applied != {RING: state.frontier.sequence(RING)}:
             return "which weights were wrong cannot be told: a dense ring keeps no updates to compare them by"
         if not self._add_lacking(rows, state.log):
@@ -232,7 +232,7 @@ class Damage:
 
 
 def name_differences(spec: RunSpec, old: NDArray[np.int32], new: NDArray[np.int32]) -> str:
-    """One sentence on the weights that differ, int32 (P,) both."""
+    """Return one sentence on the weights that differ, int32 (P,) both."""
     wrong = np.flatnonzero(old != new)
     return name_weights(spec, old, new, wrong[:NAMED_MAX].tolist(), len(wrong))
 
@@ -240,7 +240,7 @@ def name_differences(spec: RunSpec, old: NDArray[np.int32], new: NDArray[np.int3
 def name_weights(
     spec: RunSpec, old: NDArray[np.int32], new: NDArray[np.int32], first: list[int], count: int
 ) -> str:
-    """The same, where it is known that so many differ and which are the `first` of them."""
+    """Return the same sentence for a known number of wrong weights and the `first` of them."""
     named = first[:NAMED_MAX]
     was, now = (
         weights_of(coordinates[named], mode=spec.mode, quantum_log2=spec.quantum_log2)
@@ -268,7 +268,7 @@ FRAME_BYTES: Final = 512
 
 
 class ContradictionError(Exception):
-    """A snapshot says something else than this node of an origin's digest at an update."""
+    """A snapshot and this node have different digests of an origin at an update."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -276,10 +276,10 @@ class ContradictionError(Exception):
 
 
 class Adoption:
-    """Of one snapshot by one state; `applied_again` updates so far."""
+    """Installs one snapshot into one state; `applied_again` updates so far."""
 
     def __init__(self, state: State, intake: SnapshotIntake) -> None:
-        """`state.lost_by` must have said 0."""
+        """Require that `state.lost_by` is 0."""
         self.applied_again = 0
         self._state = state
         self._intake = intake
@@ -289,7 +289,7 @@ class Adoption:
         self._version = state.frontier.version
 
     def turn(self) -> bool:
-        """Apply some; True when nothing is lacking any more, and `finish` may be called in this turn.
+        """Apply some updates; True when none is lacking any more, and `finish` may be called in this turn.
 
         ContradictionError if the first of an origin does not go on from what the snapshot states, LookupError
         if it is the log here that is wrong. Nothing has changed then.
@@ -313,7 +313,7 @@ class Adoption:
         return True
 
     def finish(self, *, damaged: bool) -> str:
-        """Change places. If the old weights were `damaged`, returns a sentence on which."""
+        """Swap the snapshot in. If the old weights were `damaged`, return a sentence on which."""
         damage = Damage(self._state) if damaged else None
         state, intake = self._state, self._intake
         state.replace(
@@ -327,7 +327,7 @@ class Adoption:
         return "" if damage is None else damage.describe(self._intake.rows, self._state)
 
     def discard(self) -> None:
-        """It is not to be finished."""
+        """Give up the installation."""
         self._intake.discard()
 
     def _sequence(self, origin: Origin) -> int:
@@ -335,7 +335,7 @@ class Adoption:
         return 0 if row is None else row.sequence
 
     def _apply_next(self, origin: Origin) -> int:
-        """One more update of this origin; returns the bytes of its frame."""
+        """Apply one more update of this origin; return the bytes of its frame."""
         row = self._rows.get(origin) or FrontierRow(*origin, 0, 0)
         header, words, size = next(self._state.held(origin, row.sequence, row.sequence + 1))
         contribution = self._state.contribution(words, header.step)

@@ -49,7 +49,7 @@ class SnapshotServer:
         self._asker: Origin | None = None  # for whom a copy is under way
 
     def give(self, peer: Peer, now: float) -> None:
-        """A peer asks for a snapshot: begin to copy, or say why not."""
+        """Begin a copy for a peer that asks for a snapshot, or send it the reason against."""
         if peer.feed is not None or self._asker == peer.origin:
             return  # it is on its way
         words = ""
@@ -66,7 +66,7 @@ class SnapshotServer:
         self._scanner.begin_copy(lambda coordinates, rows: self._feed(coordinates, rows, now))
 
     def withdraw(self) -> None:
-        """The weights here are wrong: nobody is given more of them."""
+        """Stop serving, since the weights here are wrong."""
         self._scanner.abort()
         for peer in self._cluster.peers.values():
             if peer.feed is not None or peer.origin == self._asker:
@@ -99,32 +99,32 @@ class SnapshotServer:
         self._log_sender.push(peer, now)
 
     def _acknowledged_without(self, asker: Origin, origin: Origin) -> int:
-        """Up to where all members but this node and the asker have an origin's updates."""
+        """Return up to where all members but this node and the asker have an origin's updates."""
         members = self._cluster.membership.view.members
         return self._cluster.acks.stable(origin, (member for member in members if member != asker))
 
     @property
     def serving(self) -> bool:
-        """Somebody will soon have all that this node has."""
+        """Another node will soon have all that this one has."""
         peers = self._cluster.peers
         return self._asker in peers or any(peer.feed is not None for peer in peers.values())
 
     def pass_time(self, now: float) -> None:
-        """Give up on peers that take nothing of what they asked for."""
+        """Drop peers that take nothing of the snapshot they asked for."""
         for peer in self._cluster.peers.values():
             if peer.feed is not None and now - peer.feed.moved > self._cluster.timing.silence_s:
                 words = f"{peer.name} has taken nothing of its snapshot for {now - peer.feed.moved:.0f} s"
                 self._out.order(Drop(peer.origin, "slow", words))
 
     def replaced(self) -> None:
-        """The weights were replaced: the copy under way is of no use."""
+        """Drop the copy under way, since the weights were replaced."""
         self._scanner.abort()
         asker, self._asker = self._cluster.peers.get(self._asker) if self._asker else None, None
         if asker is not None:
             self._out.say(asker, SnapshotEnd(words=BUSY, tail=0))
 
     def forget(self, peer: Peer) -> None:
-        """The link to `peer` is gone."""
+        """Forget what was for `peer`, whose link is gone."""
         if peer.feed is not None:
             peer.feed.close()
         if self._asker == peer.origin:

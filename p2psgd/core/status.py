@@ -1,4 +1,4 @@
-"""What a STATUS says, and when it goes out: the frontier with floors and acknowledgements, and which members
+"""STATUS: its contents, and when it is sent: the frontier with floors and acknowledgements, and which members
 are heard.
 """
 
@@ -36,7 +36,7 @@ def pack_status(
     heard_since: float,
     ring: bytes = b"",
 ) -> bytes:
-    """The frame. Peers not heard since `heard_since` are not vouched for."""
+    """Return the STATUS frame. It does not vouch for peers that were silent since `heard_since`."""
     heard = [peer for peer in peers.values() if peer.status is not None and peer.last_seen >= heard_since]
     told, confirmed = [], {}
     for peer in sorted(heard, key=lambda peer: peer.origin):  # of a node that is there twice its newest life
@@ -73,7 +73,7 @@ class StatusSender:
     def __init__(
         self, cluster: Cluster, state: State, *, node: Node, saved: Mapping[Origin, int], out: Outbound
     ) -> None:
-        """`saved`: what is in this node's latest checkpoint."""
+        """Args: `saved`, the frontier of this node's latest checkpoint."""
         self._loop_lag_ms = 0
         self.standing: Callable[[], bytes] = bytes  # in the ring, packed; empty without one
         self._cluster = cluster
@@ -85,11 +85,11 @@ class StatusSender:
         self._frame = b""  # and the frame
 
     def learn_loop_lag(self, loop_lag_ms: int) -> None:
-        """Tell peers from now on that the event loop is so late."""
+        """Report this lag of the event loop to peers from now on."""
         self._loop_lag_ms = loop_lag_ms
 
     def send(self, peer: Peer, now: float, *, always: bool = False) -> None:
-        """Send one if there is credit, or `always`; if not, it goes out before all else once there is."""
+        """Send a STATUS if there is credit, or `always`; else it goes out before all else once there is."""
         if peer.credit <= 0 and not always:
             peer.status_due = min(peer.status_due, now)
             return
@@ -98,7 +98,7 @@ class StatusSender:
         peer.applied_bytes = peer.applied_updates = 0
 
     def send_to_all(self, now: float, *, always: bool = False) -> None:
-        """To every linked peer."""
+        """Send a STATUS to every linked peer."""
         for peer in self._cluster.peers.values():
             self.send(peer, now, always=always)
 

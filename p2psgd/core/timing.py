@@ -1,4 +1,4 @@
-"""All times of a node, derived from the one that is set: failure timeout; and the clock that measures
+"""The times of a node, derived from the one that is set, the failure timeout; and the clock that measures
 them."""
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ FAILURE_TIMEOUT_S_MAX: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. `failure_timeout_s`: how long a peer may be silent before others stop counting on it."""
+    """The times in seconds. `failure_timeout_s`: how long a peer may be silent before others stop counting on
+    it.
+    """
 
     failure_timeout_s: float = 5.0
 
@@ -27,26 +29,26 @@ class Timing:
 
     @property
     def status_s(self) -> float:
-        """Between two STATUS, which are acknowledgement and sign of life: five come in a failure timeout."""
+        """The interval of STATUS, which is acknowledgement and sign of life: five in a failure timeout."""
         return self.failure_timeout_s / 5
 
     @property
     def turn_s(self) -> float:
-        """A proposer waits so long for answers, and members of the next rank so much longer."""
+        """The time that a proposer waits for answers, and that members of the next rank wait longer."""
         return self.failure_timeout_s / 5
 
     @property
     def silence_s(self) -> float:
-        """A link on which nothing came for so long is closed."""
+        """The silence after which a link is closed."""
         return 4 * self.failure_timeout_s
 
     @property
     def gone_s(self) -> float:
-        """Checkpoints are so far apart, and so is one scrub from the next."""
+        """The interval of checkpoints and of scrubs."""
         return 12 * self.failure_timeout_s
 
     def backoff_s(self, evictions: int) -> float:
-        """A node evicted for the `evictions`-th time (1 or more) is not admitted again for so long: doubled
+        """Return for how long a node evicted for the `evictions`-th time (1 or more) stays out: doubled
         each time, so that one too slow for the run does not come and go without end.
         """
         return float(min(2 ** (evictions - 1), 64)) * self.failure_timeout_s
@@ -62,14 +64,14 @@ class RunningClock:
     """
 
     def __init__(self, monotonic: Callable[[], float], *, gap_s_max: float) -> None:
-        """`monotonic`: the clock that this one begins with."""
+        """Args: `monotonic`, the clock that this one begins with."""
         self.paused_s = 0.0  # all pauses so far, beyond what was counted of them
         self._gap_s_max = gap_s_max
         self._monotonic = monotonic
         self._read = monotonic()
 
     def read(self) -> float:
-        """Seconds; never less than before."""
+        """Return the time in seconds; it never decreases."""
         now = self._monotonic()
         self.paused_s += max(0.0, now - self._read - self._gap_s_max)
         self._read = max(now, self._read)

@@ -24,9 +24,9 @@ from p2psgd.wire.messages import (
 # ----------------------------------------------------------------------------
 # A view: the numbered, agreed set of nodes whose acknowledgements count.
 #
-# Members are origins, not nodes: a daemon that restarts has lost what it had acknowledged, so its new life
-# is admitted like a joiner, by the view that replaces the old one. Who votes on the next view are the nodes,
-# whichever life they are in, since votes are on disk.
+# Members are origins, not nodes: a daemon that restarts has lost what it had acknowledged, so its new
+# incarnation is admitted like a joiner, by the view that replaces the old one. The nodes vote on the next
+# view, in any incarnation, since votes are on disk.
 
 
 NUMBER_MAX: Final = 2**62  # nobody gets there by deciding
@@ -34,7 +34,7 @@ NUMBER_MAX: Final = 2**62  # nobody gets there by deciding
 
 @dataclass(frozen=True)
 class View:
-    """Number 0 is the state before the run is founded: no members, no acknowledgement counts."""
+    """A view. Number 0 is the state before the run begins: no members, no acknowledgement counts."""
 
     number: int = 0
     members: tuple[Origin, ...] = ()  # ascending, one for each node
@@ -48,18 +48,18 @@ class View:
 
     @cached_property
     def lives(self) -> Mapping[int, int]:
-        """Incarnation by node."""
+        """The incarnation of each member, by node."""
         return dict(self.members)
 
     def member_since(self, origin: Origin) -> int | None:
-        """Number of the view since which this life has been a member without a break, None if it is none."""
+        """Return the view since which this origin has been a member without a break, or None."""
         return self.since[self.members.index(origin)] if origin in self else None
 
     def __contains__(self, origin: Origin) -> bool:
         return self.lives.get(origin.node) == origin.incarnation
 
     def quorum(self, nodes: Set[int], two_nodes: str) -> bool:
-        """Whether the members among `nodes` may decide the next view; any two sets that may, meet.
+        """Return whether the members among `nodes` may decide the next view; any two such sets overlap.
 
         `two_nodes` is the run's policy for a view of two: with "lower-id" the one with the lower id decides,
         with "stall" it takes both.
@@ -69,11 +69,13 @@ class View:
         return self.is_majority(nodes)
 
     def is_majority(self, nodes: Set[int]) -> bool:
-        """The members among `nodes` are more than half."""
+        """Return whether the members among `nodes` are more than half."""
         return 2 * len(nodes & self.lives.keys()) > len(self.members)
 
     def replace(self, admit: Mapping[int, int], remove: Set[int], forbid: Set[int]) -> View:
-        """The next view: `admit` (incarnation by node) added or renewed, `remove` and `forbid` taken out."""
+        """Return the next view: `admit` (incarnation by node) added or renewed, `remove` and `forbid` taken
+        out.
+        """
         gone = remove | forbid
         lives = {**self.lives, **admit}
         members = tuple(sorted(Origin(*life) for life in lives.items() if life[0] not in gone))
@@ -86,15 +88,15 @@ class View:
         return zip(self.members, self.since, strict=True)
 
     def packed_members(self) -> bytes:
-        """The members as they travel."""
+        """Return the members in wire format."""
         return pack_members(MemberRow(*member, number) for member, number in self._rows())
 
     def packed_forbidden(self) -> bytes:
-        """The forbidden nodes as they travel."""
+        """Return the forbidden nodes in wire format."""
         return pack_nodes(self.forbidden)
 
     def news(self) -> ViewNews:
-        """The message that tells of this view, once it is decided."""
+        """Return the VIEW message for this view, once it is decided."""
         return ViewNews(
             view=self.number,
             members=self.packed_members(),
@@ -104,23 +106,27 @@ class View:
 
 
 def parse_view(message: Accept | Promise | ViewNews) -> View:
-    """The view that a message carries; PeerError if it can be none."""
+    """Return the view that a message carries; PeerError if it is impossible."""
     if message.view > NUMBER_MAX:
-        raise PeerError("message", f"view {message.view} is told: no run gets beyond {NUMBER_MAX}")
+        raise PeerError("message", f"view number {message.view} is above the limit of {NUMBER_MAX}")
     rows = parse_members(message.members)
     members = tuple(Origin(row.node, row.incarnation) for row in rows)
     forbidden = frozenset(parse_nodes(message.forbidden))
     view = View(message.view, members, forbidden, message.founding, tuple(row.since for row in rows))
     if any(not 1 <= row.since <= view.number for row in rows):
-        raise PeerError("message", f"view {view.number} is told with members since a view that cannot be")
+        raise PeerError(
+            "message", f"view {view.number} has a member since a view that is not between 1 and {view.number}"
+        )
     if not members:
-        raise PeerError("message", f"view {view.number} is told without any member")
+        raise PeerError("message", f"view {view.number} has no members")
     if any(member.incarnation > INCARNATION_MAX for member in members):
-        raise PeerError("message", f"view {view.number} is told with a life that nobody can have")
+        raise PeerError(
+            "message", f"view {view.number} has a member with an incarnation above {INCARNATION_MAX}"
+        )
     if forbidden & view.lives.keys():
-        raise PeerError("message", f"view {view.number} is told with a member that it forbids")
+        raise PeerError("message", f"view {view.number} has a member that it forbids")
     if view.number == 1 and view.founding != _founding(members):
-        raise PeerError("message", "view 1 is told with a founding that is not that of its members")
+        raise PeerError("message", "view 1 has a cluster id that does not follow from its members")
     return view
 
 
@@ -130,11 +136,11 @@ def _founding(members: tuple[Origin, ...]) -> int:
 
 
 # ----------------------------------------------------------------------------
-# What a node must never forget while it has a vote: the durable half of deciding views.
+# Votes: the durable half of deciding views. A node must never forget them while it has a vote.
 
 
 class Ballot(NamedTuple):
-    """An attempt to decide; ordered, and unique by the node that makes it."""
+    """The number of an attempt to decide; ordered, and unique by the node that makes it."""
 
     round: int = 0
     node: int = 0

@@ -17,15 +17,15 @@ from p2psgd.core.state import State
 from p2psgd.core.status import StatusSender
 
 # ----------------------------------------------------------------------------
-# What decided views mean for this node: others hear of them, the log makes room, READY comes and goes.
+# What decided views mean for this node: it sends them on, the log makes room, READY comes and goes.
 
 
-VOTES_OVERDRAFT_BYTES: Final = 64 * 1024  # so much of deciding views may go out beyond a link's credit
-TELLING_TIMEOUTS: Final = 4  # a node that was removed for good goes on so long
+VOTES_OVERDRAFT_BYTES: Final = 64 * 1024  # of votes and views that may go out beyond a link's credit
+TELLING_TIMEOUTS: Final = 4  # a node that was removed for good goes on for this long
 
 
 class ViewChange:
-    """Of one replica, after every event."""
+    """Follows the decided views of one replica; runs after every event."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ViewChange:
         self._was_ready = False
 
     def look(self, now: float) -> None:
-        """Pass on what membership wants, and see what its news mean for this node."""
+        """Carry out the effects of membership, and follow a new view."""
         membership = self._cluster.membership
         for effect in membership.take_effects():
             if isinstance(effect, LogEvent) and effect.kind == "evicted":
@@ -96,7 +96,7 @@ class ViewChange:
             )
 
     def explain(self) -> str:
-        """Why this node is not READY, or its trainer must wait; empty if neither."""
+        """Return why this node is not READY, or its trainer must wait; empty if neither."""
         frontier = self._state.frontier
         if self._node.ready:
             return self._explain_stall() if self._retention.stalled else ""
@@ -131,7 +131,9 @@ class ViewChange:
         )
 
     def _end(self, now: float) -> None:
-        """This node was removed for good. It may be the only one that knows: it stays to tell the others."""
+        """Stop, since this node was removed for good; a while later, as it may be the only one that can send
+        the others the view that says so.
+        """
         if self._removed is None:
             self._removed = now
         if now - self._removed >= TELLING_TIMEOUTS * self._cluster.timing.failure_timeout_s:

@@ -20,12 +20,15 @@ def test_a_view_comes_back_as_it_was_told() -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"number": NUMBER_MAX + 1}, f"no run gets beyond {NUMBER_MAX}"),
-        ({"members": (Origin(1, 1), Origin(2, INCARNATION_MAX + 1))}, "a life that nobody can have"),
+        ({"number": NUMBER_MAX + 1}, f"above the limit of {NUMBER_MAX}"),
+        (
+            {"members": (Origin(1, 1), Origin(2, INCARNATION_MAX + 1))},
+            f"an incarnation above {INCARNATION_MAX}",
+        ),
         ({"forbidden": frozenset({2})}, "a member that it forbids"),
-        ({"since": (2, 6)}, "members since a view that cannot be"),
-        ({"since": (0, 5)}, "members since a view that cannot be"),
-        ({"number": 1, "since": (1, 1)}, "a founding that is not that of its members"),
+        ({"since": (2, 6)}, "since a view that is not between 1 and 5"),
+        ({"since": (0, 5)}, "since a view that is not between 1 and 5"),
+        ({"number": 1, "since": (1, 1)}, "a cluster id that does not follow from its members"),
     ],
 )
 def test_a_view_that_cannot_be_is_refused(changed: dict[str, object], words: str) -> None:
