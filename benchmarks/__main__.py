@@ -40,7 +40,7 @@ def main() -> None:
         default=[],
         type=named_file,
         metavar="NAME=FILE",
-        help="also measure the updates of a recording, under this name; may be given several times",
+        help="also measure the updates in a copy of a node's run/own-*.rec, under this name; may be repeated",
     )
     codec.add_argument("--plot", type=Path, metavar="FILE", help="draw bits per index against speed")
     codec.add_argument("--page", type=Path, metavar="FILE", help="put the tables into this page of docs/")

@@ -15,9 +15,10 @@ from benchmarks.codec.contenders import through_numpy
 from benchmarks.codec.measure import Measured, SetResult
 from benchmarks.codec.sets import Words, recorded_set, spread, uniform_words
 from benchmarks.codec.verdicts import verdicts
+from p2psgd.core.run_spec import RunSpec
+from p2psgd.storage.update_wal import start_of
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
-from p2psgd.wire.recording import RecordingHeader, pack_start
 from p2psgd.wire.update import UpdateHeader, pack_update
 
 WORDS = (np.array([3, 4, 9, 20]) << 1 | np.array([1, 1, 0, 0])).astype(np.uint32)
@@ -57,18 +58,9 @@ def test_what_is_timed_is_spread_over_the_run() -> None:
     assert len(spread(updates[:7], 300)) == 7
 
 
-def test_a_recording_gives_the_updates_of_its_run(tmp_path: Path) -> None:
+def test_a_file_of_own_updates_gives_the_updates_of_its_run(tmp_path: Path) -> None:
     path = tmp_path / "run.p2psgd"
-    header = RecordingHeader(
-        tensors=(("w", (32,)),),
-        quantum_log2=-20,
-        mode="async",
-        label="",
-        initial=bytes(32),
-        two_nodes="stall",
-        fingerprint=bytes(32),
-        weights=32,
-    )
+    spec = RunSpec((("w", (32,)),), -20, "async", "", bytes(32), "stall")
     updates = [WORDS, WORDS[1:]]
     frames = [
         pack_frame(
@@ -77,7 +69,7 @@ def test_a_recording_gives_the_updates_of_its_run(tmp_path: Path) -> None:
         )
         for number, words in enumerate(updates, 1)
     ]
-    path.write_bytes(pack_start(header) + b"".join(frames))
+    path.write_bytes(start_of(spec) + b"".join(frames))
     found = recorded_set("run", path)
     assert (found.name, found.weights, found.real) == ("run", 32, True)
     assert [words.tolist() for words in found.updates] == [words.tolist() for words in updates]

@@ -178,7 +178,7 @@ def test_a_list_is_not_read_again_by_a_node_that_closes(
 
     async def scenario() -> None:
         node = Node(NodeOptions(peers=hosts, listen=Address("127.0.0.1", 0), state=tmp_path / "state"))
-        close = node.accounts.close
+        close = node._control.trainer.close
 
         async def close_while_asked_to_reload() -> None:
             signal.raise_signal(signal.SIGHUP)
@@ -186,7 +186,7 @@ def test_a_list_is_not_read_again_by_a_node_that_closes(
             for _ in range(20):
                 await asyncio.sleep(0.01)
 
-        monkeypatch.setattr(node.accounts, "close", close_while_asked_to_reload)
+        monkeypatch.setattr(node._control.trainer, "close", close_while_asked_to_reload)
         serving = asyncio.create_task(node.serve())
         while not (tmp_path / "state" / "control.sock").exists() or node._reloading:
             await asyncio.sleep(0.01)

@@ -1,7 +1,8 @@
 """Payloads: bits per index against a bound, and speed against libraries, one thread, same sets, same run.
 
-`--recording NAME=FILE` adds updates that a training really sent (`p2psgd local --record FILE`), `--plot FILE`
-draws the result, `--page FILE` puts tables and verdicts between two marks of a page of docs/.
+`--recording NAME=FILE` adds updates that a training really sent: FILE is a copy of `run/own-*.rec` in the
+state of a node, made while it runs. `--plot FILE` draws the result, `--page FILE` puts tables and verdicts
+between two marks of a page of docs/.
 """
 
 from __future__ import annotations

@@ -11,12 +11,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.wire.recording import read_start, read_updates
+from p2psgd.storage.update_wal import read_bodies, read_start
+from p2psgd.wire import codec
+from p2psgd.wire.update import parse_update
 
 Words = NDArray[np.uint32]
 
 WEIGHTS_PER_INDEX: Final = 850  # [Strom 2015] table 3: what tau = 4 sends of 14.6 M weights
-TIMED_MAX: Final = 300  # updates of a recording that are timed, evenly spread over the run: some MB in all
+TIMED_MAX: Final = 300  # updates of a file that are timed, evenly spread over the run: some MB in all
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,12 @@ def synthetic_sets(*, count: int, updates: int) -> list[UpdateSet]:
 
 
 def recorded_set(name: str, path: Path) -> UpdateSet:
-    """The updates in a file of `p2psgd local --record`; RecordingError if it cannot be read to its end."""
+    """The updates in a node's file of own updates; WalError or PeerError if it cannot be read to its end."""
     with path.open("rb") as file:
-        weights = read_start(file).weights
-        updates = [update.words for update in read_updates(file, weights)]
+        weights, updates = read_start(file).weights, []
+        for body in read_bodies(file, weights):
+            header, payload = parse_update(body, weights)
+            updates.append(codec.decode(payload, header.count, weights))
     return UpdateSet(name, weights, updates, spread(updates, TIMED_MAX), real=True)
 
 

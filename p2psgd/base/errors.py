@@ -4,7 +4,6 @@ P2psgdError
  +-- PeerError      a peer broke the protocol: drop that connection, count the reason, go on
  +-- UsageError     configuration, command line, data or recipe: one sentence and an exit code
  |    +-- StoreError        the data store gives no data, or wrong data; a later attempt may succeed
- |    +-- RecordingError    a file is not a recording, or is damaged from some place on
  |    +-- CheckpointError   a checkpoint is damaged, or cannot be written
  |         +-- CheckpointUnreadable   the disk does not return it now: it may be intact
  +-- TrainerError   the training script used its link wrongly, or the daemon refused what it sent
@@ -86,13 +85,6 @@ class StoreError(UsageError):
 
     def __init__(self, place: str, words: str) -> None:
         super().__init__(f"{STORE}{place} {words}", ExitCode.TEMPORARY)
-
-
-class RecordingError(UsageError):
-    """A recording cannot be read, or not to its end; the part before the fault is valid."""
-
-    def __init__(self, words: str) -> None:
-        super().__init__(words, ExitCode.DATA)
 
 
 class CheckpointError(UsageError):

@@ -39,14 +39,11 @@ from p2psgd.cli.options import (
     PayloadOption,
     RankOption,
     RecipeOption,
-    RecordBytesOption,
-    RecordOption,
     SecondsOption,
     StepsOption,
     check_failure_timeout,
     parse_http,
     parse_rank,
-    record_limit,
 )
 from p2psgd.cli.recipe import app as data
 from p2psgd.cli.recipe import recipe
@@ -134,8 +131,6 @@ def local(
     ] = None,
     http: HttpOption = None,
     failure_timeout: FailureTimeoutOption = 5.0,
-    record: RecordOption = None,
-    record_bytes: RecordBytesOption = None,
     mode: ModeOption = None,
     payload: PayloadOption = None,
     overlap: OverlapOption = True,
@@ -158,8 +153,6 @@ def local(
         trainer=trainer,
         initial=initial,
         failure_timeout_s=failure_timeout,
-        record=record,
-        record_bytes=record_limit(record, record_bytes),
         told=Told(mode, payload),
         overlap=overlap,
         device=device,

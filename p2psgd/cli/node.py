@@ -22,14 +22,11 @@ from p2psgd.cli.options import (
     PlaintextOption,
     PresetOption,
     RankOption,
-    RecordBytesOption,
-    RecordOption,
     TlsOption,
     check_failure_timeout,
     check_finding,
     parse_http,
     parse_rank,
-    record_limit,
 )
 from p2psgd.observe.logs import LogFormat
 
@@ -111,8 +108,6 @@ def node(
         int,
         typer.Option(min=0, max=1024 * 1024, help="MiB of them kept on disk beyond that, in --state."),
     ] = 1024,
-    record: RecordOption = None,
-    record_bytes: RecordBytesOption = None,
     log_format: LogFormatOption = LogFormat.AUTO,  # ConfiguredCommand's
     config: ConfigOption = None,
     preset: PresetOption = None,
@@ -136,7 +131,6 @@ def node(
         raise UsageError("--http-exposed is for the address of --http: give both or neither")
     if tls is not None and insecure_plaintext:
         raise UsageError("--tls and --insecure-plaintext exclude each other: give one of them")
-    limit = record_limit(record, record_bytes)
     if name is not None and not 1 <= len(name) <= 64:
         raise UsageError(f"--name {name!r:.80} must have 1 to 64 characters")
     options = NodeOptions(
@@ -158,8 +152,6 @@ def node(
         failure_timeout_s=failure_timeout,
         log_budget_bytes=log_budget * 1024 * 1024,
         store_budget_bytes=log_disk_budget * 1024 * 1024,
-        record=record,
-        record_bytes_max=limit,
     )
     if context.obj is not None:  # `p2psgd config show`, which looks at them first
         context.obj(options)

@@ -137,14 +137,6 @@ HttpOption = Annotated[
         "(default: nowhere).",
     ),
 ]
-RecordOption = Annotated[
-    Path | None,
-    typer.Option(help="Write every update applied to this new file."),
-]
-RecordBytesOption = Annotated[
-    int | None,
-    typer.Option(help="Limit of that file in bytes; there it ends, the run goes on (default: 4 GiB)."),
-]
 
 
 def parse_http(text: str | None) -> Address | None:
@@ -181,17 +173,3 @@ def parse_rank(text: str) -> tuple[int, int]:
     if not (slash and index.isdecimal() and count.isdecimal() and int(index) < int(count) <= 1024):
         raise UsageError(f"--rank {text!r:.40} is not i/n with 0 <= i < n, such as 0/4 for the first of four")
     return int(index), int(count)
-
-
-def record_limit(record: Path | None, record_bytes: int | None) -> int:
-    """--record-bytes or its default; UsageError if it is of no use."""
-    from p2psgd.storage.recorder import RECORD_BYTES_MAX, RECORD_BYTES_RANGE
-
-    if record_bytes is None:
-        return RECORD_BYTES_MAX
-    if record is None:
-        raise UsageError("--record-bytes limits the file of --record: give both or neither")
-    least, most = RECORD_BYTES_RANGE
-    if not least <= record_bytes <= most:
-        raise UsageError(f"--record-bytes {record_bytes} is no limit for a recording: give {least} to {most}")
-    return record_bytes

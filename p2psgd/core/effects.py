@@ -43,12 +43,9 @@ class ReportDrained:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Write this UPDATE frame, just applied, to the recording and, if it is this node's `own`, to the file
-    of its own updates; only where they exist.
-    """
+    """Write this UPDATE frame, an own update just applied, to the log of own updates."""
 
     frame: bytes
-    own: bool
 
 
 @dataclass(frozen=True, slots=True)

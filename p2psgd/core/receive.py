@@ -46,7 +46,8 @@ class Applier:
         """
         frame, own = pack_frame(FrameType.UPDATE, bytes(body)), origin == self._state.me
         warning = self._state.apply(origin, header, words, frame)
-        self._out.order(Persist(frame, own=own))
+        if own:
+            self._out.order(Persist(frame))
         if warning is not None:
             sentence = warning.describe(self._state.spec)
             self._out.order(Shutdown(sentence) if warning.fatal else Alert(sentence))

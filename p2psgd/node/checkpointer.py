@@ -85,9 +85,7 @@ class Checkpointer:
         timing: Timing,
         *,
         now: Callable[[], float],
-        recording: Callable[[bytes], None] | None = None,
     ) -> None:
-        """`recording` gets every update that is applied."""
         self.abandoning = False
         self.failures = 0
         self.last: Written | None = None
@@ -97,7 +95,6 @@ class Checkpointer:
         self._storage = storage
         self._timing = timing
         self._now = now
-        self._recording = recording
         self._trouble = ""
         self._disk_overdue = False
         self._handed_over: TrainerState | None = None  # by the trainer, not copied yet
@@ -139,11 +136,8 @@ class Checkpointer:
     # -- updates
 
     def record(self, effect: Persist) -> None:
-        """Keep an update that was just applied: if it is an own one, and in the recording if there is one."""
-        if effect.own:
-            self._storage.add_own(effect.frame)
-        if self._recording is not None:
-            self._recording(effect.frame)
+        """Keep an own update that was just applied."""
+        self._storage.add_own(effect.frame)
 
     # -- checkpoints
 

@@ -232,7 +232,6 @@ class NodeControl:
             stopped_nodes=set() if run is None else run.stopped_nodes,
             alarms=node.node_log.alarms,
             compression=node.accounts.totals(),
-            recording=node.accounts.recorded(),
             events=EventsStatus(**node.node_log.events.status()),
             http=node.http_status(),
             tls=node.tls.status(),

@@ -71,7 +71,7 @@ class Node:
         self.tls = NodeTls(options)
         self.identity = claim_identity(options.state, name=self.tls.name, node=self.tls.node, above=above)
         self.node_log = NodeLog(options.state)
-        self.accounts = Accounts(options.record, record_bytes_max=options.record_bytes_max)
+        self.accounts = Accounts()
         self.hosts = Hosts((), None)
         self.listen = options.listen
         # Seconds in which this process has run: the clock of all that judges peers.
@@ -356,7 +356,6 @@ class Node:
         if self.run is not None:
             self.run.executor.closed = True
             await self.run.disk.close(DRAIN_TIMEOUT_S, abandoning=self.run.checkpointer.abandoning)
-        await self.accounts.close()
         self.node_log.events.write("stop", words)
         self.node_log.events.close()
         self.identity.release()

@@ -160,7 +160,6 @@ class NodeRun(Run):
             now=now,
             disk_now=time.monotonic,
             call_soon=asyncio.get_running_loop().call_soon,
-            recording=accounts.record if accounts.recording else None,
         )
         session.handle = self.handle
         self.peers = NodePeers(replica, self.mesh, options=options, listen=listen, node_log=node_log)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p2psgd.net.address import Address
-from p2psgd.storage.recorder import RECORD_BYTES_MAX
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,6 @@ class NodeOptions:
     failure_timeout_s: float = 5.0
     log_budget_bytes: int = 256 * 1024 * 1024
     store_budget_bytes: int = 1024 * 1024 * 1024
-    record: Path | None = None
-    record_bytes_max: int = RECORD_BYTES_MAX
 
     def founders_of(self, others: int) -> int:
         """How many nodes found the run, this one included, when a list names so many others.

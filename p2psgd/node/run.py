@@ -121,7 +121,6 @@ class Run:
         now: Callable[[], float],
         disk_now: Callable[[], float],
         call_soon: Callable[[Handle, Event], object],
-        recording: Callable[[bytes], None] | None = None,
     ) -> None:
         """Begin.
 
@@ -139,13 +138,12 @@ class Run:
             now: Seconds in which this process has run: the clock that the replica goes by.
             disk_now: The monotonic clock, in seconds, that the disk's work goes by.
             call_soon: Calls back in the loop's next turn.
-            recording: Gets every update that is applied.
         """
         mode = parse_mode(replica.spec.mode)
         self.replica = replica
         self.stopped_nodes: set[int] = set()
         self.rounds = Rounds(session, costs, dense=mode.dense)
-        self.checkpointer = Checkpointer(self, storage, replica.timing, now=disk_now, recording=recording)
+        self.checkpointer = Checkpointer(self, storage, replica.timing, now=disk_now)
         self.backpressure = Backpressure(replica, session, events, now=now)
         self.executor = Executor(
             decider,

@@ -33,7 +33,6 @@ from p2psgd.observe.status import (
     OriginStatus,
     PeerState,
     PeerStatus,
-    RecordingStatus,
     RingStatus,
     RunStatus,
     ScrubStatus,
@@ -76,7 +75,6 @@ class Vitals:
     stopped_nodes: set[int] = field(default_factory=set)
     alarms: Sequence[str] = ()
     compression: Compression | None = None
-    recording: RecordingStatus | None = None
     events: EventsStatus | None = None
     http: HttpStatus | None = None
     tls: TlsStatus | None = None
@@ -118,7 +116,6 @@ def collect_status(identity: Identity, vitals: Vitals, mesh: Mesh | None) -> Nod
         peers=peers[:ROWS_MAX],
         peers_total=len(peers),
         compression=vitals.compression,
-        recording=vitals.recording,
         dropped={} if mesh is None else dict(mesh.dropped),
         doctors=0 if mesh is None else mesh.doctors,
         strangers=[] if mesh is None else _strangers(mesh, vitals.now),

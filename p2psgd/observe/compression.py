@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -19,11 +18,9 @@ from p2psgd.observe.status import (
     BITS,
     BitCounts,
     Compression,
-    RecordingStatus,
     TensorSums,
     UpdateSums,
 )
-from p2psgd.storage.recorder import Recorder
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES
 from p2psgd.wire.update import OwnUpdateMade
@@ -182,7 +179,7 @@ def _sum(tallies: Sequence[Tally], tensors: int) -> Tally:
 # ----------------------------------------------------------------------------
 # Compression as a part of the status (status.py): counts that add up, and the ratios made of them.
 #
-# Of a node's own updates (its status), of all nodes' (the report of a local run) or of a recording.
+# Of a node's own updates (its status) or of all nodes' (the report of a local run).
 
 
 # Tensors described one by one, the largest: 200 bytes each and the names, which all came in one request of
@@ -266,19 +263,13 @@ def _ratio(part: int, of: int) -> float | None:
 
 
 # ----------------------------------------------------------------------------
-# What a node keeps about updates beside replicating them: how its own compress, and the recording.
+# How the updates of one node compress, kept while it runs.
 
 
 class Accounts:
-    """Of one node's life; nothing before `begin` tells the run.
+    """The compression statistics of one node's life; there are none before `begin` tells the run."""
 
-    `recording`: `record` is to be called for every update applied.
-    """
-
-    def __init__(self, record: Path | None, *, record_bytes_max: int) -> None:
-        """`record`: the file of the recording, made when the run is known (see storage/recorder.py)."""
-        self._recorder = None if record is None else Recorder(record, bytes_max=record_bytes_max)
-        self.recording: Final = self._recorder is not None
+    def __init__(self) -> None:
         self._spec: RunSpec | None = None
         self._compression: OwnCompression | None = None
 
@@ -286,8 +277,6 @@ class Accounts:
         """The run is known; the trainer goes on from so many mini-batches of former lives."""
         self._spec = spec
         self._compression = OwnCompression(spec.tensors, me, mini_batches=mini_batches)
-        if self._recorder is not None:
-            self._recorder.begin(spec)
 
     def count(self, update: OwnUpdateMade) -> None:
         """The trainer made an update."""
@@ -295,11 +284,6 @@ class Accounts:
         self._compression.count(
             mini_batch=update.mini_batch, step=update.step, words=update.words, payload=update.payload
         )
-
-    def record(self, frame: bytes) -> None:
-        """An update, own or a peer's, was applied."""
-        assert self._recorder is not None
-        self._recorder.add(frame)
 
     def compression(self) -> Compression | None:
         """How the own updates compress, tensor by tensor; None before the run is known."""
@@ -314,15 +298,6 @@ class Accounts:
             return None
         total, recent, weights = self._compression.total(), self._compression.recent(), self._spec.weights
         return Compression(total=describe_tally(total, weights), recent=describe_tally(recent, weights))
-
-    def recorded(self) -> RecordingStatus | None:
-        """The recording; None if none was asked for."""
-        return None if self._recorder is None else RecordingStatus(**self._recorder.status())
-
-    async def close(self) -> None:
-        """Write the recording to its end."""
-        if self._recorder is not None:
-            await self._recorder.close()
 
 
 # ----------------------------------------------------------------------------

@@ -381,16 +381,6 @@ class EventsStatus(Part):
     trouble: str = ""
 
 
-class RecordingStatus(Part):
-    """The recording of updates that was asked for."""
-
-    file: str = "?"
-    updates: int = 0
-    bytes: int = 0
-    bytes_max: int = 0
-    note: str = Field("", description="why it has ended")
-
-
 class HttpStatus(Part):
     """Where the node shows itself."""
 
@@ -463,7 +453,6 @@ class NodeStatus(Part):
     peers: Sequence[PeerStatus] = ()
     peers_total: int = 0
     compression: Compression | None = None
-    recording: RecordingStatus | None = None
     dropped: Mapping[str, int] = Field({}, description="frames, links and greetings ended, by reason")
     doctors: int = Field(0, description="visits of `p2psgd doctor`")
     strangers: Sequence[ForeignNodeStatus] = ()

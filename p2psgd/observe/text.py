@@ -20,7 +20,6 @@ from p2psgd.observe.status import (
     NodeState,
     NodeStatus,
     PeerStatus,
-    RecordingStatus,
     RingStatus,
     SlowLinkStatus,
     SnapshotStatus,
@@ -78,7 +77,6 @@ def status_lines(status: NodeStatus) -> Iterator[Line]:
     yield "traffic", _traffic(status)
     yield "log", "" if status.dense else log_words(status.log)
     yield from replication_lines(status)
-    yield "recording", recording_words(status.recording)
     yield "replica", _replica(status)
     yield "dropped", _dropped(status)
     yield "looked at", f"by p2psgd doctor, {counted(status.doctors, 'time')}" if status.doctors else ""
@@ -207,14 +205,6 @@ def log_words(log: LogStatus | None) -> str:
     if log.stored_budget_bytes:
         words += f" in memory, {size(log.stored_bytes)} of at most {size(log.stored_budget_bytes)} on disk"
     return f"{words}; {formatting.percent(log.pressure)} full" if log.pressure is not None else words
-
-
-def recording_words(recording: RecordingStatus | None) -> str:
-    """Return what a node has recorded so far, and why no more if it has ended."""
-    if recording is None:
-        return ""
-    note = f"; {recording.note}" if recording.note else ""
-    return f"{counted(recording.updates, 'update')} in {size(recording.bytes)} in {recording.file}{note}"
 
 
 def _replica(status: NodeStatus) -> str:

@@ -29,7 +29,6 @@ from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType, link_limits
 from p2psgd.wire.messages import ORIGINS_MAX, U64, FrontierRow
 from p2psgd.wire.messages import Sequence as SequenceNumber
-from p2psgd.wire.recording import TENSORS_MAX, Name, Shape
 from p2psgd.wire.ring_messages import ROUND_MAX
 from p2psgd.wire.update import UpdateHeader, parse_update
 
@@ -43,6 +42,7 @@ from p2psgd.wire.update import UpdateHeader, parse_update
 FORMAT: Final = 1
 TEXT_BYTES_MAX: Final = 1024 * 1024  # of the trainer's own words
 TRAINER_ARRAYS_MAX: Final = 4096
+TENSORS_MAX: Final = 4096
 HASH_PLACE: Final = 8 + len(b'{"__metadata__":{"sha256":"')  # of its 64 hex digits in the file
 NO_HASH: Final = "0" * 64  # what stands there while the file is hashed
 
@@ -64,6 +64,8 @@ DTYPES: Final = {  # safetensors' names
 
 Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Size = Annotated[int, Field(ge=0, le=2**40)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Shape = Annotated[tuple[Annotated[int, Field(ge=1, le=codec.WEIGHTS_MAX)], ...], Field(max_length=16)]
 ArrayName = Annotated[str, Field(min_length=1, max_length=200)]
 ArrayShape = Annotated[tuple[Size, ...], Field(max_length=32)]
 

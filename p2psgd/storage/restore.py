@@ -12,13 +12,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import ExitCode, RecordingError, UsageError, cannot, words_of
+from p2psgd.base.errors import ExitCode, UsageError, cannot, words_of
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.storage.checkpoint import Checkpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.files import sync_folder
-from p2psgd.storage.update_wal import another_run, own_paths, read_own
+from p2psgd.storage.update_wal import WalError, another_run, own_paths, read_own
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.update import UpdateHeader, parse_update
@@ -116,7 +116,7 @@ def _read_all_own(folder: Path, spec: RunSpec, warnings: list[str]) -> Iterator[
     for path in paths:
         try:
             yield from read_own(path, spec)
-        except RecordingError as error:
+        except WalError as error:
             warnings.append(str(error))
 
 

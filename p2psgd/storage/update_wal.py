@@ -3,23 +3,120 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from p2psgd.base.errors import ExitCode, PeerError, RecordingError, UsageError, words_of
+import msgpack
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from p2psgd.base.errors import ExitCode, P2psgdError, PeerError, UsageError, words_of
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec, name_run
 from p2psgd.storage.checkpoint import CheckpointMeta, is_whole
 from p2psgd.storage.files import giving_up, make_directory, numbered, replacing
 from p2psgd.wire import codec
-from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES, FrameType, pack_frame
-from p2psgd.wire.recording import RecordingHeader, pack_start, read_bodies, read_start
+from p2psgd.wire.frames import (
+    PREFIX,
+    UPDATE_HEADER_BYTES,
+    FrameReader,
+    FrameType,
+    link_limits,
+    pack_frame,
+)
+from p2psgd.wire.messages import unpack_map
 from p2psgd.wire.update import ENCODING_RICE, UpdateHeader, parse_update
+
+# ----------------------------------------------------------------------------
+# One file: the run that it belongs to, then UPDATE frames exactly as on the wire.
+#
+#     8 bytes  `p2psgd-u`
+#     4        u32, version of this format
+#     4        u32, length n of the header
+#     n        the header, a MessagePack map: WalHeader
+#              UPDATE frames to the end of the file, as a crash may leave it
+#
+# Any bytes are safe to read: every length is checked before anything of that size is made.
+
+
+MAGIC: Final = b"p2psgd-u"
+VERSION: Final = 1
+HEADER_BYTES_MAX: Final = 4096
+_START: Final = struct.Struct("<8sII")  # magic, version, bytes of the header
+
+
+class WalError(P2psgdError):
+    """A file of own updates cannot be read, or not to its end; the part before the fault is valid."""
+
+
+class WalHeader(BaseModel):
+    """The run of the updates."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    fingerprint: Annotated[bytes, Field(min_length=32, max_length=32)]
+    label: Annotated[str, Field(max_length=200)]
+    mode: Annotated[str, Field(min_length=1, max_length=64)]
+    weights: Annotated[int, Field(ge=1, le=codec.WEIGHTS_MAX)]
+
+
+def start_of(spec: RunSpec) -> bytes:
+    """Return the bytes of a file before its first frame."""
+    fields: bytes = msgpack.packb(
+        {"fingerprint": spec.fingerprint, "label": spec.label, "mode": spec.mode, "weights": spec.weights}
+    )
+    return _START.pack(MAGIC, VERSION, len(fields)) + fields
+
+
+def read_start(file: io.BufferedIOBase) -> WalHeader:
+    """Read up to the first frame; WalError if a file of own updates does not begin like that."""
+    start = file.read(_START.size)
+    if len(start) < _START.size or not start.startswith(MAGIC):
+        raise WalError("it does not begin like a file of own updates")
+    _, version, length = _START.unpack(start)
+    if version != VERSION:
+        raise WalError(f"it has format {version}, this p2psgd reads format {VERSION}")
+    if length > HEADER_BYTES_MAX:
+        raise WalError(f"its header takes {length} bytes, allowed are {HEADER_BYTES_MAX}")
+    try:
+        return WalHeader.model_validate(unpack_map(file.read(length), array_max=0))
+    except (ValidationError, ValueError) as error:
+        raise WalError(f"its header is not valid: {error!s:.300}") from None
+
+
+def read_bodies(file: io.BufferedIOBase, weights: int) -> Iterator[bytes | bytearray]:
+    """Yield the bodies of the UPDATE frames, of which only the lengths are checked.
+
+    Each whole one is given before WalError says where and why the file cannot be read on.
+    """
+    reader = FrameReader()
+    reader.open({FrameType.UPDATE: link_limits(weights)[FrameType.UPDATE]})
+    number, waiting = 1, 0
+    while True:
+        try:
+            frame = reader.next_frame()
+        except PeerError as error:
+            raise WalError(f"update {number} cannot be read: {error}") from None
+        if frame is not None:
+            _, body = frame
+            assert not isinstance(body, memoryview)  # only of a RING_CHUNK, which has no place here
+            yield body
+            number += 1
+            waiting -= PREFIX.size + len(body)
+        elif count := file.readinto(reader.get_buffer()):
+            reader.received(count)
+            waiting += count
+        elif waiting:
+            raise WalError(f"it ends in the middle of update {number}")
+        else:
+            return
+
 
 # ----------------------------------------------------------------------------
 # The own updates of a node as `UpdateWal` has left them on its disk: which files there are, and what of them
@@ -47,7 +144,7 @@ def read_own(path: Path, spec: RunSpec) -> Iterator[tuple[UpdateHeader, bytes]]:
     """The whole updates of one such file, header and frame each; it ends where the file is torn, as a crash
     leaves it.
 
-    RecordingError, after the last of them, if the file is damaged there and others follow, or if it lacks its
+    WalError, after the last of them, if the file is damaged there and others follow, or if it lacks its
     start, which was on disk before the file had its name: the file system has lost it. UsageError if it is
     another run's or cannot be read.
     """
@@ -64,24 +161,24 @@ def read_own(path: Path, spec: RunSpec) -> Iterator[tuple[UpdateHeader, bytes]]:
                     codec.decode(payload, header.count, spec.weights)
                     yield header, pack_frame(FrameType.UPDATE, bytes(body))
                     read, place = read + 1, place + PREFIX.size + len(body)
-            except (RecordingError, PeerError):
+            except (WalError, PeerError):
                 file.seek(place)
                 found = file.read(SEARCH_BYTES_MAX)
                 if not (place or found):
-                    raise RecordingError(
+                    raise WalError(
                         f"{path} is empty, and was not when it was written: the file system has lost this "
                         "node's own updates in it, and those that no checkpoint and no peer has are gone; "
                         "check the disk"
                     ) from None
                 if not place or _holds_update(found, spec.weights):
                     words = f"of this node's own updates in it, only the first {read} can be read"
-                    raise RecordingError(f"{path} is damaged: {words}") from None
+                    raise WalError(f"{path} is damaged: {words}") from None
     except OSError as error:
         words = f"cannot read this node's own updates in {path}: {words_of(error)}"
         raise UsageError(words, ExitCode.CONFIGURATION) from None
 
 
-def another_run(path: Path, other: RunSpec | RecordingHeader, spec: RunSpec) -> UsageError:
+def another_run(path: Path, other: RunSpec | WalHeader, spec: RunSpec) -> UsageError:
     """What to say of a file in the folder of a run that is another run's."""
     return UsageError(
         f"{path} is of run {name_run(other.fingerprint, other.label, other.mode)}, this node is to train run "
@@ -108,22 +205,6 @@ def _holds_update(data: bytes, weights: int) -> bool:
 
 
 BUFFERS_MAX: Final = 1024  # Linux's UIO_MAXIOV: what one writev takes
-
-
-def start_of(spec: RunSpec) -> bytes:
-    """The start of a recording of this run."""
-    return pack_start(
-        RecordingHeader(
-            tensors=spec.tensors,
-            quantum_log2=spec.quantum_log2,
-            mode=spec.mode,
-            label=spec.label,
-            two_nodes=spec.two_nodes,
-            initial=spec.initial,
-            fingerprint=spec.fingerprint,
-            weights=spec.weights,
-        )
-    )
 
 
 class FrameFile:
@@ -165,10 +246,9 @@ class FrameFile:
 # ----------------------------------------------------------------------------
 # A node's own updates since its last checkpoints, so that no crash takes what it alone had.
 #
-# Files `own-N.rec` beside the checkpoints, each with the start of a recording, which it has before it has
-# its name, and UPDATE frames; unlike a recording they may begin in the middle of an origin's updates.
-# `rotate` begins a new file and removes those of which every update is in all checkpoints that are kept: an
-# update is never in no file, and the older of the two checkpoints is as good to go on from as the newer one.
+# Files `own-N.rec` beside the checkpoints, each with a start, which it has before it has its name. `rotate`
+# begins a new file and removes those of which every update is in all checkpoints that are kept: an update
+# is never in no file, and the older of the two checkpoints is as good to go on from as the newer one.
 # A file that was found damaged before its end is not removed but put aside.
 #
 # A thread writes and synchronises, about once a second: that much of one's own a power cut can take, and
@@ -287,7 +367,7 @@ class UpdateWal:
             try:
                 for header, _ in read_own(path, self._spec):
                     last = Origin(header.node, header.incarnation), header.sequence
-            except RecordingError:
+            except WalError:
                 self._damaged.add(path)
             except UsageError:  # a file that cannot be read now is never removed
                 continue

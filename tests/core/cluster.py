@@ -131,8 +131,7 @@ class Ports:
         self._cluster.give(self._number, VotesSaved(effect.revision))
 
     def record(self, effect: Persist) -> None:
-        if effect.own:
-            self._cluster.own[self._number].append(effect.frame)
+        self._cluster.own[self._number].append(effect.frame)
 
     def write(self, effect: WriteCheckpoint) -> None:
         self._cluster.checkpoints[self._number] = replace(

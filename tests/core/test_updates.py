@@ -28,7 +28,7 @@ def test_an_own_update_reaches_every_linked_peer_and_its_trainer(clusters: Clust
     assert before.weights == WEIGHTS
 
 
-def test_every_update_is_recorded_once_when_it_is_applied(clusters: Clusters) -> None:
+def test_an_own_update_is_persisted_once_and_those_of_others_are_not(clusters: Clusters) -> None:
     cluster = clusters(1)
     cluster.give(0, own_update([1, 7]))
     frame = cluster.replica(0).log.frame(cluster.replica(0).me, 1)
@@ -41,7 +41,7 @@ def test_every_update_is_recorded_once_when_it_is_applied(clusters: Clusters) ->
     records = [[effect for effect in effects if isinstance(effect, Persist)] for effects in (own, *theirs)]
     mine = replica.log.frame(me, 1)
     assert mine is not None
-    assert records == [[Persist(mine, own=True)], [Persist(frame, own=False)], []]
+    assert records == [[Persist(mine)], [], []]
 
 
 def test_updates_that_cross_leave_equal_bits_in_any_order(clusters: Clusters) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.recording import describe_recording
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.net.address import Address
 from p2psgd.node.daemon import Node
@@ -100,35 +99,6 @@ def test_a_port_is_taken_before_any_trainer_attaches(tmp_path: Path) -> None:
     assert "address already in use" in words
 
 
-def test_a_node_that_is_killed_and_comes_back_records_into_the_next_file(tmp_path: Path) -> None:
-    place = Place(tmp_path, 1)
-    files = [tmp_path / name for name in ("run.rec", "run.rec.1", "run.rec.2")]
-    files[0].write_text("precious")
-    options = (*endless(calm(tmp_path)), "--record", str(files[0]))
-    with all_stopped([place.start(0, *options)]) as daemons:
-        until(lambda: files[1].exists() and files[1].stat().st_size > 10_000, "it records")
-        daemons[0].kill()
-        daemons.append(place.start(0, *options))
-        until(lambda: files[2].exists() and files[2].stat().st_size > 10_000, "it records again")
-        status = daemons[1].status()
-        assert daemons[1].stop() == 0
-    assert status is not None
-    assert (status["recording"]["file"], status["recording"]["note"]) == (str(files[2]), "")
-    assert files[0].read_text() == "precious"
-    assert describe_recording(files[2])["fault"] == ""
-
-
-def test_a_recording_that_cannot_be_made_is_a_note_and_the_node_runs(tmp_path: Path) -> None:
-    place = Place(tmp_path, 1)
-    record = ("--record", str(tmp_path / "absent" / "run.rec"))
-    with all_stopped([place.start(0, *endless(calm(tmp_path)), *record)]) as daemons:
-        until(lambda: mini_batches(daemons[0]) > 20, "training")
-        status = daemons[0].status()
-        assert daemons[0].stop() == 0
-    assert status is not None
-    assert "cannot be made: no such file or directory" in status["recording"]["note"]
-
-
 def test_what_a_node_keeps_is_not_for_everybody_also_in_a_directory_made_by_hand(tmp_path: Path) -> None:
     place, state = Place(tmp_path, 1), tmp_path / "node-0"
     state.mkdir()
@@ -151,18 +121,6 @@ def test_what_a_node_keeps_is_not_for_everybody_also_in_a_directory_made_by_hand
     assert {path.name: oct(path.stat().st_mode & 0o7777) for path in files} == {
         path.name: "0o640" for path in files
     }
-
-
-def test_at_its_limit_a_recording_ends_and_the_node_goes_on(tmp_path: Path) -> None:
-    place = Place(tmp_path, 1)
-    record = ("--record", str(tmp_path / "run.rec"), "--record-bytes", "262144")
-    with all_stopped([place.start(0, *endless(calm(tmp_path)), *record)]) as daemons:
-        until(lambda: ((daemons[0].status() or {}).get("recording") or {}).get("note"), "it has ended")
-        count = mini_batches(daemons[0])
-        until(lambda: mini_batches(daemons[0]) > count + 20, "training goes on")
-        assert daemons[0].stop() == 0
-    assert 0 < (tmp_path / "run.rec").stat().st_size <= 262_144
-    assert daemons[0].words().count("reached its limit of 262.1 kB") == 1
 
 
 def test_a_trainer_that_never_attaches_is_named(tmp_path: Path) -> None:

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
-
 import numpy as np
 
 from p2psgd.core.frontier import Origin
@@ -20,25 +17,18 @@ def own_update(mini_batch: int) -> OwnUpdateMade:
 
 
 def test_before_the_run_is_known_there_is_nothing_to_tell() -> None:
-    accounts = Accounts(None, record_bytes_max=1000)
+    accounts = Accounts()
     assert accounts.totals() is accounts.compression() is None
-    assert accounts.recorded() is None
-    assert not accounts.recording
-    asyncio.run(accounts.close())
 
 
-def test_the_status_is_short_and_the_compression_whole(tmp_path: Path) -> None:
-    accounts = Accounts(tmp_path / "run.rec", record_bytes_max=10**6)
+def test_the_status_is_short_and_the_compression_whole() -> None:
+    accounts = Accounts()
     accounts.begin(SPEC, Origin(1, 1), mini_batches=0)
     for mini_batch in (1, 2, 3):
         accounts.count(own_update(mini_batch))
-    short, whole, recorded = accounts.totals(), accounts.compression(), accounts.recorded()
-    assert accounts.recording
-    assert recorded is not None
-    assert recorded.file == str(tmp_path / "run.rec")
+    short, whole = accounts.totals(), accounts.compression()
     assert short is not None
     assert whole is not None
     assert (short.total, short.recent, short.tensors) == (whole.total, whole.recent, ())
     assert whole.total.updates == 3
     assert [row.indices for row in whole.tensors] == [30]
-    asyncio.run(accounts.close())

@@ -89,13 +89,6 @@ def test_a_peer_that_is_away_says_why() -> None:
     )
 
 
-def test_a_recording_says_how_far_it_is_and_why_it_ended() -> None:
-    recording = {"file": "/tmp/run.rec", "updates": 12, "bytes": 34_000, "note": "the recording cannot go on"}
-    assert line(render_status(status(recording=recording)), "recording") == (
-        "recording   12 updates in 34.0 kB in /tmp/run.rec; the recording cannot go on"
-    )
-
-
 def test_a_fresh_daemon_says_what_it_lacks() -> None:
     text = render_status(NodeStatus(node="node-0", state=NodeState.WAITING))
     assert text.splitlines() == [

@@ -78,7 +78,7 @@ def _pair(folder: Path) -> Samples:
     ports = _free_ports(4)
     _write_hosts(folder, ports[:2])
     http = f"127.0.0.1:{ports[3]}"
-    start = Node(folder, "node-0", *_options(ports[0]), "--record", "run.rec", "--http", http)
+    start = Node(folder, "node-0", *_options(ports[0]), "--http", http)
     with nodes(start, Node(folder, "node-1", *_options(ports[1]))) as (first, second):
         ready = [first.wait(_trains, "training"), second.wait(_trains, "training")]
         stranger = Node(folder, "stranger", *_options(ports[2], recipe="other.toml"))
@@ -146,7 +146,7 @@ def _reports(folder: Path) -> Samples:
     common = ("--recipe", "digits", "-n", "2", "--steps", "40")
     ring = ("--mode", "ring", "--payload", "dense")
     return {
-        "report": [run_local(folder, *common, "--record", "run.rec")],
+        "report": [run_local(folder, *common)],
         "report of a ring": [run_local(folder, *common, *ring)],
     }
 

@@ -130,7 +130,7 @@ def _told(effect: Effect) -> tuple[str, str, object]:  # noqa: PLR0911, PLR0912 
         case RejectContribution():
             return "trainer", "refuse", effect.words
         case Persist():
-            return "updates", "record", (effect.frame, effect.own)
+            return "updates", "record", (effect.frame, True)
         case SaveVotes():
             return "votes", "save", (effect.revision, effect.votes)
         case WriteCheckpoint():

@@ -12,12 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from p2psgd.base.errors import RecordingError, UsageError
-from p2psgd.core.run_spec import RunSpec
+from p2psgd.base.errors import UsageError
 from p2psgd.storage import update_wal
 from p2psgd.storage.checkpoint import CheckpointMeta
-from p2psgd.storage.update_wal import UpdateWal, own_paths, read_own, start_of
-from p2psgd.wire import recording
+from p2psgd.storage.update_wal import UpdateWal, WalError, own_paths, read_own, start_of
 from tests.conftest import SMALL_DISK_BYTES
 from tests.daemons import until
 from tests.storage.states import ME, SPEC, Life, checkpoint, trainer_state
@@ -52,7 +50,7 @@ def found(folder: Path) -> list[list[int]]:
 
 
 def readable(path: Path) -> Iterator[int]:
-    with contextlib.suppress(RecordingError):
+    with contextlib.suppress(WalError):
         for header, _ in read_own(path, SPEC):
             yield header.sequence
 
@@ -60,7 +58,7 @@ def readable(path: Path) -> Iterator[int]:
 def is_damaged(path: Path) -> bool:
     try:
         list(read_own(path, SPEC))
-    except RecordingError:
+    except WalError:
         return True
     return False
 
@@ -192,7 +190,7 @@ def test_a_file_that_the_file_system_has_emptied_is_told(tmp_path: Path, make: M
     own.close()
     (path,) = own_paths(tmp_path)
     path.write_bytes(b"")
-    with pytest.raises(RecordingError) as caught:
+    with pytest.raises(WalError) as caught:
         list(read_own(path, SPEC))
     assert str(caught.value) == (
         f"{path} is empty, and was not when it was written: the file system has lost this node's own updates "
@@ -324,27 +322,3 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, errors: list[str])
     own.close()
     assert len(errors) == 1
     assert errors[0].endswith("file exists")
-
-
-def test_a_recording_that_begins_late_is_still_refused_as_a_recording(tmp_path: Path, make: Make) -> None:
-    """Readers of recordings rely on it that the updates in a file are all there are."""
-    own, life = make(), Life(ME)
-    life.update()
-    own.add(life.update())
-    own.close()
-    (path,) = own_paths(tmp_path)
-    with path.open("rb") as file:
-        header = recording.read_start(file)
-        assert (
-            RunSpec(
-                header.tensors,
-                header.quantum_log2,
-                header.mode,
-                header.label,
-                header.initial,
-                header.two_nodes,
-            )
-            == SPEC
-        )
-        with pytest.raises(UsageError, match="its sequence number is 2 where 1 follows"):
-            list(recording.read_updates(file, header.weights))

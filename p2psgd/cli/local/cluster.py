@@ -211,11 +211,7 @@ class Cluster:
             lay_down_id(directory, node=index + 1, name=name)  # so a ring has the same order in every run
             command = [sys.executable, "-m", "p2psgd", "node", "--peers", str(hosts)]
             command += ["--listen", f"{LOOPBACK}:{port}", "--state", str(directory), "--name", name]
-            command += [
-                "--failure-timeout",
-                f"{self._plan.failure_timeout_s:g}",
-                *self._plan.record_options(index),
-            ]
+            command += ["--failure-timeout", f"{self._plan.failure_timeout_s:g}"]
             command += ["--log-format", "text"]  # the files are for people, and their last line is quoted
             command += [*self._plan.http_options(index), "--trainer", self._plan.trainer_command(index)]
             environment = self._environment() | {MARK: mark_of(self._run, name)}

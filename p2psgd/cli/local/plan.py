@@ -24,7 +24,6 @@ from p2psgd.recipes.datasets import load_data_of
 from p2psgd.recipes.gradients import net_shape
 from p2psgd.recipes.initial import load_initial
 from p2psgd.recipes.recipe import NOTHING_TOLD, Recipe, Told, load_recipe
-from p2psgd.storage.recorder import RECORD_BYTES_MAX
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +32,9 @@ class Request:
 
     `steps`: mini-batches per node, or rounds of a ring; `seconds`: time to train; neither: as long as the
     recipe says. `trainer`: a command that attaches by itself, in the place of the built-in trainer.
-    `initial`: a file of weights that the built-in one starts from. `record`: a new file for every update of
-    the run, of at most `record_bytes`. `told`: what counts in the place of the recipe's [run]. `overlap`:
-    whether a dense ring adds up layers while others are computed. `http`: where the first node shows itself.
+    `initial`: a file of weights that the built-in one starts from. `told`: what counts in the place of the
+    recipe's [run]. `overlap`: whether a dense ring adds up layers while others are computed. `http`: where
+    the first node shows itself.
     `state`: a directory for the nodes' state and logs, kept; None: a temporary one, kept only when something
     went wrong.
     """
@@ -50,8 +49,6 @@ class Request:
     trainer: str | None = None
     initial: Path | None = None
     failure_timeout_s: float = 5.0
-    record: Path | None = None
-    record_bytes: int = RECORD_BYTES_MAX
     told: Told = NOTHING_TOLD
     overlap: bool = True
     device: str | None = None
@@ -74,12 +71,6 @@ class Plan(Request):
     def directory(self, index: int) -> Path:
         """The state directory of one node."""
         return self.state / f"node-{index}"
-
-    def record_options(self, index: int) -> list[str]:
-        """The first node's daemon records: like all it applies every update of the run once."""
-        if self.record is None or index:
-            return []
-        return ["--record", str(self.record.absolute()), "--record-bytes", str(self.record_bytes)]
 
     def http_options(self, index: int) -> list[str]:
         """The first node shows itself."""
@@ -112,15 +103,9 @@ def make_plan(asked: Request) -> Plan:
         _check_trainer(asked, asked.trainer)
     if asked.report is not None:
         check_output(asked.report, "report")
-    if asked.record is not None:
-        check_output(asked.record, "recording")
-        if os.path.lexists(asked.record):
-            raise UsageError(
-                f"{asked.record} exists already: a recording never replaces a file; name another one"
-            )
     if asked.weights is not None:
         check_weights_place(asked.weights)
-    _check_distinct({"--record": asked.record, "--report": asked.report, "--weights": asked.weights})
+    _check_distinct({"--report": asked.report, "--weights": asked.weights})
     state = _state_directory(asked.state)
     return Plan(**vars(asked) | {"recipe": recipe, "state": state, "keep_state": asked.state is not None})
 

@@ -18,19 +18,17 @@ from rich.live import Live
 from rich.text import Text
 
 from p2psgd.base import formatting
-from p2psgd.base.formatting import printable
 from p2psgd.observe.compression import bits_of, describe_nodes, fraction
 from p2psgd.observe.status import (
     Compression,
     NodeStatus,
-    RecordingStatus,
     TrafficStatus,
     UpdatesStatus,
     UpdateSums,
     bits_per_index,
     compression_ratio,
 )
-from p2psgd.observe.text import describe_steps, live_table, progress_line, recording_words, steps_words
+from p2psgd.observe.text import describe_steps, live_table, progress_line, steps_words
 from p2psgd.wire.mode import parse_mode
 
 # ----------------------------------------------------------------------------
@@ -73,7 +71,6 @@ def build_report(outcome: Outcome) -> Report:
     compression = describe_nodes(
         [outcome.compression.get(node.node) or node.compression for node in nodes], run.weights if run else 0
     )
-    recording = next((node.recording for node in nodes if node.recording), None)
     return {
         "nodes": len(nodes),
         "mode": run.mode if run else None,
@@ -86,7 +83,6 @@ def build_report(outcome: Outcome) -> Report:
         "bits_per_index": bits_per_index(nodes),
         "compression_ratio": compression_ratio(nodes),
         "compression": compression.model_dump(exclude_unset=True) if compression else None,
-        "recording": recording.model_dump(exclude_unset=True) if recording else None,
         "replicas_identical": outcome.identical,
         "digest": _hexadecimal(outcome.digest),
         "test_accuracy": next(iter(outcome.accuracies.values()), None) if outcome.identical else None,
@@ -210,8 +206,6 @@ def summary_text(report: Report) -> str:
         total = UpdateSums(**report["compression"]["total"])
         lines.append(f"{'':<15}= {bits_of(total)}")
         lines.append(f"density        {fraction(total.density)} of the weights changed by a mini-batch")
-    if report["recording"] is not None:
-        lines.append(f"recording      {printable(recording_words(RecordingStatus(**report['recording'])))}")
     return "\n".join(lines)
 
 

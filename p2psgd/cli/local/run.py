@@ -20,7 +20,6 @@ from p2psgd.cli.local.plan import Plan
 from p2psgd.cli.local.report import (
     Display,
     Outcome,
-    Report,
     build_report,
     lost_sentence,
     summary_text,
@@ -31,9 +30,7 @@ from p2psgd.cli.local.verify import (
     Frontier,
     NodeReplica,
     Proof,
-    Recorded,
     frontier_of,
-    look_at_recording,
     prove,
     who_lacks_what,
 )
@@ -320,11 +317,7 @@ class LocalRun:
         troubles += self._export()
         late = self._cluster.stop(self._stop_limit_s)
         report = build_report(outcome)
-        recorded = self._look_at_recording(report["recording"])
-        report["recording"] = recorded.recording
         _print(self._console, summary_text(report))
-        if recorded.words:
-            _print(self._console, recorded.words, style="yellow")
         if self._plan.report is not None:
             try:
                 write_report(self._plan.report, report)
@@ -406,15 +399,6 @@ class LocalRun:
         if self._plan.recipe is None or self._interruption.requested:
             return []
         return ["no node has trained a mini-batch"]
-
-    def _look_at_recording(self, recording: Report | None) -> Recorded:
-        """What the first node has left of the recording; known only once its daemon has stopped."""
-        if self._plan.record is None:
-            return Recorded(None)
-        name = self._plan.names[0]
-        return look_at_recording(
-            self._plan.record, recording, lost=name if name in self._watch.lost else None
-        )
 
     def _replicas(self) -> Iterator[NodeReplica]:
         for daemon in self._watch.live:

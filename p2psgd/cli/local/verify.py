@@ -1,24 +1,19 @@
-"""Verification of a local run: convergence, equal replicas, and its recording."""
+"""Verification of a local run: convergence and equal replicas."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.base import formatting
-from p2psgd.base.errors import RecordingError, words_of
 from p2psgd.base.formatting import printable
-from p2psgd.cli.local.report import Report
 from p2psgd.observe.status import NodeStatus
 from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode
-from p2psgd.wire.recording import read_start, read_updates
 from p2psgd.wire.update import weights_of
 
 # ----------------------------------------------------------------------------
@@ -196,55 +191,3 @@ class Convergence:
     def stalled(self, now: float) -> bool:
         """Whether nothing has moved for the limit."""
         return not self.reached and now - self._moved >= self._limit_s
-
-
-# ----------------------------------------------------------------------------
-# What a local run says of its recording once the daemon that wrote it has stopped.
-#
-# The daemon's last status may count less than its file holds, and more where it was killed or the disk
-# failed: then the file itself is counted.
-
-
-class Recorded(NamedTuple):
-    """The recording as a node's status has it, with the counts of the file, and what to say beside them."""
-
-    recording: Report | None
-    words: str = ""
-
-
-def look_at_recording(path: Path, recording: Report | None, *, lost: str | None) -> Recorded:
-    """`path`: as asked for; `recording`: as last told by the daemon; `lost`: the daemon's name if it was."""
-    if recording is not None:
-        path = Path(recording["file"])
-        size = path.stat().st_size if path.exists() else 0
-        if lost is None and size == recording["bytes"]:
-            return Recorded(recording)
-    try:
-        updates, fault = _count_updates(path)
-    except RecordingError as error:
-        return Recorded(recording, f"{f'{lost} was lost: ' if lost else ''}{error}")
-    except OSError as error:
-        words = f"the recording {path} cannot be read: {words_of(error)}"
-        return Recorded(recording, words if lost is None else f"{lost} was lost: {words}")
-    size = path.stat().st_size
-    recorded = {"note": "", **(recording or {}), "file": str(path), "updates": updates, "bytes": size}
-    if lost is None and (recording or {}).get("updates", 0) <= updates and not fault:
-        return Recorded(recorded)
-    trouble = (
-        f"the recording {path} is not whole: it" if lost is None else f"{lost} was lost; the recording {path}"
-    )
-    words = f"holds {formatting.counted(updates, 'update')} in {formatting.size(size)}"
-    return Recorded(recorded, f"{trouble} {words}{f'; {fault}' if fault else ''}")
-
-
-def _count_updates(path: Path) -> tuple[int, str]:
-    """Return how many updates a recording holds, and what keeps it from being read on."""
-    updates = 0
-    with path.open("rb") as file:
-        header = read_start(file)
-        try:
-            for _ in read_updates(file, header.weights):
-                updates += 1
-        except RecordingError as error:
-            return updates, str(error)
-    return updates, ""

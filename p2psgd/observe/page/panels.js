@@ -104,7 +104,6 @@ function waiting(status) {
   say("bad", status.checkpoint && status.checkpoint.trouble);
   say("bad", status.scrub && status.scrub.clean === false && "the last scrub found damage in the weights");
   say("warn", status.events && status.events.trouble);
-  say("warn", status.recording && status.recording.note);
   return said;
 }
 

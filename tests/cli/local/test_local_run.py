@@ -11,17 +11,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks.recording import describe_recording
 from p2psgd.base.errors import ExitCode
 from p2psgd.cli.local import Request, make_plan, run_local
-from p2psgd.core.run_spec import hash_coordinates
-from p2psgd.ipc.run_proposal import propose
-from p2psgd.recipes.datasets import load_dataset
-from p2psgd.recipes.gradients import net_shape
-from p2psgd.recipes.model import initial_weights
-from p2psgd.recipes.recipe import RECIPES, load_recipe
-from p2psgd.wire import codec
-from p2psgd.wire.recording import read_start, read_updates
+from p2psgd.recipes.recipe import RECIPES
 from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run
 
@@ -71,35 +63,6 @@ def test_replicas_end_identical_and_the_net_has_learned(start: Start, nodes: int
     assert f"digest {report['digest']}" in run.output
 
 
-def test_a_recorded_run_replayed_gives_the_same_replica(start: Start, tmp_path: Path) -> None:
-    path = tmp_path / "run.rec"
-    run = start("-n", "2", "--steps", "300", "--record", str(path))
-    assert run.ends() == ExitCode.OK, run.output
-    report = run.report()
-    recipe = load_recipe("digits")
-    shape = net_shape(recipe, load_dataset(recipe.data))
-    _, coordinates = propose(initial_weights(shape, recipe.seed), quantum=recipe.quantum, label=recipe.label)
-    frontier: dict[tuple[int, int], int] = {}
-    with path.open("rb") as file:
-        header = read_start(file)
-        assert header.initial == hash_coordinates(coordinates)
-        for update in read_updates(file, header.weights):
-            origin = (update.header.node, update.header.incarnation)
-            assert update.header.sequence == frontier.get(origin, 0) + 1
-            frontier[origin] = update.header.sequence
-            codec.apply_coordinates(coordinates, update.words, update.header.step)
-    key = int.from_bytes(header.fingerprint[:8], "little")
-    assert f"{codec.digest_coordinates(coordinates, key):016x}" == report["digest"]
-    sent = [node["updates_sent"] for node in report["per_node"]]
-    assert sorted(frontier.values()) == sorted(sent)
-    assert report["compression"]["total"]["updates"] == report["recording"]["updates"] == sum(sent)
-    assert report["recording"]["bytes"] == path.stat().st_size
-    assert f"{sum(sent)} updates in " in run.output
-    again = start("-n", "2", "--steps", "300", "--record", str(path))
-    assert again.ends() == ExitCode.USAGE, again.output
-    assert "exists already" in again.output
-
-
 def test_a_temporary_state_directory_is_gone_after_a_good_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,20 +85,6 @@ def test_a_killed_daemon_is_lost_and_the_others_end_identical(start: Start) -> N
     assert digests == [report["digest"], report["digest"], None, report["digest"]]
     assert [node["steps"] for i, node in enumerate(report["per_node"]) if i != 2] == [5000] * 3
     assert "failed: node-2 was lost (killed by signal 9); the other 3 replicas are identical" in run.output
-
-
-def test_a_recording_whose_daemon_is_killed_is_counted_by_its_file(start: Start, tmp_path: Path) -> None:
-    path = tmp_path / "run.rec"
-    run = start("-n", "2", "--steps", "2000", "--record", str(path))
-    victim = run.wait_for_training(0, 200)
-    wait_until(lambda: path.stat().st_size > 10_000, "some of it to be written")
-    os.kill(victim["pid"], signal.SIGKILL)
-    assert run.ends() == ExitCode.FAILED, run.output
-    found = describe_recording(path)
-    recording = run.report()["recording"]
-    assert (recording["updates"], recording["bytes"]) == (found["total"]["updates"], path.stat().st_size)
-    assert f"node-0 was lost; the recording {path} holds {recording['updates']:,} updates in " in run.output
-    assert "is not whole" not in run.output
 
 
 def test_a_killed_trainer_comes_back_and_all_end_identical(start: Start) -> None:
@@ -243,8 +192,6 @@ def test_a_trainer_that_cannot_start_stops_the_run_with_its_sentence(start: Star
         (["--recipe", "absent"], ExitCode.CONFIGURATION, "there is no recipe 'absent'"),
         (["--report", "absent/report.json"], ExitCode.USAGE, "make the directory first"),
         (["--no-such-option"], ExitCode.USAGE, "--no-such-option"),
-        (["--record-bytes", "1000000"], ExitCode.USAGE, "--record-bytes limits the file of --record"),
-        (["--record", "report.json"], ExitCode.USAGE, "--record and --report both name"),
     ],
 )
 def test_mistakes_are_one_sentence_before_anything_starts(

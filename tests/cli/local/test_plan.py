@@ -62,32 +62,12 @@ def test_a_trainer_of_ones_own_is_taken_as_it_is(tmp_path: Path) -> None:
     assert own.recipe is None
 
 
-def test_the_first_node_records_and_a_file_is_never_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    recorded = plan(tmp_path, record=Path("run.rec"), record_bytes=10**6)
-    assert recorded.record_options(0) == ["--record", str(tmp_path / "run.rec"), "--record-bytes", "1000000"]
-    assert recorded.record_options(1) == plan(tmp_path).record_options(0) == []
-    Path("run.rec").touch()
-    with pytest.raises(UsageError, match=r"run\.rec exists already: a recording never replaces a file"):
-        plan(tmp_path, record=Path("run.rec"))
-    Path("dangling.rec").symlink_to("nowhere")
-    with pytest.raises(UsageError, match=r"dangling\.rec exists already"):
-        plan(tmp_path, record=Path("dangling.rec"))
-    with pytest.raises(UsageError, match="the recording cannot be written to"):
-        plan(tmp_path, record=Path("absent/run.rec"))
-
-
-@pytest.mark.parametrize(
-    ("one", "other"), [("record", "report"), ("record", "weights"), ("report", "weights")]
-)
-def test_two_outputs_in_one_file_are_refused(tmp_path: Path, one: str, other: str) -> None:
+def test_two_outputs_in_one_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "again").symlink_to(tmp_path)
     with pytest.raises(UsageError) as refusal:
-        plan(tmp_path, 2, **{one: tmp_path / "x.npz", other: tmp_path / "again" / "x.npz"})
+        plan(tmp_path, 2, report=tmp_path / "x.npz", weights=tmp_path / "again" / "x.npz")
     assert str(refusal.value) == (
-        f"--{one} and --{other} both name {tmp_path / 'again' / 'x.npz'}: give each a file of its own"
+        f"--report and --weights both name {tmp_path / 'again' / 'x.npz'}: give each a file of its own"
     )
     assert not (tmp_path / "state").exists()
 

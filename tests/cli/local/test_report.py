@@ -15,7 +15,7 @@ from tests.observe.statuses import lost as gone
 
 KEYS = (
     "nodes mode rounds rounds_per_s step weights quantum wall_s bits_per_index compression_ratio compression "
-    "recording replicas_identical digest test_accuracy per_node lost recipe"
+    "replicas_identical digest test_accuracy per_node lost recipe"
 )
 NODE_KEYS = (
     "node steps samples samples_per_s updates_sent updates_applied indices_sent bytes_sent bytes_received "
@@ -78,13 +78,6 @@ def test_compression_is_of_all_nodes_and_its_tensors_of_those_that_could_be_aske
     assert bits.startswith("               = ")
     assert " remainder + " in bits
     assert density == "density        0.0625 % of the weights changed by a mini-batch"
-
-
-def test_the_recording_is_in_the_summary() -> None:
-    recording = {"file": "/tmp/run.rec", "updates": 1_800, "bytes": 2_500_000, "note": ""}
-    report = build_report(outcome(statuses=[status("node-0", recording=recording), status("node-1")]))
-    assert report["recording"] == recording
-    assert summary_text(report).splitlines()[-1] == ("recording      1,800 updates in 2.5 MB in /tmp/run.rec")
 
 
 def test_a_lost_node_is_named_and_has_no_digest() -> None:
