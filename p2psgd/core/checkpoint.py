@@ -9,8 +9,8 @@ from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import WriteCheckpoint
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_state import Node
-from p2psgd.core.peer import Outbound
 from p2psgd.core.scrub import SliceScanner
+from p2psgd.core.send import Outbound
 from p2psgd.core.state import State
 from p2psgd.wire.messages import FrontierRow
 

@@ -12,8 +12,9 @@ from p2psgd.core.events import PeerMessage, PeerStatus
 from p2psgd.core.frontier import Origin
 from p2psgd.core.metrics import Tally
 from p2psgd.core.node_state import Node
-from p2psgd.core.peer import Outbound, Peer
+from p2psgd.core.peer import Peer
 from p2psgd.core.retention import EVICT, TRIM_FOR_JOINER, WARN, Retention
+from p2psgd.core.send import Outbound
 from p2psgd.core.view import View
 from p2psgd.wire.messages import ViewNews, pack_message
 

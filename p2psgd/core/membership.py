@@ -76,22 +76,14 @@ class Membership:
         self._held_up: tuple[View, Set[int]] | None = None  # a wish, and who would stay: too few to decide
         self._since: float | None = None  # it could be carried out, or was proposed last; None: it cannot be
         self._tries = 0
-        self._effects: list[Effect] = []
+        self.effects: list[Effect] = []  # what is to be done, in order, until it is taken
         self._consensus = Consensus(
-            me, votes, links=self._links, quorum=self._is_quorum, order=self._effects.append
+            me, votes, links=self._links, quorum=self._is_quorum, order=self.effects.append
         )
 
     def expect(self, nodes: int) -> None:
         """Bootstrap the run with this number of nodes, this one included."""
         self.founders = nodes
-
-    def take_effects(self) -> list[Effect]:
-        """Return the effects since the last call, in order."""
-        if not self._effects:
-            return []
-        effects = self._effects.copy()
-        self._effects.clear()
-        return effects
 
     def link(self, peer: Origin, now: float) -> None:
         """Add the link to a peer. The peer counts from its first STATUS on."""
@@ -139,7 +131,7 @@ class Membership:
         self._told[peer.node] = _Told(view, ready, others, hears, now)
         self._here[peer.node] = peer.incarnation
         if view < self.view.number:
-            self._effects.append(Send(peer, pack_message(self.view.news())))
+            self.effects.append(Send(peer, pack_message(self.view.news())))
         self._consider(now)
 
     def hear_vote(self, peer: Origin, message: Vote, now: float) -> None:
@@ -451,17 +443,17 @@ class Membership:
         }
         self._since = None
         self.admitted_in = view.member_since(self.me)
-        self._effects.append(LogEvent("view", f"view {view.number}: {self._name_all(view.lives)}"))
+        self.effects.append(LogEvent("view", f"view {view.number}: {self._name_all(view.lives)}"))
         told = {
             node: each.unwanted for node, each in sorted(self._told.items()) if each.view == before.number
         }
-        self._effects += self._wishes.take_note(
+        self.effects += self._wishes.take_note(
             before, view, linked=self._links.keys(), told=told, names=self._names, now=now
         )
         news = pack_message(view.news())
         for node, peer in sorted(self._links.items()):
             if node not in self._told or self._told[node].view < view.number:
-                self._effects.append(Send(peer, news))
+                self.effects.append(Send(peer, news))
 
     def _name_all(self, nodes: Set[int] | Mapping[int, int]) -> str:
         return ", ".join(name_node(node, self._names) for node in sorted(nodes))

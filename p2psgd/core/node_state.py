@@ -48,43 +48,41 @@ NODE: Final = Transitions(
 )
 
 
-class Node:
+DAMAGED: Final = (NodeState.REPAIRING, NodeState.FETCHING)  # the weights are not what was applied
+
+
+class Node(Lifecycle[NodeState]):
     """The state of this node, and since when its weights are known to be damaged."""
 
     def __init__(self, joining: JoinProgress) -> None:
+        super().__init__(NODE)
         self.quarantined_at = 0.0  # when damage was found, or the repair given up
         self.checkpoint_found = False  # since damage was found: a whole one is on disk
-        self._life = Lifecycle(NODE)
         self._joining = joining
-
-    @property
-    def state(self) -> NodeState:
-        """The present state."""
-        return self._life.state
 
     @property
     def ready(self) -> bool:
         """This node is a member whose replica is complete."""
-        return self._life.state is NodeState.READY
+        return self.state is NodeState.READY
 
     @property
     def quarantined(self) -> bool:
         """The weights in memory are not what was applied: none of them may be sent."""
-        return self._life.state in (NodeState.REPAIRING, NodeState.FETCHING)
+        return self.state in DAMAGED
 
     @property
     def repairing(self) -> bool:
         """This node tries to make its weights anew by itself."""
-        return self._life.state is NodeState.REPAIRING
+        return self.state is NodeState.REPAIRING
 
     def follow_readiness(self) -> None:
         """Become READY, or JOINING again, as readiness says; not while the weights are damaged."""
         if not self.quarantined and self._joining.ready != self.ready:
-            self._life.move(NodeState.READY if self._joining.ready else NodeState.JOINING)
+            self.move(NodeState.READY if self._joining.ready else NodeState.JOINING)
 
     def quarantine(self, now: float) -> None:
         """Note that the weights are damaged, and begin the repair."""
-        self._life.move(NodeState.REPAIRING)
+        self.move(NodeState.REPAIRING)
         self.quarantined_at, self.checkpoint_found = now, False
 
     def find_checkpoint(self) -> None:
@@ -93,10 +91,10 @@ class Node:
 
     def give_up_repair(self, now: float) -> None:
         """Note that this node cannot make its weights anew: it needs a snapshot."""
-        self._life.move(NodeState.FETCHING)
+        self.move(NodeState.FETCHING)
         self.quarantined_at = now
 
     def release(self) -> None:
         """Note that the weights are right, made anew or replaced; nothing changes if they were before."""
         if self.quarantined:
-            self._life.move(NodeState.READY if self._joining.ready else NodeState.JOINING)
+            self.move(NodeState.READY if self._joining.ready else NodeState.JOINING)

@@ -1,4 +1,4 @@
-"""The state of one linked peer, and the effects that the handling of one event collects."""
+"""The state of one linked peer: its life-cycle, its cursors into the log, and its acknowledgements."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from p2psgd.base.transitions import Lifecycle, Transitions
-from p2psgd.core.effects import Effect, ReportDrained, Send, SendFloats, Yield
 from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.snapshot_feed import SnapshotFeed
-from p2psgd.wire.messages import FrontierRow, Message, pack_message
+from p2psgd.wire.messages import FrontierRow
 
 # ----------------------------------------------------------------------------
 # The life-cycle of a linked peer, as of etcd's Progress.
@@ -93,7 +92,7 @@ class Cursor:
 
 
 @dataclass(slots=True)
-class Peer:
+class Peer(Lifecycle[PeerState]):
     """One linked peer, from LinkOpened to LinkClosed.
 
     What always holds is in `check`.
@@ -117,17 +116,14 @@ class Peer:
     acknowledged: float = 0.0  # when it last acknowledged more of our own updates
     caught_up: bool = False  # on this link it has been close behind us before
     feed: SnapshotFeed | None = None  # the snapshot it is being given
-    _life: Lifecycle[PeerState] = field(default_factory=lambda: Lifecycle(PEER))
 
-    @property
-    def state(self) -> PeerState:
-        """The present state."""
-        return self._life.state
+    def __post_init__(self) -> None:
+        Lifecycle.__init__(self, PEER)  # super() does not work in a dataclass with slots
 
     @property
     def barred(self) -> bool:
         """The peer's node was removed for good."""
-        return self._life.state is PeerState.BARRED
+        return self.state is PeerState.BARRED
 
     def learn_status(self, rows: Mapping[Origin, FrontierRow], ahead: Mapping[Origin, FrontierRow]) -> None:
         """Take in what the peer has applied, and which part of that is beyond our frontier."""
@@ -161,12 +157,12 @@ class Peer:
 
     def leave(self) -> None:
         """Note the peer's GOODBYE, which may come more than once."""
-        if self._life.state is not PeerState.LEAVING:
-            self._life.move(PeerState.LEAVING)
+        if self.state is not PeerState.LEAVING:
+            self.move(PeerState.LEAVING)
 
     def bar(self, now: float) -> None:
         """Bar the peer, whose node was removed for good: its reports do not count, and it gets nothing."""
-        self._life.move(PeerState.BARRED)
+        self.move(PeerState.BARRED)
         self.barred_at = now
         self.status, self.ahead, self.feed = None, {}, None
         self.ready = self.caught_up = False
@@ -174,7 +170,7 @@ class Peer:
 
     def _follow_facts(self) -> None:
         """Move to the state that follows from what was sent and received; LEAVING is for good."""
-        if self._life.state in (PeerState.LEAVING, PeerState.BARRED):
+        if self.state in (PeerState.LEAVING, PeerState.BARRED):
             return
         if self.feed is not None:
             state = PeerState.SNAPSHOTTING
@@ -184,8 +180,8 @@ class Peer:
             state = PeerState.PAUSED
         else:
             state = PeerState.REPLICATING
-        if state is not self._life.state:
-            self._life.move(state)
+        if state is not self.state:
+            self.move(state)
 
     def check(self, frontier: Frontier, *, credit_bytes: int) -> None:
         """Assert what always holds between two events."""
@@ -230,65 +226,3 @@ class Peer:
     def holds(self, origin: Origin, applied: int) -> bool:
         """Return whether the peer's log holds what comes after `applied`."""
         return self.has(origin) > applied >= self.floor(origin)
-
-
-# ----------------------------------------------------------------------------
-# What a replica orders while it handles one event, and what its links may still be given.
-
-
-CREDIT_BYTES: Final = (
-    1024 * 1024
-)  # 80 ms of a 100 Mbit/s link: enough to keep it full between two turns of the loop
-
-
-class Outbound:
-    """Collects effects in order; spends a peer's credit with every frame."""
-
-    def __init__(self, credit_bytes: int) -> None:
-        self.credit_bytes = credit_bytes
-        self._effects: list[Effect] = []
-        self._turn_is_wanted = self._turn_is_ordered = False
-
-    def order(self, effect: Effect) -> None:
-        """Collect an effect."""
-        self._effects.append(effect)
-
-    def order_turn(self) -> None:
-        """Ask the shell for one Resumed in the next turn of the loop."""
-        self._turn_is_wanted = True
-
-    def turn_passed(self) -> None:
-        """Note that Resumed has come."""
-        self._turn_is_wanted = self._turn_is_ordered = False
-
-    def send(self, peer: Peer, frame: bytes) -> None:
-        """Send a whole frame to a peer, whatever its credit."""
-        self._effects.append(Send(peer.origin, frame))
-        self._spend(peer, len(frame))
-
-    def send_floats(self, peer: Peer, head: bytes, numbers: memoryview) -> None:
-        """Send a frame whose numbers stay where they are (SendFloats), whatever the peer's credit."""
-        self._effects.append(SendFloats(peer.origin, head, numbers))
-        self._spend(peer, len(head) + numbers.nbytes)
-
-    def _spend(self, peer: Peer, frame_bytes: int) -> None:
-        had_credit = peer.credit > 0
-        peer.credit -= frame_bytes
-        if had_credit and peer.credit <= 0:
-            self._effects.append(ReportDrained(peer.origin))
-
-    def say(self, peer: Peer, message: Message) -> None:
-        """Send a control message to a peer."""
-        self.send(peer, pack_message(message))
-
-    def refill(self, peer: Peer) -> None:
-        """Renew the credit of a peer whose link has drained."""
-        peer.credit = self.credit_bytes
-
-    def take(self) -> list[Effect]:
-        """Return the effects since the last call, in order."""
-        if self._turn_is_wanted and not self._turn_is_ordered:
-            self._turn_is_ordered = True
-            self._effects.append(Yield())
-        effects, self._effects = self._effects, []
-        return effects

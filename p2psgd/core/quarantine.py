@@ -11,13 +11,12 @@ from p2psgd.core.events import CheckpointRead, Restored
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.metrics import Counters
 from p2psgd.core.node_state import Node
-from p2psgd.core.peer import Outbound
 from p2psgd.core.scrub import SLICE, Scrub, SliceScanner
+from p2psgd.core.send import Outbound
 from p2psgd.core.snapshot_install import NAMED_MAX, name_weights
 from p2psgd.core.snapshot_serve import SnapshotServer
-from p2psgd.core.state import State
+from p2psgd.core.state import State, magnitude_of
 from p2psgd.core.timing import Timing
-from p2psgd.core.weights import magnitude_of
 from p2psgd.wire import codec
 from p2psgd.wire.messages import FrontierRow
 
@@ -149,7 +148,7 @@ class Quarantine:
         self._counters = counters
         self._out = out
         self._timing = timing
-        self._rebuild: Rebuild | None = None
+        self.rebuild: Rebuild | None = None  # while the node is REPAIRING, work for every turn
 
     def pass_time(self, now: float) -> None:
         """Advance the scrub, and quarantine the weights if it finds them wrong; stop waiting for a silent
@@ -157,8 +156,8 @@ class Quarantine:
         """
         limit_s = self._timing.gone_s
         if not self._node.repairing:  # a snapshot may have come first
-            self._rebuild = None
-        elif self._rebuild is None and now - self._node.quarantined_at > limit_s:
+            self.rebuild = None
+        elif self.rebuild is None and now - self._node.quarantined_at > limit_s:
             self._give_up(f"reading the checkpoint has taken {limit_s:.0f} s", now)
         result = self._scanner.pass_time(now)
         if result is None:
@@ -171,7 +170,7 @@ class Quarantine:
         self._out.order(Alert(f"{words}; nothing is sent until they are right again"))
         self._out.order(LogEvent("quarantine", words))
         self._node.quarantine(now)
-        self._rebuild = None
+        self.rebuild = None
         self._server.withdraw()
         self._out.order(ReadCheckpoint())
 
@@ -179,21 +178,16 @@ class Quarantine:
         """Begin the rebuild from the checkpoint that was read, unless a snapshot has come first."""
         if event.found is not None:
             self._node.find_checkpoint()
-        if not self._node.repairing or self._rebuild is not None:
+        if not self._node.repairing or self.rebuild is not None:
             return
         if event.found is None:
             self._give_up("there is no checkpoint that can be used", now)
             return
-        self._rebuild = Rebuild(self._state, event.found)
-
-    @property
-    def rebuilding(self) -> bool:
-        """The rebuild has work for the next turn."""
-        return self._rebuild is not None and self._node.repairing
+        self.rebuild = Rebuild(self._state, event.found)
 
     def turn(self, now: float) -> None:
         """Do one piece of the rebuild."""
-        rebuild = self._rebuild
+        rebuild = self.rebuild
         if rebuild is None or not self._node.repairing:
             return
         try:
@@ -218,10 +212,10 @@ class Quarantine:
         words = f"the weights were made anew from the last checkpoint and {rebuild.applied} updates since"
         self._out.order(LogEvent("mended", f"{words}: {damage}"))
         self._out.order(Reload())
-        self._rebuild = None
+        self.rebuild = None
 
     def _give_up(self, why: str, now: float) -> None:
-        self._rebuild = None
+        self.rebuild = None
         self._node.give_up_repair(now)
         self._out.order(
             LogEvent("quarantine", f"the weights cannot be made anew from the checkpoint and the log: {why}")

@@ -58,11 +58,11 @@ READINESS: Final = Transitions(
 )
 
 
-class JoinProgress:
+class JoinProgress(Lifecycle[Readiness]):
     """Progress of one incarnation to READY; `ready` may also be lost again."""
 
     def __init__(self, me: Origin, timing: Timing, now: float) -> None:
-        self._life = Lifecycle(READINESS)
+        super().__init__(READINESS)
         self.absent: list[Origin] = []  # members that the barrier waits for
         self._me = me
         self._since: int | None = None  # the view that took this life in
@@ -71,19 +71,14 @@ class JoinProgress:
         self._targets: dict[Origin, dict[Origin, int]] = {}  # and what each of those had applied
 
     @property
-    def state(self) -> Readiness:
-        """The present state."""
-        return self._life.state
-
-    @property
     def ready(self) -> bool:
         """This node has a complete replica, or is alone."""
-        return self._life.state in (Readiness.COMPLETE, Readiness.ALONE)
+        return self.state in (Readiness.COMPLETE, Readiness.ALONE)
 
     @property
     def passed(self) -> bool:
         """Every other member knows the view that admitted this incarnation."""
-        return self._life.state in (Readiness.CATCHING_UP, Readiness.COMPLETE)
+        return self.state in (Readiness.CATCHING_UP, Readiness.COMPLETE)
 
     def look(
         self,
@@ -98,12 +93,12 @@ class JoinProgress:
         """Judge anew, after any news."""
         if view.number == 0:
             if not self.ready and now >= self._alone_until:
-                self._life.move(Readiness.ALONE)
+                self.move(Readiness.ALONE)
             return
         if admitted_in != self._since:  # also if it was out in between and never heard of it
             self._since = admitted_in
-            if self._life.state is not Readiness.OUTSIDE:
-                self._life.move(Readiness.OUTSIDE)
+            if self.state is not Readiness.OUTSIDE:
+                self.move(Readiness.OUTSIDE)
         if admitted_in is None or self.ready:
             return
         gone = {member for member in self._tellers if member not in view}
@@ -113,11 +108,11 @@ class JoinProgress:
         if not self.passed or again or any(teller not in view for teller in self._tellers.values()):
             self._try_barrier(view, admitted_in, acks)
         if self.passed and self._has_all(view, peers, frontier):
-            self._life.move(Readiness.COMPLETE)
+            self.move(Readiness.COMPLETE)
 
     def _try_barrier(self, view: View, admitted_in: int, acks: Acknowledgements) -> None:
-        if self._life.state is not Readiness.BARRIER:
-            self._life.move(Readiness.BARRIER)
+        if self.state is not Readiness.BARRIER:
+            self.move(Readiness.BARRIER)
         self._tellers = {}
         others = [] if admitted_in == FOUNDED else [each for each in view.members if each != self._me]
         for member in others:
@@ -127,7 +122,7 @@ class JoinProgress:
         self.absent = [member for member in others if member not in self._tellers]
         passed = not self.absent
         if passed:
-            self._life.move(Readiness.CATCHING_UP)
+            self.move(Readiness.CATCHING_UP)
             self._targets = {teller: acks.all_applied(teller) for teller in self._tellers.values()}
 
     def _has_all(self, view: View, peers: Mapping[Origin, Peer], frontier: Frontier) -> bool:

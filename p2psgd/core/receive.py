@@ -15,11 +15,11 @@ from p2psgd.core.events import PeerStatus
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.metrics import Counters, Tally
 from p2psgd.core.node_state import Node
-from p2psgd.core.peer import Outbound, Peer
+from p2psgd.core.peer import Peer
 from p2psgd.core.retention import TRIM_TO, Retention
 from p2psgd.core.ring.contribution import Given
-from p2psgd.core.ring.rounds import RingLife
-from p2psgd.core.send import Congestion, LogSender, Repair
+from p2psgd.core.ring.rounds import IN_STEP, RingLife
+from p2psgd.core.send import Congestion, LogSender, Outbound, Repair
 from p2psgd.core.state import State, next_header
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
@@ -129,7 +129,7 @@ class Receiver:
             return
         if origin == self._cluster.me:
             self._check_own(header.sequence, body)
-        if self._ring_life.in_step:
+        if self._ring_life.state in IN_STEP:
             return  # an answer from before: all members have the same, and it is asked for again
         if not self._make_room(len(body)):
             self._counters.held_back += 1
@@ -179,11 +179,11 @@ class Receiver:
 
     def _make_room(self, body_bytes: int) -> bool:
         """A peer's update of so many bytes can be taken, if need be by trimming before the next look."""
-        fits = self._retention.room(body_bytes)
+        fits = self._state.log.room(body_bytes)
         if not fits and self._node.ready and self._acks_are_new:
             self._acks_are_new = False
             self._retention.trim(self._cluster.membership.view, TRIM_TO)
-            fits = self._retention.room(body_bytes)
+            fits = self._state.log.room(body_bytes)
         if not fits:
             self._lacked_bytes = body_bytes
         return fits
@@ -194,7 +194,7 @@ class Receiver:
 
     def lacks_room(self) -> bool:
         """The update that found no room last, or if all did an empty one, would find none now."""
-        return not self._retention.room(self._lacked_bytes)
+        return not self._state.log.room(self._lacked_bytes)
 
     # -- STATUS
 
@@ -275,7 +275,7 @@ class Receiver:
 
         Not while the log has no room for the update that it held back last: all would be sent in vain.
         """
-        if self._ring_life.in_step or not self._make_room(self._lacked_bytes):
+        if self._ring_life.state in IN_STEP or not self._make_room(self._lacked_bytes):
             return
         for origin, row in peer.ahead.items():
             lacking = row.sequence > self._state.frontier.sequence(origin)

@@ -58,7 +58,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.membership import Membership
 from p2psgd.core.metrics import Counters, Tally
 from p2psgd.core.node_state import Node, NodeState
-from p2psgd.core.peer import CREDIT_BYTES, Outbound, Peer, PeerState
+from p2psgd.core.peer import Peer, PeerState
 from p2psgd.core.quarantine import Quarantine
 from p2psgd.core.readiness import JoinProgress
 from p2psgd.core.receive import Applier, Receiver
@@ -71,7 +71,7 @@ from p2psgd.core.ring.rounds import OnComplete, RingLife, Rounds
 from p2psgd.core.ring.sparse import SparseRounds
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.scrub import SliceScanner
-from p2psgd.core.send import Congestion, LogSender, Repair
+from p2psgd.core.send import CREDIT_BYTES, Congestion, LogSender, Outbound, Repair
 from p2psgd.core.snapshot_fetch import SnapshotFetch
 from p2psgd.core.snapshot_serve import SnapshotServer
 from p2psgd.core.state import State
@@ -164,7 +164,7 @@ class Replica:
         self._barring = Barring(cluster, out)
         self._eviction = Eviction(cluster, node=node, retention=self.retention, tally=tally, out=out, now=now)
         self._compose_snapshots()
-        self._view = self.membership.view
+        self._view, self._node_state = self.membership.view, node.state  # after the event before
         self._compose_view_change()
         self.ring = self._make_ring(mode, dense, now) if mode.ring else None
 
@@ -443,7 +443,7 @@ class Replica:
     def _hear(self, peer: Peer, message: PeerMessage, now: float) -> None:
         peer.last_seen = now
         try:
-            if peer.barred:
+            if peer.state is PeerState.BARRED:
                 self._barring.hear(peer, message, now)
             else:
                 self._take_in(peer, message, now)
@@ -601,14 +601,19 @@ class Replica:
         """Follow what any event may have changed; return all that is to be done, another turn among it if
         there is work for one.
         """
-        if self.membership.view is not self._view:
+        changed = self.membership.view is not self._view
+        if changed:
             self._view = self.membership.view
             self._bar(now)
-        self._view_change.look(now)
+        ready = self.node.state is self._node_state is NodeState.READY  # and was after the event before
+        if changed or self.membership.effects or not ready:
+            self._view_change.look(now)
+            self._node_state = self.node.state
         if self.ring is not None:
             self.ring.look(now)
         adopting = self.fetch.taking.adoption is not None
-        if self.scanner.copying or adopting or self._quarantine.rebuilding or self.log.untidy:
+        rebuilding = self.node.state is NodeState.REPAIRING and self._quarantine.rebuild is not None
+        if self.scanner.copying is not None or adopting or rebuilding or self.log.untidy:
             self.out.order_turn()
         return self.out.take()
 

@@ -82,7 +82,3 @@ class Retention:
 
         if view.number:
             self._state.log.trim(stable, durable, share=share)
-
-    def room(self, frame_bytes: int) -> bool:
-        """Return whether there is room for a peer's update."""
-        return self._state.log.room(frame_bytes)

@@ -167,15 +167,10 @@ class SliceScanner:
         self.spare: NDArray[np.int32] | None = state.lattice.coordinates.copy()
         self._state = state
         self._timing = timing
-        self._copy: ConsistentCopy | None = None
+        self.copying: ConsistentCopy | None = None  # while it is under way another must wait
         self._deliver: Deliver | None = None
         self._scrub: Scrub | None = None
         self._at_once = False  # the scrub under way, or the next
-
-    @property
-    def copying(self) -> bool:
-        """A copy is under way: another must wait."""
-        return self._copy is not None
 
     @property
     def scrubbing(self) -> bool:
@@ -187,11 +182,11 @@ class SliceScanner:
         when it is the state of that moment, and sees to it that `take_back` gets the copy when nobody reads
         it any more.
         """
-        assert self._copy is None
+        assert self.copying is None
         live, spare, self.spare = self._state.lattice.coordinates, self.spare, None
-        self._copy = ConsistentCopy(live, np.empty_like(live) if spare is None else spare)
+        self.copying = ConsistentCopy(live, np.empty_like(live) if spare is None else spare)
         self._deliver = deliver
-        self._state.sweeps.append(self._copy)
+        self._state.sweeps.append(self.copying)
 
     def take_back(self, coordinates: NDArray[np.int32]) -> None:
         """Take back the memory of a copy for the next one."""
@@ -199,14 +194,14 @@ class SliceScanner:
 
     def turn(self) -> bool:
         """Copy one slice; True if another turn is needed."""
-        if self._copy is None:
+        if self.copying is None:
             return False
-        if not self._copy.advance(SLICE):
+        if not self.copying.advance(SLICE):
             return True
-        copy, deliver = self._copy, self._deliver
+        copy, deliver = self.copying, self._deliver
         assert deliver is not None
         self._state.sweeps.remove(copy)
-        self._copy = self._deliver = None
+        self.copying = self._deliver = None
         deliver(copy.coordinates, self._state.frontier.rows() if copy.rows is None else copy.rows)
         return False
 
@@ -242,8 +237,8 @@ class SliceScanner:
 
     def abort(self) -> None:
         """Drop copy and scrub, since the weights were replaced."""
-        if self._copy is not None:
-            self.take_back(self._copy.coordinates)
-        self._copy = self._deliver = self._scrub = None
+        if self.copying is not None:
+            self.take_back(self.copying.coordinates)
+        self.copying = self._deliver = self._scrub = None
         self._at_once = False
         self._state.sweeps.clear()

@@ -14,12 +14,12 @@ from p2psgd.core.events import SnapshotChunk, SnapshotStart, SnapshotTail
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.metrics import Counters
 from p2psgd.core.node_state import Node
-from p2psgd.core.peer import Outbound, Peer
+from p2psgd.core.peer import Peer
 from p2psgd.core.readiness import JoinProgress
 from p2psgd.core.ring.contribution import Given
-from p2psgd.core.ring.rounds import RingLife
+from p2psgd.core.ring.rounds import IN_STEP, RingLife
 from p2psgd.core.scrub import SliceScanner
-from p2psgd.core.send import Repair
+from p2psgd.core.send import Outbound, Repair
 from p2psgd.core.snapshot_install import (
     Adoption,
     ContradictionError,
@@ -67,11 +67,11 @@ FETCH: Final = Transitions(
 )
 
 
-class FetchProgress:
+class FetchProgress(Lifecycle[FetchState]):
     """Progress of the one snapshot that may be under way."""
 
     def __init__(self, timing: Timing) -> None:
-        self._life = Lifecycle(FETCH)
+        super().__init__(FETCH)
         self.donor: Origin | None = None
         self.intake: SnapshotIntake | None = None
         self.adoption: Adoption | None = None  # all has come, and is being taken
@@ -83,11 +83,6 @@ class FetchProgress:
         self._avoid: dict[Origin, float] = {}  # donors that had none to give, and until when
         self._lossy_since: float | None = None
         self._none_is_ready = False  # of the donors chosen from last
-
-    @property
-    def state(self) -> FetchState:
-        """The present state."""
-        return self._life.state
 
     def choose(
         self,
@@ -148,13 +143,13 @@ class FetchProgress:
 
     def ask(self, donor: Origin, now: float) -> None:
         """Begin the fetch with a request to this donor."""
-        self._life.move(FetchState.REQUESTED)
+        self.move(FetchState.REQUESTED)
         self.donor, self.intake, self.bytes_taken = donor, None, 0
         self.began = self._moved = now
 
     def begin_intake(self, intake: SnapshotIntake) -> None:
         """Begin to receive."""
-        self._life.move(FetchState.RECEIVING)
+        self.move(FetchState.RECEIVING)
         self.intake = intake
 
     def moved(self, bytes_taken: int, now: float) -> None:
@@ -164,7 +159,7 @@ class FetchProgress:
 
     def begin_adoption(self, adoption: Adoption) -> None:
         """Begin to catch up: all has come, and the received snapshot is handed over."""
-        self._life.move(FetchState.CATCHING_UP)
+        self.move(FetchState.CATCHING_UP)
         self.intake, self.adoption = None, adoption
 
     def overdue(self, now: float) -> Origin | None:
@@ -178,7 +173,7 @@ class FetchProgress:
 
     def end(self, now: float, *, avoid_s: float = 0.0) -> None:
         """End the fetch without success; the donor is not asked again for `avoid_s`."""
-        self._life.move(FetchState.IDLE)
+        self.move(FetchState.IDLE)
         if self.donor is not None and avoid_s:
             self._avoid[self.donor] = now + avoid_s
         self._avoid = {donor: until for donor, until in self._avoid.items() if until > now}
@@ -189,7 +184,7 @@ class FetchProgress:
 
     def taken(self) -> None:
         """End the fetch with success: the snapshot is this node's replica now."""
-        self._life.move(FetchState.IDLE)
+        self.move(FetchState.IDLE)
         self.donor = self.intake = self.adoption = None
 
 
@@ -243,7 +238,7 @@ class SnapshotFetch:
             self.taking.end(now, avoid_s=self._cluster.timing.failure_timeout_s)
         if self.taking.donor is not None:
             return
-        if self._node.repairing or self._ring_life.in_step:
+        if self._node.repairing or self._ring_life.state in IN_STEP:
             return
         alone = len(self._cluster.membership.view.members) < 2
         if self._node.quarantined and (

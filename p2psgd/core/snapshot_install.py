@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.core.state import State
+from p2psgd.core.state import State, magnitude_of
 from p2psgd.core.update_log import OriginLog, UpdateLog
-from p2psgd.core.weights import magnitude_of
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from p2psgd.wire.messages import FrontierRow

@@ -13,9 +13,9 @@ from p2psgd.core.effects import Drop, LogEvent
 from p2psgd.core.frontier import Origin
 from p2psgd.core.metrics import Counters
 from p2psgd.core.node_state import Node
-from p2psgd.core.peer import Outbound, Peer
+from p2psgd.core.peer import Peer
 from p2psgd.core.scrub import SliceScanner
-from p2psgd.core.send import LogSender
+from p2psgd.core.send import LogSender, Outbound
 from p2psgd.core.snapshot_feed import SnapshotFeed
 from p2psgd.core.state import State
 from p2psgd.wire.messages import FrontierRow, SnapshotEnd

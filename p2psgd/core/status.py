@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_state import Node
-from p2psgd.core.peer import Outbound, Peer
+from p2psgd.core.peer import Peer
 from p2psgd.core.readiness import lacks_floor
+from p2psgd.core.send import Outbound
 from p2psgd.core.state import State
 from p2psgd.core.view import View
 from p2psgd.wire.messages import (

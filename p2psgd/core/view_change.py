@@ -9,9 +9,9 @@ from p2psgd.core.effects import LogEvent, Send, Shutdown
 from p2psgd.core.eviction import Eviction
 from p2psgd.core.metrics import Counters
 from p2psgd.core.node_state import Node
-from p2psgd.core.peer import Outbound
 from p2psgd.core.readiness import JoinProgress, lacks_floor
 from p2psgd.core.retention import Retention
+from p2psgd.core.send import Outbound
 from p2psgd.core.snapshot_fetch import FetchProgress
 from p2psgd.core.state import State
 from p2psgd.core.status import StatusSender
@@ -58,7 +58,9 @@ class ViewChange:
     def look(self, now: float) -> None:
         """Carry out the effects of membership, and follow a new view."""
         membership = self._cluster.membership
-        for effect in membership.take_effects():
+        effects = membership.effects.copy()
+        membership.effects.clear()
+        for effect in effects:
             if isinstance(effect, LogEvent) and effect.kind == "evicted":
                 self._counters.evictions_seen += 1
             if isinstance(effect, Send):

@@ -198,7 +198,9 @@ class Assembly:
         """Carry out what a node's membership orders; it must not contradict itself or the others."""
         machine, life = self.nodes[node], self.life(node)
         known = machine.unsaved[-1].votes if machine.unsaved else machine.disk
-        for effect in life.take_effects():
+        effects = life.effects.copy()
+        life.effects.clear()
+        for effect in effects:
             match effect:
                 case Send():
                     frame_type = FrameType(effect.frame[PREFIX.size - 1])

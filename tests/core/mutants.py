@@ -89,7 +89,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_repair.test_origins_that_a_peer_made_up_take_all_room_for_a_failure_timeout_at_most,
     ),
     "removed-node-heard": (
-        (Edit(replica, "Replica._hear", "if peer.barred:", "if False:"),),
+        (Edit(replica, "Replica._hear", "if peer.state is PeerState.BARRED:", "if False:"),),
         test_barring.test_nothing_of_its_status_counts_whatever_view_it_claims,
     ),
     "removed-node-stays-linked": (

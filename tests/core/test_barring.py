@@ -120,7 +120,7 @@ def test_its_updates_and_questions_are_not_answered(cluster: Cluster) -> None:
         assert not sent(effects, OUT), event
         assert not dropped(effects)
     assert replica.frontier.version == version
-    assert not replica.scanner.copying
+    assert replica.scanner.copying is None
     cluster.give(0, own_update([7]))
     assert FrameType.UPDATE not in {FrameType(frame[4]) for frame in cluster.queues[0, 2]}
 
@@ -271,7 +271,7 @@ def test_snapshots_are_for_members(clusters: Clusters) -> None:
     end = parse_message(FrameType.SNAPSHOT_END, frame[PREFIX.size :])
     assert isinstance(end, SnapshotEnd)
     assert end.words == "snapshots are for members, and the view known here does not hold you: ask again"
-    assert not cluster.replica(0).scanner.copying
+    assert cluster.replica(0).scanner.copying is None
 
 
 def test_its_updates_are_asked_for_of_others_while_it_is_linked(clusters: Clusters) -> None:

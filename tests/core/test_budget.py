@@ -158,10 +158,10 @@ def test_alone_there_is_no_own_share() -> None:
 def test_there_is_room_for_a_peers_update_up_to_the_budget() -> None:
     setting = Setting()
     setting.append(A, 99)
-    assert setting.retention.room(FRAME_BYTES)
-    assert not setting.retention.room(FRAME_BYTES + 1)
+    assert setting.state.log.room(FRAME_BYTES)
+    assert not setting.state.log.room(FRAME_BYTES + 1)
     setting.append(A, 1)
-    assert not setting.retention.room(0)
+    assert not setting.state.log.room(0)
 
 
 @pytest.mark.parametrize("saved", [0, 8])

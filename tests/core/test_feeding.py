@@ -7,8 +7,7 @@ from itertools import pairwise
 
 from p2psgd.core.effects import Send
 from p2psgd.core.events import LinkDrained, Resumed, TimePassed
-from p2psgd.core.peer import CREDIT_BYTES
-from p2psgd.core.send import FRAMES_PER_TURN
+from p2psgd.core.send import CREDIT_BYTES, FRAMES_PER_TURN
 from p2psgd.core.view_change import VOTES_OVERDRAFT_BYTES
 from p2psgd.wire.frames import FrameType
 from tests.core.cluster import Cluster, own_update

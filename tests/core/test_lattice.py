@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from p2psgd.core.weights import QuantizedWeights
+from p2psgd.core.state import QuantizedWeights
 from p2psgd.wire import codec
 from tests.core.cluster import make_words
 

@@ -71,7 +71,7 @@ def test_who_shows_an_old_view_is_told_the_latest() -> None:
     assembly.settle(0.3)
     assembly.life(2).link(Origin(3, 1), assembly.now)
     assembly.life(2).hear_status(Origin(3, 1), view=1, ready=True, unwanted=(), now=assembly.now)
-    sent = assembly.life(2).take_effects()
+    sent = assembly.life(2).effects
     assert len(sent) == 1
     assert assembly.life(2).view.number == 2
 
@@ -116,7 +116,7 @@ def test_who_hears_of_a_later_view_waits_for_its_news() -> None:
     life.hear_status(Origin(2, 1), view=2, ready=True, unwanted=(), now=assembly.now)
     life.remove(3, forbid=True)
     life.pass_time(assembly.now + FAILURE_TIMEOUT_S, ready=True)
-    assert life.take_effects() == []
+    assert life.effects == []
 
 
 def test_a_former_life_that_is_still_linked_does_not_replace_the_new_one() -> None:

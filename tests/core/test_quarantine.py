@@ -238,9 +238,9 @@ def test_what_it_made_is_let_go_if_a_snapshot_comes_first(clusters: Clusters) ->
     hurt.scanner.scrub_due = cluster.now
     while not hurt.node.quarantined:
         cluster.pass_time(0.5)
-    begun = hurt._quarantine.rebuilding
+    begun = hurt._quarantine.rebuild is not None
     hurt.node.release()  # as when a snapshot was taken
     cluster.pass_time(0.5)
     hurt.node.quarantine(cluster.now)
-    assert (begun, hurt._quarantine.rebuilding) == (True, False)
+    assert (begun, hurt._quarantine.rebuild) == (True, None)
     flip(hurt)  # back again

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2psgd.core.scrub import Scrub
-from p2psgd.core.weights import QuantizedWeights
+from p2psgd.core.state import QuantizedWeights
 from p2psgd.wire import codec
 from tests.core.cluster import make_words
 

@@ -8,7 +8,6 @@ from unittest.mock import patch
 
 import pytest
 
-from p2psgd.base.transitions import Lifecycle
 from p2psgd.core.effects import Drop, Reload
 from p2psgd.core.events import (
     FrameReceived,
@@ -134,7 +133,7 @@ def test_updates_made_while_it_is_copied_are_in_the_snapshot_exactly_once(cluste
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying is not None)
     cluster.stuck = {(0, 2), (1, 2)}
     for turn in range(5):  # five slices: each update changes all parts, copied or not
         cluster.give(0, own_update(list(range(turn, 5000, 500)), step=2))
@@ -185,7 +184,7 @@ def test_an_asker_whose_link_broke_is_not_given_what_it_does_not_await(clusters:
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying is not None)
     cluster.cut(0, 2)
     cluster.link(0, 2)
     cluster.give(0, Resumed())
@@ -200,7 +199,7 @@ def test_who_takes_nothing_of_its_snapshot_is_dropped(clusters: Clusters) -> Non
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying is not None)
     asker = cluster.replica(0).peers[cluster.replica(2).me]
     asker.credit = 0
     cluster.give(0, Resumed())
@@ -221,7 +220,7 @@ def test_a_donor_whose_memory_is_found_damaged_sends_no_more_of_it_and_says_so(
     cluster.paused = {0}
     cluster.link_all()
     donor, joiner = cluster.replica(0), cluster.replica(2)
-    deliver_until(cluster, lambda: donor.scanner.copying)
+    deliver_until(cluster, lambda: donor.scanner.copying is not None)
     asker = donor.peers[joiner.me]
     if copied:
         asker.credit = 1
@@ -243,10 +242,10 @@ def test_a_donor_whose_memory_is_found_damaged_sends_no_more_of_it_and_says_so(
 
 def test_a_member_gives_one_though_its_own_barrier_waits_for_who_asks(clusters: Clusters) -> None:
     cluster = fall_behind(clusters, 2)
-    cluster.replica(0).joining._life = Lifecycle(READINESS)
+    cluster.replica(0).joining.state = READINESS.first
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying is not None)
 
 
 def test_a_stranger_that_has_what_no_log_holds_keeps_nobody_from_one(clusters: Clusters) -> None:
@@ -293,7 +292,7 @@ def test_a_node_that_is_not_complete_itself_says_so(clusters: Clusters) -> None:
     cluster = clusters(2)
     cluster.link_all()
     cluster.give(1, FrameReceived(cluster.replica(0).me, SnapshotRequest(view=0)))
-    assert not cluster.replica(1).scanner.copying
+    assert cluster.replica(1).scanner.copying is None
     assert b"not complete" in cluster.queues[1, 0][-1]
 
 
@@ -331,7 +330,7 @@ def test_what_comes_before_the_beginning_drops_the_donor(
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying is not None)
     cluster.give(2, what(cluster.replica(0).me))
     assert [(number, drop.reason) for number, drop in cluster.drops] == [(2, "snapshot")]
     assert "before its beginning" in cluster.drops[0][1].words
@@ -341,7 +340,7 @@ def test_a_snapshot_whose_frontier_no_such_run_has_drops_the_donor(clusters: Clu
     cluster = fall_behind(clusters, 2)
     cluster.paused = {0}
     cluster.link_all()
-    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying)
+    deliver_until(cluster, lambda: cluster.replica(0).scanner.copying is not None)
     cluster.give(2, FrameReceived(cluster.replica(0).me, SnapshotStart([FrontierRow(0, 0, 1, 7)], 7)))
     assert [(number, drop.reason) for number, drop in cluster.drops] == [(2, "origin")]
 

@@ -151,7 +151,7 @@ def test_when_the_coordinates_are_replaced_neither_goes_on() -> None:
     lattice = setting.state.lattice
     lattice.replace(lattice.coordinates.copy(), lattice.digest)
     assert not setting.scanner.turn()
-    assert (setting.scanner.copying, setting.scanner.scrubbing, copies) == (False, False, [])
+    assert (setting.scanner.copying, setting.scanner.scrubbing, copies) == (None, False, [])
     assert setting.scrub(61.0)  # from its beginning
     setting.scanner.begin_copy(lambda copy, _: copies.append(copy))
     while setting.scanner.turn():

@@ -22,7 +22,6 @@ from p2psgd.core import (
     frontier,
     membership,
     paxos,
-    peer,
     pending_changes,
     quarantine,
     readiness,
@@ -38,7 +37,6 @@ from p2psgd.core import (
     state,
     status,
     update_log,
-    weights,
 )
 from p2psgd.node import backpressure
 from p2psgd.wire import update
@@ -91,26 +89,26 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "running-digest-wrong": (
         Edit(
-            weights,
+            state,
             "QuantizedWeights.apply",
             "(self.digest + contribution) % 2**64",
             "(self.digest ^ contribution) % 2**64",
         ),
     ),
-    "effect-dropped": (Edit(peer, "Outbound.take", "return effects", "return effects[:1] + effects[2:]"),),
+    "effect-dropped": (Edit(send, "Outbound.take", "return effects", "return effects[:1] + effects[2:]"),),
     "illegal-transition": (
         Edit(
             readiness,
             "JoinProgress._try_barrier",
-            "if self._life.state is not Readiness.BARRIER:",
+            "if self.state is not Readiness.BARRIER:",
             "if False:",
         ),
     ),
     "incarnation-reused": (Edit(daemon, "Daemon.__init__", "disk.lives += 1", "disk.lives = 1"),),
     # sending and asking
     "no-push-after-drain": (Edit(replica, R + "handle", "self.log_sender.push(peer, now)", "pass"),),
-    "credit-never-given-back": (Edit(peer, "Outbound.refill", "peer.credit = self.credit_bytes", "pass"),),
-    "credit-not-spent": (Edit(peer, "Outbound._spend", "peer.credit -= frame_bytes", "pass"),),
+    "credit-never-given-back": (Edit(send, "Outbound.refill", "peer.credit = self.credit_bytes", "pass"),),
+    "credit-not-spent": (Edit(send, "Outbound._spend", "peer.credit -= frame_bytes", "pass"),),
     "need-ignored": (Edit(send, "LogSender.serve", "if need.first <= last:", "if False:"),),
     "need-served-short": (Edit(send, "LogSender.serve", "last = min(", "last = -1 + min("),),
     "no-ask-after-status": (Edit(receive, "Receiver.ask_for_all", "if lacking and not", "if False and not"),),
@@ -302,7 +300,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             send,
             "LogSender.push",
-            "if self._node.quarantined:",
+            "if self._node.state in DAMAGED:",
             "if False:",
         ),
     ),

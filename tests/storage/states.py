@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
-from p2psgd.core.weights import QuantizedWeights
+from p2psgd.core.state import QuantizedWeights
 from p2psgd.storage.checkpoint import Checkpoint, TrainerCheckpoint
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame

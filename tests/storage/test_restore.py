@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.core.frontier import Origin
-from p2psgd.core.weights import QuantizedWeights
+from p2psgd.core.state import QuantizedWeights
 from p2psgd.storage.checkpoint import Checkpoint, TrainerCheckpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.restore import FoundOnDisk, abandon, restore

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Alert
-from p2psgd.core.peer import Outbound, Peer
+from p2psgd.core.peer import Peer
 from p2psgd.core.ring.reduce import Bucket, Reduction
 from p2psgd.core.ring.rounds import Attempt
 from p2psgd.core.scrub import SliceScanner
+from p2psgd.core.send import Outbound
 from p2psgd.core.state import State
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType

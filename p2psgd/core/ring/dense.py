@@ -10,12 +10,13 @@ from p2psgd.core.effects import Alert, RejectContribution
 from p2psgd.core.events import RingUpdate, RoundMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_state import Node
-from p2psgd.core.peer import Outbound, Peer
+from p2psgd.core.peer import Peer
 from p2psgd.core.ring.chunks import CHANGED, NextWeights, Outgoing, count_numbers
 from p2psgd.core.ring.reduce import Bucket, Buckets, DenseMemory, Reduction, bucket_of, name_difference
 from p2psgd.core.ring.results import Result, Results
 from p2psgd.core.ring.rounds import Attempt, Completed, OnComplete
 from p2psgd.core.scrub import SliceScanner
+from p2psgd.core.send import Outbound
 from p2psgd.core.state import State
 from p2psgd.wire.frames import Body
 from p2psgd.wire.messages import RingBucket

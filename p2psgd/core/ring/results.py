@@ -19,11 +19,12 @@ from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Alert, LogEvent
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.node_state import Node
-from p2psgd.core.peer import Outbound, Peer
+from p2psgd.core.peer import Peer
 from p2psgd.core.ring import chunks
 from p2psgd.core.ring.chunks import U64_MODULUS, NextWeights, count_numbers, declaration, send_chunk
 from p2psgd.core.ring.reduce import Bucket, Buckets, DenseMemory, bucket_of, travelling
 from p2psgd.core.scrub import SliceScanner
+from p2psgd.core.send import Outbound
 from p2psgd.core.state import State
 from p2psgd.core.timing import Timing
 from p2psgd.wire.frames import Body

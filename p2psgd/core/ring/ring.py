@@ -11,7 +11,7 @@ from p2psgd.core.effects import OpenRound, RejectContribution
 from p2psgd.core.events import AttemptStart, PeerStatus, RingMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_state import Node
-from p2psgd.core.peer import Outbound, Peer
+from p2psgd.core.peer import Peer
 from p2psgd.core.retention import STALL, Retention
 from p2psgd.core.ring.formation import Formation, RingStates
 from p2psgd.core.ring.rounds import (
@@ -25,6 +25,7 @@ from p2psgd.core.ring.rounds import (
     StopReason,
 )
 from p2psgd.core.ring.stragglers import ResultServer, StragglerVotes
+from p2psgd.core.send import Outbound
 from p2psgd.core.snapshot_fetch import FetchProgress
 from p2psgd.core.state import State
 from p2psgd.core.status import StatusSender

@@ -57,16 +57,14 @@ RING_PHASES: Final = Transitions(
 )
 
 
+IN_STEP: Final = (RingPhase.FORMING, RingPhase.RUNNING)  # what the replica holds changes by rounds alone
+
+
 class RingLife(Lifecycle[RingPhase]):
     """The phase of the ring at this node; IDLE for ever where there is none."""
 
     def __init__(self) -> None:
         super().__init__(RING_PHASES)
-
-    @property
-    def in_step(self) -> bool:
-        """An attempt runs: what the replica holds changes by rounds alone."""
-        return self.state in (RingPhase.FORMING, RingPhase.RUNNING)
 
 
 # ----------------------------------------------------------------------------

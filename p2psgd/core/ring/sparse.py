@@ -20,10 +20,11 @@ from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alert
 from p2psgd.core.events import RingUpdate, RoundMessage
 from p2psgd.core.frontier import Origin
-from p2psgd.core.peer import Outbound, Peer
+from p2psgd.core.peer import Peer
 from p2psgd.core.receive import Applier
 from p2psgd.core.ring.contribution import PARTS_MAX, Given, Part, check_part, make_share
 from p2psgd.core.ring.rounds import Attempt, Completed, OnComplete
+from p2psgd.core.send import Outbound
 from p2psgd.core.state import State
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.ring_messages import (

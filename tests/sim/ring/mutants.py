@@ -97,8 +97,8 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
     "opened-while-idle": (Edit(ring, "Opening.open", "(self.active and running)", "self.active"),),
     # after a failure
     "repaired-while-running": (
-        Edit(receive, "Receiver.update", "if self._ring_life.in_step:", "if False:"),
-        Edit(receive, "Receiver.ask_for_all", "self._ring_life.in_step or", ""),
+        Edit(receive, "Receiver.update", "if self._ring_life.state in IN_STEP:", "if False:"),
+        Edit(receive, "Receiver.ask_for_all", "self._ring_life.state in IN_STEP or", ""),
     ),
     "share-given-twice": (
         Edit(
