@@ -35,7 +35,7 @@ def train_plainly(recipe: Recipe, dataset: Dataset, weights: Vector) -> Curve:
             halve_every_epochs=recipe.halve_every_epochs,
         )
         loss = net.gradient(weights, *feed.take(order.rows(positions)), gradient=gradient)
-        check_loss(loss, recipe, mini_batches=number, taus=())
+        check_loss(loss, recipe, steps=number, tau=None)
         gradient *= np.float32(rate * len(positions) / recipe.batch)
         weights -= gradient
         walked = (int(positions[-1]) + 1) / samples

@@ -87,7 +87,7 @@ def test_plain_sgd_that_diverges_has_no_figures() -> None:
     recipe = Digits(nodes=0).recipe.model_copy(update={"epochs": 1})
     dataset = load_data_of(recipe)
     weights = np.full(net_shape(recipe, dataset).weights, np.nan, np.float32)
-    with pytest.raises(UsageError, match="training diverged: the loss is nan after 0 mini-batches"):
+    with pytest.raises(UsageError, match="training diverged: the loss is nan after 0 steps"):
         train_plainly(recipe, dataset, weights)
 
 

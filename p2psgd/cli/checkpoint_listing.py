@@ -141,7 +141,7 @@ def render_entry(entry: Entry) -> str:
         f"replica digest {meta.digest:016x} after {_applied(meta)}:",
         *(
             f"  {row.node:016x} incarnation {row.incarnation}: {formatting.counted(row.sequence, 'update')}, "
-            f"{formatting.counted(row.mini_batch, 'mini-batch', 'mini-batches')}, "
+            f"{formatting.counted(row.mini_batch, 'step')}, "
             f"digest {row.digest:016x}"
             for row in meta.rows
             if not is_ring(row)  # nobody's own

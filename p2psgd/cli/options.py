@@ -70,7 +70,7 @@ RankOption = Annotated[
 ]
 StepsOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Mini-batches of each node, or rounds of a ring; default: as the recipe says."),
+    typer.Option(min=1, help="Steps of each node, or rounds of a ring; default: as the recipe says."),
 ]
 SecondsOption = Annotated[
     float | None,

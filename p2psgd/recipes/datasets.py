@@ -127,8 +127,8 @@ def check_classes(path: Path, labels: NDArray[np.generic], classes: int) -> None
         )
 
 
-def check_finite(path: Path, name: str, values: NDArray[np.float32], rows: NDArray[np.int64]) -> None:
-    """Refuse NaN and infinity; `rows` are the values' own row numbers in the file's array."""
+def check_finite(path: Path, name: str, values: NDArray[np.float32]) -> None:
+    """Refuse NaN and infinity."""
     # the sum is finite only if every value is, or if huge ones cancel or overflow: then look closely
     with np.errstate(over="ignore", invalid="ignore"):
         total = values.sum()
@@ -139,7 +139,7 @@ def check_finite(path: Path, name: str, values: NDArray[np.float32], rows: NDArr
         row, column = wrong[0]
         raise bad_data(
             path,
-            f"{name}[{rows[row]}, {column}] is {values[row, column]}; every value must be a finite float32",
+            f"{name}[{row}, {column}] is {values[row, column]}; every value must be a finite float32",
         )
 
 
@@ -199,138 +199,48 @@ def make_samples(
     check_pair(path, part, values, labels)
     with np.errstate(over="ignore"):  # what does not fit becomes infinite and is refused
         narrow: NDArray[np.float32] = np.ascontiguousarray(values, np.float32)
-    check_finite(path, f"x_{part}", narrow, np.arange(len(narrow)))
+    check_finite(path, f"x_{part}", narrow)
     classes: Labels = labels.astype(np.int32)
     return ArraySamples(narrow, classes)
 
 
 # ----------------------------------------------------------------------------
-# A folder of .npz shards, read by memory map: data larger than memory, or shared by several trainers.
-#
-# Every shard holds x_train with y_train, x_test with y_test, or all four; shards are taken in the order of
-# their names. An array inside a .npz file can be mapped when it is stored as it is, which numpy.savez does
-# and numpy.savez_compressed does not: a compressed one is refused with these words. Labels are read at once
-# and checked; values are checked mini-batch by mini-batch as they are first used, since reading them all
-# would be what mapping is there to avoid. For the same reason the archive's own checksums are not verified.
-#
-# Mini-batches are drawn from all shards at random: on a disk that seeks slowly, keep the folder small enough
-# for the page cache.
+# A folder of .npz files, read whole into memory in the order of their names. Every file holds x_train with
+# y_train, x_test with y_test, or all four.
 
 
-LOCAL_HEADER_BYTES = 30  # of a zip member, before its name and extra field (PKWARE APPNOTE 4.3.7)
-
-
-@dataclass(frozen=True)
-class MappedShard:
-    """The mapped values and the labels of one file, either its training or its test part."""
-
-    path: Path
-    values: NDArray[np.generic]  # (n, inputs), mapped
-    labels: Labels  # (n,)
-
-
-class MappedSamples:
-    """The training or the test samples of all shards, numbered through."""
-
-    def __init__(self, part: str, shards: list[MappedShard]) -> None:
-        self._name = f"x_{part}"
-        self._shards = shards
-        self._starts = np.cumsum([0, *(len(shard.labels) for shard in shards)])
-        self._labels = np.concatenate([shard.labels for shard in shards])
-
-    @property
-    def inputs(self) -> int:
-        return int(self._shards[0].values.shape[1])
-
-    @property
-    def labels(self) -> Labels:
-        return self._labels
-
-    def fill(self, rows: NDArray[np.int64], batch: NDArray[np.float32]) -> None:
-        """Write the samples with these indices into `batch`; raises UsageError on NaN and infinity."""
-        numbers = np.searchsorted(self._starts, rows, side="right") - 1
-        for number in np.unique(numbers):
-            here = numbers == number
-            shard = self._shards[number]
-            local = rows[here] - self._starts[number]
-            with np.errstate(over="ignore"):  # what does not fit becomes infinite and is refused
-                values = shard.values[local].astype(np.float32)
-            check_finite(shard.path, self._name, values, local)
-            batch[here] = values
-
-
-def load_folder(folder: Path) -> tuple[MappedSamples, MappedSamples]:
-    """Map all .npz files of a folder; raises UsageError naming the file and the array that cannot be used."""
+def load_folder(folder: Path) -> tuple[ArraySamples, ArraySamples]:
+    """Load all .npz files of a folder; UsageError names the file and the array that cannot be used."""
     paths = sorted(folder.glob("*.npz"))
     if not paths:
         raise bad_data(folder, "the folder holds no .npz files")
-    parts: dict[str, list[MappedShard]] = {"train": [], "test": []}
+    parts: dict[str, dict[str, ArraySamples]] = {"train": {}, "test": {}}
     for path in paths:
-        _add_shards(path, parts)
-    for part, shards in parts.items():
-        if not shards:
+        _add_file(path, parts)
+    for part, files in parts.items():
+        if not files:
             raise bad_data(folder, f"no .npz file in the folder has x_{part} and y_{part}")
-        widths = {shard.values.shape[1]: shard.path.name for shard in shards}
+        widths = {samples.inputs: name for name, samples in files.items()}
         if len(widths) > 1:
             said = ", ".join(f"{width} in {name}" for width, name in widths.items())
             raise bad_data(folder, f"x_{part} has not the same number of values a sample everywhere: {said}")
-    return MappedSamples("train", parts["train"]), MappedSamples("test", parts["test"])
+    train, test = (list(files.values()) for files in parts.values())
+    return train[0].join(train[1:]), test[0].join(test[1:])
 
 
-def _add_shards(path: Path, parts: dict[str, list[MappedShard]]) -> None:
-    with reading(path), zipfile.ZipFile(path) as archive:
-        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        found = False
-        for part, shards in parts.items():
-            names = (f"x_{part}", f"y_{part}")
-            present = [name for name in names if name in members]
-            if not present:
-                continue
-            if len(present) == 1:
-                missing = names[present[0] == names[0]]
-                raise bad_data(path, f"it has {present[0]} but lacks {missing}")
-            values, labels = (map_member(path, name, members[name]) for name in names)
-            check_kind(path, names[0], values, dimensions=2)
-            check_kind(path, names[1], labels, dimensions=1)
-            check_pair(path, part, values, labels)
-            shards.append(MappedShard(path, values, labels.astype(np.int32)))
-            found = True
-        if not found:
-            has = ", ".join(members) or "nothing"
-            raise bad_data(path, f"it lacks x_train and y_train, and x_test and y_test; it has {has}")
-
-
-def map_member(path: Path, name: str, info: zipfile.ZipInfo) -> NDArray[np.generic]:
-    """Map one array of a .npz file, read-only, where it lies in the file."""
-    if info.compress_type != zipfile.ZIP_STORED:
-        raise bad_data(
-            path,
-            f"{name} is compressed and cannot be mapped: save it with numpy.savez, not savez_compressed",
-        )
-    with path.open("rb") as file:
-        file.seek(info.header_offset)
-        header = file.read(LOCAL_HEADER_BYTES)
-        extra = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
-        file.seek(extra, 1)
-        start = file.tell()
-        match np.lib.format.read_magic(file):
-            case (1, 0):
-                shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-            case (2, 0):
-                shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
-            case version:
-                raise bad_data(
-                    path, f"{name} is in .npy format {version}: save plain numbers with numpy.savez"
-                )
-        offset = file.tell()
-    if (
-        dtype.hasobject
-        or (offset - start) + dtype.itemsize * int(np.prod(shape, dtype=object)) != info.file_size
-    ):
-        raise bad_data(path, f"{name} is damaged: its shape {shape} of {dtype} does not fit its size")
-    if 0 in shape:
-        return np.empty(shape, dtype)
-    return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
+def _add_file(path: Path, parts: dict[str, dict[str, ArraySamples]]) -> None:
+    arrays = load_arrays(path, None)
+    for part, files in parts.items():
+        names = (f"x_{part}", f"y_{part}")
+        present = [name for name in names if name in arrays]
+        if len(present) == 1:
+            missing = names[present[0] == names[0]]
+            raise bad_data(path, f"it has {present[0]} but lacks {missing}")
+        if present:
+            files[path.name] = make_samples(path, part, *(arrays[name] for name in names))
+    if not any(path.name in files for files in parts.values()):
+        has = ", ".join(arrays) or "nothing"
+        raise bad_data(path, f"it lacks x_train and y_train, and x_test and y_test; it has {has}")
 
 
 # ----------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -178,56 +178,19 @@ class Gradients:
             return self._net.gradient(weights, inputs, labels, gradient=gradient, ready=layer_ready)
 
 
-def check_loss(loss: float, recipe: Recipe, *, mini_batches: int, taus: Sequence[float]) -> None:
-    """Refuse to go on without a loss: UsageError with what may help. `taus`: none in a dense ring."""
+def check_loss(loss: float, recipe: Recipe, *, steps: int, tau: float | None) -> None:
+    """Refuse to go on without a loss: UsageError with what may help. `tau`: None in a dense ring."""
     if math.isfinite(loss):
         return
-    thresholds = f" and tau = {', '.join(f'{tau:g}' for tau in taus)}" if taus else ""
+    threshold = "" if tau is None else f" and tau = {tau:g}"
     raise UsageError(
-        f"training diverged: the loss is {loss} after {mini_batches} mini-batches "
-        f"with learning_rate = {recipe.learning_rate:g}{thresholds}: "
-        + ("try a lower learning_rate or tau, or a longer gentle_start" if taus else "try a lower one"),
+        f"training diverged: the loss is {loss} after {steps} steps "
+        f"with learning_rate = {recipe.learning_rate:g}{threshold}: "
+        + (
+            "try a lower one" if tau is None else "try a lower learning_rate or tau, or a longer gentle_start"
+        ),
         ExitCode.FAILED,
     )
-
-
-# ----------------------------------------------------------------------------
-# The steps of a recipe's rules.
-
-
-class StepSizes:
-    """The steps of all tensors of one trainer, rule by rule."""
-
-    def __init__(self, recipe: Recipe, tensors: list[tuple[str, tuple[int, ...]]]) -> None:
-        """`tensors`: name and shape of each, as the recipe's net has them."""
-        sizes = {name: math.prod(shape) for name, shape in tensors}
-        of = sum(sizes.values())
-        self._rules = [
-            (rule, StepSize(rule, sum(sizes[name] for name in rule.tensors), recipe.quantum, of=of))
-            for rule in recipe.step_rules
-        ]
-
-    @property
-    def taus(self) -> list[float]:
-        """The thresholds, one for each rule, in units of the mean gradient."""
-        return [size.tau for _, size in self._rules]
-
-    def restore(self, taus: Sequence[float]) -> None:
-        """Go on from what `taus` was in an earlier life."""
-        for (_, size), tau in zip(self._rules, taus, strict=True):
-            size.restore(tau)
-
-    def step(self, learning_rate: float) -> int | dict[str, int]:
-        """What a link's send() takes: one step if all tensors have the same, else each tensor's by name."""
-        steps = [(rule, size.step(learning_rate)) for rule, size in self._rules]
-        if len({step for _, step in steps}) == 1:
-            return steps[0][1]
-        return {name: step for rule, step in steps for name in rule.tensors}
-
-    def sent(self, counts: Mapping[str, int]) -> None:
-        """Learn how many indices of each tensor the last mini-batch sent."""
-        for rule, size in self._rules:
-            size.sent(sum(counts[name] for name in rule.tensors))
 
 
 # ----------------------------------------------------------------------------
@@ -239,21 +202,21 @@ class StepSizes:
 
 
 class SparseSending:
-    """Of one trainer."""
+    """Sends the updates of one trainer."""
 
     def __init__(self, recipe: Recipe, shape: Shape, link: Link) -> None:
         self._link = link
-        self._step_sizes = StepSizes(recipe, shape.tensors)
+        self._step_size = StepSize(shape.weights, recipe.quantum, tau=recipe.tau, density=recipe.density)
         self.rate: float | None = None  # of the last mini-batch, also of an earlier life's; None: not known
 
     @property
-    def taus(self) -> list[float]:
-        """The thresholds, one for each rule, in units of the mean gradient."""
-        return self._step_sizes.taus
+    def tau(self) -> float:
+        """The threshold in units of the mean gradient."""
+        return self._step_size.tau
 
-    def restore(self, taus: Sequence[float]) -> None:
-        """Go on from what `taus` was in an earlier life."""
-        self._step_sizes.restore(taus)
+    def restore(self, tau: float) -> None:
+        """Go on from what `tau` was in an earlier life."""
+        self._step_size.restore(tau)
 
     def send(self, gradient: Vector, rate: float) -> None:
         """Send what has grown beyond the step with this gradient (P,), which is changed; `rate`: the learning
@@ -264,6 +227,6 @@ class SparseSending:
         gradient *= np.float32(-rate)
         if rate != before:
             gradient += np.float32(rate / before - 1) * link.residual
-        link.send(gradient, self._step_sizes.step(rate))
+        link.send(gradient, self._step_size.step(rate))
         self.rate = rate
-        self._step_sizes.sent(link.sent)
+        self._step_size.sent(sum(link.sent.values()))

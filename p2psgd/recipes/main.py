@@ -130,7 +130,7 @@ def train(
                 " give a smaller batch, or a smaller net"
             ) from None
         if seconds is not None and not (link.steps or interruption.wanted or link.stopping):
-            words = f"the {seconds:g} s of --seconds were over before the first mini-batch"
+            words = f"the {seconds:g} s of --seconds were over before the first step"
             raise UsageError(f"{words}: give more")
         link.close(finished=not interruption.wanted)
 

@@ -20,9 +20,8 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
 from p2psgd.base.errors import ExitCode, UsageError
-from p2psgd.client.step_size import StepRule, assign
 from p2psgd.data.store import is_url
-from p2psgd.recipes.model import Activation, tensor_names
+from p2psgd.recipes.model import Activation
 from p2psgd.wire.codec import STEP_MAX
 from p2psgd.wire.mode import Mode
 
@@ -35,20 +34,12 @@ def _tuple(widths: object) -> object:
     return tuple(widths) if isinstance(widths, list) else widths
 
 
-def _pairs(table: object) -> object:
-    """Keep the order of a table: which of its patterns counts depends on it."""
-    return tuple(table.items()) if isinstance(table, dict) else table
-
-
 Width = Annotated[int, Field(ge=1, le=65_536)]
 Widths = Annotated[tuple[Width, ...], BeforeValidator(_tuple), Field(max_length=16)]
-Pattern = Annotated[str, Field(min_length=1, max_length=80)]
 Tau = Annotated[float, Field(gt=0, le=1e6)]
 Density = Annotated[float, Field(gt=0, le=0.25)]
 TAU_RANGE = "a number above 0 and at most 1000000 (in units of the mean gradient)"
-DENSITY_RANGE = "a number above 0 and at most 0.25 (the part of the weights sent per mini-batch)"
-PATTERNS_MAX = 64  # the deepest net has 34 tensors
-TABLE = f"a table of at most {PATTERNS_MAX} tensor names or patterns, in quotes, each with {{}}"
+DENSITY_RANGE = "a number above 0 and at most 0.25 (the fraction of the weights that a step sends)"
 
 
 class RunTable(BaseModel):
@@ -116,16 +107,10 @@ class Recipe(BaseModel):
         default=0.1,
         ge=0,
         le=0.5,
-        description="a number from 0 to 0.5 (the part of all samples that share 0 trains alone)",
+        description="a number from 0 to 0.5 (the fraction of all samples that rank 0 trains alone)",
     )
     tau: Tau | None = Field(default=None, description=TAU_RANGE)
     density: Density | None = Field(default=None, description=DENSITY_RANGE)
-    tau_of: Annotated[tuple[tuple[Pattern, Tau], ...], BeforeValidator(_pairs)] = Field(
-        default=(), max_length=PATTERNS_MAX, description=TABLE.format(TAU_RANGE)
-    )
-    density_of: Annotated[tuple[tuple[Pattern, Density], ...], BeforeValidator(_pairs)] = Field(
-        default=(), max_length=PATTERNS_MAX, description=TABLE.format(DENSITY_RANGE)
-    )
     device: str = Field(
         default="auto",
         pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
@@ -153,8 +138,7 @@ class Recipe(BaseModel):
         """
         if self._mode_told or not self.run.trains.dense:
             return ""
-        words = {"tau": self.tau, "density": self.density, "tau_of": self.tau_of}
-        words |= {"density_of": self.density_of, "gentle_start": self.gentle_start}
+        words = {"tau": self.tau, "density": self.density, "gentle_start": self.gentle_start}
         idle = [key for key, value in words.items() if value]
         return (
             f"recipe {self.name}: {' and '.join(idle)} mean nothing in a dense ring: "
@@ -164,26 +148,13 @@ class Recipe(BaseModel):
         )
 
     @property
-    def step_rules(self) -> list[StepRule]:
-        """How each tensor of the net gets its step; ValueError with a sentence if the tables do not fit."""
-        return assign(
-            tensor_names(len(self.hidden) + 1),
-            tau=self.tau,
-            density=self.density,
-            tau_of=self.tau_of,
-            density_of=self.density_of,
-        )
-
-    @property
     def label(self) -> str:
         """The name and a hash of all that must be equal on every node.
 
-        The data's place and the device are left out: they may be others on every machine. So are tables that
-        are not there, so that a key that is new to recipes leaves the labels of older ones as they are. The
-        table `run` is part of the fingerprint itself, and so are the initial weights.
+        The data's place and the device are left out: they may be others on every machine. The table `run` is
+        part of the fingerprint itself, and so are the initial weights.
         """
-        absent = {key for key in ("tau_of", "density_of") if not getattr(self, key)}
-        agreed = self.model_dump(mode="json", exclude={"data", "device", "run", *absent})
+        agreed = self.model_dump(mode="json", exclude={"data", "device", "run"})
         if self.data in BUILT_IN_DATA:
             agreed["data"] = self.data
         text = json.dumps(agreed, sort_keys=True)
@@ -234,13 +205,10 @@ Keys = dict[str, Any]  # as TOML has them
 def parse_recipe(keys: Keys, *, where: str, told: Told = NOTHING_TOLD) -> Recipe:
     """Make a recipe of keys and values, `told` among them; `where` begins the sentence of a UsageError."""
     fields = Recipe.model_fields
-    for table in ("tau_of", "density_of", "run"):
-        below = keys.get(table)
-        lost = [key for key in below if key in fields] if isinstance(below, dict) else []
-        if lost:
-            _refuse(
-                f"{where}: {lost[0]} stands below [{table}] and so belongs to it: move it above the tables"
-            )
+    below = keys.get("run")
+    lost = [key for key in below if key in fields] if isinstance(below, dict) else []
+    if lost:
+        _refuse(f"{where}: {lost[0]} stands below [run] and so belongs to it: move it above the table")
     for key in keys:
         if key not in fields:
             near = difflib.get_close_matches(key, fields, n=1)
@@ -290,32 +258,16 @@ def _check_step(recipe: Recipe, where: str) -> None:
     any mode.
     """
     if recipe.run.trains.dense and recipe.tau is None and recipe.density is None:
-        _check_no_tables(recipe, where)
         return
     if (recipe.tau is None) == (recipe.density is None):
         _refuse(f"{where}: give one of tau and density, {'not both' if recipe.tau else 'such as tau = 0.05'}")
-    try:
-        _ = recipe.step_rules
-    except ValueError as error:
-        _refuse(f"{where}: {error}")
-    if recipe.tau is not None:
-        _check_tau(recipe, recipe.tau, f"{where}: tau")
-    for pattern, tau in recipe.tau_of:
-        _check_tau(recipe, tau, f'{where}: tau_of "{pattern}"')
-
-
-def _check_no_tables(recipe: Recipe, where: str) -> None:
-    for key in ("tau_of", "density_of"):
-        if getattr(recipe, key):
-            _refuse(f"{where}: [{key}] is beside neither tau nor density: give one of them, or leave it out")
-
-
-def _check_tau(recipe: Recipe, tau: float, which: str) -> None:
-    step = round(recipe.learning_rate * tau / recipe.quantum)
+    if recipe.tau is None:
+        return
+    step = round(recipe.learning_rate * recipe.tau / recipe.quantum)
     if not 1 <= step <= STEP_MAX:
         change = "lower" if step < 1 else "raise"
         _refuse(
-            f"{which} = {tau:g} at learning_rate = {recipe.learning_rate:g} moves a weight by "
+            f"{where}: tau = {recipe.tau:g} at learning_rate = {recipe.learning_rate:g} moves a weight by "
             f"{step} quanta of 2^{recipe.quantum_log2}, which must be 1 to {STEP_MAX}: "
             f"{change} quantum_log2, or change tau"
         )

@@ -214,7 +214,7 @@ class Plan:
 def check_share(index: int, shares: int) -> None:
     """Refuse a share that does not exist."""
     if not 0 <= index < shares:
-        raise UsageError(f"share {index}/{shares} does not exist: give i/n with i from 0 to n - 1")
+        raise UsageError(f"rank {index}/{shares} does not exist: give i/n with i from 0 to n - 1")
 
 
 def check_length(steps: int | None, seconds: float | None) -> None:
@@ -222,7 +222,7 @@ def check_length(steps: int | None, seconds: float | None) -> None:
     if steps is not None and seconds is not None:
         raise UsageError("give steps or seconds, not both")
     if steps is not None and steps < 1:
-        raise UsageError(f"steps = {steps} is refused: a node trains at least one mini-batch")
+        raise UsageError(f"steps = {steps} is refused: a node makes at least one step")
     if seconds is not None and not 0 < seconds < math.inf:
         raise UsageError(f"seconds = {seconds:g} is refused: it must be above 0")
 

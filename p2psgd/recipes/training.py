@@ -44,30 +44,22 @@ class KeptState:
     mini_batches: int
     elapsed_s: float = 0.0  # of a run by time
     gentle_batches: int = UNENDING  # mini-batches of the gentle start
-    taus: tuple[float, ...] = ()
+    tau: float | None = None
     rate: float | None = None  # the learning rate
     loss: float | None = None  # the running mean
     kept_at: float | None = None  # Unix time
 
     def as_dict(self) -> dict[str, Any]:
         """For Link.keep()."""
-        known = {"rate": self.rate, "loss": self.loss, "kept_at": self.kept_at}
-        return {
-            "by": KEPT_BY,
-            "mini_batches": self.mini_batches,
-            "elapsed_s": self.elapsed_s,
-            "gentle_batches": self.gentle_batches,
-            "taus": np.array(self.taus),
-            **{name: value for name, value in known.items() if value is not None},
-        }
+        known = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        return {"by": KEPT_BY, **known}
 
 
 def read_kept(restored: Mapping[str, Any] | None) -> KeptState | None:
     """What an earlier life kept; None if nobody did, or another script."""
     if restored is None or restored.get("by") != KEPT_BY:
         return None
-    fields = {name: value for name, value in restored.items() if name not in ("by", "taus")}
-    return KeptState(**fields, taus=tuple(restored["taus"].tolist()))
+    return KeptState(**{name: value for name, value in restored.items() if name != "by"})
 
 
 # ----------------------------------------------------------------------------
@@ -75,7 +67,7 @@ def read_kept(restored: Mapping[str, Any] | None) -> KeptState | None:
 # (Training) have in common.
 #
 # Where it goes on after a crash or a restart follows from the link's count of mini-batches, and from what it
-# has kept: taus, rate, time, and the mean loss. These files know no signals, files or command lines.
+# has kept: tau, rate, time, and the mean loss. These files know no signals, files or command lines.
 
 
 LOOK_EVERY_S = 0.25  # how soon a wait notices a signal
@@ -126,7 +118,8 @@ class RecipeTraining(abc.ABC, Generic[PlanType]):
         if kept:
             plan.settle_gentle_start(kept.gentle_batches)
         if kept and self._sending is not None:
-            self._sending.restore(kept.taus)
+            if kept.tau is not None:
+                self._sending.restore(kept.tau)
             if kept.mini_batches == link.steps:
                 self._sending.rate = kept.rate
         samples = plan.walk.samples_before(link.steps)
@@ -157,7 +150,7 @@ class RecipeTraining(abc.ABC, Generic[PlanType]):
             mini_batches=self._link.steps,
             elapsed_s=self._elapsed_s(),
             gentle_batches=self._plan.walk.gentle_batches,
-            taus=tuple(sending.taus) if sending else (),
+            tau=sending.tau if sending else None,
             rate=sending.rate if sending else None,
             loss=self._progress.loss,
             kept_at=time.time(),
@@ -195,8 +188,8 @@ class RecipeTraining(abc.ABC, Generic[PlanType]):
         return loss
 
     def _check_loss(self, loss: float) -> None:
-        taus = self._sending.taus if self._sending else []
-        check_loss(loss, self._recipe, mini_batches=self._link.steps, taus=taus)
+        tau = self._sending.tau if self._sending else None
+        check_loss(loss, self._recipe, steps=self._link.steps, tau=tau)
 
     def _test_accuracy(self) -> float:
         shape, test = self._gradients.shape, self._dataset.test
@@ -259,11 +252,11 @@ class RingTraining(RecipeTraining[RoundPlan]):
     def _follow(self, number: int) -> None:
         """Give nothing to this round."""
         self._progress.waits(
-            f"share 0 trains alone for the gentle start, round {number} of {self._plan.walk.gentle_batches}"
+            f"rank 0 trains alone for the warm start, round {number} of {self._plan.walk.gentle_batches}"
             if self._plan.gentle(number)
-            else f"no samples are left for this share in round {number}"
+            else f"no samples are left for this rank in round {number}"
         )
-        with self._times.outside_steps(f"round {number}, without this share"):
+        with self._times.outside_steps(f"round {number}, without this rank"):
             self._link.skip()
             self._wait()
             brought = self._receive()
@@ -362,11 +355,11 @@ class Training(RecipeTraining[Plan]):
                 break
             now = self._clock()
             if now - heard >= QUIET_S:
-                words = f"{QUIET_S:g} s without a mini-batch of share 0: the gentle start is cut short"
+                words = f"{QUIET_S:g} s without a step of rank 0: the warm start is cut short"
                 print(f"p2psgd train: {words}", file=sys.stderr)
                 break
             self._progress.waits(
-                f"share 0 trains alone for the gentle start, {self._gentle_batches_heard()} mini-batches "
+                f"rank 0 trains alone for the warm start, {self._gentle_batches_heard()} steps "
                 f"so far; waiting for {now - begun:.0f} s"
             )
             link.wait(LOOK_EVERY_S)
@@ -394,7 +387,7 @@ class Training(RecipeTraining[Plan]):
         """One mini-batch of these samples, which lies so far in the data."""
         link = self._link
         number = link.steps + 1
-        with self._times.step(f"mini-batch {number}"):
+        with self._times.step(f"step {number}"):
             with self._times.part("apply updates received", Part.ADDING):
                 link.receive()
             loss = self._send_sparsely(number, positions, self._elapsed_s())

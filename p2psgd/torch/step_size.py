@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from p2psgd.client.step_size import StepRule, StepSize
+from p2psgd.client.step_size import StepSize
 
 Range = tuple[int, int]  # of weights: begin, end
 
@@ -26,8 +26,7 @@ class Steps:
     ) -> None:
         self._ranges = ranges
         self._weights = max(end for _, end in ranges.values())
-        rule = StepRule(tuple(ranges), tau=tau, density=density)
-        self._size = StepSize(rule, self._weights, quantum, of=self._weights)
+        self._size = StepSize(self._weights, quantum, tau=tau, density=density)
         self._begun = density is None  # tau is that of a change that was seen
         self._rates: list[float] | None = None  # at which all that waits was made
         self._taken: list[float] | None = None  # and what is being sent

@@ -38,11 +38,9 @@ def test_the_samples_of_the_positions_are_used_and_layers_shown_in_the_trace() -
 
 
 def test_a_loss_that_is_none_ends_the_training_with_what_may_help() -> None:
-    check_loss(2.5, RECIPE, mini_batches=3, taus=[0.03])
-    with pytest.raises(
-        UsageError, match=r"the loss is inf after 3 mini-batches .* = 0\.1 and tau = 0\.03"
-    ) as it:
-        check_loss(float("inf"), RECIPE, mini_batches=3, taus=[0.03])
+    check_loss(2.5, RECIPE, steps=3, tau=0.03)
+    with pytest.raises(UsageError, match=r"the loss is inf after 3 steps .* = 0\.1 and tau = 0\.03") as it:
+        check_loss(float("inf"), RECIPE, steps=3, tau=0.03)
     assert it.value.exit_code is ExitCode.FAILED
     with pytest.raises(UsageError, match=r"with learning_rate = 0\.1: try a lower one"):
-        check_loss(float("nan"), RECIPE, mini_batches=3, taus=[])
+        check_loss(float("nan"), RECIPE, steps=3, tau=None)

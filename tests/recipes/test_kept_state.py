@@ -12,7 +12,7 @@ def test_all_of_it_comes_back_from_the_daemon() -> None:
         mini_batches=7,
         elapsed_s=1.5,
         gentle_batches=UNENDING,
-        taus=(0.25, 0.5),
+        tau=0.25,
         rate=0.1,
         loss=None,
         kept_at=2e9,

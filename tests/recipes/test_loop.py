@@ -109,7 +109,7 @@ def test_a_signal_lets_the_mini_batch_end_and_leaves_unfinished(
 
 
 def test_what_is_refused_is_refused_before_attaching(attaching: Attaching) -> None:
-    with pytest.raises(UsageError, match="share 3/3 does not exist"):
+    with pytest.raises(UsageError, match="rank 3/3 does not exist"):
         train(RECIPE, (3, 3))
     with pytest.raises(UsageError, match="give steps or seconds, not both"):
         train(RECIPE, steps=1, seconds=1)
@@ -135,7 +135,7 @@ def test_a_run_by_time_that_began_long_ago_is_over(attaching: Attaching) -> None
 
 
 def test_a_run_whose_time_is_over_before_its_first_mini_batch_has_not_finished(attaching: Attaching) -> None:
-    with pytest.raises(UsageError, match="the 60 s of --seconds were over before the first mini-batch"):
+    with pytest.raises(UsageError, match="the 60 s of --seconds were over before the first step"):
         train(RECIPE, seconds=60, started=1.0)
     (link,) = attaching.links
     assert (link.steps, link.finished) == (0, False)

@@ -99,13 +99,6 @@ def test_an_unknown_key_is_refused_with_the_nearest_and_all_known_ones() -> None
         ("gentle_start", 0.6),
         ("tau", 0.0),
         ("tau", -1.0),
-        ("tau_of", 0.1),
-        ("tau_of", [["*", 0.1]]),
-        ("tau_of", {"*": 0.0}),
-        ("tau_of", {"": 0.1}),
-        ("tau_of", {"layer1": {"weight": 0.1}}),  # the name was not in quotes
-        ("tau_of", {f"layer{number}.*": 0.1 for number in range(65)}),
-        ("density_of", {"*": 0.3}),
         ("device", "gpu"),
         ("device", "cuda:x"),
         ("device", 0),
@@ -157,48 +150,9 @@ def test_a_step_that_is_no_number_of_quanta_is_refused() -> None:
         recipe(tau=100.0, quantum_log2=-30)
 
 
-def test_a_pattern_that_matches_no_tensor_is_refused_with_those_there_are() -> None:
-    with pytest.raises(UsageError) as caught:
-        recipe(tau_of={"layer3.*": 0.1})
-    assert str(caught.value) == (
-        'recipe mine.toml: tau_of "layer3.*" matches no tensor: '
-        "there are layer1.weight, layer1.bias, layer2.weight, layer2.bias"
-    )
-    assert recipe(hidden=[8, 8], tau_of={"layer3.*": 0.1}).tau_of == (("layer3.*", 0.1),)
-
-
 def test_a_key_that_slipped_below_a_table_is_named() -> None:
-    with pytest.raises(
-        UsageError, match=r"quantum_log2 stands below \[tau_of\] and so belongs to it: move it"
-    ):
-        recipe(tau_of={"*.bias": 0.2, "quantum_log2": -20})
-
-
-def test_a_pattern_that_comes_too_late_is_refused() -> None:
-    with pytest.raises(UsageError, match=r'density_of "layer1\.bias" has no effect: patterns before it'):
-        recipe(density_of={"*.bias": 0.1, "layer1.bias": 0.2})
-    assert recipe(density_of={"layer1.bias": 0.2, "*.bias": 0.1})
-
-
-def test_a_tensor_with_a_tau_and_a_density_is_refused() -> None:
-    with pytest.raises(
-        UsageError, match=r'layer1\.bias has both a tau \(tau_of "layer1\.\*"\) and a density \(density_of'
-    ):
-        recipe(tau_of={"layer1.*": 0.1}, density_of={"*.bias": 0.1})
-
-
-def test_a_tensors_own_step_that_is_no_number_of_quanta_is_refused() -> None:
-    with pytest.raises(
-        UsageError, match=r'mine\.toml: tau_of "\*\.bias" = 1e-08 at .+ by 0 quanta of .+: lower quantum_log2'
-    ):
-        recipe(tau_of={"*.bias": 1e-8})
-
-
-def test_tables_change_the_label_and_so_does_their_order() -> None:
-    one = recipe(tau_of={"*.bias": 0.2, "layer1.*": 0.3})
-    other = recipe(tau_of={"layer1.*": 0.3, "*.bias": 0.2})
-    assert len({recipe().label, one.label, other.label, recipe(density_of={"*.bias": 0.2}).label}) == 4
-    assert recipe(tau_of={}).label == recipe().label
+    with pytest.raises(UsageError, match=r"quantum_log2 stands below \[run\] and so belongs to it: move it"):
+        recipe(run={"mode": "ring", "quantum_log2": -20})
 
 
 def test_labels_stay_as_they_are_when_recipes_get_new_keys() -> None:
@@ -254,15 +208,13 @@ def test_a_dense_ring_needs_no_threshold_and_says_what_it_has_no_use_for() -> No
     dense = {"mode": "ring", "payload": "dense"}
     bare = recipe(tau=None, gentle_start=0.0, run=dense)
     assert (bare.tau, bare.density, bare.unused) == (None, None, "")
-    assert recipe(tau_of={"*.bias": 0.2}, run=dense).unused == (
-        "recipe mine: tau and tau_of and gentle_start mean nothing in a dense ring: every gradient goes "
+    assert recipe(run=dense).unused == (
+        "recipe mine: tau and gentle_start mean nothing in a dense ring: every gradient goes "
         "around whole, and the mean of all is one step"
     )
     assert recipe(run={"mode": "ring"}).unused == ""
     with pytest.raises(UsageError, match="give one of tau and density"):
         recipe(tau=None, run={"mode": "ring"})
-    with pytest.raises(UsageError, match=r"\[tau_of\] is beside neither tau nor density"):
-        recipe(tau=None, tau_of={"*.bias": 0.2}, run=dense)
 
 
 def test_the_command_line_counts_before_the_recipe(tmp_path: Path) -> None:

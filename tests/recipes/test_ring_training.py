@@ -103,7 +103,7 @@ def test_in_the_gentle_start_the_others_follow_and_count_no_mini_batch(digits: D
     assert net.rounds == 20
     assert [link.steps for link in net.links] == [20, 15, 15]
     assert [link.skipped for link in net.links] == [[], [*range(1, 6)], [*range(1, 6)]]
-    assert net.links[1].reports[0]["waits"] == "share 0 trains alone for the gentle start, round 1 of 5"
+    assert net.links[1].reports[0]["waits"] == "rank 0 trains alone for the warm start, round 1 of 5"
 
 
 def test_a_dense_ring_has_no_gentle_start_and_equals_one_node_with_the_whole_batch(digits: Dataset) -> None:
@@ -248,7 +248,7 @@ def test_what_is_kept_brings_a_restarted_trainer_the_rate_and_the_thresholds(dig
 def test_a_net_that_diverges_is_said_before_anything_of_it_is_given(digits: Dataset) -> None:
     net = ring(quick("dense"), digits, 1)
     net.links[0].weights[:] = np.inf
-    with pytest.raises(UsageError, match=r"training diverged: the loss is nan after 0 mini-batches .* lower"):
+    with pytest.raises(UsageError, match=r"training diverged: the loss is nan after 0 steps .* lower"):
         training(quick("dense"), digits, net.links[0], steps=3).run()
     assert net.begun == []
 

@@ -1,8 +1,7 @@
-"""A folder of .npz shards, read by memory map."""
+"""A folder of .npz files, read whole."""
 
 import contextlib
 import re
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -46,19 +45,6 @@ def test_samples_are_numbered_through_all_shards_in_the_order_of_names(tmp_path:
     assert (train.inputs, test.labels.tolist()) == (2, [1, 2])
 
 
-def test_values_are_mapped_not_read(tmp_path: Path) -> None:
-    path = save(tmp_path, "a", 0, 5)
-    save(tmp_path, "t", 0, 5, "test")
-    train, _ = load_folder(tmp_path)
-    content = path.read_bytes()
-    with path.open("r+b") as file:  # rewrite the first value in place
-        file.seek(content.index(np.array([0, 0, 1, 1], np.float32).tobytes()))
-        file.write(np.float32(42).tobytes())
-    batch = np.empty((1, 2), np.float32)
-    train.fill(np.array([0]), batch)
-    assert batch.tolist() == [[42, 0]]
-
-
 def test_fortran_order_is_understood(tmp_path: Path) -> None:
     save(tmp_path, "a", 0, 3, x_train=np.asfortranarray([[1, 2], [3, 4], [5, 6]], np.float32))
     save(tmp_path, "t", 0, 3, "test")
@@ -69,18 +55,13 @@ def test_fortran_order_is_understood(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_nan_is_refused_when_it_is_first_used(tmp_path: Path, value: float) -> None:
+def test_nan_is_refused(tmp_path: Path, value: float) -> None:
     save(tmp_path, "a", 0, 5)
     values = np.ones((4, 2))
     values[3, 1] = value
     path = save(tmp_path, "b", 5, 4, x_train=values)
     save(tmp_path, "t", 0, 5, "test")
-    train, _ = load_folder(tmp_path)
-    train.fill(np.array([0, 7]), np.empty((2, 2), np.float32))
-    with pytest.raises(
-        UsageError, match=rf"{path}: x_train\[3, 1\] is {value}; every value must be a finite float32"
-    ):
-        train.fill(np.array([0, 8]), np.empty((2, 2), np.float32))
+    assert f"{path}: x_train[3, 1] is {value}; every value must be a finite float32" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +78,10 @@ def test_nan_is_refused_when_it_is_first_used(tmp_path: Path, value: float) -> N
         ({"x_train": np.ones(4)}, r"b\.npz: x_train has 1 dimensions"),
         ({"y_train": np.array([0, 1, 2, -3])}, r"b\.npz: y_train\[3\] is -3"),
         ({"y_train": np.ones(4)}, r"b\.npz: y_train holds float64; it must hold whole numbers"),
-        ({"x_train": np.full((4, 2), None)}, r"b\.npz: x_train is damaged: .+ object"),
+        (
+            {"x_train": np.full((4, 2), None)},
+            r"b\.npz: it is damaged, or no .npz file of plain arrays: Object arrays",
+        ),
         ({"x_train": np.ones((0, 2)), "y_train": np.ones(0, int)}, r"b\.npz: x_train is empty"),
     ],
 )
@@ -114,11 +98,6 @@ def test_a_folder_needs_both_parts(tmp_path: Path) -> None:
     assert "no .npz file in the folder has x_test and y_test" in refusal(tmp_path)
 
 
-def test_a_compressed_shard_is_refused_with_how_to_save_it(tmp_path: Path) -> None:
-    np.savez_compressed(tmp_path / "a.npz", x_train=np.ones((3, 2)), y_train=np.zeros(3, int))
-    assert "a.npz: x_train is compressed and cannot be mapped: save it with numpy.savez" in refusal(tmp_path)
-
-
 def test_damaged_shards_are_refused(tmp_path: Path) -> None:
     save(tmp_path, "t", 0, 5, "test")
     path = save(tmp_path, "a", 0, 500)
@@ -133,16 +112,4 @@ def test_damaged_shards_are_refused(tmp_path: Path) -> None:
         damaged[draw.choice(headers) + draw.integers(100) - len(sound)] ^= 1 << draw.integers(8)
         path.write_bytes(damaged)
         with contextlib.suppress(UsageError):  # or a bit that nobody reads
-            train, _ = load_folder(tmp_path)
-            train.fill(np.arange(len(train.labels)), np.empty((len(train.labels), 2), np.float32))
-
-
-def test_a_header_that_claims_more_than_there_is_is_refused(tmp_path: Path) -> None:
-    path = save(tmp_path, "a", 0, 5)
-    save(tmp_path, "t", 0, 5, "test")
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content.replace(b"(5, 2)", b"(9, 2)"))
-    assert "x_train is damaged: its shape (9, 2) of float32 does not fit its size" in refusal(tmp_path)
+            load_folder(tmp_path)

@@ -26,7 +26,7 @@ def test_what_exceeds_the_step_is_sent_against_the_gradient(link: FakeLink) -> N
     sending.send(np.array([1, -1, 0.25, 0, 0, 0], np.float32), rate=1.0)
     assert link.weights.tolist() == [-0.5, 0.5, 0, 0, 0, 0]
     assert link.thresholds == [0.5 / RECIPE.quantum]
-    assert (sending.rate, sending.taus) == (1.0, [0.5])
+    assert (sending.rate, sending.tau) == (1.0, 0.5)
 
 
 def test_the_residual_changes_with_the_rate(link: FakeLink) -> None:

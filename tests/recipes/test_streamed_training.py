@@ -80,7 +80,7 @@ def test_a_trainer_without_the_first_share_waits_for_the_gentle_start(
 ) -> None:
     monkeypatch.setattr("p2psgd.recipes.training.QUIET_S", 0.3)
     train(recipe, share=(1, 2), steps=2)
-    assert "0.3 s without a mini-batch of share 0: the gentle start is cut short" in capsys.readouterr().err
+    assert "0.3 s without a step of rank 0: the warm start is cut short" in capsys.readouterr().err
     assert daemon.trainer_status()["mini_batches"] == 2
 
 

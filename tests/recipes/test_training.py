@@ -139,28 +139,6 @@ def test_the_step_halves_with_the_learning_rate(digits: Dataset) -> None:
     ]
 
 
-def test_a_tensors_own_tau_and_density_reach_the_link(digits: Dataset) -> None:
-    recipe = quick(tau_of=(("*.bias", 0.06),), density_of=(("layer2.weight", 0.02),))
-    (link,) = links(recipe, digits, 1)
-    counts: list[int] = []
-    send = link.send
-
-    def noting(delta: Any, threshold: int | Mapping[str, int]) -> int:
-        count = send(delta, threshold)
-        counts.append(link.sent["layer2.weight"])
-        return count
-
-    link.send = noting  # type: ignore[method-assign]
-    run_together(trainings(recipe, digits, [link]))
-    step = link.thresholds[0]
-    assert isinstance(step, Mapping)
-    assert step["layer1.weight"] == round(recipe.learning_rate * 0.03 / recipe.quantum)
-    assert step["layer1.bias"] == step["layer2.bias"] == round(recipe.learning_rate * 0.06 / recipe.quantum)
-    held = counts[len(counts) // 4 : len(counts) // 2]  # before the rate's first halving
-    assert np.mean(held) == pytest.approx(0.02 * 64 * 10, rel=0.2)
-    assert accuracy(link) > 0.9
-
-
 def test_what_waits_is_a_sum_of_gradients_whatever_the_learning_rate(digits: Dataset) -> None:
     tiny = {"learning_rate": 1e-4, "tau": 1e4}  # nothing is ever sent
     constant, halved = quick(hold_epochs=100.0, **tiny), quick(**tiny)
@@ -190,7 +168,7 @@ def test_the_others_wait_for_the_gentle_start_and_say_so(digits: Dataset) -> Non
     run_together([one, other])
     gentle = int(0.5 * 6 * 1437) // recipe.batch
     assert seen[-1] >= gentle
-    assert "share 0 trains alone for the gentle start" in str(second.reports[0]["waits"])
+    assert "rank 0 trains alone for the warm start" in str(second.reports[0]["waits"])
     assert second.reports[-1]["waits"] == ""
 
 
@@ -206,7 +184,7 @@ def test_a_trainer_that_hears_of_no_mini_batch_starts_after_a_while(
     monkeypatch.setattr(ends[1], "receive", lambda: updates)
     second.run()
     assert ends[1].steps == 30
-    assert "without a mini-batch of share 0: the gentle start is cut short" in capsys.readouterr().err
+    assert "without a step of rank 0: the warm start is cut short" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("died_at", [17, 22])  # at 22 the rate is halved

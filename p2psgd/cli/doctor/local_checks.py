@@ -208,7 +208,7 @@ def check_hosts(path: Path, addresses: Sequence[Address], hosts: Hosts, listen: 
     if hosts.share is not None:
         own, count = hosts.share
         line = next((each for each in addresses if each not in hosts.peers), None)
-        return ok(HOSTS, f"{path}: {lines}, {line} is this machine: share {own}/{count} of the data")
+        return ok(HOSTS, f"{path}: {lines}, {line} is this machine: rank {own}/{count}")
     if hosts.several:
         names = formatting.listed([str(each.host) for each in hosts.several])
         words = f"{path}: {lines}; {names} stands for several hosts, so no line gives a rank"

@@ -167,7 +167,7 @@ def _finite(value: Any) -> Any:
 # What a local run says at its end, from its report alone: what was trained, and is it the same bits.
 
 
-COLUMNS = ("node", "mini-batches", "samples", "samples/s", "out", "in", "sent", "received", "loss")
+COLUMNS = ("node", "steps", "samples", "samples/s", "out", "in", "sent", "received", "loss")
 WIDTHS = (8, 12, 10, 10, 8, 8, 9, 9, 6)
 OF_UPDATES = ("out", "in")
 
@@ -205,7 +205,7 @@ def summary_text(report: Report) -> str:
     if report["compression"] is not None:
         total = UpdateSums(**report["compression"]["total"])
         lines.append(f"{'':<15}= {bits_of(total)}")
-        lines.append(f"density        {fraction(total.density)} of the weights changed by a mini-batch")
+        lines.append(f"density        {fraction(total.density)} of the weights changed by a step")
     return "\n".join(lines)
 
 

@@ -398,7 +398,7 @@ class LocalRun:
         """Where the built-in trainer has not come to its first mini-batch, unasked."""
         if self._plan.recipe is None or self._interruption.requested:
             return []
-        return ["no node has trained a mini-batch"]
+        return ["no node has made a step"]
 
     def _replicas(self) -> Iterator[NodeReplica]:
         for daemon in self._watch.live:

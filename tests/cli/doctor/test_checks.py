@@ -118,7 +118,7 @@ def test_the_list_of_hosts_names_this_machine_or_says_what_follows(tmp_path: Pat
     path = tmp_path / "hosts.txt"
     one, two = Address("10.0.0.1", 7315), Address("10.0.0.2", 7315)
     assert (
-        "10.0.0.2:7315 is this machine: share 1/2"
+        "10.0.0.2:7315 is this machine: rank 1/2"
         in check_hosts(path, [one, two], Hosts((one,), (1, 2)), LISTEN).words
     )
     assert check_hosts(path, [one], Hosts((one,), None), LISTEN).grade is Grade.NOTE

@@ -209,7 +209,7 @@ def test_a_run_whose_time_is_over_before_its_first_mini_batch_fails_with_a_sente
         "-n", "1", "--recipe", "digits", "--seconds", "1"
     )  # a lone node waits for a failure timeout, 5 s
     assert run.ends() == ExitCode.USAGE, run.output
-    assert "the 1 s of --seconds were over before the first mini-batch: give more" in run.output
+    assert "the 1 s of --seconds were over before the first step: give more" in run.output
 
 
 def test_a_state_directory_in_use_is_refused(start: Start) -> None:

@@ -77,7 +77,7 @@ def test_compression_is_of_all_nodes_and_its_tensors_of_those_that_could_be_aske
     bits, density = summary_text(report).splitlines()[-2:]
     assert bits.startswith("               = ")
     assert " remainder + " in bits
-    assert density == "density        0.0625 % of the weights changed by a mini-batch"
+    assert density == "density        0.0625 % of the weights changed by a step"
 
 
 def test_a_lost_node_is_named_and_has_no_digest() -> None:
