@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,13 +30,18 @@ def recipe(
 
 app = typer.Typer(help="Prepare data that nodes share out among them.", rich_markup_mode=None)
 
-PlaceArgument = Annotated[
-    str, typer.Argument(metavar="PLACE", help="A folder, or a URL such as s3://bucket/prefix.")
-]
+
+@app.callback()
+def group() -> None:
+    """Prepare data that nodes share out among them."""
 
 
 @app.command()
-def index(place: PlaceArgument) -> None:
+def index(
+    place: Annotated[
+        str, typer.Argument(metavar="PLACE", help="A folder, or a URL such as s3://bucket/prefix.")
+    ],
+) -> None:
     """Read all shards there (.npz, .npy, .safetensors), and write the list of them, shards.json."""
     from p2psgd.data.index import make_list
 
@@ -47,19 +51,6 @@ def index(place: PlaceArgument) -> None:
         f"{counted(len(made.shards), 'shard')} with {counted(made.samples, 'sample')}, {size:,} bytes, "
         f"digest {made.digest}: listed in {place.rstrip('/')}/shards.json"
     )
-
-
-@app.command()
-def fetch(
-    place: PlaceArgument,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to copy them to.")],
-) -> None:
-    """Copy all shards that are listed there into a folder, and check them."""
-    from p2psgd.data.index import copy_all
-
-    shards = copy_all(place, folder, _say)
-    verb = "is" if len(shards.shards) == 1 else "are"
-    print_text(f"{counted(len(shards.shards), 'shard')} {verb} in {folder}, as listed")
 
 
 def _say(words: str) -> None:

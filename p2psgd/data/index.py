@@ -1,19 +1,18 @@
-"""Make the list of a data set's shards, and copy shards to where a list is not needed."""
+"""Make the list of a data set's shards."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from p2psgd.base.errors import ExitCode, UsageError, cannot
-from p2psgd.data.fetch import fetch_list, insist, read_checked, read_whole
+from p2psgd.base.errors import ExitCode, UsageError
+from p2psgd.data.fetch import insist, read_whole
 from p2psgd.data.shard_list import (
     FORMATS,
     LIST_BYTES_MAX,
@@ -60,29 +59,6 @@ def make_list(place: str, say: Callable[[str], None] = lambda words: None) -> Sh
         )
     _insist(store, f"room for {LIST_NAME}", lambda moved: store.write(LIST_NAME, packed))
     return made
-
-
-def copy_all(place: str, folder: Path, say: Callable[[str], None] = lambda words: None) -> ShardList:
-    """Copy all shards of a folder or URL, checked, into a folder; those that are there are left alone.
-
-    The list is not copied: every node is to read them all. UsageError and StoreError as elsewhere.
-    """
-    store = open_store(place)
-    shards = fetch_list(store, RetryPolicy())
-    for number, shard in enumerate(shards.shards, 1):
-        target = folder / shard.name
-        try:
-            if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == shard.sha256:
-                continue
-            content = _insist(store, f"shard {shard.name}", partial(read_checked, store, shard))
-            target.parent.mkdir(parents=True, exist_ok=True)
-            fresh = target.with_name(f".{target.name}.new")
-            fresh.write_bytes(content)
-            fresh.replace(target)
-        except OSError as error:
-            raise cannot(f"write {target}", error) from None
-        say(f"{number} of {len(shards.shards)}: {shard.name}")
-    return shards
 
 
 def _describe(store: Store, name: str) -> Shard:

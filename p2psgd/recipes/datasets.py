@@ -361,22 +361,24 @@ class Dataset:
 
 def load_data_of(recipe: Recipe) -> Dataset:
     """What a recipe trains on; UsageError if that cannot be had, or cannot be used in its mode."""
-    if recipe.run.trains.ring and is_sharded(recipe.data):
+    ring = recipe.run.trains.ring
+    if ring and is_url(recipe.data):
         raise UsageError(
-            f"recipe {recipe.name}: the shards of {recipe.data} are dealt out in async mode only: have every "
-            'node copy them, p2psgd data fetch, and give that folder, or leave mode = "ring" out',
+            f"recipe {recipe.name}: the shards of {recipe.data} are dealt out in async mode only: copy them "
+            'to a folder on every node and give that folder, or leave mode = "ring" out',
             ExitCode.CONFIGURATION,
         )
-    return load_dataset(recipe.data)
+    return load_dataset(recipe.data, dealt=not ring)
 
 
-def load_dataset(data: str) -> Dataset:
+def load_dataset(data: str, *, dealt: bool = True) -> Dataset:
     """Load what a recipe's `data` names; raises UsageError (exit code 65) naming the file and array at
-    fault."""
+    fault. If not `dealt`, a folder of shards is one like any other.
+    """
     if data == "speech-small":
         train, test = (load_speech([DATASETS / f"speech_small_{part}.npz"]) for part in ("train", "test"))
         return Dataset(train, test, STATES)
-    if is_sharded(data):
+    if dealt and is_sharded(data):
         return open_streamed(data)
     path = DATASETS / "digits.npz" if data == "digits" else Path(data)
     if not path.exists():

@@ -74,7 +74,7 @@ def test_show_prints_all_of_the_newest(run: Run, state: Path) -> None:
     assert lines[3] == f"replica digest {STATE.digest:016x} after 10 updates:"
     digest = STATE.rows[0].digest
     assert lines[4] == (
-        f"  {PEER.node:016x} incarnation {PEER.incarnation}: 5 updates, 5 mini-batches, digest {digest:016x}"
+        f"  {PEER.node:016x} incarnation {PEER.incarnation}: 5 updates, 5 steps, digest {digest:016x}"
     )
     assert lines[6] == f"updates kept for peers: {sum(map(len, STATE.tail))} B"
     assert lines[7].startswith(

@@ -96,22 +96,6 @@ def test_a_reader_who_leaves_ends_any_command_quietly(monkeypatch: pytest.Monkey
         assert run(monkeypatch, "recipe", "digits") == ExitCode.OK
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [],
-)
-@pytest.mark.parametrize("command", [["node", "--peers", "absent"], ["local", "-n", "1"]])
-def test_a_limit_of_no_use_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    command: list[str],
-    options: list[str],
-    sentence: str,
-) -> None:
-    assert run(monkeypatch, *command, *options) == ExitCode.USAGE
-    assert sentence in capsys.readouterr().err
-
-
 def test_a_word_that_an_option_does_not_know_is_refused_with_those_that_it_knows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -127,8 +127,6 @@ INVOCATIONS: Final = tuple(
         "checkpoint export out.txt --state .",
         "data index absent",
         "data index .",
-        "data fetch absent there",
-        "data fetch . there",
         # certificates
         "ca issue one",
         "ca bundle one",

@@ -69,7 +69,7 @@ def test_by_time_the_gentle_start_and_the_schedule_follow_the_clock() -> None:
     ("share", "steps", "seconds", "words"),
     [
         ((2, 2), None, None, "rank 2/2 does not exist: give i/n with i from 0 to n - 1"),
-        ((-1, 2), None, None, "share -1/2 does not exist"),
+        ((-1, 2), None, None, "rank -1/2 does not exist"),
         ((0, 0), None, None, "rank 0/0 does not exist"),
         ((0, 1), 0, None, "steps = 0 is refused"),
         ((0, 1), 1, 1.0, "give steps or seconds, not both"),

@@ -92,7 +92,9 @@ def test_what_does_not_fit_is_refused(folder: Path, recipe: Recipe) -> None:
         return str(caught.value)
 
     ring = recipe.model_copy(update={"run": recipe.run.model_copy(update={"mode": "ring"})})
-    assert "are dealt out in async mode only" in refusal(ring)
+    assert load_data_of(ring).shards is None, "in a ring a folder is read whole"
+    remote = ring.model_copy(update={"data": "s3://bucket/train"})
+    assert "are dealt out in async mode only: copy them to a folder on every node" in refusal(remote)
     np.savez(folder / "train-9.npz", x_train=np.zeros((3, 9)), y_train=np.zeros(3, int))
     make_list(str(folder))
     assert "its samples have not the same number of values everywhere, but 9, 64" in refusal(recipe)

@@ -128,7 +128,7 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> N
 def test_the_summary_of_a_good_run() -> None:
     assert summary_text(build_report(outcome())).splitlines() == [
         "2 nodes trained recipe speech (80,000 weights, async mode) in 1 min 15 s",
-        "node    mini-batches   samples samples/s     out      in     sent received  loss",
+        "node           steps   samples samples/s     out      in     sent received  loss",
         "node-0         1,000   256,000     6,400   1,000     990   9.0 MB   8.0 MB 2.346",
         "node-1         1,000   256,000         -   1,000     990   9.0 MB   8.0 MB 2.346",
         "replicas       all 2 identical, byte by byte, digest 0000000000000abc",
