@@ -10,14 +10,21 @@ NATIVE := CMakeLists.txt pyproject.toml $(wildcard p2psgd/wire/native/*.?pp p2ps
 # processes by the thousand, and each would compile the whole package anew, a third of what its start takes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-operations lint docs bench bench-tls paper rivals fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
+.PHONY: demo test test-all test-operations lint docs bench bench-tls paper rivals fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
 
 demo: $(VENV)/.ready
 	$(BIN)/p2psgd local -n 4 --recipe speech
 
 # In four processes: most tests wait for clocks and sockets most of the time, the others keep two cores busy meanwhile.
+SUITE := $(BIN)/python -m pytest --numprocesses 4 --dist worksteal
+
+# Without the tests marked long (pyproject.toml says which they are): minutes on two cores, also beside other work.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal $(PYTEST_ARGS)
+	$(SUITE) -m "not long" $(PYTEST_ARGS)
+
+# All tests; those that need root, a browser or PyTorch skip visibly where it is not there.
+test-all: $(VENV)/.test
+	$(SUITE) $(PYTEST_ARGS)
 
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -10,6 +10,8 @@ import pytest
 from benchmarks import BENCHES
 from benchmarks.__main__ import run_bench
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("name", BENCHES)
 def test_a_bench_gives_figures_and_the_checksum_of_its_result(name: str) -> None:

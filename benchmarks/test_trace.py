@@ -62,6 +62,7 @@ def test_no_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         open_new(tmp_path / "absent" / "trace.json")
 
 
+@pytest.mark.long
 def test_each_trainer_of_a_local_run_writes_what_it_did(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "benchmarks.trace", str(tmp_path / "trace.json"), "--recipe", "digits"]
     trainer = shlex.join([*words, "--mode", "ring", "--payload", "dense", "--steps", "30"])

@@ -56,8 +56,10 @@ def _namespaces_available() -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what needs root visibly, unless the caller insists on it."""
+    """Mark what needs root as long; skip it visibly where it cannot run, unless the caller insists on it."""
     marked = [item for item in items if item.get_closest_marker("root")]
+    for item in marked:
+        item.add_marker(pytest.mark.long)
     if marked and not _namespaces_available():
         if os.environ.get("P2PSGD_REQUIRE_NAMESPACES"):
             raise pytest.UsageError(

@@ -24,6 +24,8 @@ from p2psgd.storage.event_log import EVENTS_NAME, parse_event
 from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, trainer, until
 from tests.ports import free_ports
 
+pytestmark = pytest.mark.long
+
 TRAINING = ("--failure-timeout", "1", "--trainer", trainer("digits", "--steps", "30", "--rank", "0/1"))
 
 

@@ -19,7 +19,7 @@ from tests.node.test_node import Place, calm, endless, mini_batches
 from tests.ports import free_ports
 from tests.service_manager import ServiceManager
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.long
 
 
 @dataclass(frozen=True)

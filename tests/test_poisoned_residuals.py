@@ -14,8 +14,6 @@ import pytest
 from tests.daemons import Daemon, all_stopped, until
 from tests.node.test_node import Place
 
-pytestmark = pytest.mark.timeout(240)
-
 WEIGHTS = 3000
 # Says what it finds, then sends a quarter of a quantum for every weight, three times. The first life writes
 # NaN and infinity into the residual that it leaves, and kills itself; others finish.

@@ -66,14 +66,13 @@ def test_a_stranger_reads_it_in_three_minutes() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
 
 
-@pytest.mark.timeout(180)
 def test_the_script_trains_on_two_nodes(tmp_path: Path) -> None:
     (script,) = fenced(README, "python")
     check = "    assert np.abs(link.weights - truth).max() < 0.1\n"  # a look at how far its weights came
     assert steps_of(train_on_two_nodes(tmp_path, script + check)) == [3000, 3000]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.long
 def test_the_tutorials_script_trains_and_keeps_a_state(tmp_path: Path) -> None:
     (script,) = fenced(ROOT / "docs" / "tutorial" / "own-script.md", "python")
     (keeping,) = fenced(HOW_TO / "keep-state.md", "python")
@@ -87,7 +86,7 @@ def test_the_tutorials_script_trains_and_keeps_a_state(tmp_path: Path) -> None:
     assert all(node["loss"] < 1 for node in nodes), "begun at about 100"
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("place", "rounds", "check"),
     [
@@ -192,7 +191,7 @@ class Hosts:
         return False
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.long
 def test_three_machines_train_by_the_commands_of_the_readme(tmp_path: Path) -> None:
     section = README.read_text(encoding="utf-8").partition("## Three machines\n")[2].partition("\n## ")[0]
     certificates, node, look = [content for _, content in FENCE.findall(section)]

@@ -15,7 +15,7 @@ from tests.cli.test_cli_daemons import command, events, view
 from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, trainer, until
 from tests.node.test_node import Place, calm, ended, endless, mini_batches
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.long
 
 
 def train(daemon: Daemon, recipe: str, share: str, steps: int) -> subprocess.CompletedProcess[str]:

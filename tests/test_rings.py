@@ -112,6 +112,7 @@ def test_a_ring_trains_in_step_and_its_status_tells_how_it_stands(
     assert [daemon.stop() for daemon in daemons] == [0] * nodes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("payload", ["sparse", "dense"])
 def test_a_ring_outlives_a_trainer_and_a_daemon_that_come_back(
     start: Callable[..., list[Daemon]], tmp_path: Path, payload: str
@@ -138,6 +139,7 @@ def test_a_ring_outlives_a_trainer_and_a_daemon_that_come_back(
     assert not any("not those of the replica" in daemon.words() for daemon in daemons)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("payload", ["sparse", "dense"])
 def test_a_run_that_was_stopped_as_a_whole_goes_on_with_the_next_round(
     start: Callable[..., list[Daemon]], payload: str
@@ -159,6 +161,7 @@ def test_a_run_that_was_stopped_as_a_whole_goes_on_with_the_next_round(
     assert_replicas_identical(daemons)
 
 
+@pytest.mark.long
 def test_a_node_that_stops_leaves_the_ring_and_the_others_go_on(start: Callable[..., list[Daemon]]) -> None:
     daemons = start(3, "sparse", 1_000_000)
     until_rounds(daemons[0], 10)
@@ -205,6 +208,7 @@ with p2psgd.attach(np.zeros(500, np.float32), mode="ring", payload="dense") as l
 """
 
 
+@pytest.mark.long
 def test_an_array_that_is_not_finite_is_refused_and_the_trainer_may_come_again(
     start: Callable[..., list[Daemon]],
 ) -> None:

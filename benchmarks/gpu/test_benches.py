@@ -18,6 +18,7 @@ from tests.gpu.backends import why_no_device
 from tests.wire.native_build import why_no_compiler
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BENCHES)
 def test_a_bench_gives_figures_and_the_checksum_of_its_result(name: str, tmp_path: Path) -> None:
     if missing := why_no_compiler(tmp_path):

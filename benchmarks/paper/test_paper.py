@@ -119,7 +119,7 @@ class Digits(Case):
         return Pretraining(part=0.5, epochs=5, learning_rate=0.3)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.long
 def test_a_small_case_runs_on_two_nodes_and_plainly_from_the_same_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,6 @@ from benchmarks.scaling.measure import measure
 
 
 @pytest.mark.root
-@pytest.mark.timeout(300)
 def test_three_paced_nodes_keep_the_predicted_pace_and_bytes(tmp_path: Path) -> None:
     """Within bounds that hold on a machine with other work to do."""
     (case,) = (case for case in CASES if case.name == "small")

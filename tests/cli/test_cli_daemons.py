@@ -13,7 +13,7 @@ import pytest
 from tests.daemons import P2PSGD, Daemon, all_stopped, until
 from tests.node.test_node import Place, calm, endless, mini_batches
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.long
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:

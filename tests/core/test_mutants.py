@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.long
 def test_all_mutants_of_the_core_die() -> None:
     command = [sys.executable, "-m", "tests.core.mutants"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

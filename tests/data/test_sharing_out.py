@@ -15,7 +15,7 @@ from tests.daemons import Daemon, all_stopped, assert_replicas_identical, traine
 from tests.data.store_server import FaultyProxy, environment
 from tests.node.test_node import Place
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.long
 
 SHARDS, SAMPLES, EPOCHS = 16, 64, 2
 SCRIPT = """

@@ -18,8 +18,6 @@ from tests.daemons import all_stopped, trainer, until
 from tests.faults.target import Target, refusal
 from tests.node.test_node import Place, calm
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:

@@ -13,7 +13,7 @@ from tests.daemons import Daemon, all_stopped, clock_behind, trainer, until
 from tests.node.test_node import Place, calm, ended
 from tests.ports import free_ports
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plaintext", "TLS"])

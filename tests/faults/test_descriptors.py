@@ -25,7 +25,7 @@ from tests.node.test_node import calm, endless, mini_batches
 from tests.ports import free_ports
 from tests.stranger import Stranger
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.long
 
 LIMIT = 64
 CROWD = 200

@@ -13,7 +13,7 @@ from tests.daemons import until
 from tests.faults.target import Target, forged_update
 from tests.stranger import status_of
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.long
 
 OFTEN = 4 * PEER_BURST
 

@@ -29,7 +29,7 @@ from tests.node.test_node import Place, mini_batches
 from tests.siege import besieged, loopback_addresses
 from tests.stranger import Stranger
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.long
 
 CROWD = 1000
 HOSTS = 48  # of one attacker

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import msgpack
 import numpy as np
-import pytest
 
 from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
@@ -22,8 +21,6 @@ from tests.faults.target import Target, forged_update, refusal
 from tests.stranger import status_of
 from tests.vectors import refused_vectors
 from tests.wire.bombs import bombs
-
-pytestmark = pytest.mark.timeout(240)
 
 MIB = 1024 * 1024
 KEYS = {frame_type: len(model.model_fields) for frame_type, model in MESSAGES.items()}

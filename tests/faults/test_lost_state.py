@@ -23,7 +23,7 @@ from tests.daemons import Daemon, all_stopped, clock_behind, until
 from tests.node.test_node import Place, calm, ended, endless
 from tests.service_manager import ServiceManager
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.long
 
 ID: Final = 77  # kept through the loss, as one is that a certificate gives
 

@@ -18,7 +18,7 @@ from tests.chaos.memory import BIT, flip
 from tests.daemons import Daemon, all_stopped, until
 from tests.node.test_node import Place
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.long
 WEIGHTS = 20_000
 PLACE = 19_000  # never changed by this trainer
 

@@ -48,7 +48,6 @@ def dropped(daemon: Daemon, reason: str) -> int:
 
 
 @pytest.mark.root
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("newcomer", ["127.0.0.1", "::1"], ids=["IPv4", "IPv6"])
 def test_fault_24_all_addresses_of_an_ipv6_64_count_as_one_host(tmp_path: Path, newcomer: str) -> None:
     target = "[::1]:7315" if ":" in newcomer else f"{newcomer}:7315"

@@ -20,6 +20,8 @@ from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run
 from tests.gpu.backends import STAND_IN
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "gpu.md"
 Start = Callable[..., Run]
@@ -59,7 +61,6 @@ def log_of(run: Run, index: int) -> str:
     return (run.state / f"node-{index}" / "log.txt").read_text()
 
 
-@pytest.mark.timeout(200)
 def test_four_trainers_that_share_a_device_end_with_the_same_bits_and_have_learned(start: Start) -> None:
     run = start("--recipe", "digits", "-n", "4", "--steps", "150", "--device", "cuda:0")
     check_equal(run, 150, 150, 150, 150)
@@ -67,7 +68,6 @@ def test_four_trainers_that_share_a_device_end_with_the_same_bits_and_have_learn
     assert all("p2psgd train: on cuda:0, " in log_of(run, index) for index in range(4))
 
 
-@pytest.mark.timeout(200)
 def test_so_they_do_together_with_one_on_the_cpu(start: Start) -> None:
     words = [sys.executable, "-m", "tests.gpu.mixed_trainer", "3", "--recipe", "digits", "--steps", "120"]
     run = start("-n", "3", "--trainer", shlex.join(words))
@@ -75,7 +75,6 @@ def test_so_they_do_together_with_one_on_the_cpu(start: Start) -> None:
     assert ["on cuda:0" in log_of(run, index) for index in range(3)] == [True, True, False]
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize(("payload", "steps"), [("sparse", [100, 90]), ("dense", [100, 100])])
 def test_so_they_do_in_the_rounds_of_a_ring(start: Start, payload: str, steps: list[int]) -> None:
     ring = ["--mode", "ring", "--payload", payload]
@@ -84,7 +83,6 @@ def test_so_they_do_in_the_rounds_of_a_ring(start: Start, payload: str, steps: l
     assert run.report()["test_accuracy"] > 0.8
 
 
-@pytest.mark.timeout(200)
 def test_a_trainer_killed_in_mid_run_goes_on_from_the_copy_of_its_residual(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +103,6 @@ def test_a_trainer_killed_in_mid_run_goes_on_from_the_copy_of_its_residual(
     assert "the residual is that of" in log_of(run, 1)
 
 
-@pytest.mark.timeout(200)
 def test_the_script_of_the_page_trains_on_two_nodes(start: Start, tmp_path: Path) -> None:
     (script,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     path = tmp_path / "train.py"

@@ -17,6 +17,8 @@ from tests.ipc.daemons import StartDaemon, make_update, make_words
 from tests.torch.models import WEIGHTS, flat, make_model
 from tests.torch.needed import p2psgd_torch, torch
 
+pytestmark = pytest.mark.long
+
 __all__ = ["loop_factory", "start_daemon"]  # fixtures
 
 

@@ -72,7 +72,6 @@ def all_finished_alike(daemons: list[Daemon]) -> dict[str, int]:
 
 
 @pytest.mark.root
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_two_nodes_find_each_other_by_the_local_network_alone(tmp_path: Path, loop: str) -> None:
     environment = {"P2PSGD_LOOP": loop}
@@ -85,7 +84,6 @@ def test_two_nodes_find_each_other_by_the_local_network_alone(tmp_path: Path, lo
 
 
 @pytest.mark.root
-@pytest.mark.timeout(300)
 def test_two_nodes_find_each_other_by_one_address_that_both_know_and_without_it_later(tmp_path: Path) -> None:
     hosts, certificates = tmp_path / "hosts.txt", Certificates(tmp_path)
     options = [("--peers", str(hosts), *certificates.options(f"host-{number}")) for number in range(3)]
@@ -102,7 +100,6 @@ def test_two_nodes_find_each_other_by_one_address_that_both_know_and_without_it_
 
 
 @pytest.mark.root
-@pytest.mark.timeout(300)
 def test_three_nodes_find_each_other_by_one_name_that_has_the_addresses_of_all(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.txt"
     hosts.write_text("nodes.example:7315\n")
@@ -117,7 +114,6 @@ def test_three_nodes_find_each_other_by_one_name_that_has_the_addresses_of_all(t
 
 
 @pytest.mark.root
-@pytest.mark.timeout(300)
 def test_two_nodes_that_cannot_reach_each_other_say_who_brings_them_each_others_updates(
     tmp_path: Path,
 ) -> None:
@@ -146,7 +142,6 @@ def test_two_nodes_that_cannot_reach_each_other_say_who_brings_them_each_others_
 
 
 @pytest.mark.root
-@pytest.mark.timeout(300)
 def test_fault_30_what_a_stranger_announces_is_named_skipped_or_refused(tmp_path: Path) -> None:
     with Lan(3, rate="100mbit") as lan, all_stopped([]) as daemons:
         daemons.append(start(tmp_path, lan, 0, 2, "--zeroconf"))

@@ -25,7 +25,6 @@ def is_linked_with(daemon: Daemon, names: set[str]) -> bool:
 
 
 @pytest.mark.root
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "order", list(itertools.permutations(range(3))), ids=lambda order: "".join(map(str, order))
 )
@@ -53,7 +52,6 @@ def test_three_hosts_find_each_other_in_any_starting_order(tmp_path: Path, order
 
 
 @pytest.mark.root
-@pytest.mark.timeout(300)
 def test_a_host_whose_cable_was_cut_catches_up(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.txt"
     recipe = tmp_path / "calm.toml"  # so small a rate that three nodes apart do not add up to too much

@@ -24,8 +24,6 @@ from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical
 from tests.ports import free_ports
 from tests.stranger import Stranger
 
-pytestmark = pytest.mark.timeout(240)
-
 
 class Place:
     """Ports, a hosts.txt and the options of each node."""

@@ -21,8 +21,6 @@ from tests.daemons import Daemon, all_stopped, until
 from tests.node.test_node import Place, calm, ended, endless, mini_batches
 from tests.ports import free_ports
 
-pytestmark = pytest.mark.timeout(240)
-
 
 def get(port: int, path: str, *, method: str = "GET", host: str | None = None) -> tuple[int, str]:
     """Status and body."""

@@ -11,8 +11,6 @@ from tests.daemons import Daemon, all_stopped, until
 from tests.node.test_node import Place, ended
 from tests.ports import free_ports
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def exposed(tmp_path: Path, *options: str) -> Daemon:
     hosts = tmp_path / "hosts.txt"

@@ -19,8 +19,6 @@ from tests.node.test_node import calm, endless, mini_batches
 from tests.ports import free_ports
 from tests.service_manager import ServiceManager
 
-pytestmark = pytest.mark.timeout(240)
-
 WATCHDOG_S = 2.0
 
 # Of the real program, with one thing more: what hangs when a file appears.

@@ -18,7 +18,7 @@ from tests.node.test_node import Place, calm, endless, mini_batches
 from tests.ports import free_ports
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.long,
     pytest.mark.skipif(
         not (installed() or os.environ.get("P2PSGD_REQUIRE_CHROMIUM")),
         reason="needs chromium and chromedriver (Debian: chromium, chromium-driver)",

@@ -22,7 +22,6 @@ from tests.oracle.trace import Line, Trace
 from tests.sim.mutants import MUTANTS, mutated
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", ["vectors", "cli", "sim"])
 def test_the_quick_parts_are_as_frozen(part: str) -> None:
     """In a process of its own, since `cli` forks; the hash seed differs from the one that froze."""

@@ -65,6 +65,7 @@ def test_two_runs_of_a_seed_leave_the_same_trace() -> None:
     assert "\n".join(one).encode() == "\n".join(other).encode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", QUICK_MUTANTS)
 def test_a_mutant_dies(name: str) -> None:
     assert hunt(name, range(60), family=LIAR, deaths_max=1).first is not None
@@ -76,6 +77,7 @@ def test_a_mutant_fits_the_code(name: str) -> None:
         pass
 
 
+@pytest.mark.long
 def test_a_failing_scenario_keeps_its_liar_and_its_lie_when_it_is_shrunk() -> None:
     with mutated(LIAR_MUTANTS["other-members-of-the-known-view"]):
         scenario = scenario_with(7, "other news")

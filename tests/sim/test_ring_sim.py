@@ -51,6 +51,7 @@ def test_two_runs_of_a_seed_leave_the_same_trace(payload: str) -> None:
     assert "\n".join(one).encode() == "\n".join(other).encode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", QUICK_MUTANTS)
 def test_a_mutant_dies(name: str) -> None:
     assert hunt(name, range(20), family=RING, deaths_max=1).first is not None

@@ -61,6 +61,7 @@ def test_tracing_changes_nothing() -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", QUICK_MUTANTS)
 def test_a_mutant_dies(name: str) -> None:
     assert hunt(name, range(20), deaths_max=1).first is not None
@@ -74,6 +75,7 @@ def test_a_mutant_fits_the_code_and_is_taken_back(name: str) -> None:
     assert [dict(vars(owner)) for owner in (Replica, Frontier, replica)] == before
 
 
+@pytest.mark.long
 def test_a_failing_scenario_shrinks_to_one_that_still_fails() -> None:
     with mutated(MUTANTS["trimmed-early"]):
         scenario = draw_scenario(2)

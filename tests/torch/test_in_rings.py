@@ -16,6 +16,8 @@ from tests.ipc.rings import DenseRing, Ring
 from tests.torch.models import WEIGHTS, flat, make_model, take_gradient
 from tests.torch.needed import nn, p2psgd_torch, torch
 
+pytestmark = pytest.mark.long
+
 ROUNDS = 6
 
 

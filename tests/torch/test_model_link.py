@@ -16,6 +16,8 @@ from tests.ipc.daemons import Daemon, make_update, make_words
 from tests.torch.models import NAMES, WEIGHTS, flat, make_model, take_gradient
 from tests.torch.needed import nn, p2psgd_torch, torch
 
+pytestmark = pytest.mark.long
+
 MakeOptimizer = Callable[[Any], Any]
 
 

@@ -14,6 +14,8 @@ from tests.ipc.daemons import Daemon
 from tests.torch.models import Model, make_model, take_gradient
 from tests.torch.needed import nn, p2psgd_torch, torch
 
+pytestmark = pytest.mark.long
+
 Change = Callable[[Any], Any]
 
 

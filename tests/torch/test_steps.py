@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
 from p2psgd.wire.codec import indices_max
 from tests.torch.needed import p2psgd_torch
+
+pytestmark = pytest.mark.long
 
 
 def test_the_threshold_rises_while_the_updates_of_a_large_model_are_full() -> None:

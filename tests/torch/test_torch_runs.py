@@ -21,6 +21,8 @@ from tests.cli.local.run import Run
 from tests.torch.accuracy import EXAMPLES, accuracy_of
 from tests.torch.needed import torch
 
+pytestmark = pytest.mark.long
+
 EPOCHS = 25
 SHARDS = 6
 PAGE = EXAMPLES.parents[1] / "docs" / "how-to" / "torch.md"
@@ -43,7 +45,6 @@ def test_the_plain_script_becomes_one_of_p2psgd_by_changing_less_than_ten_lines(
     assert [line[1:] for line in shown[0].splitlines() if line[0] == "+"] == changes
 
 
-@pytest.mark.timeout(300)
 def test_the_example_trains_on_four_nodes_to_the_same_bits_though_a_trainer_is_killed(tmp_path: Path) -> None:
     script, weights = tmp_path / "train.py", tmp_path / "weights.npz"
     example = (EXAMPLES / "distributed.py").read_text()

@@ -67,6 +67,7 @@ def test_a_path_that_is_not_there_is_refused_in_one_sentence() -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.long
 def test_the_kernels_of_a_path_define_nothing_that_others_would_share(tmp_path: Path) -> None:
     """The linker keeps one of equal weak symbols: were it one with AVX2 in it, `portable` would run that."""
     missing = why_no_compiler(tmp_path) or (None if shutil.which("nm") else "needs nm, of the binutils")

@@ -11,6 +11,8 @@ from p2psgd.wire.cpu_paths import cpu_paths
 from tests.fuzz import CORPUS, REPLAY, TARGETS, source_of
 from tests.wire.native_build import SANITIZERS, build_programs, why_no_compiler
 
+pytestmark = pytest.mark.long
+
 DRIVER = Path(__file__).parent / "hostile_bytes.cpp"
 
 

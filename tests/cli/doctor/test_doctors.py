@@ -19,6 +19,8 @@ from tests.cli.doctor.doctors import Doctor, running, write_hosts
 from tests.daemons import Daemon, all_stopped, trainer, until
 from tests.ports import free_ports
 
+pytestmark = pytest.mark.long
+
 WAIT = ("--wait", "60")
 
 
@@ -148,7 +150,6 @@ def test_without_tls_nobody_is_met_beyond_this_machine(tmp_path: Path) -> None:
     assert report.data["peers"] == []
 
 
-@pytest.mark.timeout(240)
 def test_running_nodes_tell_their_run_and_go_on_undisturbed(tmp_path: Path) -> None:
     lines = addresses(2)
     hosts = write_hosts(tmp_path / "hosts.txt", *lines)
@@ -177,7 +178,6 @@ def test_running_nodes_tell_their_run_and_go_on_undisturbed(tmp_path: Path) -> N
         assert daemons[1].linked() == {"anna"}
 
 
-@pytest.mark.timeout(240)
 def test_a_node_that_dials_a_doctor_goes_on_and_links_once_the_node_is_there(tmp_path: Path) -> None:
     lines = addresses(2)
     hosts = write_hosts(tmp_path / "hosts.txt", *lines)

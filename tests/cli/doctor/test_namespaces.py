@@ -9,7 +9,7 @@ import pytest
 from tests.cli.doctor.doctors import Doctor, Report, running, write_hosts
 from tests.lan import Lan
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.root
 
 PORT = 7315
 

@@ -17,6 +17,8 @@ from p2psgd.recipes.recipe import RECIPES
 from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run
 
+pytestmark = pytest.mark.long
+
 Start = Callable[..., Run]
 LONG = 1_000_000  # mini-batches: more than any test waits for
 

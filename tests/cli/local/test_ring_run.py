@@ -23,6 +23,8 @@ from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run
 from tests.recipes.fake_link import FakeNet, as_link
 
+pytestmark = pytest.mark.long
+
 Start = Callable[..., Run]
 PAYLOADS = ["sparse", "dense"]
 

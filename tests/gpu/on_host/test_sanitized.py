@@ -9,6 +9,8 @@ import pytest
 
 from tests.wire.native_build import COMPILER, CORE, ROOT, SANITIZERS, compile_all, why_no_compiler
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parent
 
 

@@ -7,14 +7,10 @@ import socket
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
-
 from tests.certificates import NOW, Certificates
 from tests.chaos.events import read
 from tests.daemons import Daemon, all_stopped, until
 from tests.node.test_node import Place, calm, endless, mini_batches
-
-pytestmark = pytest.mark.timeout(240)
 
 
 def shown(certificates: Certificates, port: int) -> object:
