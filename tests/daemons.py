@@ -18,6 +18,11 @@ from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 
 P2PSGD = [sys.executable, "-m", "p2psgd"]
+PACED = [
+    sys.executable,
+    "-P",
+    str(Path(__file__).with_name("paced_trainer.py")),
+]  # -P: tests/torch is not torch
 
 
 def clock_behind(folder: Path) -> dict[str, str]:
@@ -28,8 +33,8 @@ def clock_behind(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(place)}
 
 
-def trainer(recipe: str = "digits", *options: str) -> str:
-    return " ".join([*P2PSGD, "train", "--recipe", recipe, *options])
+def trainer(recipe: str = "digits", *options: str, program: list[str] = P2PSGD) -> str:
+    return " ".join([*program, "train", "--recipe", recipe, *options])
 
 
 class Daemon:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemons import P2PSGD, Daemon, all_stopped, trainer, until
+from tests.daemons import P2PSGD, Daemon, all_stopped, until
+from tests.node.test_node import calm, endless
 from tests.ports import free_ports
 from tests.terminal import Terminal
 
@@ -35,8 +36,8 @@ class Pair:
     def start(self, number: int) -> Daemon:
         places = ["--peers", str(self._hosts), "--listen", f"127.0.0.1:{self._ports[number]}"]
         places += ["--http", f"127.0.0.1:{self._http}"] if number == 0 else []
-        command = trainer("digits", "--seconds", "600")
-        return Daemon(self._place / f"node-{number}", *places, "--failure-timeout", "1", "--trainer", command)
+        trained = endless(calm(self._place))
+        return Daemon(self._place / f"node-{number}", *places, "--failure-timeout", "1", *trained)
 
     def kill(self) -> None:
         """Both: of two that are stopped one would wait for the other."""

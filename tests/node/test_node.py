@@ -20,7 +20,7 @@ from p2psgd.net.address import Address
 from p2psgd.node.daemon import Node
 from p2psgd.node.options import NodeOptions
 from p2psgd.wire.frames import FrameType, pack_frame
-from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, trainer, until
+from tests.daemons import P2PSGD, PACED, Daemon, all_stopped, assert_replicas_identical, trainer, until
 from tests.ports import free_ports
 from tests.stranger import Stranger
 
@@ -56,8 +56,9 @@ class Place:
         )
 
 
-def endless(recipe: str = "digits") -> tuple[str, str]:
-    return "--trainer", trainer(recipe, "--seconds", "100000")
+def endless(recipe: str) -> tuple[str, str]:
+    """The option for a trainer that trains until it is stopped, and leaves the cores to others meanwhile."""
+    return "--trainer", trainer(recipe, "--seconds", "100000", program=PACED)
 
 
 def calm(tmp_path: Path) -> str:
