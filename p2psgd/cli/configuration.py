@@ -1,22 +1,20 @@
-"""Options of a command from a TOML file, a preset and the environment.
+"""Options of a command from a TOML file and the environment.
 
 All of it follows from the command's own signature, by Click: an option comes from the command line, else
-from $P2PSGD_<OPTION> (auto_envvar_prefix), else from the default_map, which holds the file's values over the
-preset's, else from its default. `--config` and `--preset` are eager, so that the map is there before any
-other option is looked up. File and preset are a node's; another command reads what it has an option for.
+from $P2PSGD_<OPTION> (auto_envvar_prefix), else from the file of --config (default_map), else from its
+default. `--config` is eager, so that the map is there before any other option is looked up. The file is a
+node's; another command reads what it has an option for.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
-import enum
 import json
 import os
 import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final, cast, get_args, get_type_hints
@@ -137,30 +135,6 @@ def warn_of_unknown(environment: Mapping[str, str], options: Collection[str]) ->
 
 
 # ----------------------------------------------------------------------------
-# What to start from, by the network that the nodes are on. Few and small on purpose: failure timeout is the
-# one time setting, and the budgets of the log fit every network. The defaults are those of a LAN.
-
-
-class Preset(enum.StrEnum):
-    """--preset"""
-
-    LOCAL = "local"
-    LAN = "lan"
-    WAN = "wan"
-
-
-PRESETS: Final[Mapping[Preset, Mapping[str, Any]]] = {
-    # Nodes of one machine: reached by nobody else. They share one disk, and a snapshot over loopback comes
-    # sooner than what a log on that disk would replay.
-    Preset.LOCAL: {"listen": "127.0.0.1:7315", "log_disk_budget": 0},
-    Preset.LAN: {},
-    # A lost segment is sent again after 1, 2, 4 and 8 s in the worst case, and routers may take tens of
-    # seconds to find another way: neither is a reason to leave a node out. A dead one is noticed later.
-    Preset.WAN: {"failure_timeout": 20.0},
-}
-
-
-# ----------------------------------------------------------------------------
 # The command, and where each of its values came from.
 
 # What Typer raises for a command line it does not understand; it exports only this subclass of it.
@@ -177,15 +151,6 @@ _PLAIN: Final = {
     r": Input should be less than or equal to (\S+)$": r": it takes \1 or less",
 }
 _OPTION: Final = re.compile(r"^Invalid value for '--[a-z-]+': (?=it takes )")
-
-
-@dataclass(slots=True)
-class _Given:
-    """File and preset of one command line."""
-
-    path: Path | None = None
-    values: Mapping[str, Any] = field(default_factory=dict)
-    preset: Preset | None = None
 
 
 class ConfiguredCommand(TyperCommand):
@@ -219,44 +184,21 @@ def take_file(context: typer.Context, path: Path | None) -> Path | None:
         names = {parameter.name for parameter in node.params} - ABOUT_ITSELF
         hints = {name: hint for name, hint in get_type_hints(node.callback).items() if name in names}
         plain = {name: set(get_args(hint)) - {NoneType} or {hint} for name, hint in hints.items()}
-        given = _given(context)
-        given.path, given.values = path, read_file(path, {name: kind for name, (kind,) in plain.items()})
-        _make_default_map(context, given)
+        context.default_map = read_file(path, {name: kind for name, (kind,) in plain.items()})
     return path
 
 
-def take_preset(context: typer.Context, preset: Preset | None) -> Preset | None:
-    """Note the --preset, as its callback."""
-    given = _given(context)
-    given.preset = preset
-    _make_default_map(context, given)
-    return preset
-
-
-def _given(context: typer.Context) -> _Given:
-    given: _Given = context.meta.setdefault("p2psgd.configuration", _Given())
-    return given
-
-
-def _make_default_map(context: typer.Context, given: _Given) -> None:
-    context.default_map = {**({} if given.preset is None else PRESETS[given.preset]), **given.values}
-
-
 def origin_of(context: typer.Context, name: str) -> tuple[str, str]:
-    """Return whether an option's value came from the "command line", the "environment", the "file", the
-    "preset" or is the "default", and from which variable, file or preset.
+    """Return whether an option's value came from the "command line", the "environment", the "file" or is the
+    "default", and from which variable or file.
     """
-    source, given = context.get_parameter_source(name), _given(context)
-    match "" if source is None else source.name:
-        case "COMMANDLINE":
-            return "command line", ""
-        case "ENVIRONMENT":
-            return "environment", variable_of(name)
-        case "DEFAULT_MAP" if name in given.values:
-            return "file", str(given.path)
-        case "DEFAULT_MAP" if given.preset is not None:
-            return "preset", given.preset.value
-    return "default", ""
+    places = {
+        "COMMANDLINE": ("command line", ""),
+        "ENVIRONMENT": ("environment", variable_of(name)),
+        "DEFAULT_MAP": ("file", str(context.params.get("config"))),
+    }
+    source = context.get_parameter_source(name)
+    return places.get("" if source is None else source.name, ("default", ""))
 
 
 def words_of_click(error: Exception) -> str:
@@ -285,8 +227,7 @@ def _origin_words(context: typer.Context, name: str) -> str:
     kind, place = origin_of(context, name)
     if kind == "environment":
         return f"{place}={os.environ.get(place, ''):.80} in the environment"
-    preset = "the preset " if kind == "preset" else ""
-    return f"in {preset}{place}, {name}" if kind in ("file", "preset") else ""
+    return f"in {place}, {name}" if kind == "file" else ""
 
 
 # ----------------------------------------------------------------------------
@@ -311,9 +252,8 @@ def collect(context: typer.Context, options: object) -> dict[str, dict[str, Any]
 
 def render(shown: Mapping[str, Mapping[str, Any]]) -> str:
     """Render a line for each option, written as in a TOML file, for people."""
-    prefixes = {"environment": "$", "preset": "preset "}
     rows = [
-        (name, _toml(each["value"]), prefixes.get(each["from"], "") + (each["place"] or each["from"]))
+        (name, _toml(each["value"]), "$" * (each["from"] == "environment") + (each["place"] or each["from"]))
         for name, each in shown.items()
     ]
     wide = [max(len(row[column]) for row in rows) for column in (0, 1)]

@@ -20,7 +20,6 @@ from p2psgd.cli.options import (
     HttpOption,
     LogFormatOption,
     PlaintextOption,
-    PresetOption,
     RankOption,
     TlsOption,
     check_failure_timeout,
@@ -110,7 +109,6 @@ def node(
     ] = 1024,
     log_format: LogFormatOption = LogFormat.AUTO,  # ConfiguredCommand's
     config: ConfigOption = None,
-    preset: PresetOption = None,
 ) -> None:
     """Run one node's daemon until SIGTERM or Ctrl+C.
 
@@ -204,7 +202,7 @@ def show(
 ) -> None:
     """Print what `p2psgd node` would be started with, and where each value comes from.
 
-    Takes the options of `p2psgd node`, --config and --preset among them, and reads the same environment. Exit
+    Takes the options of `p2psgd node`, --config among them, and reads the same environment. Exit
     code 78 for what `p2psgd node` would refuse, and the reason last.
     """
     found: list[NodeOptions] = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from p2psgd.base.errors import ExitCode, UsageError
-from p2psgd.cli.configuration import Preset, take_file, take_preset
+from p2psgd.cli.configuration import take_file
 from p2psgd.observe.logs import LogFormat
 
 if TYPE_CHECKING:
@@ -34,14 +34,6 @@ class PayloadWord(enum.StrEnum):
 ConfigOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", is_eager=True, callback=take_file, help="TOML file with options."),
-]
-PresetOption = Annotated[
-    Preset | None,
-    typer.Option(
-        is_eager=True,
-        callback=take_preset,
-        help="What to start from: local (one machine), lan (as the defaults), wan (over the Internet).",
-    ),
 ]
 FailureTimeoutOption = Annotated[
     float,

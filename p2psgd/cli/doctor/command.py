@@ -10,7 +10,7 @@ import typer
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.base.formatting import print_text
 from p2psgd.cli.asking import StateOption
-from p2psgd.cli.options import ConfigOption, PlaintextOption, PresetOption, TlsOption
+from p2psgd.cli.options import ConfigOption, PlaintextOption, TlsOption
 from p2psgd.observe.logs import LogFormat, begin_log
 
 
@@ -51,7 +51,6 @@ def doctor(
         bool, typer.Option("--json", help="Print everything, for machines.", allow_from_autoenv=False)
     ] = False,
     config: ConfigOption = None,
-    preset: PresetOption = None,
 ) -> None:
     """Find what would keep this machine from a run, and name the remedy.
 

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 import p2psgd.cli.app
 from p2psgd.base.errors import ExitCode
-from p2psgd.cli.configuration import ABOUT_ITSELF, PRESETS, ConfiguredCommand, Preset, variable_of
+from p2psgd.cli.configuration import ABOUT_ITSELF, ConfiguredCommand, variable_of
 
 PLAIN = "--insecure-plaintext"  # or a node listens on loopback only
 
@@ -21,7 +21,7 @@ PLAIN = "--insecure-plaintext"  # or a node listens on loopback only
 @pytest.fixture(autouse=True)
 def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A list of hosts in the current directory, and no variable of whoever runs the tests."""
-    for name in ("STATE", "CONTROL", "CONFIG", "PRESET"):
+    for name in ("STATE", "CONTROL", "CONFIG"):
         monkeypatch.delenv(f"P2PSGD_{name}", raising=False)
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "hosts.txt"
@@ -59,35 +59,26 @@ def show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def test_each_way_is_stronger_than_the_one_before(
     tmp_path: Path, show: Show, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "node.toml").write_text(
-        'peers = "hosts.txt"\nfailure_timeout = 7\npreset = "wan"\nlog_budget = 3\n'
-    )
+    (tmp_path / "node.toml").write_text('peers = "hosts.txt"\nfailure_timeout = 7\nlog_budget = 3\n')
 
     def failure_timeout(*arguments: str) -> tuple[float, str, str | None]:
         found = show("--peers", "hosts.txt", *arguments)["failure_timeout"]
         return found["value"], found["from"], found["place"]
 
     assert failure_timeout() == (5.0, "default", None)
-    assert failure_timeout("--preset", "wan") == (20.0, "preset", "wan")
-    assert failure_timeout("--preset", "wan", "--config", "node.toml") == (7.0, "file", "node.toml")
-    assert failure_timeout("--config", "node.toml", "--preset", "wan") == (7.0, "file", "node.toml")
+    assert failure_timeout("--config", "node.toml") == (7.0, "file", "node.toml")
     monkeypatch.setenv("P2PSGD_FAILURE_TIMEOUT", "8")
     assert failure_timeout("--config", "node.toml") == (8.0, "environment", "P2PSGD_FAILURE_TIMEOUT")
     assert failure_timeout("--config", "node.toml", "--failure-timeout", "9") == (9.0, "command line", None)
 
 
-def test_the_file_and_the_preset_can_be_named_in_every_way(
+def test_the_file_can_be_named_in_the_environment(
     tmp_path: Path, show: Show, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "node.toml").write_text('peers = "hosts.txt"\npreset = "wan"\n')
+    (tmp_path / "node.toml").write_text('peers = "hosts.txt"\nfailure_timeout = 7\n')
     monkeypatch.setenv("P2PSGD_CONFIG", str(tmp_path / "node.toml"))
-    shown = show()
-    assert shown["failure_timeout"] == {"value": 20.0, "from": "preset", "place": "wan"}
-    assert shown["preset"] == {"value": "wan", "from": "file", "place": str(tmp_path / "node.toml")}
-    monkeypatch.setenv("P2PSGD_PRESET", "local")
-    shown = show()
-    assert shown["listen"] == {"value": "127.0.0.1:7315", "from": "preset", "place": "local"}
-    assert shown["failure_timeout"]["from"] == "default"
+    found = {"value": 7.0, "from": "file", "place": str(tmp_path / "node.toml")}
+    assert show()["failure_timeout"] == found
 
 
 def test_every_option_of_node_can_stand_in_the_file(tmp_path: Path, show: Show) -> None:
@@ -102,13 +93,6 @@ def test_every_option_of_node_can_stand_in_the_file(tmp_path: Path, show: Show) 
     from_file = {name for name, each in shown.items() if each["from"] == "file"}
     assert from_file == set(given) - {"insecure_plaintext"}  # which is on the command line as well
     assert {name: shown[name]["value"] for name in given} == given
-
-
-def test_presets_set_options_that_there_are(show: Show) -> None:
-    for preset in Preset:
-        shown = show("--peers", "hosts.txt", "--preset", preset)
-        from_preset = {name: each["value"] for name, each in shown.items() if each["from"] == "preset"}
-        assert from_preset == PRESETS[preset]
 
 
 def test_what_is_not_set_is_shown_as_the_node_makes_it(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,8 +128,6 @@ def test_people_are_shown_a_line_for_each(
         "--http-exposed",
         "--http",
         "127.0.0.1:9400",
-        "--preset",
-        "wan",
         PLAIN,
     )
     assert run(monkeypatch, "config", "show", *options) == ExitCode.OK
@@ -154,8 +136,7 @@ def test_people_are_shown_a_line_for_each(
     assert fields["log_budget"] == "512 node.toml"
     assert fields["name"] == '"two\\n\\"words\\"" $P2PSGD_NAME'
     assert fields["http_exposed"] == "true command line"
-    assert fields["failure_timeout"] == "20 preset wan"
-    assert fields["record"] == "- default"
+    assert fields["tls"] == "- default"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +153,7 @@ def test_people_are_shown_a_line_for_each(
         ("log_budget = 0", "log_budget: it takes 1 or more"),
         ('listen = "nowhere"', "listen: --listen: 'nowhere' lacks a port"),
         ("http_exposed = true", "http_exposed: --http-exposed is for the address of --http"),
-        ('preset = "moon"', "preset: Invalid value for '--preset': 'moon' is not one of"),
+        ('log_format = "xml"', "log_format: Invalid value for '--log-format': 'xml' is not one of"),
         ('config = "other.toml"', "there is no option 'config', known are advertise, "),
         ("failure_timeout = '5'", "failure_timeout: it takes a number, without quotes"),
     ],
@@ -247,7 +228,7 @@ def test_a_variable_that_nothing_reads_is_warned_of_once(
 ) -> None:
     for name in ("LOG_BUGDET", "LOOP", "REQUIRE_CHROMIUM", "RECIPE", "LOG_BUDGET"):
         monkeypatch.setenv(f"P2PSGD_{name}", "1")
-    assert run(monkeypatch, "config", "show", "--preset", "local", "--peers", "hosts.txt") == ExitCode.OK
+    assert run(monkeypatch, "config", "show", PLAIN, "--peers", "hosts.txt") == ExitCode.OK
     words = "P2PSGD_LOG_BUGDET in the environment is read by nothing, the nearest is P2PSGD_LOG_BUDGET"
     assert capsys.readouterr().err == f"p2psgd: warning: {words}\n"
 

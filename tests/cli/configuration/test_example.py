@@ -13,7 +13,7 @@ import p2psgd.cli.app
 from p2psgd.cli.configuration import OTHERS, ConfiguredCommand
 
 SYSTEMD = Path(__file__).parents[3] / "systemd"
-SHOWN_ONLY = {"http", "preset"}  # not set by default: the example shows a likely value
+SHOWN_ONLY = {"http"}  # not set by default: the example shows a likely value
 
 
 def commands() -> Any:
