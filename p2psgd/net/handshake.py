@@ -21,10 +21,6 @@ from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
 
 
 DOCTOR: Final = "doctor"  # the mode of a HELLO that only asks, and the code of the REJECT that answers it
-DOCTOR_OF_ANOTHER_RUN: Final = "doctor of another run"
-DOCTORS: Final = frozenset({DOCTOR, DOCTOR_OF_ANOTHER_RUN})  # codes of answers, not of refusals
-RUN_UNKNOWN: Final = bytes(32)  # what a doctor says that was not told the run
-CLOCK_UNITS: Final = 1000 << 16  # of an incarnation, in a second
 SUPERSEDED: Final = "superseded"  # code: a newer life of this node is linked
 BEHIND: Final = "behind"  # code: a newer life of this node is known, and is not linked
 OF_A_LIFE: Final = frozenset({SUPERSEDED, BEHIND})
@@ -74,8 +70,9 @@ def check_hello(
             "protocol",
             f"protocol {theirs.protocol} there, {PROTOCOL_VERSION} here: install the same p2psgd on both",
         )
-    if theirs.mode.partition(" ")[0] == DOCTOR:
-        raise answer_doctor(ours, theirs)
+    if theirs.mode == DOCTOR:
+        run = name_run(ours.run, ours.label, ours.mode)
+        raise PeerError(DOCTOR, f"{ours.name} runs there, run {run} of {ours.weights:,} weights")
     if theirs.node == ours.node and theirs.incarnation == ours.incarnation:
         raise PeerError("self", "this is the node itself")
     if theirs.node == ours.node:
@@ -100,14 +97,6 @@ def check_hello(
         raise PeerError("run", describe_difference(ours, theirs))
 
 
-def clock_incarnation(clock_s: float) -> int:
-    """Return a clock's time, in seconds since 1970, in the form of an incarnation.
-
-    A doctor says the time so in its greeting, and a node in its answer to a doctor.
-    """
-    return round(clock_s * CLOCK_UNITS)
-
-
 def behind(name: str, incarnation: int, newest: int) -> BehindError:
     """What becomes the REJECT of a life of node `name` when a newer one, which is not linked, is known."""
     return BehindError(
@@ -115,17 +104,6 @@ def behind(name: str, incarnation: int, newest: int) -> BehindError:
         f"a later life of {name} than its incarnation {incarnation} is known, {newest}, which is not linked: "
         "it is to go on above that",
     )
-
-
-def answer_doctor(ours: Hello, theirs: Hello) -> PeerError:
-    """What becomes the REJECT of a doctor's HELLO, whose mode is DOCTOR, a space and that of its run: which
-    run is trained here, or how it differs from the one that was asked for.
-    """
-    if theirs.run not in (RUN_UNKNOWN, ours.run):
-        asked = theirs.model_copy(update={"mode": theirs.mode.partition(" ")[2] or ours.mode})
-        return PeerError(DOCTOR_OF_ANOTHER_RUN, describe_difference(ours, asked))
-    run = name_run(ours.run, ours.label, ours.mode)
-    return PeerError(DOCTOR, f"{ours.name} runs there, run {run} of {ours.weights:,} weights")
 
 
 def check_certificate(certified: CertifiedPeer, theirs: Hello) -> None:

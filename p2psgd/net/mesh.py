@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 import socket
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,13 +19,12 @@ from p2psgd.net.admission import HANDSHAKE_TIMEOUT_S, Handshakes, KnownHosts
 from p2psgd.net.connection import Connection
 from p2psgd.net.dialer import AddressDialer, Dialer, Line, describe_failure
 from p2psgd.net.handshake import (
-    DOCTORS,
+    DOCTOR,
     OF_A_LIFE,
     BehindError,
     ForeignNodes,
     behind,
     check_hello,
-    clock_incarnation,
     newer_stays,
 )
 from p2psgd.net.listen import BACKLOG, accept_on
@@ -266,7 +264,7 @@ class Mesh:
                 raise PeerError("frame order", f"a {frame_type.name} is not what comes first here")
 
     def peer_failed(self, connection: Connection, error: PeerError) -> None:
-        if error.reason in DOCTORS:
+        if error.reason == DOCTOR:
             self.doctors += 1
             self._drop_log.looked_at(connection.address, error, self.now())
         else:
@@ -378,8 +376,6 @@ class Mesh:
 
     def _send_reject(self, connection: Connection, error: PeerError) -> None:
         incarnation = error.newest if isinstance(error, BehindError) else 0
-        if error.reason in DOCTORS:
-            incarnation = clock_incarnation(time.time())
         node, words = self.greeting.node, str(error)[:WORDS_MAX]
         reject = Reject(node=node, code=error.reason, words=words, incarnation=incarnation)
         connection.send(pack_message(reject))

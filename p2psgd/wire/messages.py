@@ -392,8 +392,7 @@ class Welcome(Hello):
 class Reject(Message):
     """Answer to HELLO from a `node` that does not accept it, with the reason; then the connection ends.
 
-    `incarnation`: the highest that it knows of the receiver, if the code is "behind"; its clock in the form
-    of an incarnation, if the receiver is a doctor; else 0.
+    `incarnation`: the highest that it knows of the receiver, if the code is "behind"; else 0.
     """
 
     node: U64

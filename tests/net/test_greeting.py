@@ -50,9 +50,6 @@ def test_two_nodes_of_one_run_may_be_linked() -> None:
             "doctor",
             "here runs there, run 6161616161616161 .*100 weights",
         ),
-        ({"mode": "doctor async"}, "doctor", "here runs there"),
-        ({"mode": "doctor async", "run": b"b" * 32}, "doctor of another run", "train different runs: .*seed"),
-        ({"mode": "doctor ring-dense", "run": b"b" * 32}, "doctor of another run", "in mode ring-dense"),
         ({"mode": "doctor", "node": 1, "incarnation": 0}, "doctor", "here runs there"),  # of a node's own id
         ({"run": b"b" * 32}, "run", "seed"),
         ({"run": b"b" * 32, "weights": 99}, "run", "weights 99 and 100"),

@@ -141,7 +141,6 @@ INVOCATIONS: Final = tuple(
         "doctor --peers absent.txt",
         "doctor --peers bad-hosts.txt",
         "doctor --peers hosts.txt --wait 0",
-        "doctor --peers hosts.txt --recipe absent",
         "doctor --config unknown-key.toml",
     )
 )

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from p2psgd.base.errors import ExitCode, UsageError
-from p2psgd.cli.doctor.intended import intended_run
 from p2psgd.data.index import make_list
 from p2psgd.recipes.datasets import load_data_of
 from p2psgd.recipes.main import train
@@ -52,14 +51,10 @@ def test_an_epoch_ends_when_all_shards_were_used_and_the_rate_follows(daemon: Da
     assert status["mini_batches"] == 2 * 5 * 5, "of 288 samples, five for each shard"
     assert status["epoch"] == pytest.approx(2, abs=0.1)
     assert status["test_accuracy"] > 0.25, "after 50 mini-batches"
-    shards, proposal = 5, daemon.host.proposal
+    shards = 5
     assert daemon.host.coordinates[-2 * shards :].tolist() == [0] * shards + [2] * shards
     steps = [update.step for update in daemon.host.updates if update.step > 10]
     assert steps[0] == 2 * steps[-1], "the rate was halved after one epoch"
-    spec = intended_run(None, str(Path(recipe.data).parent / "recipe.toml")).spec
-    assert spec is not None
-    assert proposal is not None
-    assert (spec.tensors, spec.label) == (proposal.tensors, proposal.label), "the doctor knows the run"
 
 
 @pytest.mark.parametrize("length", [{"steps": 7}, {"seconds": 0.5}])

@@ -25,17 +25,9 @@ def doctor(
     state: StateOption = None,
     weights: Annotated[
         int | None,
-        typer.Option(min=1, max=2**31, help="How many weights the net has.", allow_from_autoenv=False),
-    ] = None,
-    recipe: Annotated[
-        str | None,
         typer.Option(
-            help="What the run trains: compared with the others, and its size.", allow_from_autoenv=False
+            min=1, max=2**31, help="How many weights the net has: is there room?", allow_from_autoenv=False
         ),
-    ] = None,
-    initial: Annotated[
-        Path | None,
-        typer.Option(help="The weights that it starts from, as for its trainer.", allow_from_autoenv=False),
     ] = None,
     wait: Annotated[
         float,
@@ -64,7 +56,6 @@ def doctor(
     begin_log(LogFormat.TEXT)
     from p2psgd.cli.doctor.examination import Examination
     from p2psgd.cli.doctor.findings import exit_code, render, summarise
-    from p2psgd.cli.doctor.intended import intended_run
     from p2psgd.ipc.listener import default_state_directory
     from p2psgd.net.address import parse_address
 
@@ -81,7 +72,7 @@ def doctor(
         listen=address,
         state=state or default_state_directory(),
         wait_s=wait,
-        intended=intended_run(weights, recipe, initial),
+        weights=weights,
         tls=tls,
         insecure_plaintext=insecure_plaintext,
         show=lambda finding: as_json or print_text(render(finding)),

@@ -21,14 +21,13 @@ from p2psgd.base.errors import UsageError
 from p2psgd.base.formatting import counted
 from p2psgd.cli.doctor import local_checks as local
 from p2psgd.cli.doctor.findings import Finding, exit_code, ok, problem
-from p2psgd.cli.doctor.greeting import Greeter
-from p2psgd.cli.doctor.intended import Intended
+from p2psgd.cli.doctor.greeting import Greeter, doctor_hello
 from p2psgd.cli.doctor.peer_checks import check_peers
 from p2psgd.net.address import Address, UnknownNameError, is_numeric, look_up
 from p2psgd.net.hosts import read_hosts, split_own
 from p2psgd.net.listen import bind, check_exposure
 from p2psgd.net.tls import Credentials
-from p2psgd.wire.messages import PROTOCOL_VERSION
+from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
 
 RESOLVING_S: Final = 5.0
 
@@ -41,7 +40,7 @@ class Examination:
     listen: Address
     state: Path
     wait_s: float
-    intended: Intended
+    weights: int | None
     tls: Path | None
     insecure_plaintext: bool
     show: Callable[[Finding], object]
@@ -53,10 +52,8 @@ class Examination:
 
         Raises UsageError if the list of hosts cannot be read.
         """
-        addresses, intended = read_hosts(self.hosts), self.intended
+        addresses = read_hosts(self.hosts)
         self._add(_describe_own())
-        if intended.words:
-            self._add(ok("run", intended.words))
         credentials: Credentials | None = None
         if self.tls is not None:
             credentials, finding = local.load_credentials(self.tls, datetime.now(UTC))
@@ -66,13 +63,12 @@ class Examination:
             hosts = await split_own(addresses, listen, timeout_s=RESOLVING_S)
             peers = await local.each_host(hosts, listen, timeout_s=RESOLVING_S)
             self._add(local.check_hosts(self.hosts, addresses, hosts, listen))
-            self._add(local.check_memory(intended.weights, intended.mode, local.find_available()))
+            self._add(local.check_memory(self.weights, local.find_available()))
             self._add(local.check_descriptors(len(peers)))
-            self._add(local.check_state_directory(self.state, intended.weights))
-            self._add(local.check_shared_memory())
+            self._add(local.check_state_directory(self.state, self.weights))
             usable = self.tls is None or credentials is not None
             if usable and peers and self._may_listen(listen):
-                self.greeter = Greeter(peers, _greeting(intended, credentials), credentials)
+                self.greeter = Greeter(peers, _greeting(credentials), credentials)
                 words = f"greets {counted(len(peers), 'peer')}, for {self.wait_s:g} s at most"
                 sys.stderr.write(f"p2psgd doctor: {words}: run it on all of them now\n")
                 sys.stderr.flush()
@@ -125,12 +121,11 @@ class Examination:
         return True
 
 
-def _greeting(intended: Intended, credentials: Credentials | None) -> Callable[[], Any]:
-    """Return what makes this doctor's HELLO: of the certificate's node, or with an id for this once."""
+def _greeting(credentials: Credentials | None) -> Hello:
+    """Return this doctor's HELLO: of the certificate's node, or with an id for this once."""
     if credentials is not None:
-        return lambda: intended.greeting(credentials.node, credentials.name)
-    node, name = secrets.randbits(64), socket.gethostname()[:64] or "node"
-    return lambda: intended.greeting(node, name)
+        return doctor_hello(credentials.node, credentials.name)
+    return doctor_hello(secrets.randbits(64), socket.gethostname()[:64] or "node")
 
 
 def _describe_own() -> Finding:

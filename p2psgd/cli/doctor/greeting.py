@@ -15,16 +15,15 @@ import errno
 import logging
 import random
 import socket
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from p2psgd.base.errors import PeerError
 from p2psgd.net.address import Address, UnknownNameError, look_up
 from p2psgd.net.admission import Handshakes, KnownHosts
 from p2psgd.net.connection import Connection
-from p2psgd.net.handshake import CLOCK_UNITS, DOCTOR, DOCTOR_OF_ANOTHER_RUN, DOCTORS, check_certificate
+from p2psgd.net.handshake import DOCTOR, check_certificate
 from p2psgd.net.listen import BACKLOG
 from p2psgd.net.rejections import DropCounters
 from p2psgd.net.tls import Credentials
@@ -77,18 +76,10 @@ _NO_WAY: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The offset of another machine's clock from this one's, give or take half of the round trip."""
-
-    round_trip_s: float
-    ahead_s: float
-
-
 @dataclass(slots=True)
 class Peer:
     """A line of the list of hosts. `hosts` are the IP addresses that it leads to; `outcome` and `words` are
-    those of the last dial; `greeting` is a doctor's; `visited`: the machine has dialled this one.
+    those of the last dial; `visited`: the machine has dialled this one.
     """
 
     address: Address
@@ -97,9 +88,6 @@ class Peer:
     hosts: tuple[str, ...] = ()
     node: int | None = None
     name: str = ""
-    other_run: bool = False
-    greeting: Hello | None = None
-    clock: Clock | None = None
     visited: bool = False
 
     def __str__(self) -> str:
@@ -110,20 +98,18 @@ class Peer:
         if not (outcome in UNANSWERED and self.outcome in _TELLING):
             self.outcome, self.words = outcome, words[:200]
 
-    def reached(self, message: Reject | Welcome, name: str, clock: Clock | None) -> None:
+    def reached(self, message: Reject | Welcome, name: str) -> None:
         """Note who has answered; `name` is that of the certificate. PeerError if it refuses a doctor."""
         match message:
             case Welcome():
-                self.outcome, self.words, self.greeting = Outcome.DOCTOR, "", message
+                self.outcome, self.words, name = Outcome.DOCTOR, "", message.name
             case Reject(code="self"):
                 self.outcome, self.words = Outcome.ITSELF, ""
-            case Reject(code=code) if code in DOCTORS:
+            case Reject(code=code) if code == DOCTOR:
                 self.outcome, self.words = Outcome.NODE, message.words
-                self.other_run = code == DOCTOR_OF_ANOTHER_RUN
             case _:
                 raise PeerError(message.code, message.words)
-        self.node, self.clock = message.node, clock
-        self.name = message.name if isinstance(message, Welcome) else name
+        self.node, self.name = message.node, name
 
     def describe(self) -> dict[str, Any]:
         """Describe it for machines; `reaches_this` is None if that is not known."""
@@ -134,38 +120,41 @@ class Peer:
             "outcome": self.outcome.value,
             "words": self.words,
             "reaches_this": self.visited or (False if self.outcome is Outcome.DOCTOR else None),
-            "round_trip_s": None if self.clock is None else self.clock.round_trip_s,
-            "clock_ahead_s": None if self.clock is None else self.clock.ahead_s,
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Dial:
-    """A connection to a peer, when the HELLO was sent on it, and what is settled when that was answered."""
+class _Dial(NamedTuple):
+    """A connection to a peer, and what is settled when the HELLO on it was answered."""
 
     peer: Peer
-    sent_s: float
-    sent_monotonic_s: float
     over: asyncio.Future[None]
 
-    def clock(self, incarnation: int) -> Clock | None:
-        """Compare the clock in the answer with this machine's; None if there is none in it."""
-        took_s = time.monotonic() - self.sent_monotonic_s
-        ahead_s = incarnation / CLOCK_UNITS - self.sent_s - took_s / 2
-        return Clock(took_s, ahead_s) if incarnation else None
+
+def doctor_hello(node: int, name: str) -> Hello:
+    """Make the HELLO of a doctor, of no run."""
+    return Hello(
+        protocol=PROTOCOL_VERSION,
+        node=node,
+        incarnation=0,
+        name=name,
+        run=bytes(32),
+        weights=1,
+        quantum_log2=0,
+        mode=DOCTOR,
+        label="",
+        share="",
+    )
 
 
 class Greeter:
-    """Greets all `peers`, and answers those that dial; `greeting` makes this doctor's HELLO."""
+    """Greets all `peers` with `hello`, and answers those that dial."""
 
-    def __init__(
-        self, peers: Sequence[Address], greeting: Callable[[], Hello], credentials: Credentials | None
-    ) -> None:
+    def __init__(self, peers: Sequence[Address], hello: Hello, credentials: Credentials | None) -> None:
         self.peers = [Peer(address) for address in peers]
-        self.hello = greeting()
+        self.hello = hello
         self.visitors: dict[int, tuple[str, str]] = {}  # by node id: from which host, and who it is
         self.dropped = DropCounters()
-        self._greeting, self._credentials = greeting, credentials
+        self._credentials = credentials
         known_hosts = KnownHosts(lambda: (host for peer in self.peers for host in peer.hosts))
         self._greetings: Handshakes[_Dial | object] = Handshakes(self.dropped, known_hosts, self._forget)
         self._dials = asyncio.Semaphore(DIALS_MAX)
@@ -240,9 +229,9 @@ class Greeter:
         port = peer.address.port
         async with asyncio.timeout(DIAL_TIMEOUT_S):
             _, connection = await loop.create_connection(lambda: self._connection(dialled=True), host, port)
-        dial = _Dial(peer, time.time(), time.monotonic(), loop.create_future())
+        dial = _Dial(peer, loop.create_future())
         self._greetings.begin(connection, dial)
-        connection.send(pack_message(self._greeting()))
+        connection.send(pack_message(self.hello))
         try:
             await dial.over
         except asyncio.CancelledError:
@@ -266,13 +255,12 @@ class Greeter:
         message = parse_message(frame_type, body)
         match message:
             case Reject() | Welcome() if isinstance(greeting, _Dial):
-                name = self._check(connection, message)
-                greeting.peer.reached(message, name, greeting.clock(message.incarnation))
+                greeting.peer.reached(message, self._check(connection, message))
                 greeting.over.set_result(None)
             case Hello() if not connection.dialled and not isinstance(message, Welcome):
                 self._check(connection, message)
                 self._visited(connection, message)
-                connection.send(pack_message(Welcome(**self._greeting().model_dump())))
+                connection.send(pack_message(Welcome(**self.hello.model_dump())))
             case _:
                 raise PeerError("frame order", f"a {frame_type.name} is not what comes first here")
         self._greetings.end(connection)
@@ -314,7 +302,7 @@ class Greeter:
 
     def _visited(self, connection: Connection, theirs: Hello) -> None:
         """Note who dials this doctor; PeerError unless it is a doctor that can be met."""
-        doctor = theirs.mode.partition(" ")[0] == DOCTOR
+        doctor = theirs.mode == DOCTOR
         if doctor and theirs.node == self.hello.node:
             raise PeerError("self", "this is the doctor itself")
         if theirs.node in self.visitors or len(self.visitors) < VISITORS_MAX:

@@ -1,4 +1,4 @@
-"""Checks of this machine alone: memory, disk, port, hosts, descriptors, certificates and shared memory."""
+"""Checks of this machine alone: memory, disk, port, hosts, descriptors and certificates."""
 
 from __future__ import annotations
 
@@ -13,22 +13,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from p2psgd.base import formatting
 from p2psgd.base.aio import DESCRIPTORS_MIN, RESERVE_MAX, connections_end
-from p2psgd.base.errors import P2psgdError, TrainerError, UsageError, words_of
+from p2psgd.base.errors import P2psgdError, UsageError, words_of
 from p2psgd.cli.doctor.findings import Finding, note, ok, problem
 from p2psgd.ipc.client import ControlClient
-from p2psgd.ipc.layout import dense_numbers, inbox_bytes, outbox_bytes
+from p2psgd.ipc.layout import inbox_bytes, outbox_bytes
 from p2psgd.ipc.listener import control_path
-from p2psgd.ipc.segments import Access, create_segment, map_segment
 from p2psgd.net.address import Address, UnknownNameError, hosts_of, is_own, look_up
 from p2psgd.net.hosts import HOSTS_MAX, Hosts
 from p2psgd.net.tls import WARNED_DAYS, Credentials
 from p2psgd.observe.status import NodeStatus, PeerState, read_status
 from p2psgd.storage.votes import check_votes
-from p2psgd.wire.mode import Mode
+from p2psgd.wire.mode import ASYNC
 
 MEMORY: Final = "memory"
 STATE: Final = "state"
@@ -36,18 +33,13 @@ PORT: Final = "port"
 HOSTS: Final = "hosts"
 DESCRIPTORS: Final = "descriptors"
 TLS: Final = "tls"
-SHARED_MEMORY: Final = "shared memory"
 
-# Bytes of memory for each weight, in async mode and in a sparse ring: daemon 4 for the coordinates, 4 for the
-# copy that checkpoints and snapshots are made from and 4 for a second one; 12 shared with the trainer for the
-# residual, twice and once more for a checkpoint; trainer 4 for its working copy, 4 for a gradient and 4 for
-# the delta. In a dense ring there is no residual; instead the daemon has 4 for the next weights, and shares
-# 16 with the trainer for shares, arrays and two rounds' sums. With a GPU the trainer's part is on the
-# device. Measured with 20 million weights and one node: 35 and 18 beside what the processes take.
-DAEMON_EACH: Final = 12
-RESIDUAL_EACH: Final = 12
-DENSE_EACH: Final = 16
-TRAINER_EACH: Final = 12
+# Bytes of memory for each weight in the largest case: daemon 4 for the coordinates, 4 for the copy that
+# checkpoints and snapshots are made from and 4 for a second one or for the next weights of a dense ring; 16
+# shared with the trainer of a dense ring for shares, arrays and two rounds' sums (else 12, for the residual);
+# trainer 4 for its working copy, 4 for a gradient and 4 for the delta. With a GPU the trainer's part is on
+# the device. Measured with 20 million weights and one node: 35 and 18 beside what the processes take.
+WEIGHT_EACH: Final = 12 + 16 + 12
 PROCESSES_BYTES: Final = 128 * 1024 * 1024  # the code and data of two Python processes with numpy
 LOG_BYTES: Final = 256 * 1024 * 1024  # --log-budget, unless it is told otherwise
 
@@ -57,7 +49,6 @@ DISK_LOG_BYTES: Final = 1024 * 1024 * 1024  # --log-disk-budget, unless it is to
 STATUS_TIMEOUT_S: Final = 3.0
 OPEN_AT_START: Final = 24  # descriptors of a daemon without links
 PER_PEER: Final = 2  # descriptors, while one connection takes the place of another
-SEGMENT_NUMBERS: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +59,17 @@ class Available:
     limit: str
 
 
-def bytes_needed(weights: int, mode: Mode) -> int:
-    """Return the most memory that daemon and trainer take together for a run of this size."""
-    each = DAEMON_EACH + TRAINER_EACH
-    shared = RESIDUAL_EACH * weights
-    if mode.dense:
-        each += 4
-        shared = DENSE_EACH * dense_numbers(weights)
-    rings = inbox_bytes(weights) + outbox_bytes(weights, mode)
-    return each * weights + shared + rings + LOG_BYTES + PROCESSES_BYTES
+def bytes_needed(weights: int) -> int:
+    """Return the most memory that daemon and trainer take together for a run of this size, in any mode."""
+    rings = inbox_bytes(weights) + outbox_bytes(weights, ASYNC)
+    return WEIGHT_EACH * weights + rings + LOG_BYTES + PROCESSES_BYTES
 
 
-def check_memory(weights: int | None, mode: Mode, available: Available | None) -> Finding:
+def check_memory(weights: int | None, available: Available | None) -> Finding:
     """Compare the memory that a run of this size takes with what is available."""
     if weights is None:
-        return note(MEMORY, "not checked: how large the run is was not said", "--weights P, or --recipe NAME")
-    needed = bytes_needed(weights, mode)
+        return note(MEMORY, "not checked: how large the run is was not said", "--weights P")
+    needed = bytes_needed(weights)
     what = f"{weights:,} weights take up to {formatting.size(needed)}"
     if available is None:
         return note(MEMORY, f"{what}; this machine does not say how much it has")
@@ -272,18 +258,3 @@ def load_credentials(directory: Path, now: datetime) -> tuple[Credentials | None
         mend = "p2psgd ca issue --renew on the machine that holds the CA, then copy the node's files here"
         return credentials, note(TLS, f"{words}, {days} days from now", mend)
     return credentials, ok(TLS, words)
-
-
-def check_shared_memory() -> Finding:
-    """Make a segment as daemon and trainer share them, and write to it."""
-    try:
-        descriptor = create_segment("p2psgd-doctor", 4 * SEGMENT_NUMBERS)
-        try:
-            map_segment(descriptor, np.int32, SEGMENT_NUMBERS, Access.WRITE)[:] = 1
-        finally:
-            os.close(descriptor)
-    except (OSError, TrainerError) as error:
-        words = f"memfds do not work here: {getattr(error, 'strerror', None) or error}"
-        mend = "Linux 3.17 or newer; in a container, a seccomp profile that allows memfd_create"
-        return problem(SHARED_MEMORY, words, mend)
-    return ok(SHARED_MEMORY, "works without names; /dev/shm is not needed, whatever its size")

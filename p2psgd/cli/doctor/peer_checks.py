@@ -1,21 +1,16 @@
-"""Checks that take other machines: reachability both ways, the run that they train, and their clocks."""
+"""Checks that take other machines: reachability both ways."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from p2psgd.base import formatting
 from p2psgd.cli.doctor.findings import Finding, note, ok, problem
-from p2psgd.cli.doctor.greeting import ANSWERED, UNANSWERED, Clock, Greeter, Outcome, Peer
+from p2psgd.cli.doctor.greeting import ANSWERED, UNANSWERED, Greeter, Outcome, Peer
 from p2psgd.net.address import Address
-from p2psgd.net.handshake import DOCTOR, RUN_UNKNOWN, describe_difference
-from p2psgd.wire.messages import Hello, plain_ip
+from p2psgd.wire.messages import plain_ip
 
 REACH: Final = "reach"
-CLOCK: Final = "clock"
-CLOCK_NOTED_S: Final = 1.0
-CLOCK_WRONG_S: Final = 60.0
 
 
 def check_peers(greeter: Greeter, listen: Address, *, daemon_here: bool) -> Iterator[Finding]:
@@ -29,16 +24,6 @@ def check_peers(greeter: Greeter, listen: Address, *, daemon_here: bool) -> Iter
         if node not in named[0] and host not in named[1]:
             words = f"{who} came from {host}, which no line leads to"
             yield note(REACH, words, "add its line to the list of hosts")
-    for peer in greeter.peers:
-        if peer.greeting is not None and (found := compare_runs(str(peer), greeter.hello, peer.greeting)):
-            yield found
-    clocks = [(str(peer), peer.clock) for peer in greeter.peers if peer.clock is not None]
-    differing = [found for name, clock in clocks if (found := compare_clocks(name, clock))]
-    yield from differing
-    if clocks and not differing:
-        most_s = max(abs(clock.ahead_s) + clock.round_trip_s / 2 for _, clock in clocks)
-        whom = formatting.counted(len(clocks), "peer")
-        yield ok(CLOCK, f"{whom} within {1000 * most_s:,.0f} ms of this machine's")
     if greeter.dropped:
         counts = ", ".join(f"{count} x {reason}" for reason, count in sorted(greeter.dropped.items()))
         yield note("port", f"connections that were refused: {counts}")
@@ -50,8 +35,6 @@ def check_peer(peer: Peer, listen: Address, *, daemon_here: bool) -> Finding:
         return _check_unreached(peer)
     if peer.outcome is Outcome.ITSELF:
         return note(REACH, f"{peer} leads to this machine itself")
-    if peer.other_run:
-        return problem("run", f"{peer}: {peer.words}", "give this doctor and that node the same --recipe")
     tail = f"; {peer.words}" if peer.words else ""  # which run a node trains
     if peer.visited:
         return ok(REACH, f"{peer} is reached, and reaches this machine{tail}")
@@ -130,32 +113,6 @@ def check_listening(peers: Iterable[Peer], listen: Address) -> Iterator[Finding]
         words = f"this node listens on {listen}, which {elsewhere[0].address} cannot reach"
         mend = f"--listen 0.0.0.0:{listen.port}, with --tls DIR"
         yield problem("port", f"{words}: it is for this machine alone", mend)
-
-
-def compare_runs(name: str, ours: Hello, theirs: Hello) -> Finding | None:
-    """Compare the runs of two doctors; None if they are the same, or one does not know its own."""
-    if RUN_UNKNOWN in (ours.run, theirs.run) or ours.run == theirs.run:
-        return None
-    this, other = (
-        hello.model_copy(update={"mode": hello.mode.removeprefix(DOCTOR).strip() or "unknown"})
-        for hello in (ours, theirs.model_copy(update={"name": name}))
-    )
-    mend = "the same recipe file, and the same data, on both: sha256sum RECIPE"
-    return problem("run", describe_difference(this, other), mend)
-
-
-def compare_clocks(name: str, clock: Clock) -> Finding | None:
-    """Compare two clocks; None if they agree as far as can be seen through the round trip."""
-    surely_s = max(0.0, abs(clock.ahead_s) - clock.round_trip_s / 2)
-    if surely_s <= CLOCK_NOTED_S:
-        return None
-    mend = "on the one that is wrong: sudo timedatectl set-ntp true; timedatectl"
-    side = "ahead of" if clock.ahead_s > 0 else "behind"
-    shown = formatting.duration(surely_s) if surely_s >= 10 else f"{surely_s:.1f} s"
-    words = f"the clock of {name} is {shown} {side} this one"
-    if surely_s > CLOCK_WRONG_S:
-        return problem(CLOCK, f"{words}: certificates begin and end at other times there", mend)
-    return note(CLOCK, words, mend)
 
 
 def _open_port(port: int) -> str:

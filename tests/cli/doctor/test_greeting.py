@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from p2psgd.cli.doctor.greeting import Greeter
-from p2psgd.cli.doctor.intended import Intended
+from p2psgd.cli.doctor.greeting import Greeter, doctor_hello
 from p2psgd.net.address import Address
 from p2psgd.net.admission import HANDSHAKES_MAX
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
@@ -28,7 +27,7 @@ class Hand:
         self.reader, self.writer = reader, writer
 
     async def greet(self, **changes: Any) -> FrameType:
-        hello = Intended().greeting(NODE, "evil\x1b[2J").model_copy(update=changes)
+        hello = doctor_hello(NODE, "evil\x1b[2J").model_copy(update=changes)
         self.writer.write(pack_message(hello))
         return (await self.read())[0]
 
@@ -50,7 +49,7 @@ async def greeting() -> AsyncIterator[tuple[Greeter, Hand]]:
     listening.setblocking(False)
     absent = socket.create_server(("127.0.0.1", 0))
     peer = Address("127.0.0.1", absent.getsockname()[1])
-    greeter = Greeter([peer], lambda: Intended().greeting(1, "doctor"), None)
+    greeter = Greeter([peer], doctor_hello(1, "doctor"), None)
     greeted = asyncio.create_task(greeter.greet(listening, wait_s=60))
     reader, writer = await asyncio.open_connection(*listening.getsockname())
     try:
@@ -69,7 +68,7 @@ async def greeting() -> AsyncIterator[tuple[Greeter, Hand]]:
     ("frame", "reason"),
     [
         (pack_frame(FrameType.STATUS, b"\x80"), "frame order"),
-        (pack_frame(FrameType.WELCOME, pack_message(Intended().greeting(NODE, "a"))[5:]), "frame order"),
+        (pack_frame(FrameType.WELCOME, pack_message(doctor_hello(NODE, "a"))[5:]), "frame order"),
         (pack_frame(FrameType.HELLO, b"\xff\x80"), "message"),
         (PREFIX.pack(2**32 - 1, FrameType.HELLO), "frame length"),
         (b"GET / HTTP/1.1\r\n\r\n", "frame type"),
@@ -108,7 +107,7 @@ def test_another_protocol_and_a_node_are_answered_with_a_reason(loop_factory: Lo
             ({"node": 1}, "self", {}),
         ):
             async with greeting() as (greeter, hand):
-                hello = Intended().greeting(NODE, "b").model_copy(update=changes)
+                hello = doctor_hello(NODE, "b").model_copy(update=changes)
                 hand.writer.write(pack_message(hello))
                 kind, body = await hand.read()
                 reject: Any = parse_message(kind, body)
@@ -149,4 +148,4 @@ def run(loop_factory: LoopFactory, scenario: Any) -> None:
 
 
 def test_a_hello_of_a_doctor_is_one_that_any_node_can_read() -> None:
-    assert Hello.model_validate(Intended().greeting(5, "name").model_dump()).mode == "doctor"
+    assert Hello.model_validate(doctor_hello(5, "name").model_dump()).mode == "doctor"
