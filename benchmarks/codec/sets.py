@@ -72,11 +72,11 @@ def synthetic_sets(*, count: int, updates: int) -> list[UpdateSet]:
 def recorded_set(name: str, path: Path) -> UpdateSet:
     """The updates in a node's file of own updates; WalError or PeerError if it cannot be read to its end."""
     with path.open("rb") as file:
-        weights, updates = read_start(file).weights, []
-        for body in read_bodies(file, weights):
-            header, payload = parse_update(body, weights)
-            updates.append(codec.decode(payload, header.count, weights))
-    return UpdateSet(name, weights, updates, spread(updates, TIMED_MAX), real=True)
+        coordinates, updates = read_start(file).coordinates, []
+        for body in read_bodies(file, coordinates):
+            header, payload = parse_update(body, coordinates)
+            updates.append(codec.decode(payload, header.count, coordinates))
+    return UpdateSet(name, coordinates, updates, spread(updates, TIMED_MAX), real=True)
 
 
 def spread(updates: list[Words], count: int) -> list[Words]:

@@ -60,6 +60,6 @@ def export(
     check_weights_name(file)
     found = read_whole(open_store(state or default_state_directory()), number)
     spec = found.spec
-    values = weights_of(found.coordinates, mode=spec.mode, quantum_log2=spec.quantum_log2)
+    values = weights_of(found.coordinates[: spec.weights], mode=spec.mode, quantum_log2=spec.quantum_log2)
     weights = write_weights(file, values, tensors=spec.tensors)
     print_text(f"{counted(weights, 'weight')} with digest {found.digest:016x} written to {file}")

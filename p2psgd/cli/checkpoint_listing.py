@@ -10,7 +10,6 @@ from typing import Any
 from p2psgd.base import formatting
 from p2psgd.base.errors import CheckpointError, UsageError
 from p2psgd.base.formatting import printable
-from p2psgd.ipc.run_proposal import count_weights, own_tensors
 from p2psgd.observe.digest import count_applied, is_ring, unit_of
 from p2psgd.storage.checkpoint import Checkpoint, CheckpointMeta, read_checkpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore, Entry
@@ -94,7 +93,7 @@ def describe_entry(entry: Entry) -> dict[str, Any]:
             "label": meta.label,
             "mode": meta.mode,
             "quantum_log2": meta.quantum_log2,
-            "weights": count_weights(own_tensors(meta.tensors)),
+            "weights": meta.spec.weights,
             "initial": meta.initial,
             "tensors": [{"name": name, "shape": list(shape)} for name, shape in meta.tensors],
         },
@@ -132,11 +131,10 @@ def render_entry(entry: Entry) -> str:
     if meta is None:
         return lines[0]
     label = f"{printable(meta.label)}: " if meta.label else ""
-    own = own_tensors(meta.tensors)
     lines += [
         f"written {_time(meta)} by node {meta.node:016x}, incarnation {meta.incarnation}",
-        f"run {label}{formatting.counted(count_weights(own), 'weight')} in "
-        f"{formatting.counted(len(own), 'tensor')}, quantum 2^{meta.quantum_log2}, mode "
+        f"run {label}{formatting.counted(meta.spec.weights, 'weight')} in "
+        f"{formatting.counted(len(meta.tensors), 'tensor')}, quantum 2^{meta.quantum_log2}, mode "
         f"{printable(meta.mode)}, fingerprint {meta.fingerprint}",
         f"replica digest {meta.digest:016x} after {_applied(meta)}:",
         *(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from p2psgd.base.errors import UsageError
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.protocol import ReplicaAnswer, ReplicaRequest, check_answer, close_descriptors
-from p2psgd.ipc.run_proposal import Tensors, own_tensors
+from p2psgd.ipc.run_proposal import Tensors
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.storage.files import replacing
 from p2psgd.wire.update import weights_of
@@ -81,19 +81,17 @@ def export_weights(client: ControlClient, path: Path) -> tuple[int, str]:
     fields, descriptors = client.exchange(ReplicaRequest())
     try:
         answer = check_answer(ReplicaAnswer, fields)
-        coordinates = map_segment(descriptors[0], np.int32, answer.weights, Access.SEALED)
+        coordinates = map_segment(descriptors[0], np.int32, answer.coordinates, Access.SEALED)
     finally:
         close_descriptors(descriptors)
-    values = weights_of(coordinates, mode=answer.mode, quantum_log2=answer.quantum_log2)
+    values = weights_of(coordinates[: answer.weights], mode=answer.mode, quantum_log2=answer.quantum_log2)
     return write_weights(path, values, tensors=answer.tensors), f"{answer.digest:016x}"
 
 
 def write_weights(path: Path, values: NDArray[np.float32], *, tensors: Tensors) -> int:
-    """Write weights float32 (P,) by tensor, as `write_tensors` does. What counts shards is left out; returns
-    how many weights are left.
-    """
+    """Write weights float32 (P,) by tensor, as `write_tensors` does; returns how many they are."""
     weights, start = {}, 0
-    for name, shape in own_tensors(tensors):
+    for name, shape in tensors:
         size = math.prod(shape)
         weights[name] = values[start : start + size].reshape(shape)
         start += size

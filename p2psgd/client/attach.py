@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from p2psgd.base.errors import DaemonLost, TrainerError, UsageError
 from p2psgd.client.host_compute import HostCompute, MakeCompute
 from p2psgd.client.link import Link
-from p2psgd.client.shard_counts import with_counts
 from p2psgd.data.shard_list import ShardList
 from p2psgd.ipc.client import ControlClient, NoDaemon
 from p2psgd.ipc.listener import control_path
@@ -93,15 +92,13 @@ def attach(
         )
     try:
         if initial is not None:
-            if shards is not None:
-                chosen = choose_mode(mode, payload).word
-                initial, label = with_counts(initial, label, shards, chosen)
             proposal, coordinates = propose(
                 initial,
                 quantum=quantum,
-                label=label,
+                label=label if shards is None else shards.label(label),
                 two_nodes=two_nodes,
                 mode=choose_mode(mode, payload).word,
+                shards=0 if shards is None else len(shards.shards),
             )
             run = ProposedRun(**dataclasses.asdict(proposal))
         request = AttachRequest(version=VERSION, pid=os.getpid(), run=run)

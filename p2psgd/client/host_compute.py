@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from p2psgd.base.errors import PeerError, TrainerError
 from p2psgd.client.residual import Group, PassResult, Segment, Words, words_max
 from p2psgd.ipc.protocol import AttachAnswer
-from p2psgd.ipc.run_proposal import Tensors, count_weights, own_tensors
+from p2psgd.ipc.run_proposal import Tensors
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.wire import codec
@@ -35,8 +35,8 @@ Named = Mapping[str, Any]  # arrays of the compute's kind, by name
 
 
 class Compute(Protocol):
-    """One link's. Not safe for several threads. P: as many weights as the model has; where shards are counted
-    (shard_counts.py), the counts lie behind them.
+    """One link's working copy of the replica, weights and shard counts, in float32. Not safe for several
+    threads.
     """
 
     @property
@@ -47,20 +47,20 @@ class Compute(Protocol):
     def tensors(self) -> Named:
         """Views of the weights by name, in their shapes."""
 
-    def fetch(self, begin: int, end: int) -> NDArray[np.float32]:
-        """These of the weights, those that count shards among them, as numpy's; for reading, at once."""
+    def fetch_shard_counts(self) -> NDArray[np.float32]:
+        """(2 x shards,) in quanta times the quantum, as numpy's; for reading, at once."""
 
     @property
     def residual(self) -> Any:
         """(P,) float32, as of the last publication; for reading."""
 
     def copy_from(self, replica: int) -> None:
-        """Take the weights from the daemon's copy of its replica, a sealed memfd of int32 (P,), which in a
+        """Take the weights from the daemon's copy of its replica, a sealed memfd of int32 (C,), which in a
         dense ring are the bit patterns of float32.
         """
 
     def digest(self, key: int) -> int:
-        """Of the weights' coordinates, as the daemon has it of its replica (wire/native/digest.hpp).
+        """Of the coordinates, as the daemon has it of its replica (wire/native/digest.hpp).
 
         A weight that is no multiple of the quantum counts as coordinate -2**31, which no replica has.
         """
@@ -140,9 +140,9 @@ def batch_words_max(indices_max: int) -> int:
 
 
 def decode_batches(
-    bodies: Iterable[bytes], weights: int, memory: Callable[[], NDArray[np.uint32]]
+    bodies: Iterable[bytes], coordinates: int, memory: Callable[[], NDArray[np.uint32]]
 ) -> Iterator[Batch]:
-    """Decode UPDATE bodies for a replica of so many weights, batch after batch, none of them empty.
+    """Decode UPDATE bodies for a replica of so many coordinates, batch after batch, none of them empty.
 
     `memory()` says where the words of the next batch go, (batch_words_max(),). TrainerError if a body does
     not check; the batches before it are whole.
@@ -151,12 +151,12 @@ def decode_batches(
     room = memory()
     for body in bodies:
         try:
-            header, payload = parse_update(body, weights)
+            header, payload = parse_update(body, coordinates)
             if header.count > room.size or len(batch) == BATCH_UPDATES_MAX:
                 yield batch
                 batch, room = [], memory()
             words, room = room[: header.count], room[header.count :]
-            batch.append((header, codec.decode_into(payload, words, weights)))
+            batch.append((header, codec.decode_into(payload, words, coordinates)))
         except PeerError as error:
             raise TrainerError(f"the daemon's inbox holds an update that does not check: {error}") from None
     if batch:
@@ -184,35 +184,34 @@ class HostCompute:
         self._memory = memory
         self._quantum = 2.0**answer.quantum_log2
         self._dense = parse_mode(answer.mode).dense
-        self._weights = np.empty(answer.weights, np.float32)
-        tensors = own_tensors(answer.tensors)
-        self.weights = _read_only(self._weights[: count_weights(tensors)])
-        self.tensors = cut(self.weights, tensors)
+        self._replica = np.empty(answer.coordinates, np.float32)  # weights, then shard counts
+        self.weights = _read_only(self._replica[: answer.weights])
+        self.tensors = cut(self.weights, answer.tensors)
         self._batch_words = np.empty(batch_words_max(answer.indices_max), np.uint32)
         self._words = np.empty(words_max(answer.indices_max, answer.tensors), np.uint32)
 
     @property
     def residual(self) -> NDArray[np.float32]:
         """(P,), as of the last publication."""
-        return _read_only(self._memory.residual[: self.weights.size])
+        return _read_only(self._memory.residual)
 
-    def fetch(self, begin: int, end: int) -> NDArray[np.float32]:
-        """These weights."""
-        return _read_only(self._weights[begin:end])
+    def fetch_shard_counts(self) -> NDArray[np.float32]:
+        """What lies behind the weights."""
+        return _read_only(self._replica[self.weights.size :])
 
     def copy_from(self, replica: int) -> None:
         """Take the weights from the daemon's copy of its replica."""
-        coordinates = map_segment(replica, np.int32, self._weights.size, Access.SEALED)
+        coordinates = map_segment(replica, np.int32, self._replica.size, Access.SEALED)
         if self._dense:
-            self._weights[:] = coordinates.view(np.float32)
+            self._replica[:] = coordinates.view(np.float32)
             return
-        np.multiply(coordinates, self._quantum, out=self._weights, casting="same_kind")
+        np.multiply(coordinates, self._quantum, out=self._replica, casting="same_kind")
 
     def digest(self, key: int) -> int:
         """Of the weights' coordinates; about 5 ns each."""
         total = 0
-        for begin in range(0, self._weights.size, DIGEST_WEIGHTS):
-            piece = self._weights[begin : begin + DIGEST_WEIGHTS]
+        for begin in range(0, self._replica.size, DIGEST_WEIGHTS):
+            piece = self._replica[begin : begin + DIGEST_WEIGHTS]
             coordinates = piece.view(np.int32) if self._dense else coordinates_of(piece, self._quantum)
             total += codec.digest_coordinates(coordinates, key, begin)
         return total % 2**64
@@ -241,16 +240,16 @@ class HostCompute:
     def apply_sent(self, sent: Sequence[tuple[Group, Words]]) -> None:
         """Apply what came of it."""
         for group, words in sent:
-            codec.apply_weights(self._weights, words, group.step * self._quantum)
+            codec.apply_weights(self._replica, words, group.step * self._quantum)
 
     def apply_received(self, bodies: Iterable[bytes], note_peer: NotePeer) -> int:
         """Apply UPDATE bodies."""
         applied = 0
-        for batch in decode_batches(bodies, self._weights.size, repeat(self._batch_words).__next__):
+        for batch in decode_batches(bodies, self._replica.size, repeat(self._batch_words).__next__):
             amounts: list[tuple[Words, float]] = []
             for header, words in batch:
                 amounts.append((words, header.step * self._quantum))
-            codec.apply_weights_together(self._weights, amounts)
+            codec.apply_weights_together(self._replica, amounts)
             for header, _ in batch:
                 note_peer(header.node, header.mini_batch)
             applied += len(batch)
@@ -259,8 +258,8 @@ class HostCompute:
     def add(self, sums: NDArray[np.float32], factor: np.float32) -> None:
         """Apply a dense round."""
         with np.errstate(all="ignore"):  # overflow is told by the next loss
-            for begin in range(0, self._weights.size, ADDED_NUMBERS):
-                piece = self._weights[begin : begin + ADDED_NUMBERS]
+            for begin in range(0, self._replica.size, ADDED_NUMBERS):
+                piece = self._replica[begin : begin + ADDED_NUMBERS]
                 piece += sums[begin : begin + piece.size] * factor
 
     def place_shares(self, shares: Mapping[str, NDArray[np.float32]]) -> Mapping[str, NDArray[np.float32]]:

@@ -38,7 +38,6 @@ from p2psgd.ipc.protocol import (
     describe_fault,
 )
 from p2psgd.ipc.ring_buffer import Wakeup
-from p2psgd.ipc.run_proposal import own_tensors
 from p2psgd.ipc.script_state import pack_state
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.wire import codec
@@ -118,14 +117,15 @@ class Link:
         self.quantum = 2.0**answer.quantum_log2
         self.weights: NDArray[np.float32] = self._compute.weights
         self.tensors: Mapping[str, NDArray[np.float32]] = self._compute.tensors
-        tensors = own_tensors(answer.tensors)
-        self._counts = ShardCounts(answer) if len(tensors) < len(answer.tensors) else None
+        self._counts = ShardCounts(answer) if answer.shards else None
         self._begun = answer.mini_batches
-        self._residual_pass = ResidualPass(tensors, indices_max=answer.indices_max, quantum=self.quantum)
-        self.sent: Mapping[str, int] = dict.fromkeys((name for name, _ in tensors), 0)
+        self._residual_pass = ResidualPass(
+            answer.tensors, indices_max=answer.indices_max, quantum=self.quantum
+        )
+        self.sent: Mapping[str, int] = dict.fromkeys((name for name, _ in answer.tensors), 0)
         self.node = answer.node
         self.node_id = answer.node_id
-        self._all_weights = answer.weights
+        self._coordinates = answer.coordinates
         self.residual_age = answer.residual_age
         self._share = answer.share
         self.peer_steps = dict(answer.peer_mini_batches)
@@ -285,7 +285,7 @@ class Link:
         indices = 0
         for group, words in parts:
             head = layout.OUTBOX_ENTRY.pack(mini_batch, group.step, len(words))
-            entries.append(head + codec.encode(words, self._all_weights))
+            entries.append(head + codec.encode(words, self._coordinates))
             indices += len(words)
         given: Given | None = None
         counted: list[bytes] = []
@@ -526,7 +526,7 @@ class Link:
             TrainerError: the run was attached without `shards`.
         """
         counts = self._shard_counts()
-        return counts.counts(self._compute.fetch(*counts.place), self._memory.mark.changes_counted)
+        return counts.counts(self._compute.fetch_shard_counts(), self._memory.mark.changes_counted)
 
     def count_shard(self, shard: int, *, held: int = 0, used: int = 0) -> None:
         """Add to the counts of a shard with the next `send`.
@@ -574,7 +574,7 @@ class Link:
         parts = self._counts.parts(given.changes_counted)
         for step, words in parts:
             head = layout.OUTBOX_ENTRY.pack(mini_batch, step, len(words))
-            entries.append(head + codec.encode(words, self._all_weights))
+            entries.append(head + codec.encode(words, self._coordinates))
         bodies = [self._counts.body(part) for part in parts]
         return bodies, dataclasses.replace(given, changes_counted=self._counts.made)
 
@@ -667,7 +667,7 @@ class Link:
                 raise TrainerError(f"the daemon handed over {len(descriptors)} descriptors instead of 1")
             self._compute.copy_from(descriptors[0])
             if differed_by is not None:
-                check_copy(self._compute, descriptors[0], differed_by)
+                check_copy(self._compute, descriptors[0], self._coordinates, differed_by)
         finally:
             close_descriptors(descriptors)
         self._memory.skip_inbox(answer.inbox)

@@ -1,64 +1,36 @@
 """How many nodes hold each shard of the data, and how often it was used, counted in the replica itself.
 
-The counts are coordinates like the weights, two for each shard, at the end of them. A change of theirs goes
-out with a mini-batch as one more update, and has the fate of its gradient: what of a node's work has reached
-the others is counted there, what was lost with it is not, and joiners, checkpoints and snapshots have the
-counts like everything else. They have no part in deltas, residuals or what a script sees of the weights.
-What they are used for is data/assignment.py's.
+The shard counts are a replica's second vector, whose coordinates follow those of the weights: for each shard
+how many nodes hold it, and after these for each how often it was used. A change of theirs goes out with a
+mini-batch as one more update, and has the fate of its gradient: what of a node's work has reached the others
+is counted there, what was lost with it is not, and joiners, checkpoints and snapshots have the counts like
+the weights. What they are used for is data/assignment.py's.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
-from p2psgd.data.shard_list import ShardList
 from p2psgd.ipc.protocol import AttachAnswer
-from p2psgd.ipc.run_proposal import SHARDS_TENSOR, count_weights, own_tensors
 from p2psgd.wire import codec
-from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.update import UpdateHeader, pack_update
 
 Part = tuple[int, NDArray[np.uint32]]  # a step, and words
 
 
-def with_counts(
-    initial: ArrayLike | Mapping[str, ArrayLike], label: str, shards: ShardList, mode: str
-) -> tuple[dict[str, Any], str]:
-    """Initial weights and label of a run whose nodes share these shards out among them. TrainerError if they
-    cannot.
-    """
-    if parse_mode(mode).ring:
-        raise TrainerError(
-            "shards are dealt out in async mode only, for in a ring all nodes wait for each other's data: "
-            "leave mode='ring' out, or have each node read a share of its own"
-        )
-    named = dict(initial) if isinstance(initial, Mapping) else {"weights": initial}
-    if SHARDS_TENSOR in named:
-        raise TrainerError(f"no tensor may be called {SHARDS_TENSOR!r}, where shards are counted")
-    counts = np.zeros((2, len(shards.shards)), np.float32)
-    return {**named, SHARDS_TENSOR: counts}, f"{label} data {shards.digest}".strip()
-
-
 class ShardCounts:
-    """Of one link: changes that were made, and are not in the weights yet."""
+    """Of one link: changes that were made, and are not in its replica yet."""
 
     def __init__(self, answer: AttachAnswer) -> None:
-        self._weights = answer.weights
-        self._begin = count_weights(own_tensors(answer.tensors))
+        self._begin, self._coordinates = answer.weights, answer.coordinates
+        self._shards = answer.shards
         self._quantum = 2.0**answer.quantum_log2
         self._changes: list[tuple[int, int]] = []  # coordinate, by how much
-        self._done = 0  # so many changes before these are in the weights
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Where the counts lie among the weights: begin, end."""
-        return self._begin, self._weights
+        self._done = 0  # so many changes before these are in the replica
 
     @property
     def made(self) -> int:
@@ -67,18 +39,17 @@ class ShardCounts:
 
     def change(self, shard: int, *, held: int = 0, used: int = 0) -> None:
         """Add to a shard's counts."""
-        shards = (self._weights - self._begin) // 2
-        if not 0 <= shard < shards:
-            raise TrainerError(f"there is no shard {shard} in a run with {shards}")
-        for coordinate, amount in ((shard, held), (shards + shard, used)):
+        if not 0 <= shard < self._shards:
+            raise TrainerError(f"there is no shard {shard} in a run with {self._shards}")
+        for coordinate, amount in ((shard, held), (self._shards + shard, used)):
             if amount:
                 self._changes.append((self._begin + coordinate, amount))
 
-    def counts(self, weights: NDArray[np.float32], published: int) -> NDArray[np.int64]:
-        """(2, shards): how many hold each, and how often it was used; `weights` lie at `place`, and the first
-        `published` changes are in them.
+    def counts(self, replica: NDArray[np.float32], published: int) -> NDArray[np.int64]:
+        """(2, shards): how many hold each, and how often it was used; `replica` is the working copy's vector
+        of them, and the first `published` changes are in it.
         """
-        counts = np.rint(weights / np.float32(self._quantum)).astype(np.int64)
+        counts = np.rint(replica / np.float32(self._quantum)).astype(np.int64)
         for coordinate, amount in self._left(published):
             counts[coordinate - self._begin] += amount
         both: NDArray[np.int64] = counts.reshape(2, -1)
@@ -105,7 +76,7 @@ class ShardCounts:
         header = UpdateHeader(
             node=0, incarnation=1, sequence=1, digest=0, mini_batch=1, step=step, count=len(words)
         )
-        return pack_update(header, codec.encode(words, self._weights))
+        return pack_update(header, codec.encode(words, self._coordinates))
 
     def _left(self, published: int) -> list[tuple[int, int]]:
         """Forget those that were published; the others."""

@@ -49,12 +49,13 @@ def is_right(compute: Compute, answer: CompareAnswer) -> bool:
     return False
 
 
-def check_copy(compute: Compute, replica: int, key: int) -> None:
-    """TrainerError if the weights, just copied from it, are not those of this sealed memfd.
+def check_copy(compute: Compute, replica: int, coordinates: int, key: int) -> None:
+    """TrainerError if the weights, just copied from it, are not those of this sealed memfd of so many
+    coordinates.
 
     The daemon's memory may be what has changed, which it finds itself: so the copy is compared with what it
     was made from.
     """
-    original = map_segment(replica, np.int32, compute.weights.size, Access.SEALED)
+    original = map_segment(replica, np.int32, coordinates, Access.SEALED)
     if compute.digest(key) != codec.digest_coordinates(original, key):
         raise TrainerError(DIFFERS_AGAIN)

@@ -13,7 +13,7 @@ from p2psgd.core.metrics import Counters
 from p2psgd.core.node_state import Node
 from p2psgd.core.scrub import SLICE, Scrub, SliceScanner
 from p2psgd.core.send import Outbound
-from p2psgd.core.snapshot_install import NAMED_MAX, name_weights
+from p2psgd.core.snapshot_install import NAMED_MAX, name_coordinates
 from p2psgd.core.snapshot_serve import SnapshotServer
 from p2psgd.core.state import State, magnitude_of
 from p2psgd.core.timing import Timing
@@ -81,7 +81,7 @@ class Rebuild:
         if not self._wrong_count:
             return "no weight was wrong, but the digest kept of them"
         live = self._state.lattice.coordinates
-        return name_weights(self._state.spec, live, self.coordinates, self._wrong, self._wrong_count)
+        return name_coordinates(self._state.spec, live, self.coordinates, self._wrong, self._wrong_count)
 
     def _row(self, origin: Origin) -> FrontierRow:
         return self._rows.get(origin) or FrontierRow(*origin, 0, 0)

@@ -286,7 +286,7 @@ def _snapshots(replica: Replica, now: float) -> tuple[SnapshotView, ...]:
     taking = replica.fetch.taking
     if taking.donor is not None:
         rate = taking.bytes_taken / max(now - taking.began, 1e-3)
-        total = 4 * replica.spec.weights
+        total = 4 * replica.spec.coordinates
         name = replica.name_of(taking.donor)
         views.append(SnapshotView(taking.donor.node, name, False, taking.bytes_taken, total, rate))
     return tuple(views)

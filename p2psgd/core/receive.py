@@ -141,7 +141,7 @@ class Receiver:
             room = ORIGINS_MAX - (self._cluster.me not in state.frontier)  # one row is this node's own
             if len(state.frontier) >= room:
                 raise PeerError("origins", f"a run has at most {ORIGINS_MAX} origins, this would be one more")
-        words = codec.decode(payload, header.count, state.spec.weights)
+        words = codec.decode(payload, header.count, state.spec.coordinates)
         if state.digest_after(origin, words, header.step) != header.digest:
             sentence = f"update {header.sequence} of {self._cluster.name_of(origin)} does not fit its digest"
             self._out.order(Alert(sentence))
@@ -160,7 +160,7 @@ class Receiver:
         """Header and payload; PeerError also for an origin that no node of such a run can be."""
         if self._state.dense:
             raise PeerError("origin", "an update came in a dense ring, whose weights change by rounds alone")
-        header, payload = parse_update(body, self._state.spec.weights)
+        header, payload = parse_update(body, self._state.spec.coordinates)
         if header.node == RING.node:
             raise PeerError("origin", "an update is of node 0, which is reserved: no node has that id")
         return header, payload

@@ -129,7 +129,7 @@ class Replica:
         """
         mode = parse_mode(spec.mode)
         timing = timing or Timing()
-        frame_bytes_max = link_limits(spec.weights)[FrameType.UPDATE]
+        frame_bytes_max = link_limits(spec.coordinates)[FrameType.UPDATE]
         log = UpdateLog(
             budget_bytes=max(log_budget_bytes, 4 * frame_bytes_max),
             store=store,

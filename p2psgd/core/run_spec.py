@@ -23,8 +23,12 @@ from p2psgd.wire.mode import parse_mode
 @dataclass(frozen=True)
 class RunSpec:
     """Tensors in order (name, shape), quantum = 2**quantum_log2, mode, the recipe's label, the SHA-256 of the
-    initial coordinates, and what two nodes do that lose each other: both wait ("stall"), or the one with the
-    lower node id goes on ("lower-id").
+    initial coordinates, what two nodes do that lose each other: both wait ("stall"), or the one with the
+    lower node id goes on ("lower-id"), and how many shards of the data are counted.
+
+    A replica consists of two vectors that share one index space: the weights, and then the shard counts.
+    These are first the number of nodes that hold each shard, then the number of uses of each shard. An
+    element of either vector is a coordinate, an int32.
     """
 
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
@@ -33,11 +37,17 @@ class RunSpec:
     label: str
     initial: bytes
     two_nodes: str
+    shards: int = 0
 
     @cached_property
     def weights(self) -> int:
         """P: how many weights all tensors hold together."""
         return sum(math.prod(shape) for _, shape in self.tensors)
+
+    @cached_property
+    def coordinates(self) -> int:
+        """C: how many coordinates a replica has, weights and shard counts together."""
+        return self.weights + codec.COUNTS_PER_SHARD * self.shards
 
     @property
     def quantum(self) -> float:
@@ -51,12 +61,12 @@ class RunSpec:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """SHA-256 of the MessagePack array [2, mode, quantum_log2, [[name, [size...]]...], initial, label,
-        two_nodes] (SPEC.md, The run).
+        """SHA-256 of the MessagePack array [3, mode, quantum_log2, [[name, [size...]]...], shards, initial,
+        label, two_nodes] (SPEC.md, The run).
         """
         tensors = [[name, list(shape)] for name, shape in self.tensors]
         covered: bytes = msgpack.packb(
-            [2, self.mode, self.quantum_log2, tensors, self.initial, self.label, self.two_nodes]
+            [3, self.mode, self.quantum_log2, tensors, self.shards, self.initial, self.label, self.two_nodes]
         )
         return hashlib.sha256(covered).digest()
 
@@ -65,8 +75,10 @@ class RunSpec:
         """Key of the digest's hash: the fingerprint's first 8 bytes, little endian."""
         return int.from_bytes(self.fingerprint[:8], "little")
 
-    def name_weight(self, index: int) -> str:
-        """Weight `index` in the words of the model, such as `hidden.0.weight[3, 17]`."""
+    def name_coordinate(self, index: int) -> str:
+        """Coordinate `index` in the words of the model, such as `hidden.0.weight[3, 17]`; a shard count in
+        plain words.
+        """
         start = 0
         for name, shape in self.tensors:
             size = math.prod(shape)
@@ -74,7 +86,11 @@ class RunSpec:
                 place = np.unravel_index(index - start, shape) if shape else ()
                 return f"{name}[{', '.join(str(int(part)) for part in place)}]"
             start += size
-        raise IndexError(f"weight {index} of a run of {start}")
+        counts = ("nodes that hold", "uses of")
+        if index < self.coordinates:
+            kind, shard = divmod(index - start, self.shards)
+            return f"the count of {counts[kind]} shard {shard}"
+        raise IndexError(f"coordinate {index} of a run of {self.coordinates}")
 
 
 def hash_coordinates(coordinates: NDArray[np.int32]) -> bytes:
@@ -87,8 +103,13 @@ def check_limits(spec: RunSpec) -> None:
     not known.
     """
     parse_mode(spec.mode)
-    if not 1 <= spec.weights <= codec.WEIGHTS_MAX:
-        raise ValueError(f"a run of {spec.weights} weights: 1 to {codec.WEIGHTS_MAX} are possible")
+    if not 1 <= spec.weights <= spec.coordinates <= codec.WEIGHTS_MAX:
+        raise ValueError(
+            f"a run of {spec.weights} weights and {spec.coordinates - spec.weights} shard counts: "
+            f"1 to {codec.WEIGHTS_MAX} are possible, one of them a weight"
+        )
+    if spec.shards and parse_mode(spec.mode).ring:
+        raise ValueError(f"a run in mode {spec.mode} counts no shards: they are dealt out in async mode only")
     if not -30 <= spec.quantum_log2 <= 0:
         raise ValueError(f"quantum 2**{spec.quantum_log2} is out of range: it must be within 2**-30 and 1")
 

@@ -162,7 +162,7 @@ class LogSender:
         if frame is not None and not cursor.begun:
             cursor.begun = True
             try:
-                parse_update(memoryview(frame)[PREFIX.size :], self._state.spec.weights)
+                parse_update(memoryview(frame)[PREFIX.size :], self._state.spec.coordinates)
             except PeerError as error:
                 words = f"update {cursor.next} of {origin.node:016x} has changed in the log's memory: {error}"
                 self._outbound.order(Alert(words))

@@ -336,7 +336,7 @@ class SnapshotFetch:
         spec, log = self._state.spec, self._state.log
         self.taking.begin_intake(
             SnapshotIntake(
-                spec.weights,
+                spec.coordinates,
                 spec.key,
                 start.rows,
                 start.digest,

@@ -39,7 +39,7 @@ class SnapshotIntake:
 
     def __init__(
         self,
-        weights: int,
+        size: int,
         key: int,
         rows: list[FrontierRow],
         digest: int,
@@ -56,7 +56,7 @@ class SnapshotIntake:
         self.origin_logs = {Origin(row.node, row.incarnation): OriginLog(row.sequence) for row in rows}
         self.tail_count = 0
         self.magnitude_max = 0
-        self.coordinates: NDArray[np.int32] = np.empty(weights, np.int32)
+        self.coordinates: NDArray[np.int32] = np.empty(size, np.int32)
         self.digest = digest
         self._key = key
         self._bounded = bounded
@@ -74,7 +74,7 @@ class SnapshotIntake:
             raise _refusal(f"a chunk of {len(body)} bytes is not whole coordinates")
         end = self._taken + count
         if end > len(self.coordinates):
-            raise _refusal(f"{end} coordinates came for {len(self.coordinates)} weights")
+            raise _refusal(f"{end} coordinates came for a replica of {len(self.coordinates)}")
         part = self.coordinates[self._taken : end]
         part[:] = np.frombuffer(body, "<i4")
         if self._bounded:
@@ -217,36 +217,41 @@ class Damage:
 
     def _add_lacking(self, rows: list[FrontierRow], log: UpdateLog) -> bool:
         """Bring the old coordinates to where the snapshot is; False if frames for that are missing."""
-        weights = len(self._coordinates)
+        coordinates = len(self._coordinates)
         for row in rows:
             origin = Origin(row.node, row.incarnation)
             for sequence in range(self._applied.get(origin, 0) + 1, row.sequence + 1):
                 frame = log.frame(origin, sequence)
                 if frame is None:
                     return False
-                header, payload = parse_update(frame[PREFIX.size :], weights)
-                words = codec.decode(payload, header.count, weights)
+                header, payload = parse_update(frame[PREFIX.size :], coordinates)
+                words = codec.decode(payload, header.count, coordinates)
                 codec.apply_coordinates(self._coordinates, words, header.step)
         return True
 
 
 def name_differences(spec: RunSpec, old: NDArray[np.int32], new: NDArray[np.int32]) -> str:
-    """Return one sentence on the weights that differ, int32 (P,) both."""
+    """Return one sentence on the coordinates that differ, int32 (C,) both."""
     wrong = np.flatnonzero(old != new)
-    return name_weights(spec, old, new, wrong[:NAMED_MAX].tolist(), len(wrong))
+    return name_coordinates(spec, old, new, wrong[:NAMED_MAX].tolist(), len(wrong))
 
 
-def name_weights(
+def name_coordinates(
     spec: RunSpec, old: NDArray[np.int32], new: NDArray[np.int32], first: list[int], count: int
 ) -> str:
     """Return the same sentence for a known number of wrong weights and the `first` of them."""
     named = first[:NAMED_MAX]
+    counts = np.array(named) >= spec.weights  # shard counts, which have no quantum
     was, now = (
-        weights_of(coordinates[named], mode=spec.mode, quantum_log2=spec.quantum_log2)
+        np.where(
+            counts,
+            coordinates[named],
+            weights_of(coordinates[named], mode=spec.mode, quantum_log2=spec.quantum_log2),
+        )
         for coordinates in (old, new)
     )
     each = [
-        f"{spec.name_weight(index)} was {was[place]:g} instead of {now[place]:g}"
+        f"{spec.name_coordinate(index)} was {was[place]:g} instead of {now[place]:g}"
         for place, index in enumerate(named)
     ]
     if count > NAMED_MAX:

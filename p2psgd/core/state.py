@@ -40,8 +40,11 @@ class RangeWarning:
     fatal: bool
 
     def describe(self, spec: RunSpec) -> str:
-        """One sentence that names the weight and the quantum and what to do."""
-        name, magnitude = spec.name_weight(self.index), self.magnitude * spec.quantum
+        """One sentence that names the weight and the quantum and what to do, or the shard count."""
+        name, magnitude = spec.name_coordinate(self.index), self.magnitude * spec.quantum
+        if self.index >= spec.weights:
+            end = "past" if self.fatal else "the run stops at"
+            return f"{name} has reached {self.magnitude}, {end} {codec.COORDINATE_MAX}, the largest possible"
         largest = codec.COORDINATE_MAX * spec.quantum
         limit = f"{largest:g}, the largest that quantum 2^{spec.quantum_log2} can hold"
         if not self.fatal:
@@ -53,7 +56,7 @@ class RangeWarning:
 
 
 class QuantizedWeights:
-    """The coordinates int32 (P,) of one replica and their digest; not `bounded`: they are bit patterns."""
+    """The coordinates int32 (C,) of one replica and their digest; not `bounded`: they are bit patterns."""
 
     def __init__(self, coordinates: NDArray[np.int32], *, key: int, bounded: bool = True) -> None:
         self.coordinates = coordinates
@@ -71,7 +74,7 @@ class QuantizedWeights:
     def replace(
         self, coordinates: NDArray[np.int32], digest: int, *, magnitude_max: int | None = None
     ) -> None:
-        """Take over other coordinates int32 (P,), checked to have this digest; nobody else may write them.
+        """Take over other coordinates int32 (C,), checked to have this digest; nobody else may write them.
 
         `magnitude_max`: that none is beyond; None: look at all of them.
         """
@@ -158,7 +161,7 @@ class State:
         frame = self.log.frame(origin, sequence)
         try:
             if frame is not None:
-                return parse_update(memoryview(frame)[PREFIX.size :], self.spec.weights)[0].digest
+                return parse_update(memoryview(frame)[PREFIX.size :], self.spec.coordinates)[0].digest
             header, words, _ = next(self.held(origin, sequence, sequence + 1))
             return (header.digest - self.contribution(words, header.step)) % U64_MODULUS
         except (LookupError, PeerError):  # the latter: it has changed in memory
@@ -229,8 +232,8 @@ class State:
         *,
         magnitude_max: int | None = None,
     ) -> None:
-        """Other weights int32 (P,), as QuantizedWeights.replace wants them, and their frontier. Sweeps under
-        way are dropped.
+        """Other coordinates int32 (C,), as QuantizedWeights.replace wants them, and their frontier. Sweeps
+        under way are dropped.
         """
         self.sweeps.clear()
         self.lattice.replace(coordinates, digest, magnitude_max=magnitude_max)
@@ -247,7 +250,7 @@ class State:
         saved = {origin: self.frontier.sequence(origin) for origin in self.frontier}
         tail: dict[Origin, list[bytes]] = {origin: [] for origin in saved}
         for frame in restored.tail:
-            header, _ = parse_update(frame[PREFIX.size :], self.spec.weights)
+            header, _ = parse_update(frame[PREFIX.size :], self.spec.coordinates)
             tail[Origin(header.node, header.incarnation)].append(frame)
         for origin, frames in tail.items():
             floor = saved[origin] - len(frames)
@@ -255,10 +258,10 @@ class State:
             for sequence, frame in enumerate(frames, floor + 1):
                 self.log.append(origin, sequence, frame)
         for frame in restored.own:
-            header, payload = parse_update(frame[PREFIX.size :], self.spec.weights)
+            header, payload = parse_update(frame[PREFIX.size :], self.spec.coordinates)
             origin = Origin(header.node, header.incarnation)
             if header.sequence == self.frontier.sequence(origin) + 1:
-                self.apply(origin, header, codec.decode(payload, header.count, self.spec.weights), frame)
+                self.apply(origin, header, codec.decode(payload, header.count, self.spec.coordinates), frame)
         return saved
 
     def lost_by(self, has: Mapping[Origin, int]) -> int:
@@ -285,8 +288,8 @@ class State:
             if frame is None:
                 raise LookupError(f"update {sequence} of {origin.node:016x} cannot be read from the log")
             try:
-                header, payload = parse_update(memoryview(frame)[PREFIX.size :], self.spec.weights)
-                yield header, codec.decode(payload, header.count, self.spec.weights), len(frame)
+                header, payload = parse_update(memoryview(frame)[PREFIX.size :], self.spec.coordinates)
+                yield header, codec.decode(payload, header.count, self.spec.coordinates), len(frame)
             except PeerError as error:
                 words = f"update {sequence} of {origin.node:016x} is damaged in the log: {error}"
                 raise LookupError(words) from None

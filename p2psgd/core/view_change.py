@@ -103,7 +103,7 @@ class ViewChange:
         if self._node.ready:
             return self._explain_stall() if self._retention.stalled else ""
         if self._taking.donor is not None:
-            share = self._taking.bytes_taken / (4 * self._state.spec.weights)
+            share = self._taking.bytes_taken / (4 * self._state.spec.coordinates)
             return f"taking a snapshot from {self._cluster.name_of(self._taking.donor)}: {min(share, 1):.0%}"
         if self._node.quarantined:
             anew = "making them anew from the checkpoint and the log"

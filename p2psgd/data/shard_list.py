@@ -103,6 +103,10 @@ class ShardList(BaseModel):
         content = json.dumps([[shard.name, shard.bytes, shard.sha256] for shard in self.shards])
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
+    def label(self, label: str) -> str:
+        """Return the label of a run that is trained on these shards: its own `label`, then their digest."""
+        return f"{label} data {self.digest}".strip()
+
     def with_array(self, name: str) -> tuple[Shard, ...]:
         """Return the shards that contain an array of this name."""
         return tuple(shard for shard in self.shards if name in shard.arrays)

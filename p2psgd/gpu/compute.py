@@ -51,11 +51,11 @@ class DeviceCompute:
         """(P,), as of the last publication."""
         if self._residual is None:
             return cupy.zeros_like(self.weights)
-        return self._residual.current[: self.weights.size]
+        return self._residual.current
 
-    def fetch(self, begin: int, end: int) -> NDArray[np.float32]:
-        """A copy of these weights, once all that was ordered is done."""
-        return self._copy.fetch(begin, end)
+    def fetch_shard_counts(self) -> NDArray[np.float32]:
+        """A copy of the counts, once all that was ordered is done."""
+        return self._copy.fetch_shard_counts()
 
     def copy_from(self, replica: int) -> None:
         """Take the weights from the daemon's copy of its replica."""

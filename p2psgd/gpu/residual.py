@@ -66,9 +66,8 @@ class DeviceResidual:
         The words are the host's and the device's until the next call. ValueError if a sum is NaN or infinite.
         """
         groups = [PassGroup(chain.threshold, chain.ranges, chain.room) for chain in chains]
-        # where shards are counted, delta ends before the counts, which have no residual
-        source = self.current[: delta.size]
-        target = self._halves[half_after(self._memory.mini_batches + 1)][: delta.size]
+        source = self.current
+        target = self._halves[half_after(self._memory.mini_batches + 1)]
         self._state.make_clean()
         self._kernels.residual_pass(source, delta, target, self._device_words, self._state, groups)
         meanwhile()

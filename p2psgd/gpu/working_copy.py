@@ -28,7 +28,6 @@ from p2psgd.client.residual import Group
 from p2psgd.gpu.kernels import Kernels
 from p2psgd.gpu.memory import copy_in, pinned_empty
 from p2psgd.ipc.protocol import AttachAnswer
-from p2psgd.ipc.run_proposal import count_weights, own_tensors
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.wire.mode import parse_mode
 
@@ -65,7 +64,7 @@ class Stage:
 
 
 class DeviceWorkingCopy:
-    """`weights` (P,) and `tensors`, views of it by name, on the current device; what counts shards lies
+    """`weights` (P,) and `tensors`, views of it by name, on the current device, where the shard counts lie
     behind them.
     """
 
@@ -73,10 +72,9 @@ class DeviceWorkingCopy:
         self._kernels = kernels
         self._quantum_log2, self._quantum = answer.quantum_log2, 2.0**answer.quantum_log2
         self._dense = parse_mode(answer.mode).dense
-        tensors = own_tensors(answer.tensors)
-        self._weights = cupy.empty(answer.weights, np.float32)
-        self.weights = self._weights[: count_weights(tensors)]
-        self.tensors = cut(self.weights, tensors)
+        self._replica = cupy.empty(answer.coordinates, np.float32)  # weights, then shard counts
+        self.weights = self._replica[: answer.weights]
+        self.tensors = cut(self.weights, answer.tensors)
         self._stream = cupy.cuda.Stream(non_blocking=True)
         stages = [] if self._dense else [Stage(batch_words_max(answer.indices_max)) for _ in range(2)]
         self._stages: Iterator[Stage] = cycle(stages)
@@ -87,26 +85,26 @@ class DeviceWorkingCopy:
 
     def copy_from(self, replica: int) -> None:
         """Take the weights from the daemon's copy of its replica, whatever was ordered before."""
-        coordinates = map_segment(replica, np.int32, self._weights.size, Access.SEALED)
+        coordinates = map_segment(replica, np.int32, self._replica.size, Access.SEALED)
         cupy.cuda.Device().synchronize()
-        for begin in range(0, self._weights.size, PIECE_NUMBERS):
+        for begin in range(0, self._replica.size, PIECE_NUMBERS):
             piece = coordinates[begin : begin + PIECE_NUMBERS]
             if self._dense:
                 numbers = piece.view(np.float32)
             else:
                 numbers = np.multiply(piece, self._quantum, dtype=np.float64).astype(np.float32)
-            self._weights[begin : begin + piece.size].set(numbers)
+            self._replica[begin : begin + piece.size].set(numbers)
         cupy.cuda.Device().synchronize()
 
-    def fetch(self, begin: int, end: int) -> NDArray[np.float32]:
+    def fetch_shard_counts(self) -> NDArray[np.float32]:
         """A copy on the host."""
-        numbers: NDArray[np.float32] = self._weights[begin:end].get()
-        return numbers
+        counts: NDArray[np.float32] = self._replica[self.weights.size :].get()
+        return counts
 
     def digest(self, key: int) -> int:
         """Return the digest of the weights after all ordered work; waits for it."""
         quantum_log2 = None if self._dense else self._quantum_log2
-        return self._kernels.digest(self._weights, quantum_log2=quantum_log2, key=key)
+        return self._kernels.digest(self._replica, quantum_log2=quantum_log2, key=key)
 
     def apply_sent(self, sent: Sequence[tuple[Group, Any]]) -> None:
         """Apply own words that are on the device, or where it sees them.
@@ -120,7 +118,7 @@ class DeviceWorkingCopy:
         for begin, (_, words) in zip(range(0, heads.size, 3), sent, strict=True):
             offsets = self._device_heads[begin : begin + 2]
             amounts = self._device_heads[begin + 2 : begin + 3].view(np.float32)
-            self._kernels.apply(self._weights, words, offsets, amounts)
+            self._kernels.apply(self._replica, words, offsets, amounts)
 
     def apply_received(self, bodies: Iterable[bytes], note_peer: NotePeer) -> int:
         """Apply UPDATE bodies; nothing waits for the device but for a stage of two batches ago."""
@@ -132,7 +130,7 @@ class DeviceWorkingCopy:
             stage = next(self._stages)
             return stage.take()
 
-        for batch in decode_batches(bodies, self._weights.size, take_stage):
+        for batch in decode_batches(bodies, self._replica.size, take_stage):
             self._apply(batch, stage)
             for header, _ in batch:
                 note_peer(header.node, header.mini_batch)
@@ -141,14 +139,14 @@ class DeviceWorkingCopy:
 
     def add(self, sums: NDArray[np.float32], factor: np.float32) -> None:
         """Apply a dense round; the sums may change afterwards."""
-        self._numbers.set(sums[: self._weights.size])
+        self._numbers.set(sums[: self._replica.size])
         cupy.cuda.get_current_stream().synchronize()
-        self._kernels.add_scaled(self._weights, self._numbers, float(factor))
+        self._kernels.add_scaled(self._replica, self._numbers, float(factor))
 
     def _apply(self, batch: Batch, stage: Stage) -> None:
         current, stream = cupy.cuda.get_current_stream(), self._stream
         counts = [header.count for header, _ in batch]
         words, offsets, amounts = stage.copy(counts, [h.step * self._quantum for h, _ in batch], stream)
         stream.wait_event(current.record())
-        self._kernels.apply(self._weights, words, offsets, amounts, stream=stream)
+        self._kernels.apply(self._replica, words, offsets, amounts, stream=stream)
         current.wait_event(stream.record())

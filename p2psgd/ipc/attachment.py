@@ -58,11 +58,11 @@ class Entries(Protocol):
         """What an entry means; None if only with those that follow. TrainerError, with nothing changed."""
 
 
-def make_entries(weights: int, mode: Mode, mini_batches: int) -> Entries:
+def make_entries(coordinates: int, mode: Mode, mini_batches: int) -> Entries:
     """For a trainer that goes on after `mini_batches`."""
     if mode.dense:
-        return Buckets(weights, mini_batches)
-    return Shares(weights, mini_batches) if mode.ring else Updates(weights, mini_batches)
+        return Buckets(coordinates, mini_batches)
+    return Shares(coordinates, mini_batches) if mode.ring else Updates(coordinates, mini_batches)
 
 
 def check_mini_batch(mini_batch: int, first: int, before: int) -> None:
@@ -74,31 +74,31 @@ def check_mini_batch(mini_batch: int, first: int, before: int) -> None:
 class Updates:
     """Of the asynchronous mode; one mini-batch may send several."""
 
-    def __init__(self, weights: int, mini_batches: int) -> None:
+    def __init__(self, coordinates: int, mini_batches: int) -> None:
         self.half = False
         self.mini_batches = mini_batches
         self.opened = 0
         self._first = mini_batches + 1  # that the next entry may be of
-        self._weights = weights
+        self._coordinates = coordinates
 
     def check(self, entry: bytes) -> OwnUpdateMade:
         mini_batch = layout.OUTBOX_ENTRY.unpack_from(entry)[0]
         check_mini_batch(mini_batch, self._first, self.mini_batches)
-        update = check_update(entry, self._weights)
+        update = check_update(entry, self._coordinates)
         self.mini_batches = self._first = mini_batch
         return update
 
 
-def check_update(entry: bytes, weights: int) -> OwnUpdateMade:
+def check_update(entry: bytes, coordinates: int) -> OwnUpdateMade:
     """One entry of indices; its mini-batch is not looked at."""
     mini_batch, step, count = layout.OUTBOX_ENTRY.unpack_from(entry)
     payload = entry[layout.OUTBOX_ENTRY.size :]
     if not 1 <= step <= codec.STEP_MAX:
         raise TrainerError(f"step {step} is not within 1 to {codec.STEP_MAX} quanta")
-    if not 1 <= count <= codec.indices_max(weights):
-        raise TrainerError(f"{count} indices, possible are 1 to {codec.indices_max(weights)}")
+    if not 1 <= count <= codec.indices_max(coordinates):
+        raise TrainerError(f"{count} indices, possible are 1 to {codec.indices_max(coordinates)}")
     try:
-        words: NDArray[np.uint32] = codec.decode(payload, count, weights)
+        words: NDArray[np.uint32] = codec.decode(payload, count, coordinates)
     except PeerError as error:
         raise TrainerError(f"its payload does not decode: {error}") from None
     return OwnUpdateMade(mini_batch, step, payload, words)
@@ -107,15 +107,15 @@ def check_update(entry: bytes, weights: int) -> OwnUpdateMade:
 class Shares:
     """Of a sparse ring."""
 
-    def __init__(self, weights: int, mini_batches: int) -> None:
+    def __init__(self, coordinates: int, mini_batches: int) -> None:
         self.mini_batches = mini_batches
         self.opened = 0
         self._given = 0
         self.half = False
         self._updates: list[OwnUpdateMade] = []
         self._indices = 0
-        self._weights = weights
-        self._indices_max = codec.indices_max(weights) + TENSORS_MAX  # of one send (client/residual.py)
+        self._coordinates = coordinates
+        self._indices_max = codec.indices_max(coordinates) + TENSORS_MAX  # of one send (client/residual.py)
 
     def check(self, entry: bytes) -> ContributionMade | None:
         if self._given >= self.opened:
@@ -133,7 +133,7 @@ class Shares:
             self._given += 1
             self.mini_batches = mini_batch
             return share
-        update = check_update(entry, self._weights)
+        update = check_update(entry, self._coordinates)
         if len(self._updates) == TENSORS_MAX or self._indices + count > self._indices_max:
             raise TrainerError(f"a share of more than {TENSORS_MAX} updates or {self._indices_max} indices")
         self._updates.append(update)
@@ -209,7 +209,7 @@ class Attachment:
     def __init__(
         self,
         *,
-        weights: int,
+        coordinates: int,
         mode: Mode,
         generation: int,
         inbox_bytes: int,
@@ -217,7 +217,7 @@ class Attachment:
         mini_batches: int,
         stopping: bool,
     ) -> None:
-        self._entries = make_entries(weights, mode, mini_batches)
+        self._entries = make_entries(coordinates, mode, mini_batches)
         self._shown = mini_batches  # the most that `progress` has returned
         self.reload_wanted = False
         self._states_wanted = 0
@@ -240,7 +240,7 @@ class Attachment:
             undo.pop_all()
         self._memories = memories
         self._inbox = RingWriter(inbox, generation)
-        shortest, longest = layout.outbox_entry_bytes(weights, mode)
+        shortest, longest = layout.outbox_entry_bytes(coordinates, mode)
         self._outbox = RingReader(outbox, generation, length_min=shortest, length_max=longest)
         self._counters = Counters(words)
         self._counters.store(Counter.GENERATION, generation)

@@ -1,6 +1,7 @@
 """How large the memory between daemon and trainer is, and what an outbox entry holds.
 
-Both sides compute entry sizes from P and the run's mode alone, with the codec's own bounds.
+Both sides compute entry sizes from C, how many coordinates a replica has, and the run's mode alone, with the
+codec's own bounds.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ INBOX_ENTRIES = 8  # of the largest size; of usual updates, a thousandth of the 
 OUTBOX_ENTRIES = 4
 
 
-def inbox_entry_bytes_max(weights: int) -> int:
+def inbox_entry_bytes_max(coordinates: int) -> int:
     """Length of the longest inbox entry: the body of an UPDATE frame."""
-    return UPDATE_HEADER_BYTES + codec.payload_bytes_max(codec.indices_max(weights))
+    return UPDATE_HEADER_BYTES + codec.payload_bytes_max(codec.indices_max(coordinates))
 
 
-def outbox_entry_bytes(weights: int, mode: Mode) -> tuple[int, int]:
+def outbox_entry_bytes(coordinates: int, mode: Mode) -> tuple[int, int]:
     """Length of the shortest and of the longest outbox entry."""
     if mode.dense:
         return BUCKET_ENTRY.size, BUCKET_ENTRY.size + 2 * NAME_BYTES_MAX
-    longest = OUTBOX_ENTRY.size + codec.payload_bytes_max(codec.indices_max(weights))
+    longest = OUTBOX_ENTRY.size + codec.payload_bytes_max(codec.indices_max(coordinates))
     return OUTBOX_ENTRY.size + (not mode.ring), longest
 
 
-def outbox_bytes_min(weights: int, mode: Mode) -> int:
+def outbox_bytes_min(coordinates: int, mode: Mode) -> int:
     """An outbox that any one update fits into, with the entry that closes a share."""
     closing = entry_bytes(OUTBOX_ENTRY.size) if mode.ring else 0
-    return entry_bytes(outbox_entry_bytes(weights, mode)[1]) + closing
+    return entry_bytes(outbox_entry_bytes(coordinates, mode)[1]) + closing
 
 
 def dense_numbers(weights: int) -> int:
@@ -53,28 +54,28 @@ def dense_numbers(weights: int) -> int:
     return max(weights, DENSE_NUMBERS_MIN)
 
 
-def inbox_bytes(weights: int) -> int:
+def inbox_bytes(coordinates: int) -> int:
     """Capacity of an inbox: a power of two with room for 8 of the longest entries."""
-    return _power_of_two(INBOX_ENTRIES * entry_bytes(inbox_entry_bytes_max(weights)))
+    return _power_of_two(INBOX_ENTRIES * entry_bytes(inbox_entry_bytes_max(coordinates)))
 
 
-def outbox_bytes(weights: int, mode: Mode) -> int:
+def outbox_bytes(coordinates: int, mode: Mode) -> int:
     """Capacity of an outbox: a power of two with room for 4 of the longest entries, and for any one send.
 
     In a dense ring that is the most buckets that a round may have.
 
-    A send with a step for each tensor has up to min(weights, 4,096) entries. They hold together at most as
-    many indices as the longest entry, but each of them may hold one (client.residual). An entry of one index
-    takes at most 72 bytes: 8 of prefix, 16 of entry header, 43 of payload, 5 of padding; what further indices
-    add to it they add to the longest entry as well. So the longest entry and 72 bytes for each tensor are
-    enough: at most 864,168 + 4,096 * 72 = 1,159,080 bytes. That is more than 4 of the longest entries only
-    below 20,000 weights, and makes the outbox 512 KiB there at most.
+    A send with a step for each tensor has up to min(coordinates, 4,096) entries. They hold together at most
+    as many indices as the longest entry, but each of them may hold one (client.residual). An entry of one
+    index takes at most 72 bytes: 8 of prefix, 16 of entry header, 43 of payload, 5 of padding; what further
+    indices add to it they add to the longest entry as well. So the longest entry and 72 bytes for each tensor
+    are enough: at most 864,168 + 4,096 * 72 = 1,159,080 bytes. That is more than 4 of the longest entries
+    only below 20,000 coordinates, and makes the outbox 512 KiB there at most.
     """
-    longest = outbox_bytes_min(weights, mode)
+    longest = outbox_bytes_min(coordinates, mode)
     if mode.dense:
         return _power_of_two(BUCKETS_MAX * longest)
     shortest = entry_bytes(OUTBOX_ENTRY.size + codec.payload_bytes_max(1))
-    one_send = longest + min(weights, TENSORS_MAX) * shortest
+    one_send = longest + min(coordinates, TENSORS_MAX) * shortest
     return _power_of_two(max(OUTBOX_ENTRIES * longest, one_send))
 
 

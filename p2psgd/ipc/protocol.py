@@ -14,7 +14,7 @@ import msgpack
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from p2psgd.base.errors import TrainerError
-from p2psgd.ipc.run_proposal import QUANTUM_LOG2_MIN, RunProposal, count_weights
+from p2psgd.ipc.run_proposal import QUANTUM_LOG2_MIN, RunProposal
 from p2psgd.wire import codec
 from p2psgd.wire.messages import Fields, unpack_map
 from p2psgd.wire.mode import parse_mode
@@ -26,7 +26,7 @@ from p2psgd.wire.mode import parse_mode
 # anything is built. Whatever is wrong becomes one TrainerError whose sentence is the answer.
 
 
-VERSION = 6  # of the control protocol and of the memory's layout
+VERSION = 7  # of the control protocol and of the memory's layout
 REQUEST_BYTES_MAX = 64 * 1024
 TENSORS_MAX = 4096
 COUNT_MAX = 2**63 - 1  # what every reader of the status can hold
@@ -155,18 +155,22 @@ class ProposedRun(Strict):
     mode: ModeWord
     label: Annotated[str, Field(max_length=200)]
     two_nodes: Literal["stall", "lower-id"] = "stall"
+    shards: Annotated[int, Field(ge=0, le=codec.WEIGHTS_MAX // codec.COUNTS_PER_SHARD)] = 0
 
     def proposal(self) -> RunProposal:
         """The same as a plain value; TrainerError if a name stands twice or the weights are too many."""
         name, times = Counter(name for name, _ in self.tensors).most_common(1)[0]
         if times > 1:
             raise TrainerError(f"the name {name!r} stands for {times} tensors; each needs its own")
-        weights = count_weights(self.tensors)
-        if weights > codec.WEIGHTS_MAX:
+        fields = (self.tensors, self.quantum_log2, self.mode, self.label, self.two_nodes, self.shards)
+        proposal = RunProposal(*fields)
+        if proposal.coordinates > codec.WEIGHTS_MAX:
+            counts = f", {proposal.coordinates} with the shard counts" if self.shards else ""
             raise TrainerError(
-                f"the tensors hold {weights} weights; at most {codec.WEIGHTS_MAX} are possible"
+                f"the tensors hold {proposal.weights} weights{counts}; at most {codec.WEIGHTS_MAX} are"
+                " possible"
             )
-        return RunProposal(self.tensors, self.quantum_log2, self.mode, self.label, self.two_nodes)
+        return proposal
 
 
 class AttachRequest(Strict):
@@ -257,9 +261,10 @@ SomeAnswer = TypeVar("SomeAnswer", bound="Strict")
 
 
 class ReplicaAnswer(Strict):
-    """A copy of the replica, int32 (weights,), comes with it in a memfd."""
+    """A copy of the replica, int32 (coordinates,), comes with it in a memfd: first the weights."""
 
     weights: Count
+    coordinates: Count
     mode: str
     quantum_log2: int
     tensors: tuple[tuple[str, tuple[Count, ...]], ...]
@@ -286,7 +291,7 @@ class CompareAnswer(Strict):
 class AttachAnswer(Strict):
     """All that a trainer must know.
 
-    With it come [weights, residual, inbox, outbox, counters, wake_trainer, wake_daemon], in a dense ring
+    With it come [replica, residual, inbox, outbox, counters, wake_trainer, wake_daemon], in a dense ring
     [shares, sums], and at last the state that the script kept (script_state.py) if there is one.
     """
 
@@ -295,6 +300,7 @@ class AttachAnswer(Strict):
     node_id: U64
     share: tuple[int, int] | None
     weights: Annotated[int, Field(ge=1)]
+    shards: Count
     quantum_log2: int
     mode: ModeWord
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
@@ -304,6 +310,11 @@ class AttachAnswer(Strict):
     mini_batches: Count
     residual_age: Count  # mini-batches that the residual is behind
     peer_mini_batches: PeerMiniBatches
+
+    @property
+    def coordinates(self) -> int:
+        """C: how many coordinates a replica has, weights and shard counts together."""
+        return self.weights + codec.COUNTS_PER_SHARD * self.shards
 
 
 class WaitAnswer(Strict):

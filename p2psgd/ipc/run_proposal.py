@@ -29,8 +29,6 @@ TWO_NODES = (
     "lower-id",
 )  # what a run of two nodes does when one is lost: wait, or the lower id goes on
 
-SHARDS_TENSOR = "p2psgd.shards"  # (2, shards) counts among the weights, in quanta: client/shard_counts.py
-
 Tensors = tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -43,21 +41,17 @@ class RunProposal:
     mode: str
     label: str
     two_nodes: str = TWO_NODES[0]
+    shards: int = 0
 
     @property
     def weights(self) -> int:
         """P: how many weights all tensors hold together."""
-        return count_weights(self.tensors)
+        return sum(math.prod(shape) for _, shape in self.tensors)
 
-
-def count_weights(tensors: Tensors) -> int:
-    """P: how many weights the tensors hold together."""
-    return sum(math.prod(shape) for _, shape in tensors)
-
-
-def own_tensors(tensors: Tensors) -> Tensors:
-    """Those of the model, which come before the counts of shards."""
-    return tensors[:-1] if tensors[-1][0] == SHARDS_TENSOR else tensors
+    @property
+    def coordinates(self) -> int:
+        """C: how many coordinates a replica has, weights and shard counts together."""
+        return self.weights + codec.COUNTS_PER_SHARD * self.shards
 
 
 def propose(
@@ -67,17 +61,25 @@ def propose(
     label: str,
     two_nodes: str = TWO_NODES[0],
     mode: str = ASYNC.word,
+    shards: int = 0,
 ) -> tuple[RunProposal, NDArray[np.int32]]:
-    """The proposal and its coordinates, int32 (P,), of one array or of named arrays in their order.
+    """The proposal and its coordinates, int32 (C,), of one array or of named arrays in their order; so many
+    `shards` of the data are counted, from zero.
 
     Raises TrainerError for a weight that is not finite or beyond 2**23 quanta, in a dense ring beyond what
     float32 holds, for anything but floating-point arrays, for a quantum that is no power of two within 2**-30
-    and 1, for a `two_nodes` that is none of TWO_NODES, and for a `mode` that is not known.
+    and 1, for a `two_nodes` that is none of TWO_NODES, for a `mode` that is not known, and for shards in a
+    ring.
     """
     try:
-        dense = parse_mode(mode).dense
+        parsed = parse_mode(mode)
     except ValueError as error:
         raise TrainerError(str(error)) from None
+    if parsed.ring and shards:
+        raise TrainerError(
+            "shards are dealt out in async mode only, for in a ring all nodes wait for each other's data: "
+            "leave mode='ring' out, or have each node read a share of its own"
+        )
     quantum_log2 = measure_quantum(quantum)
     if two_nodes not in TWO_NODES:
         raise TrainerError(
@@ -92,21 +94,22 @@ def propose(
         if values.size == 0:
             raise TrainerError(f"tensor {name!r} of shape {values.shape} holds no weights; leave it out")
     tensors = tuple((name, values.shape) for name, values in arrays.items())
-    weights = count_weights(tensors)
-    if not 1 <= weights <= codec.WEIGHTS_MAX:
+    proposal = RunProposal(tensors, quantum_log2, mode, label, two_nodes, shards)
+    weights_max = codec.WEIGHTS_MAX - codec.COUNTS_PER_SHARD * shards
+    if not 1 <= proposal.weights <= weights_max:
         raise TrainerError(
-            f"the initial tensors hold {weights} weights; 1 to {codec.WEIGHTS_MAX} are possible"
+            f"the initial tensors hold {proposal.weights} weights; 1 to {weights_max} are possible"
         )
-    coordinates = np.empty(weights, dtype=np.int32)
+    coordinates = np.zeros(proposal.coordinates, dtype=np.int32)
     start = 0
     for name, values in arrays.items():
         part = coordinates[start : start + values.size]
-        if dense:
+        if parsed.dense:
             _write_tensor(name, values.reshape(-1), part.view(np.float32))
         else:
             _round_tensor(name, values.reshape(-1), part, quantum_log2)
         start += values.size
-    return RunProposal(tensors, quantum_log2, mode, label, two_nodes), coordinates
+    return proposal, coordinates
 
 
 def choose_mode(mode: object, payload: object) -> Mode:

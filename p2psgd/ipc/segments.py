@@ -105,15 +105,15 @@ def map_sealed(descriptor: int, what: str) -> NDArray[np.uint8]:
     return map_segment(descriptor, np.uint8, size_bytes, Access.SEALED)
 
 
-def read_sealed_coordinates(descriptor: int, weights: int) -> NDArray[np.int32]:
-    """Copy int32[weights] out of a sealed memfd from another process; TrainerError if it is anything else."""
+def read_sealed_coordinates(descriptor: int, count: int) -> NDArray[np.int32]:
+    """Copy int32[count] out of a sealed memfd from another process; TrainerError if it is anything else."""
     _check_sealed(descriptor, "initial coordinates")
     found_bytes = os.fstat(descriptor).st_size
-    if found_bytes != 4 * weights:
+    if found_bytes != 4 * count:
         raise TrainerError(
-            f"the initial coordinates take {found_bytes} bytes; {weights} weights take {4 * weights}"
+            f"the initial coordinates take {found_bytes} bytes; {count} of them take {4 * count}"
         )
-    coordinates = np.empty(weights, dtype=np.int32)
+    coordinates = np.empty(count, dtype=np.int32)
     contents = coordinates.data.cast("B")
     position = 0
     while position < len(contents):

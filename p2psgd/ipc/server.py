@@ -194,6 +194,7 @@ class ControlServer:
         run = self._known_run()
         answer = {
             "weights": run.weights,
+            "coordinates": run.coordinates,
             "mode": run.mode,
             "quantum_log2": run.quantum_log2,
             "tensors": run.tensors,
@@ -216,7 +217,7 @@ class ControlServer:
     def _define_run(self, proposal: RunProposal, descriptors: list[int]) -> None:
         if len(descriptors) != 1:
             raise TrainerError(f"a proposed run comes with one descriptor, not with {len(descriptors)}")
-        coordinates = read_sealed_coordinates(descriptors[0], proposal.weights)
+        coordinates = read_sealed_coordinates(descriptors[0], proposal.coordinates)
         if parse_mode(proposal.mode).dense:
             if not np.isfinite(coordinates.view(np.float32)).all():
                 raise TrainerError("an initial weight is not finite")

@@ -65,7 +65,7 @@ class TrainerMemory(Generic[Mark]):
             map_segment(inbox, np.uint8, answer.inbox_bytes, Access.READ),
             answer.generation,
             length_min=UPDATE_HEADER_BYTES + 1,
-            length_max=layout.inbox_entry_bytes_max(answer.weights),
+            length_max=layout.inbox_entry_bytes_max(answer.coordinates),
         )
         self._outbox = RingWriter(
             map_segment(outbox, np.uint8, answer.outbox_bytes, Access.WRITE), answer.generation

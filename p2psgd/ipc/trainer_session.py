@@ -361,10 +361,11 @@ class TrainerSession:
         """Make what all trainers of this run share."""
         mode = parse_mode(run.mode)
         self._mode = mode
-        self._inbox_bytes = self._inbox_bytes or layout.inbox_bytes(run.weights)
-        self._outbox_bytes = self._outbox_bytes or layout.outbox_bytes(run.weights, mode)
-        assert self._inbox_bytes >= entry_bytes(layout.inbox_entry_bytes_max(run.weights)), self._inbox_bytes
-        assert self._outbox_bytes >= layout.outbox_bytes_min(run.weights, mode), self._outbox_bytes
+        self._inbox_bytes = self._inbox_bytes or layout.inbox_bytes(run.coordinates)
+        self._outbox_bytes = self._outbox_bytes or layout.outbox_bytes(run.coordinates, mode)
+        longest = entry_bytes(layout.inbox_entry_bytes_max(run.coordinates))
+        assert self._inbox_bytes >= longest, self._inbox_bytes
+        assert self._outbox_bytes >= layout.outbox_bytes_min(run.coordinates, mode), self._outbox_bytes
         self._residual = ResidualSegment(
             run.weights,
             dense=mode.dense,
@@ -384,7 +385,7 @@ class TrainerSession:
         assert self._outbox_bytes is not None
         residual = self._residual.hand_over(self._mini_batches)
         attachment = Attachment(
-            weights=run.weights,
+            coordinates=run.coordinates,
             mode=self._mode,
             generation=self._generation + 1,
             inbox_bytes=self._inbox_bytes,
@@ -418,10 +419,11 @@ class TrainerSession:
             "node_id": self._host.node_id(),
             "share": self._host.share(),
             "weights": run.weights,
+            "shards": run.shards,
             "quantum_log2": run.quantum_log2,
             "mode": run.mode,
             "tensors": run.tensors,
-            "indices_max": codec.indices_max(run.weights),
+            "indices_max": codec.indices_max(run.coordinates),
             "inbox_bytes": self._inbox_bytes,
             "outbox_bytes": self._outbox_bytes,
             "mini_batches": self._mini_batches,

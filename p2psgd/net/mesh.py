@@ -107,6 +107,7 @@ class Mesh:
 
     host: MeshHost
     greeting: Hello
+    coordinates: int  # of the run: what bounds the frames of a link
     failure_timeout_s: float
     now: Callable[[], float]
     credentials: Credentials | None = None
@@ -383,7 +384,7 @@ class Mesh:
     def _link_up(self, connection: Connection, greeting: _Handshake, theirs: Hello, *, again: bool) -> None:
         if not connection.dialled:
             connection.send(pack_message(Welcome(**self.greeting.model_dump())))
-        connection.open(link_limits(self.greeting.weights))
+        connection.open(link_limits(self.coordinates))
         self._handshakes.end(connection)
         peer = Origin(theirs.node, theirs.incarnation)
         closed = asyncio.get_running_loop().create_future()

@@ -79,7 +79,7 @@ class NodeControl:
 
     def define_run(self, proposal: RunProposal, coordinates: NDArray[np.int32]) -> None:
         fields = (proposal.tensors, proposal.quantum_log2, proposal.mode, proposal.label)
-        spec = RunSpec(*fields, hash_coordinates(coordinates), proposal.two_nodes)
+        spec = RunSpec(*fields, hash_coordinates(coordinates), proposal.two_nodes, proposal.shards)
         if self._node.run is not None:
             known = self._node.run.replica.spec
             if spec.fingerprint != known.fingerprint:
@@ -101,7 +101,8 @@ class NodeControl:
         if self._node.run is None:
             return None
         spec = self._node.run.replica.spec
-        return RunProposal(spec.tensors, spec.quantum_log2, spec.mode, spec.label, spec.two_nodes)
+        fields = (spec.tensors, spec.quantum_log2, spec.mode, spec.label, spec.two_nodes, spec.shards)
+        return RunProposal(*fields)
 
     def replica(self) -> NDArray[np.int32]:
         return self._known_run().replica.lattice.coordinates

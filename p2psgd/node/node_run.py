@@ -25,7 +25,6 @@ from p2psgd.core.replica import Replica
 from p2psgd.core.ring.reduce import DenseMemory
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import Timing
-from p2psgd.ipc.run_proposal import count_weights, own_tensors
 from p2psgd.ipc.segments import DenseSegments
 from p2psgd.ipc.trainer_session import TrainerSession
 from p2psgd.net.address import Address
@@ -142,7 +141,7 @@ class NodeRun(Run):
         )
         node_log.events.names = replica.names.get
         greeting = make_hello(spec, me, identity.name, share)
-        self.mesh = Mesh(self, greeting, options.failure_timeout_s, now, credentials)
+        self.mesh = Mesh(self, greeting, spec.coordinates, options.failure_timeout_s, now, credentials)
         watch = Stopwatch(replica, self.mesh)
         super().__init__(
             replica,
@@ -174,7 +173,7 @@ class NodeRun(Run):
         )
         self._lives = replica.view  # of which no former life is linked
         accounts.begin(spec, me, mini_batches=0 if opened.trainer is None else opened.trainer.mini_batches)
-        weights = counted(count_weights(own_tensors(spec.tensors)), "weight")
+        weights = counted(spec.weights, "weight")
         log.info("run %s: %s, quantum 2^%d", spec.fingerprint.hex()[:16], weights, spec.quantum_log2)
 
     def look_at_network(self) -> None:

@@ -15,7 +15,6 @@ from typing import Final
 from p2psgd import __version__
 from p2psgd.core.frontier import Origin
 from p2psgd.core.read_model import MemberView, PeerView, ReplicaView
-from p2psgd.ipc.run_proposal import count_weights, own_tensors
 from p2psgd.net.mesh import Mesh
 from p2psgd.observe.status import (
     ROWS_MAX,
@@ -187,15 +186,13 @@ def replica_parts(replica: ReplicaView, vitals: Vitals) -> Fields:
 
 def _run(replica: ReplicaView) -> RunStatus:
     spec = replica.spec
-    own = own_tensors(spec.tensors)
-    weights = count_weights(own)
     return RunStatus(
         fingerprint=spec.fingerprint.hex(),
         mode=spec.mode,
-        weights=weights,
+        weights=spec.weights,
         quantum_log2=spec.quantum_log2,
-        tensors=len(own),
-        shards=(spec.weights - weights) // 2,
+        tensors=len(spec.tensors),
+        shards=spec.shards,
         label=spec.label,
         two_nodes=spec.two_nodes,
     )

@@ -89,12 +89,13 @@ class Tally:
 class Meter:
     """Takes updates of one run apart and adds them to tallies."""
 
-    def __init__(self, tensors: Tensors) -> None:
+    def __init__(self, tensors: Tensors, shards: int = 0) -> None:
         sizes = [math.prod(shape) for _, shape in tensors]
         ends = np.cumsum(sizes, dtype=np.int64)
         self.tensors = len(sizes)
-        self._weights = int(ends[-1])
-        self._firsts = (ends[:-1] << 1).astype(np.uint32)  # the least word of each tensor but the first
+        self._coordinates = int(ends[-1]) + codec.COUNTS_PER_SHARD * shards
+        followed = ends if shards else ends[:-1]
+        self._firsts = (followed << 1).astype(np.uint32)  # the least word behind each tensor, if there is one
         self._places = np.zeros(self.tensors + 1, np.int64)
         self._mini_batches: dict[Origin, int] = {}
 
@@ -113,7 +114,7 @@ class Meter:
         payload: bytes | memoryview,
     ) -> None:
         """Add one update, whose `payload` decodes to `words`, to a tally."""
-        measured = codec.measure(payload, len(words), self._weights)
+        measured = codec.measure(payload, len(words), self._coordinates)
         tally.updates += 1
         tally.dense_updates += measured.blocks == 0
         tally.indices += len(words)
@@ -128,8 +129,8 @@ class Meter:
         if mini_batch > before:
             tally.mini_batches += mini_batch - before
             self._mini_batches[origin] = mini_batch
-        self._places[1:-1] = words.searchsorted(self._firsts)
         self._places[-1] = len(words)
+        self._places[1 : 1 + len(self._firsts)] = words.searchsorted(self._firsts)
         counts = self._places[1:] - self._places[:-1]
         tally.tensor_indices += counts
         tally.tensor_steps[counts > 0] = step
@@ -138,9 +139,9 @@ class Meter:
 class OwnCompression:
     """A node's own updates: all of them, and the recent ones."""
 
-    def __init__(self, tensors: Tensors, me: Origin, *, mini_batches: int = 0) -> None:
-        """`mini_batches`: so many were made by former lives."""
-        self._meter = Meter(tensors)
+    def __init__(self, tensors: Tensors, me: Origin, *, mini_batches: int = 0, shards: int = 0) -> None:
+        """`mini_batches`: so many were made by former lives; the run counts so many `shards`."""
+        self._meter = Meter(tensors, shards)
         self._meter.begin(me, mini_batches)
         self._me = me
         self._mini_batch = 0  # of the last update
@@ -276,7 +277,7 @@ class Accounts:
     def begin(self, spec: RunSpec, me: Origin, *, mini_batches: int) -> None:
         """The run is known; the trainer goes on from so many mini-batches of former lives."""
         self._spec = spec
-        self._compression = OwnCompression(spec.tensors, me, mini_batches=mini_batches)
+        self._compression = OwnCompression(spec.tensors, me, mini_batches=mini_batches, shards=spec.shards)
 
     def count(self, update: OwnUpdateMade) -> None:
         """The trainer made an update."""

@@ -104,14 +104,12 @@ def net_shape(recipe: Recipe, dataset: Dataset) -> Shape:
 def evaluate(recipe: Recipe, weights: Vector, dataset: Dataset | None = None) -> tuple[float, float]:
     """Return the mean cross-entropy in nats and the accuracy, 0 to 1, of weights (P,) on the test samples.
 
-    What may come behind the weights counts shards (client/shard_counts.py).
-
     The recipe's data are loaded unless they are given. Raises UsageError if they cannot be.
     """
     if dataset is None:
         dataset = load_data_of(recipe)
     shape = net_shape(recipe, dataset)
-    return loss_and_accuracy(shape, weights[: shape.weights], dataset.test)
+    return loss_and_accuracy(shape, weights, dataset.test)
 
 
 def loss_and_accuracy(

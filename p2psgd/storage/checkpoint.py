@@ -14,11 +14,11 @@ from functools import cached_property
 from io import BufferedReader
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from p2psgd.base.errors import CheckpointError, CheckpointUnreadable, PeerError, words_of
 from p2psgd.core.frontier import Origin
@@ -39,7 +39,8 @@ from p2psgd.wire.update import UpdateHeader, parse_update
 # there is one layout for each description, and no offset is ever believed.
 
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+SHARD_COUNTS: Final = "shard_counts"  # the tensor of the second replica vector, if the run counts shards
 TEXT_BYTES_MAX: Final = 1024 * 1024  # of the trainer's own words
 TRAINER_ARRAYS_MAX: Final = 4096
 TENSORS_MAX: Final = 4096
@@ -66,6 +67,7 @@ Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Size = Annotated[int, Field(ge=0, le=2**40)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Shape = Annotated[tuple[Annotated[int, Field(ge=1, le=codec.WEIGHTS_MAX)], ...], Field(max_length=16)]
+ShardCount = Annotated[int, Field(ge=0, le=codec.WEIGHTS_MAX // codec.COUNTS_PER_SHARD)]
 ArrayName = Annotated[str, Field(min_length=1, max_length=200)]
 ArrayShape = Annotated[tuple[Size, ...], Field(max_length=32)]
 
@@ -103,6 +105,12 @@ class TrainerMeta(BaseModel):
     text: Annotated[str, Field(max_length=TEXT_BYTES_MAX)]
 
 
+def _known_format(number: int) -> int:
+    if number != FORMAT:
+        raise ValueError(f"it has format {number}, this p2psgd reads format {FORMAT}")
+    return number
+
+
 class CheckpointMeta(BaseModel):
     """Everything in a checkpoint but its arrays. `origin` is the life that wrote it; `rows` are the frontier
     of its coordinates and `digest` their digest; `written_at` is Unix time; `rounds` how many of a sparse
@@ -111,7 +119,7 @@ class CheckpointMeta(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    format: Literal[1]
+    format: Annotated[int, AfterValidator(_known_format)]
     fingerprint: Hex
     mode: Annotated[str, Field(min_length=1, max_length=64)]
     quantum_log2: Annotated[int, Field(ge=-30, le=0)]
@@ -119,6 +127,7 @@ class CheckpointMeta(BaseModel):
     initial: Hex
     two_nodes: Annotated[str, Field(pattern="^(stall|lower-id)$")]
     tensors: Annotated[tuple[tuple[Name, Shape], ...], Field(min_length=1, max_length=TENSORS_MAX)]
+    shards: ShardCount
     node: U64
     incarnation: U64
     rows: Annotated[tuple[Row, ...], Field(max_length=ORIGINS_MAX)]
@@ -149,7 +158,7 @@ class CheckpointMeta(BaseModel):
     def spec(self) -> RunSpec:
         """The run."""
         fields = (self.tensors, self.quantum_log2, self.mode, self.label)
-        return RunSpec(*fields, bytes.fromhex(self.initial), self.two_nodes)
+        return RunSpec(*fields, bytes.fromhex(self.initial), self.two_nodes, self.shards)
 
     @property
     def origin(self) -> Origin:
@@ -179,6 +188,8 @@ class CheckpointMeta(BaseModel):
     def parts(self) -> list[Part]:
         """The file's tensors in their order: larger elements first, so that each lies aligned."""
         parts = [Part(f"coordinates/{name}", "I32", shape) for name, shape in self.tensors]
+        if self.shards:
+            parts.append(Part(SHARD_COUNTS, "I32", (codec.COUNTS_PER_SHARD, self.shards)))
         if self.trainer is not None:
             parts.append(Part("residual", "F32", (self.spec.weights,)))
             parts += [Part(f"trainer/{name}", dtype, shape) for name, dtype, shape in self.trainer.arrays]
@@ -264,11 +275,12 @@ def _header_of(frame: bytes, weights: int) -> UpdateHeader | None:
 # ----------------------------------------------------------------------------
 # A checkpoint: all that a node needs to go on after a restart, as one safetensors file.
 #
-# Tensors: `coordinates/NAME` int32 for each tensor of the run, `tail` uint8 (UPDATE frames as on the wire),
-# and if a trainer was attached `residual` float32 (P,) and `trainer/NAME` for what its script keeps. The
-# metadata has two keys: `p2psgd`, the description (CheckpointMeta) as JSON, and `sha256`, the hash of the
-# whole file with zeros in the place of its own digits. Read with any safetensors reader; written here, so
-# that nothing is copied to be written and an error of the disk keeps its number.
+# Tensors: `coordinates/NAME` int32 for each tensor of the run, `shard_counts` int32 (2, shards) if it counts
+# shards, `tail` uint8 (UPDATE frames as on the wire), and if a trainer was attached `residual` float32 (P,)
+# and `trainer/NAME` for what its script keeps. The metadata has two keys: `p2psgd`, the description
+# (CheckpointMeta) as JSON, and `sha256`, the hash of the whole file with zeros in the place of its own
+# digits. Read with any safetensors reader; written here, so that nothing is copied to be written and an error
+# of the disk keeps its number.
 
 
 HEADER_BYTES_MAX: Final = 16 * 1024**2  # well above 4,096 tensors, 1,024 origins and the trainer's words
@@ -293,7 +305,7 @@ class TrainerCheckpoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """A node's state: `coordinates` int32 (P,) at the frontier `rows`, with `digest`; `tail` are UPDATE
+    """A node's state: `coordinates` int32 (C,) at the frontier `rows`, with `digest`; `tail` are UPDATE
     frames. `origin` is the life that wrote it, `written_at` Unix time; `rounds` of a sparse ring were
     complete. `warning` says what of it could not be read, empty if all was.
     """
@@ -329,6 +341,7 @@ class Checkpoint:
                 initial=self.spec.initial.hex(),
                 two_nodes=self.spec.two_nodes,
                 tensors=self.spec.tensors,
+                shards=self.spec.shards,
                 node=self.origin.node,
                 incarnation=self.origin.incarnation,
                 rows=tuple(Row(*row[:4], row.mini_batch) for row in sorted(self.rows)),
@@ -376,7 +389,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     with _reading(path) as file:
         meta, sha256 = _read_head(file)
         digest = hashlib.sha256(meta.pack(NO_HASH))
-        coordinates = np.empty(meta.spec.weights, np.int32)
+        coordinates = np.empty(meta.spec.coordinates, np.int32)
         arrays = _places(meta, coordinates)
         for part in meta.parts:
             _fill(file, arrays[part.name], digest)
@@ -387,7 +400,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         own = {name: arrays[f"trainer/{name}"] for name, _, _ in meta.trainer.arrays}
         trainer = TrainerCheckpoint(meta.trainer.sequence, arrays["residual"], own, meta.trainer.text)
     spec = meta.spec
-    read, fault = split_frames(arrays["tail"].tobytes(), spec.weights)
+    read, fault = split_frames(arrays["tail"].tobytes(), spec.coordinates)
     tail = ending_at(meta.frontier, read) if fault else [frame for _, frame in read]
     found = Checkpoint(
         spec=spec,
@@ -424,10 +437,10 @@ def _pieces(meta: CheckpointMeta, checkpoint: Checkpoint) -> Iterator[memoryview
     for name, _, shape in meta.parts:
         kind, _, rest = name.partition("/")
         if kind == "tail":
-            frames = _whole(checkpoint.tail, meta.spec.weights)
+            frames = _whole(checkpoint.tail, meta.spec.coordinates)
             while piece := b"".join(islice(frames, FRAMES_AT_A_TIME)):
                 yield memoryview(piece)
-        elif kind == "coordinates":
+        elif kind in ("coordinates", SHARD_COUNTS):
             yield _bytes_of(checkpoint.coordinates[place : place + math.prod(shape)])
             place += math.prod(shape)
         else:
@@ -454,7 +467,7 @@ def _places(meta: CheckpointMeta, coordinates: NDArray[np.int32]) -> dict[str, N
     arrays: dict[str, NDArray[Any]] = {}
     place = 0
     for part in meta.parts:
-        if part.name.startswith("coordinates/"):
+        if part.name.startswith("coordinates/") or part.name == SHARD_COUNTS:
             size = math.prod(part.shape)
             arrays[part.name] = coordinates[place : place + size]
             place += size

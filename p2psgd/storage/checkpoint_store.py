@@ -155,7 +155,7 @@ def _write_what_is_whole(path: Path, checkpoint: Checkpoint) -> str:
         return ""
     except UnreadableTailError as error:
         fault = error
-    weights, whole = checkpoint.spec.weights, checkpoint.tail
+    weights, whole = checkpoint.spec.coordinates, checkpoint.tail
     tail = whole if isinstance(whole, Tail) else Tail.of(whole)
     rest = tail.readable(lambda frame: is_whole(frame, weights))
     try:

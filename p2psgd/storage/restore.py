@@ -124,7 +124,7 @@ def _own_of_tail(checkpoint: Checkpoint) -> dict[tuple[Origin, int], bytes]:
     """This node's updates among those that the checkpoint keeps for its peers."""
     found = {}
     for frame in checkpoint.tail:
-        header, _ = parse_update(memoryview(frame)[PREFIX.size :], checkpoint.spec.weights)
+        header, _ = parse_update(memoryview(frame)[PREFIX.size :], checkpoint.spec.coordinates)
         if header.node == checkpoint.origin.node:
             found[Origin(header.node, header.incarnation), header.sequence] = frame
     return found
@@ -140,9 +140,10 @@ def _take_back(checkpoint: Checkpoint, sent: Mapping[tuple[Origin, int], bytes])
     for origin, sequence in sorted(sent):
         if not meta.covers(origin, sequence):
             body = memoryview(sent[origin, sequence])[PREFIX.size :]
-            header, payload = parse_update(body, spec.weights)
-            words = codec.decode(payload, header.count, spec.weights)
-            _shrink(checkpoint.trainer.residual, words, header.step * spec.quantum)
+            header, payload = parse_update(body, spec.coordinates)
+            words = codec.decode(payload, header.count, spec.coordinates)
+            of_weights = words[: words.searchsorted(spec.weights << 1)]  # shard counts have no residual
+            _shrink(checkpoint.trainer.residual, of_weights, header.step * spec.quantum)
 
 
 def _shrink(residual: NDArray[np.float32], words: NDArray[np.uint32], amount: float) -> None:

@@ -63,14 +63,15 @@ class WalHeader(BaseModel):
     fingerprint: Annotated[bytes, Field(min_length=32, max_length=32)]
     label: Annotated[str, Field(max_length=200)]
     mode: Annotated[str, Field(min_length=1, max_length=64)]
-    weights: Annotated[int, Field(ge=1, le=codec.WEIGHTS_MAX)]
+    coordinates: Annotated[int, Field(ge=1, le=codec.WEIGHTS_MAX)]
 
 
 def start_of(spec: RunSpec) -> bytes:
     """Return the bytes of a file before its first frame."""
-    fields: bytes = msgpack.packb(
-        {"fingerprint": spec.fingerprint, "label": spec.label, "mode": spec.mode, "weights": spec.weights}
+    header = WalHeader(
+        fingerprint=spec.fingerprint, label=spec.label, mode=spec.mode, coordinates=spec.coordinates
     )
+    fields: bytes = msgpack.packb(header.model_dump())
     return _START.pack(MAGIC, VERSION, len(fields)) + fields
 
 
@@ -90,13 +91,13 @@ def read_start(file: io.BufferedIOBase) -> WalHeader:
         raise WalError(f"its header is not valid: {error!s:.300}") from None
 
 
-def read_bodies(file: io.BufferedIOBase, weights: int) -> Iterator[bytes | bytearray]:
+def read_bodies(file: io.BufferedIOBase, coordinates: int) -> Iterator[bytes | bytearray]:
     """Yield the bodies of the UPDATE frames, of which only the lengths are checked.
 
     Each whole one is given before WalError says where and why the file cannot be read on.
     """
     reader = FrameReader()
-    reader.open({FrameType.UPDATE: link_limits(weights)[FrameType.UPDATE]})
+    reader.open({FrameType.UPDATE: link_limits(coordinates)[FrameType.UPDATE]})
     number, waiting = 1, 0
     while True:
         try:
@@ -156,9 +157,9 @@ def read_own(path: Path, spec: RunSpec) -> Iterator[tuple[UpdateHeader, bytes]]:
                 if run.fingerprint != spec.fingerprint:
                     raise another_run(path, run, spec)
                 place = file.tell()
-                for body in read_bodies(file, spec.weights):
-                    header, payload = parse_update(body, spec.weights)
-                    codec.decode(payload, header.count, spec.weights)
+                for body in read_bodies(file, spec.coordinates):
+                    header, payload = parse_update(body, spec.coordinates)
+                    codec.decode(payload, header.count, spec.coordinates)
                     yield header, pack_frame(FrameType.UPDATE, bytes(body))
                     read, place = read + 1, place + PREFIX.size + len(body)
             except (WalError, PeerError):
@@ -170,7 +171,7 @@ def read_own(path: Path, spec: RunSpec) -> Iterator[tuple[UpdateHeader, bytes]]:
                         "node's own updates in it, and those that no checkpoint and no peer has are gone; "
                         "check the disk"
                     ) from None
-                if not place or _holds_update(found, spec.weights):
+                if not place or _holds_update(found, spec.coordinates):
                     words = f"of this node's own updates in it, only the first {read} can be read"
                     raise WalError(f"{path} is damaged: {words}") from None
     except OSError as error:

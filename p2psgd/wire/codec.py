@@ -23,6 +23,7 @@ from p2psgd.wire import _native
 from p2psgd.wire._native import Precision, Status
 
 WEIGHTS_MAX: Final = _native.WEIGHTS_MAX  # 2**31: an index has 31 bits
+COUNTS_PER_SHARD: Final = 2  # of a replica: how many nodes hold a shard, and how often it was used
 BLOCK_GAPS: Final = _native.BLOCK_GAPS  # 512 gaps in a block of a payload
 RICE_MAX: Final = _native.RICE_MAX  # 24, the largest Rice parameter
 STEP_MAX: Final = _native.STEP_MAX  # 2**20 quanta in one update

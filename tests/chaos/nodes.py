@@ -249,7 +249,12 @@ class Node:
         digest, coordinates = self.life.daemon.replica()
         run = self.life.status["run"]
         return NodeReplica(
-            self.name, run["mode"], run["quantum_log2"], digest, np.frombuffer(coordinates, np.int32)
+            self.name,
+            run["mode"],
+            run["quantum_log2"],
+            digest,
+            np.frombuffer(coordinates, np.int32),
+            run["weights"],
         )
 
     def stamps(self) -> list[float]:

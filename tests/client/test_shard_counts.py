@@ -1,4 +1,4 @@
-"""Counts of shards among the weights, of links to real daemons."""
+"""Shard counts beside the weights, of links to real daemons."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
-from p2psgd.cli.weights_file import write_weights
+from p2psgd.cli.weights_file import export_weights
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
+from p2psgd.client.verify import DIFFERS
+from p2psgd.ipc.client import ControlClient
 from tests.data.lists import shard_list
 from tests.ipc.daemons import QUANTUM, Daemon, StartDaemon
 
@@ -128,17 +131,35 @@ def test_what_has_no_counts_says_so(two: Two, start_daemon: StartDaemon) -> None
         attach(INITIAL, control=plain.path, shards=shard_list(2), mode="ring")
     with pytest.raises(TrainerError, match=r"shards=\.\.\. is agreed on with the initial weights"):
         attach(control=plain.path, shards=shard_list(2))
-    with pytest.raises(TrainerError, match=r"no tensor may be called 'p2psgd\.shards'"):
-        attach({"p2psgd.shards": np.zeros(2)}, control=plain.path, shards=shard_list(2))
     proposal = two[0][0].host.proposal
     assert proposal is not None
+    assert (proposal.weights, proposal.shards, proposal.coordinates) == (10, SHARDS, 10 + 2 * SHARDS)
     assert proposal.label == f"mine data {shard_list(SHARDS).digest}"
 
 
 def test_an_export_leaves_the_counts_out(two: Two, tmp_path: Path) -> None:
-    daemon, _ = two[0]
-    assert daemon.host.proposal is not None
-    written = write_weights(tmp_path / "w.npz", daemon.weights(), tensors=daemon.host.proposal.tensors)
+    daemon, link = two[0]
+    link.count_shard(2, used=1)
+    link.send(ONES, 8)
+    daemon.take_all()
+    with ControlClient(daemon.path) as client:
+        assert export_weights(client, tmp_path / "w.npz")[0] == 10
     with np.load(tmp_path / "w.npz") as weights:
         assert set(weights) == {"in", "out"}
-        assert written == weights["in"].size + weights["out"].size
+        np.testing.assert_array_equal(weights["in"], link.tensors["in"])
+        np.testing.assert_array_equal(weights["out"], link.tensors["out"])
+
+
+def test_a_working_copy_that_differs_is_taken_anew_with_its_counts(
+    two: Two, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon, link = two[0]
+    link.count_shard(2, used=1)
+    link.send(ONES, 8)
+    daemon.take_all()
+    replica: NDArray[np.float32] = link._compute._replica  # type: ignore[attr-defined]
+    replica[[3, 10 + SHARDS + 2]] += QUANTUM
+    link._compare()
+    assert DIFFERS in capsys.readouterr().err
+    assert link.shard_counts.tolist() == [[0] * 5, [0, 0, 1, 0, 0]]
+    np.testing.assert_array_equal(daemon.weights()[:10], link.weights)

@@ -45,7 +45,7 @@ def find(cluster: Cluster) -> None:
 def named(replica: Replica, place: int = PLACE) -> str:
     right, quantum = int(replica.lattice.coordinates[place]), replica.spec.quantum
     wrong = right ^ BIT
-    return f"{replica.spec.name_weight(place)} was {wrong * quantum:g} instead of {right * quantum:g}"
+    return f"{replica.spec.name_coordinate(place)} was {wrong * quantum:g} instead of {right * quantum:g}"
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -89,7 +89,7 @@ def test_it_goes_on_in_pieces_while_updates_come(clusters: Clusters, monkeypatch
     assert turns == 3 + 5  # three updates or a fifth of the weights in each
     [(_, told)] = cluster.noted("mended")
     assert told.count(" instead of ") == 3
-    assert f"since: {hurt.spec.name_weight(3)} was " in told
+    assert f"since: {hurt.spec.name_coordinate(3)} was " in told
     cluster.paused = set()
     cluster.pass_time(3)
     assert hurt.ready

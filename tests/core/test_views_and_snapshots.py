@@ -142,7 +142,7 @@ def test_a_flipped_coordinate_is_found_within_one_scrub_and_mended_by_a_snapshot
     assert hurt.counters.snapshots_taken == 1
     assert hurt.ready
     right = int(hurt.lattice.coordinates[1234])
-    wrong, name = right ^ 1 << 9, hurt.spec.name_weight(1234)
+    wrong, name = right ^ 1 << 9, hurt.spec.name_coordinate(1234)
     quantum = hurt.spec.quantum
     told = [words for _, words in cluster.noted("mended")]
     assert told == [f"{name} was {wrong * quantum:g} instead of {right * quantum:g}"]

@@ -41,7 +41,7 @@ class Trainer:
 
     def __init__(self, mini_batches: int = 10) -> None:
         self.daemon = Attachment(
-            weights=WEIGHTS,
+            coordinates=WEIGHTS,
             mode=ASYNC,
             generation=GENERATION,
             mini_batches=mini_batches,

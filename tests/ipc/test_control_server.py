@@ -93,7 +93,7 @@ def test_a_replica_comes_as_bytes_that_nobody_can_change(daemon: Daemon) -> None
     assert daemon.host.proposal is not None
     tensors = [[name, list(shape)] for name, shape in daemon.host.proposal.tensors]
     run = {"mode": "async", "quantum_log2": -20, "tensors": tensors}
-    assert answer == {"weights": 2000, **run, "digest": digest}
+    assert answer == {"weights": 2000, "coordinates": 2000, **run, "digest": digest}
 
 
 def test_the_socket_is_for_user_and_group_and_goes_with_the_daemon(daemon: Daemon) -> None:
@@ -186,7 +186,7 @@ def test_initial_coordinates_that_will_not_do_are_refused(daemon: Daemon, raw: s
     far = sealed_copy("p2psgd-test", np.full(2000, -(2**31), dtype=np.int32))
     for descriptors, words in (
         ([pipe[0]], "must come in a memfd"),
-        ([short], "take 7996 bytes; 2000 weights take 8000"),
+        ([short], "take 7996 bytes; 2000 of them take 8000"),
         ([far], "an initial coordinate is beyond +-16777216"),
         ([good, good], "comes with one descriptor, not with 2"),
         ([good] * 30, "larger than a request may be"),

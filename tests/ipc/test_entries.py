@@ -31,7 +31,7 @@ class Trainer:
 
     def __init__(self, payload: str, *, opened: int = 1) -> None:
         self.daemon = Attachment(
-            weights=WEIGHTS,
+            coordinates=WEIGHTS,
             mode=Mode(payload),
             generation=GENERATION,
             mini_batches=10,

@@ -69,7 +69,7 @@ def test_sealed_coordinates_are_read(copy: int) -> None:
 
 
 def test_coordinates_that_could_change_or_vanish_are_refused(copy: int, segment: int) -> None:
-    with pytest.raises(TrainerError, match="4000 bytes; 999 weights take 3996"):
+    with pytest.raises(TrainerError, match="4000 bytes; 999 of them take 3996"):
         read_sealed_coordinates(copy, 999)
     with pytest.raises(TrainerError, match="must be sealed"):
         read_sealed_coordinates(segment, 1024)

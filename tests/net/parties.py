@@ -104,7 +104,9 @@ class Party:
             label="",
             share="",
         )
-        self.mesh = Mesh(self.host, greeting, FAILURE_TIMEOUT_S, time.monotonic, credentials)
+        self.mesh = Mesh(
+            self.host, greeting, greeting.weights, FAILURE_TIMEOUT_S, time.monotonic, credentials
+        )
 
     async def start(self, *peers: Address) -> None:
         await self.mesh.start(self.listening, peers)

@@ -72,6 +72,27 @@ def test_any_safetensors_reader_finds_the_tensors(path: Path) -> None:
     assert metadata["fingerprint"] == SPEC.fingerprint.hex()
 
 
+def test_shard_counts_are_a_tensor_of_their_own_and_have_no_residual(path: Path) -> None:
+    plain = checkpoint()
+    counts = np.arange(6, dtype=np.int32)
+    spec = dataclasses.replace(SPEC, shards=3)
+    coordinates = np.concatenate([plain.coordinates, counts])
+    digest = codec.digest_coordinates(coordinates, spec.key)
+    state = dataclasses.replace(plain, spec=spec, coordinates=coordinates, digest=digest)
+    write_checkpoint(path, state)
+    assert_same(read_checkpoint(path), state)
+    with safe_open(path, framework="np") as file:
+        assert file.get_tensor("shard_counts").tolist() == [[0, 1, 2], [3, 4, 5]]
+        assert file.get_tensor("residual").shape == (SPEC.weights,)
+
+
+def test_a_file_of_another_format_is_named_as_one(path: Path) -> None:
+    write_checkpoint(path, checkpoint())
+    path.write_bytes(path.read_bytes().replace(b'{\\"format\\":2', b'{\\"format\\":1', 1))
+    with pytest.raises(CheckpointError, match="it has format 1, this p2psgd reads format 2"):
+        read_checkpoint(path)
+
+
 def test_the_hash_is_that_of_the_file_with_zeros_in_its_place(path: Path) -> None:
     write_checkpoint(path, checkpoint())
     data = path.read_bytes()

@@ -29,7 +29,9 @@ from p2psgd.wire.update import UpdateHeader, pack_update
 from tests.storage.states import SPEC
 
 START = start_of(SPEC)
-HEADER = WalHeader(fingerprint=SPEC.fingerprint, label=SPEC.label, mode=SPEC.mode, weights=SPEC.weights)
+HEADER = WalHeader(
+    fingerprint=SPEC.fingerprint, label=SPEC.label, mode=SPEC.mode, coordinates=SPEC.coordinates
+)
 
 
 def body(sequence: int, *, indices: int = 3) -> bytes:
@@ -47,7 +49,7 @@ def read(data: bytes) -> tuple[list[bytes], str]:
     file = io.BytesIO(data)
     bodies: list[bytes] = []
     try:
-        for each in read_bodies(file, read_start(file).weights):
+        for each in read_bodies(file, read_start(file).coordinates):
             bodies.append(bytes(each))
     except WalError as error:
         return bodies, str(error)
@@ -112,7 +114,8 @@ def test_another_start_is_refused_in_words(data: bytes, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"weights": 0}, {"weights": 2**31 + 1}, {"fingerprint": b"x"}, {"mode": ""}, {"more": 1}]
+    "fields",
+    [{"coordinates": 0}, {"coordinates": 2**31 + 1}, {"fingerprint": b"x"}, {"mode": ""}, {"more": 1}],
 )
 def test_a_header_that_is_not_a_runs_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(WalError, match="its header is not valid"):

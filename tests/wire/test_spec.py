@@ -56,7 +56,7 @@ def test_every_frame_is_in_the_table_with_its_limit(frame_type: FrameType) -> No
     limit = link_limits(10**6).get(frame_type, 4096)
     first, _, rest = found.group(1).partition(" + ")
     if frame_type in (FrameType.UPDATE, FrameType.SNAPSHOT_TAIL, FrameType.RING_UPDATE):
-        assert rest.startswith("`payload_bytes_max(indices_max(P))`")
+        assert rest.startswith("`payload_bytes_max(indices_max(C))`")
         limit -= codec.payload_bytes_max(codec.indices_max(10**6))
     assert int(first.replace(",", "")) == limit
 
@@ -151,6 +151,6 @@ def test_the_formulas_of_the_limits_are_the_codes() -> None:
     assert "floor((ceil(n / 512) x 190 + 26 x n + 135) / 8)" in SPEC
     for count in (1, 7, 512, 513, 17_176, 2**18):
         assert codec.payload_bytes_max(count) == (-(-count // 512) * 190 + 26 * count + 135) // 8
-    assert "| min(P, 2^18) |" in SPEC
+    assert "| min(C, 2^18) |" in SPEC
     for weights in (1, 1000, 5000, 10**6, 2**31):
         assert codec.indices_max(weights) == reference.indices_max(weights)

@@ -112,10 +112,12 @@ def fetch_replica(daemon: LocalDaemon) -> NodeReplica:
             raise UsageError(
                 f"{daemon.name} sent {len(descriptors)} descriptors instead of one with its replica"
             )
-        coordinates = map_segment(descriptors[0], np.int32, answer.weights, Access.SEALED)
+        coordinates = map_segment(descriptors[0], np.int32, answer.coordinates, Access.SEALED)
     finally:
         close_descriptors(descriptors)
-    return NodeReplica(daemon.name, answer.mode, answer.quantum_log2, answer.digest, coordinates)
+    return NodeReplica(
+        daemon.name, answer.mode, answer.quantum_log2, answer.digest, coordinates, answer.weights
+    )
 
 
 def _client(daemon: LocalDaemon, timeout_s: float) -> ControlClient:

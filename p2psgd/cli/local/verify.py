@@ -26,18 +26,23 @@ from p2psgd.wire.update import weights_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeReplica:
-    """A copy of one node's weights: int32 coordinates (P,), which mean what the run's mode says."""
+    """A copy of one node's replica: int32 coordinates (C,), of which the first `weight_count` are the weights
+    and mean what the run's mode says.
+    """
 
     node: str
     mode: str
     quantum_log2: int
     digest: int  # what the daemon says it is
     coordinates: NDArray[np.int32]
+    weight_count: int
 
     @property
     def weights(self) -> NDArray[np.float32]:
         """The weights as float32 (P,): exact, a coordinate has 24 bits and the quantum is a power of two."""
-        return weights_of(self.coordinates, mode=self.mode, quantum_log2=self.quantum_log2)
+        return weights_of(
+            self.coordinates[: self.weight_count], mode=self.mode, quantum_log2=self.quantum_log2
+        )
 
     @property
     def run(self) -> tuple[str, int]:

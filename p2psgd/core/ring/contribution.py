@@ -100,7 +100,7 @@ def make_share(state: State, event: ContributionMade, number: int) -> Share:
 
 def check_part(state: State, member: Origin, before: list[Part], body: memoryview) -> Part:
     """The part of `member`'s share that comes after those `before`; PeerError unless all of it is right."""
-    header, payload = parse_update(body, state.spec.weights)
+    header, payload = parse_update(body, state.spec.coordinates)
     if Origin(header.node, header.incarnation) != member:
         who = f"{header.node:016x}"
         raise PeerError("ring", f"an update of {who} came as part of {member.node:016x}'s share")
@@ -110,11 +110,11 @@ def check_part(state: State, member: Origin, before: list[Part], body: memoryvie
         words = f"a share's update has sequence {header.sequence}, the next one is {sequence + 1}"
         raise PeerError("sequence", words)
     counted = sum(part.header.count for part in before) + header.count
-    if counted > state.spec.weights:
+    if counted > state.spec.coordinates:
         raise PeerError("count", f"a share changes {counted} weights, the run has fewer")
     if member not in state.frontier and len(state.frontier) >= ORIGINS_MAX:
         raise PeerError("origins", f"a run has at most {ORIGINS_MAX} origins, this would be one more")
-    changes = codec.decode(payload, header.count, state.spec.weights)
+    changes = codec.decode(payload, header.count, state.spec.coordinates)
     if (digest + state.contribution(changes, header.step)) % U64_MODULUS != header.digest:
         raise PeerError("digest", f"update {header.sequence} of {member.node:016x} does not fit its digest")
     return Part(header, changes, bytes(body))

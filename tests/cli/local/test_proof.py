@@ -13,7 +13,7 @@ KEY = 0x0123456789ABCDEF
 def replica(node: str, coordinates: NDArray[np.int32], **changes: int) -> NodeReplica:
     digest = changes.get("digest", codec.digest_coordinates(coordinates, KEY))
     mode = "ring-dense" if changes.get("dense") else "async"
-    return NodeReplica(node, mode, changes.get("quantum_log2", -20), digest, coordinates)
+    return NodeReplica(node, mode, changes.get("quantum_log2", -20), digest, coordinates, len(coordinates))
 
 
 @pytest.fixture
