@@ -1,9 +1,7 @@
-"""The times of a node, derived from the one that is set, the failure timeout; and the clock that measures
-them."""
+"""All times of a node, derived from the one that is set: failure timeout."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,27 +50,3 @@ class Timing:
         each time, so that one too slow for the run does not come and go without end.
         """
         return float(min(2 ** (evictions - 1), 64)) * self.failure_timeout_s
-
-
-class RunningClock:
-    """Seconds in which this node's own process has run.
-
-    Peers are judged by how long nothing came from them. A process that was not scheduled (an overcommitted
-    host, a suspended VM, SIGSTOP) has read nothing meanwhile: the time counts for nobody's silence. The event
-    loop reads this clock many times between two STATUS, so a longer gap between two readings is such a pause,
-    and `gap_s_max` of it are counted.
-    """
-
-    def __init__(self, monotonic: Callable[[], float], *, gap_s_max: float) -> None:
-        """Args: `monotonic`, the clock that this one begins with."""
-        self.paused_s = 0.0  # all pauses so far, beyond what was counted of them
-        self._gap_s_max = gap_s_max
-        self._monotonic = monotonic
-        self._read = monotonic()
-
-    def read(self) -> float:
-        """Return the time in seconds; it never decreases."""
-        now = self._monotonic()
-        self.paused_s += max(0.0, now - self._read - self._gap_s_max)
-        self._read = max(now, self._read)
-        return self._read - self.paused_s

@@ -48,10 +48,6 @@ class LinkSpeeds:
         if not self._looks or now - self._looks[-1].now >= self._failure_timeout_s / LOOKS_PER_TIMEOUT:
             self._looks.append(_Look(now, applied, applied_bytes, dict(acknowledged)))
 
-    def clear(self) -> None:
-        """The own replica was replaced by a snapshot: what came with it was not made just now."""
-        self._looks.clear()
-
     def slow(self, names: Mapping[int, str]) -> list[SlowLinkStatus]:
         """Peers that were linked all the time, lack more than is made in a failure timeout, and take less
         than is made.
@@ -142,8 +138,8 @@ class Backpressure:
         self._replica = replica
         self._trainer = trainer
         self._now = now
-        self._stall = Stall(events)
-        self._speeds = LinkSpeeds(failure_timeout_s=replica.timing.failure_timeout_s)
+        self.stall = Stall(events)
+        self.replica_replaced()
         self._told_ready = False
         self._ring = parse_mode(replica.spec.mode).ring
 
@@ -158,7 +154,7 @@ class Backpressure:
         waits = not self.draining and self.held_up
         # in a ring the trainer gives one share at a time, and waits until the round is complete
         self._trainer.pause_outbox(paused=not self._ring and (self.congested or waits))
-        self._stall.update(self._replica.waiting_for() if waits else "", self._now())
+        self.stall.update(self._replica.waiting_for() if waits else "", self._now())
         if not (self._replica.ready and self._told_ready):
             self._told_ready = self._replica.ready
             self._trainer.readiness_changed()
@@ -174,11 +170,7 @@ class Backpressure:
 
     def replica_replaced(self) -> None:
         """By a snapshot: what came with it was not made just now."""
-        self._speeds.clear()
-
-    def stall(self, now: float) -> StallStatus | None:
-        """Why the trainer waits, if it does."""
-        return self._stall.figures(now)
+        self._speeds = LinkSpeeds(failure_timeout_s=self._replica.timing.failure_timeout_s)
 
     def slow_links(self) -> list[SlowLinkStatus]:
         """Peers that take less than is made."""

@@ -15,7 +15,7 @@ from p2psgd.base import formatting
 from p2psgd.base.errors import P2psgdError
 from p2psgd.core.effects import Persist, SaveVotes, WriteCheckpoint
 from p2psgd.core.events import CheckpointDue, CheckpointRead, CheckpointWritten, Event, Restored, VotesSaved
-from p2psgd.core.timing import Timing
+from p2psgd.core.replica import Replica
 from p2psgd.core.view import Votes
 from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.observe.status import CheckpointStatus
@@ -63,11 +63,13 @@ class Host(Protocol):
 
     def handle(self, event: Event) -> object: ...
     def request_trainer_state(self) -> None: ...
-    def sequence(self) -> int: ...
-    def damaged(self) -> bool: ...
-    def names(self) -> Mapping[int, str]: ...
-    def note(self, kind: str, words: str) -> None: ...
-    def alarm(self, words: str) -> None: ...
+
+
+class EventSink(Protocol):
+    """Takes what people read of the node; `node` is the one that it is about."""
+
+    def alarm(self, words: str, node: int | None = None) -> None: ...
+    def note(self, kind: str, words: str, node: int | None = None) -> None: ...
 
 
 class Checkpointer:
@@ -81,8 +83,9 @@ class Checkpointer:
     def __init__(
         self,
         host: Host,
+        replica: Replica,
         storage: Storage,
-        timing: Timing,
+        node_log: EventSink,
         *,
         now: Callable[[], float],
     ) -> None:
@@ -90,10 +93,12 @@ class Checkpointer:
         self.failures = 0
         self.last: Written | None = None
         self.last_at = 0.0
-        self.due = now() + timing.gone_s
+        self.due = now() + replica.timing.gone_s
         self._host = host
+        self._replica = replica
+        self._node_log = node_log
         self._storage = storage
-        self._timing = timing
+        self._timing = replica.timing
         self._now = now
         self._trouble = ""
         self._disk_overdue = False
@@ -115,7 +120,7 @@ class Checkpointer:
             self._write_votes(effect)
 
     def _write_votes(self, effect: SaveVotes) -> None:
-        names = dict(self._host.names())
+        names = dict(self._replica.names)
         self._storage.write_votes(effect.votes, names, partial(self._votes_written, effect))
 
     def _votes_written(self, effect: SaveVotes, error: P2psgdError | None) -> None:
@@ -125,7 +130,7 @@ class Checkpointer:
             self._host.handle(VotesSaved(effect.revision))
         else:
             if not self._votes_trouble:
-                self._host.alarm(f"{error}: this node cannot vote on who is a member")
+                self._node_log.alarm(f"{error}: this node cannot vote on who is a member")
             self._votes_trouble = True
         assert self._votes is not None
         if effect is self._votes:
@@ -161,7 +166,7 @@ class Checkpointer:
     def _look_at_disk(self, now: float) -> None:
         words = self._storage.overdue(now)
         if words and not self._disk_overdue:
-            self._host.alarm(f"{words}: this node goes on, but what it has is in memory alone")
+            self._node_log.alarm(f"{words}: this node goes on, but what it has is in memory alone")
         self._disk_overdue = bool(words)
 
     def begin(self) -> None:
@@ -173,7 +178,7 @@ class Checkpointer:
     def trainer_state(self, state: TrainerState | None) -> None:
         """Begin the copy with the state that the trainer handed over, after all its updates until then."""
         if self._requested is not None and not self._copying:
-            self._handed_over, self._sequence = state, self._host.sequence()
+            self._handed_over, self._sequence = state, self._replica.sequence
             self._begin_copy()
 
     def _begin_copy(self) -> None:
@@ -194,15 +199,15 @@ class Checkpointer:
         if isinstance(result, P2psgdError):
             self.failures += 1
             self._trouble = str(result)
-            self._host.alarm(str(result))
+            self._node_log.alarm(str(result))
         else:
             if result.warning:
-                self._host.alarm(result.warning)
+                self._node_log.alarm(result.warning)
             self._storage.release_own(result.kept)
             self.last, self.last_at, self._trouble = result, self._now(), ""
             size, seconds = formatting.size(result.bytes), self.last_at - began
             words = f"checkpoint {result.number} written: {size} in {seconds:.1f} s"
-            self._host.note("checkpoint", words)
+            self._node_log.note("checkpoint", words)
         self._requested, self._copying = None, False
         self._host.handle(CheckpointWritten(isinstance(result, Written)))
 
@@ -212,7 +217,7 @@ class Checkpointer:
 
     def _read(self, found: Restored | None, warnings: list[str]) -> None:
         for warning in warnings:
-            self._host.alarm(warning)
+            self._node_log.alarm(warning)
         self._host.handle(CheckpointRead(found))
 
     def figures(self) -> CheckpointStatus:
@@ -230,7 +235,7 @@ class Checkpointer:
     @property
     def _stuck(self) -> bool:
         """Return whether no checkpoint that is begun now, or was, will be written."""
-        return self.abandoning or self._host.damaged()
+        return self.abandoning or self._replica.damaged
 
     def finish(self, timeout_s: float) -> Generator[float, None, str]:
         """Write a last checkpoint, the trainer having left: yield while it must be waited for, and
@@ -245,7 +250,7 @@ class Checkpointer:
             why = self._trouble
         if self._requested is not None:
             why = f"it was not written within {timeout_s:.0f} s{stays}"
-        if self._host.damaged():
+        if self._replica.damaged:
             why = f"the weights in memory differ from what was applied{stays}"
         return "" if self.abandoning else why
 

@@ -227,7 +227,7 @@ class NodeControl:
             trainer=self.trainer.status(),
             replica=None if run is None else view_of(run.replica, now),
             checkpoint=None if run is None else run.checkpointer.figures(),
-            stall=None if run is None else run.backpressure.stall(now),
+            stall=None if run is None else run.backpressure.stall.figures(now),
             slow_links=() if run is None else run.backpressure.slow_links(),
             congested=run is not None and run.backpressure.congested,
             stopped_nodes=set() if run is None else run.stopped_nodes,

@@ -22,7 +22,7 @@ from p2psgd import __version__
 from p2psgd.base import formatting
 from p2psgd.base.aio import follow, raise_failure, raise_limit
 from p2psgd.base.errors import ExitCode, UsageError
-from p2psgd.core.timing import RunningClock, Timing
+from p2psgd.core.timing import Timing
 from p2psgd.net.hosts import Hosts, describe_change, find_hosts
 from p2psgd.net.listen import bind, check_exposure
 from p2psgd.net.rejections import LIVES_MAX
@@ -30,6 +30,7 @@ from p2psgd.node.control import NodeControl
 from p2psgd.node.node_run import NodeRun
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.recovery import Opened, reopen_run
+from p2psgd.node.run import RunningClock
 from p2psgd.node.stopping import DRAIN_TIMEOUT_S, leave_run
 from p2psgd.node.systemd import Supervision, sentence_of
 from p2psgd.node.tls import NodeTls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 
 from p2psgd.base.aio import raise_failure
@@ -16,8 +16,8 @@ from p2psgd.core.timing import Timing
 from p2psgd.core.view import Votes
 from p2psgd.ipc.residual_segment import describe_unfinite, make_finite
 from p2psgd.ipc.trainer_session import TrainerState
-from p2psgd.node.recovery import Opened, pack_trainer
-from p2psgd.storage.checkpoint import Checkpoint, CheckpointMeta
+from p2psgd.node.recovery import Opened, pack_trainer, restored_from
+from p2psgd.storage.checkpoint import Checkpoint
 from p2psgd.storage.checkpoint_store import Written
 from p2psgd.storage.files import DiskWork
 from p2psgd.storage.restore import abandon
@@ -43,6 +43,7 @@ class NodeDisk:
             self._store.folder, opened.spec, on_error=self._own_failed, sync_s=timing.status_s
         )
         self._disk = DiskWork(timing.gone_s, lambda: self._own.busy_since)
+        self.add_own, self.release_own, self.overdue = self._own.add, self._own.rotate, self._disk.overdue
         self._trainer = opened.kept  # its state as it is in the last checkpoint
         self._unfinite = 0  # weights of the residual in that
         self._tasks: set[asyncio.Task[None]] = set()
@@ -62,12 +63,6 @@ class NodeDisk:
             done(error)
 
         self._spawn(write())
-
-    def add_own(self, frame: bytes) -> None:
-        self._own.add(frame)
-
-    def release_own(self, kept: Sequence[CheckpointMeta]) -> None:
-        self._own.rotate(kept)
 
     def write_checkpoint(
         self,
@@ -97,16 +92,9 @@ class NodeDisk:
                     checkpoint, warnings = await self._disk.do("a checkpoint", self._store.latest)
             except P2psgdError as error:
                 warnings = [str(error)]
-            found = None
-            if checkpoint is not None:
-                tail = list(checkpoint.tail)
-                found = Restored(checkpoint.coordinates, checkpoint.rows, checkpoint.digest, tail, [])
-            done(found, warnings)
+            done(None if checkpoint is None else restored_from(checkpoint, own=[]), warnings)
 
         self._spawn(read())
-
-    def overdue(self, now: float) -> str:
-        return self._disk.overdue(now)
 
     # -- the trainer's state in a checkpoint
 

@@ -18,7 +18,6 @@ from p2psgd.core.events import (
     LinkOpened,
     RingChunk,
     RingUpdate,
-    parse_peer_message,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
@@ -33,16 +32,15 @@ from p2psgd.net.mesh import Mesh
 from p2psgd.net.rejections import Rejections
 from p2psgd.net.tls import Credentials
 from p2psgd.node.disk import NodeDisk
-from p2psgd.node.executor import Decider, Network
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.peers import NodePeers, Shares
 from p2psgd.node.recovery import Opened
-from p2psgd.node.run import RoundCosts, Run
+from p2psgd.node.run import Decider, Network, RoundCosts, Run
 from p2psgd.observe.compression import Accounts
 from p2psgd.storage.event_log import NodeLog
 from p2psgd.storage.identity import Identity
 from p2psgd.storage.spill_file import FrameFile
-from p2psgd.wire.frames import Body, FrameType
+from p2psgd.wire.frames import Body
 from p2psgd.wire.mode import Mode, parse_mode
 from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
 
@@ -152,6 +150,7 @@ class NodeRun(Run):
             attached=lambda: session.attachment is not None,
             costs=watch,
             node_log=node_log,
+            known_nodes=self.mesh.news.keys(),
             events=node_log.events,
             shutdown=lambda effect: fail(
                 effect.words, ExitCode.TEMPORARY if effect.again else ExitCode.FAILED
@@ -171,18 +170,20 @@ class NodeRun(Run):
             fail=fail,
             begin_again=begin_again,
         )
+        self.alarm, self.refused_by_peer = node_log.alarm, self.rejections.refused
         self._lives = replica.view  # of which no former life is linked
         accounts.begin(spec, me, mini_batches=0 if opened.trainer is None else opened.trainer.mini_batches)
         weights = counted(spec.weights, "weight")
         log.info("run %s: %s, quantum 2^%d", spec.fingerprint.hex()[:16], weights, spec.quantum_log2)
 
-    def look_at_network(self) -> None:
-        """Check incarnations, known peers, and the list."""
+    def pass_time(self, loop_lag_s: float) -> None:
+        """Check incarnations, known peers, and the list, then do what is due in the run itself."""
         self._look_at_lives()
         self.peers.pass_time()
         if (nodes := self._options.founders_of(self.mesh.dialer.others)) != self._founders:
             self._founders = nodes
             self.handle(BootstrapExpectChanged(nodes))
+        super().pass_time(loop_lag_s)
 
     def _look_at_lives(self) -> None:
         """Whether this life is a member, and that nobody is linked in a life before that of the view."""
@@ -205,32 +206,25 @@ class NodeRun(Run):
     def link_opened(self, peer: Origin, name: str) -> None:
         self.rejections.linked()
         super().link_opened(peer, name)
-        self.peers.link_opened(peer)
+        self.peers.exchange.link_opened(peer)
         self._shares.link_opened(peer.node, name, self.mesh.links[peer.node].share)
         address = self.mesh.news[peer.node].address
-        self.note("link", f"linked with {name} at {address}", peer.node)  # whose name is known now
+        self._node_log.note("link", f"linked with {name} at {address}", peer.node)  # whose name is known now
 
     def link_replaced(self, peer: Origin, name: str) -> None:
         self.handle(LinkOpened(peer, name))
-        self.peers.link_opened(peer)
+        self.peers.exchange.link_opened(peer)
 
     def link_closed(self, peer: Origin, words: str) -> None:
         self._shares.link_closed(peer.node)
-        self.peers.link_closed(peer)
+        self.peers.exchange.link_closed(peer)
         super().link_closed(peer, words)
 
     def link_drained(self, peer: Origin) -> None:
         self.handle(LinkDrained(peer))
 
-    def frame_received(self, peer: Origin, frame_type: FrameType, body: Body) -> None:
-        message = parse_peer_message(frame_type, body)
-        if message is not None:
-            self.peer_told(peer, message, known=self.mesh.news.keys())
-        elif frame_type is FrameType.PEERS:
-            self.peers.hear(peer, body)
-
-    def refused_by_peer(self, code: str, words: str, newest: int, *, listed: bool) -> None:
-        self.rejections.refused(code, words, newest, listed=listed)
+    def peers_received(self, peer: Origin, body: Body) -> None:
+        self.peers.hear(peer, body)
 
     def member_incarnation(self, node: int) -> int | None:
         return self.replica.view.lives.get(node)

@@ -46,7 +46,7 @@ class NodePeers:
         self._node_log = node_log
         self._hints = AddressHints()
         read_known_peers(options.state, self._hints)
-        self._telling = PeerExchange(
+        self.exchange = PeerExchange(
             mesh,
             self._hints,
             me=replica.me.node,
@@ -89,20 +89,14 @@ class NodePeers:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
 
-    def link_opened(self, peer: Origin) -> None:
-        self._telling.link_opened(peer)
-
-    def link_closed(self, peer: Origin) -> None:
-        self._telling.link_closed(peer)
-
     def hear(self, peer: Origin, body: Body) -> None:
         """A PEERS came; PeerError if it is not one."""
-        self._telling.hear(peer, body, self._replica.view.lives)
+        self.exchange.hear(peer, body, self._replica.view.lives)
 
     def pass_time(self) -> None:
         """Tell, dial and keep what has become known."""
         replica, view = self._replica, self._replica.view
-        self._telling.pass_time(view.lives, replica.has_told_view)
+        self.exchange.pass_time(view.lives, replica.has_told_view)
         if view.number:
             self._hints.keep(view.lives.keys() | self._mesh.links.keys())
         known = self._hints.version, view.number

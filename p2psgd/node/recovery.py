@@ -19,7 +19,7 @@ from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.view import NO_VOTES, Votes
 from p2psgd.ipc.script_state import pack_state, unpack_state
 from p2psgd.ipc.trainer_session import TrainerState
-from p2psgd.storage.checkpoint import TrainerCheckpoint
+from p2psgd.storage.checkpoint import Checkpoint, TrainerCheckpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.event_log import NodeLog
 from p2psgd.storage.files import FOLDER, VOTES_NAME, becoming_another
@@ -157,7 +157,17 @@ def _go_on(votes: Votes, names: Mapping[int, str], found: FoundOnDisk, node_log:
     since = formatting.counted(len(found.own), "own update") if found.own else "no own updates"
     when = datetime.fromtimestamp(checkpoint.written_at).astimezone().isoformat(" ", "seconds")
     node_log.note("restored", f"goes on from a checkpoint of {when} and {since} since")
-    rows, coordinates = checkpoint.rows, checkpoint.coordinates
-    fields = (coordinates, rows, checkpoint.digest, list(checkpoint.tail), found.own)
-    restored = Restored(*fields, checkpoint.rounds)
-    return Opened(checkpoint.spec, found.store, coordinates, votes, names, restored, trainer, kept)
+    restored = restored_from(checkpoint, found.own)
+    return Opened(checkpoint.spec, found.store, restored.coordinates, votes, names, restored, trainer, kept)
+
+
+def restored_from(checkpoint: Checkpoint, own: list[bytes]) -> Restored:
+    """Return what a replica goes on from: a checkpoint, and the own updates since then."""
+    return Restored(
+        checkpoint.coordinates,
+        checkpoint.rows,
+        checkpoint.digest,
+        list(checkpoint.tail),
+        own,
+        checkpoint.rounds,
+    )

@@ -1,17 +1,36 @@
 """A node's part in its run, from the moment when the run is known, whatever network and disk it has.
 
-`Run` holds the replica, the executor of its effects, the checkpointer and the backpressure on its trainer.
-It decides nothing about replication itself, and has no loop, clock, socket or file: the daemon (node_run.py)
-and the simulator (tests/sim/daemon.py) run the same class.
+`Executor` gives events to the replica and carries out what it orders, in the order given. `Run` is the
+replica with its executor, its checkpointer and the backpressure on its trainer. Both have no loop, clock,
+socket or file of their own and decide nothing about replication: the daemon (node_run.py) and the simulator
+(tests/sim/daemon.py) run the same class, the clusters of the core's tests the executor alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from p2psgd.core.effects import LogEvent, OpenRound, Shutdown
+from p2psgd.core.effects import (
+    Alert,
+    Deliver,
+    Drop,
+    Effect,
+    LogEvent,
+    OpenRound,
+    Persist,
+    ReadCheckpoint,
+    RejectContribution,
+    Reload,
+    ReportDrained,
+    SaveVotes,
+    Send,
+    SendFloats,
+    Shutdown,
+    WriteCheckpoint,
+    Yield,
+)
 from p2psgd.core.events import (
     Event,
     FrameReceived,
@@ -19,17 +38,165 @@ from p2psgd.core.events import (
     LinkOpened,
     PeerMessage,
     PeerStatus,
+    Resumed,
     TimePassed,
     TrainerChanged,
+    parse_peer_message,
 )
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.node.backpressure import Backpressure, Events, HeldTrainer
-from p2psgd.node.checkpointer import Checkpointer, Storage
-from p2psgd.node.executor import Decider, Executor, Handle, Network
+from p2psgd.node.checkpointer import Checkpointer, EventSink, Storage
 from p2psgd.observe.text import unfounded_words
+from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.messages import Goodbye
 from p2psgd.wire.mode import parse_mode
+
+# ----------------------------------------------------------------------------
+# The clock that a replica goes by.
+
+
+class RunningClock:
+    """Seconds in which this node's own process has run.
+
+    Peers are judged by how long nothing came from them. A process that was not scheduled (an overcommitted
+    host, a suspended VM, SIGSTOP) has read nothing meanwhile: the time counts for nobody's silence. The event
+    loop reads this clock many times between two STATUS, so a longer gap between two readings is such a pause,
+    and `gap_s_max` of it are counted.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], *, gap_s_max: float) -> None:
+        """Args: `monotonic`, the clock that this one begins with."""
+        self.paused_s = 0.0  # all pauses so far, beyond what was counted of them
+        self._gap_s_max = gap_s_max
+        self._monotonic = monotonic
+        self._read = monotonic()
+
+    def read(self) -> float:
+        """Return the time in seconds; it never decreases."""
+        now = self._monotonic()
+        self.paused_s += max(0.0, now - self._read - self._gap_s_max)
+        self._read = max(now, self._read)
+        return self._read - self.paused_s
+
+
+# ----------------------------------------------------------------------------
+# The executor works on the small ports below: the daemon gives it its mesh, disk and trainer, the simulator
+# and the clusters of the core's tests give the same class theirs.
+
+
+Handle = Callable[[Event], object]
+
+
+class Decider(Protocol):
+    """The replica, or something that watches it."""
+
+    def handle(self, event: Event, now: float) -> list[Effect]: ...
+
+
+class Network(Protocol):
+    """The links to peers. An order for a peer that is not linked (any more) is nothing."""
+
+    def send(self, peer: Origin, frame: bytes) -> None: ...
+    def send_floats(self, peer: Origin, head: bytes, numbers: memoryview) -> None: ...
+    def report_drained(self, peer: Origin) -> None: ...
+    def drop(self, peer: Origin, reason: str, words: str) -> None: ...
+
+
+class Disk(Protocol):
+    """Keeps what outlives the process; it answers by VotesSaved, CheckpointWritten and CheckpointRead."""
+
+    def save_votes(self, effect: SaveVotes) -> None: ...
+    def write(self, effect: WriteCheckpoint) -> None: ...
+    def read(self) -> None: ...
+    def record(self, effect: Persist) -> None: ...
+
+
+class Trainer(Protocol):
+    """The node's trainer, if one is attached."""
+
+    def deliver(self, body: bytes | bytearray) -> None: ...
+    def replica_replaced(self) -> None: ...
+    def open_round(self, effect: OpenRound) -> None: ...
+    def reject_contribution(self, words: str) -> None: ...
+
+
+class Log(Protocol):
+    """Takes what people read of the node, and what ends it."""
+
+    def alert(self, words: str) -> None: ...
+    def event(self, note: LogEvent) -> None: ...
+    def shutdown(self, effect: Shutdown) -> None: ...
+
+
+class Executor:
+    """Carries out what one replica orders, until it is `closed`."""
+
+    def __init__(
+        self,
+        replica: Decider,
+        *,
+        network: Network,
+        disk: Disk,
+        trainer: Trainer,
+        log: Log,
+        now: Callable[[], float],
+        call_soon: Callable[[Handle, Event], object],
+    ) -> None:
+        """`now`: the clock that the replica goes by; `call_soon` calls back in the loop's next turn."""
+        self.closed = False
+        self._replica = replica
+        self._network = network
+        self._disk = disk
+        self._trainer = trainer
+        self._log = log
+        self._now = now
+        self._call_soon = call_soon
+
+    def handle(self, event: Event) -> list[Effect]:  # noqa: PLR0912 (one case an effect)
+        """Tell the replica what has happened, do what it orders, and return that."""
+        if self.closed:
+            return []  # a turn that was ordered before
+        effects = self._replica.handle(event, self._now())
+        for effect in effects:
+            match effect:
+                case Send():
+                    self._network.send(effect.peer, effect.frame)
+                case SendFloats():
+                    self._network.send_floats(effect.peer, effect.head, effect.numbers)
+                case Persist():
+                    self._disk.record(effect)
+                case Deliver():
+                    self._trainer.deliver(effect.body)
+                case ReportDrained():
+                    self._network.report_drained(effect.peer)
+                case Drop():
+                    self._network.drop(effect.peer, effect.reason, effect.words)
+                case Yield():
+                    self._call_soon(self.handle, Resumed())
+                case OpenRound():
+                    self._trainer.open_round(effect)
+                case RejectContribution():
+                    self._trainer.reject_contribution(effect.words)
+                case Reload():
+                    self._trainer.replica_replaced()
+                case SaveVotes():
+                    self._disk.save_votes(effect)
+                case WriteCheckpoint():
+                    self._disk.write(effect)
+                case ReadCheckpoint():
+                    self._disk.read()
+                case LogEvent():
+                    self._log.event(effect)
+                case Alert():
+                    self._log.alert(effect.words)
+                case Shutdown():
+                    self._log.shutdown(effect)
+        return effects
+
+
+# ----------------------------------------------------------------------------
+# What is around the replica and its executor in every run.
 
 
 class Session(HeldTrainer, Protocol):
@@ -42,13 +209,6 @@ class Session(HeldTrainer, Protocol):
     ) -> None: ...
     def reject_contribution(self, words: str) -> None: ...
     def request_state(self) -> None: ...
-
-
-class NodeLog(Protocol):
-    """Takes what people read of the node; `node` is the one that it is about."""
-
-    def alarm(self, words: str, node: int | None = None) -> None: ...
-    def note(self, kind: str, words: str, node: int | None = None) -> None: ...
 
 
 @dataclass
@@ -115,7 +275,8 @@ class Run:
         session: Session,
         attached: Callable[[], bool],
         costs: RoundCosts,
-        node_log: NodeLog,
+        node_log: EventSink,
+        known_nodes: Set[int],
         events: Events,
         shutdown: Callable[[Shutdown], None],
         now: Callable[[], float],
@@ -132,7 +293,8 @@ class Run:
             session: The node's trainer.
             attached: Whether a trainer is.
             costs: What rounds cost, as far as somebody measures it.
-            journal: Notes and alarms for people.
+            node_log: Gets events and alarms for people.
+            known_nodes: The nodes that the network remembers now: no others are kept in `stopped_nodes`.
             events: Where the trainer's stalls are noted.
             shutdown: Ends the node.
             now: Seconds in which this process has run: the clock that the replica goes by.
@@ -143,7 +305,7 @@ class Run:
         self.replica = replica
         self.stopped_nodes: set[int] = set()
         self.rounds = Rounds(session, costs, dense=mode.dense)
-        self.checkpointer = Checkpointer(self, storage, replica.timing, now=disk_now)
+        self.checkpointer = Checkpointer(self, replica, storage, node_log, now=disk_now)
         self.backpressure = Backpressure(replica, session, events, now=now)
         self.executor = Executor(
             decider,
@@ -160,6 +322,7 @@ class Run:
         self._session = session
         self._attached = attached
         self._node_log = node_log
+        self._known_nodes = known_nodes
         self._shutdown = shutdown
         self._sender: int | None = None  # of the frame that is being handled
 
@@ -172,11 +335,7 @@ class Run:
             bytes_applied=self.replica.bytes_applied, log_capacity=self.replica.log_capacity
         )
         self.backpressure.look_at_links()
-        self.look_at_network()
         self.backpressure.regulate()
-
-    def look_at_network(self) -> None:
-        """Do what is due beside the links themselves."""
 
     # -- the trainer
 
@@ -223,27 +382,11 @@ class Run:
 
     # -- the checkpointer's Host
 
-    def alarm(self, words: str) -> None:
-        self._node_log.alarm(words)
-
-    def note(self, kind: str, words: str, node: int | None = None) -> None:
-        self._node_log.note(kind, words, node)
-
     def request_trainer_state(self) -> None:
         """Not of a trainer that is held up: giving its state would empty its outbox into a full log."""
         held_up = self.backpressure.held_up and self._attached()
         if not held_up or self.backpressure.draining:
             self._session.request_state()
-
-    def sequence(self) -> int:
-        return self.replica.sequence
-
-    def damaged(self) -> bool:
-        """Return whether the weights are wrong and checkpoint and log cannot repair them."""
-        return self.replica.damaged
-
-    def names(self) -> Mapping[int, str]:
-        return self.replica.names
 
     # -- the network
 
@@ -254,12 +397,18 @@ class Run:
 
     def link_closed(self, peer: Origin, words: str) -> None:
         """Note why the link to a peer is gone, and report it to the replica."""
-        self.note("lost", f"lost the link to {self.replica.name_of(peer)}: {words}", peer.node)
+        self._node_log.note("lost", f"lost the link to {self.replica.name_of(peer)}: {words}", peer.node)
         self.handle(LinkClosed(peer))
         self.backpressure.regulate()
 
-    def peer_told(self, peer: Origin, message: PeerMessage, *, known: Set[int]) -> None:
-        """Handle a peer's message. Of nodes that have stopped, the `known` ones are remembered."""
+    def frame_received(self, peer: Origin, frame_type: FrameType, body: Body) -> None:
+        """Handle a frame of a linked peer."""
+        message = parse_peer_message(frame_type, body)
+        if message is not None:
+            self.message_received(peer, message)
+
+    def message_received(self, peer: Origin, message: PeerMessage) -> None:
+        """Handle what a linked peer sent."""
         self._sender = peer.node
         try:
             self.handle(FrameReceived(peer, message))
@@ -269,4 +418,4 @@ class Run:
             self.backpressure.regulate()
         elif isinstance(message, Goodbye):
             self.stopped_nodes.add(peer.node)
-            self.stopped_nodes &= known  # which is bounded
+            self.stopped_nodes &= self._known_nodes  # which are bounded

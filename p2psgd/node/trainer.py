@@ -37,10 +37,6 @@ class Pace:
     def look(self, mini_batches: int, now: float) -> None:
         self._looks.append((now, mini_batches))
 
-    def begin(self) -> None:
-        """Another trainer has come."""
-        self._looks.clear()
-
     @property
     def per_s(self) -> float | None:
         """None until two looks."""
@@ -165,7 +161,7 @@ class NodeTrainer:
     def attached(self, pid: int) -> None:
         """It has attached."""
         self._came = True
-        self._pace.begin()
+        self._pace = Pace()
         log.info("trainer %d attached", pid, extra=ABOUT_IT)
         self._events.write("trainer", f"trainer {pid} attached")
         if self._state is not NodeState.DRAINING:

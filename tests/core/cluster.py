@@ -44,7 +44,7 @@ from p2psgd.core.ring.reduce import DenseMemory
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.core.update_log import Tail
 from p2psgd.core.view import NO_VOTES, Votes
-from p2psgd.node.executor import Executor, Handle
+from p2psgd.node.run import Executor, Handle
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import ConfirmedRow, FrontierRow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p2psgd.core.timing import RunningClock
+from p2psgd.node.run import RunningClock
 
 
 def clock_of(*readings: float) -> RunningClock:

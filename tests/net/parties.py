@@ -58,6 +58,9 @@ class Host:
     def frame_received(self, peer: Origin, frame_type: FrameType, body: Body) -> None:
         self.frames.append((peer, frame_type, bytes(body)))
 
+    def peers_received(self, peer: Origin, body: Body) -> None:
+        self.frames.append((peer, FrameType.PEERS, bytes(body)))
+
     def refused_by_peer(self, code: str, words: str, newest: int, *, listed: bool) -> None:
         self.rejections.append((code, words))
         self.newest.append(newest)

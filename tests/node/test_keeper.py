@@ -6,9 +6,10 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -42,11 +43,11 @@ class Host:
         self.events: list[Event] = []
         self.alarms: list[str] = []
         self.copies = True  # the replica makes the copy that is asked for
-        self.wrong = False  # the weights, for good
         opened = Opened(SPEC, CheckpointStore(folder / "run"), state.coordinates, NO_VOTES, {})
         timing = Timing(0.2)
+        self.replica: Any = SimpleNamespace(timing=timing, sequence=1, damaged=False, names={})
         self.disk = NodeDisk(folder, ME, timing, opened, alarm=self.alarm)
-        self.checkpointer = Checkpointer(self, self.disk, timing, now=time.monotonic)
+        self.checkpointer = Checkpointer(self, cast(Any, self.replica), self.disk, self, now=time.monotonic)
 
     async def finish(self, timeout_s: float) -> str:
         return await follow(self.checkpointer.finish(timeout_s))
@@ -61,19 +62,10 @@ class Host:
     def request_trainer_state(self) -> None:
         self.checkpointer.trainer_state(TrainerState(self.residual, None, 1))
 
-    def sequence(self) -> int:
-        return 1
-
-    def damaged(self) -> bool:
-        return self.wrong
-
-    def names(self) -> Mapping[int, str]:
-        return {}
-
-    def note(self, kind: str, words: str) -> None:
+    def note(self, kind: str, words: str, node: int | None = None) -> None:
         pass
 
-    def alarm(self, words: str) -> None:
+    def alarm(self, words: str, node: int | None = None) -> None:
         self.alarms.append(words)
 
 
@@ -141,13 +133,13 @@ def test_a_last_checkpoint_that_takes_too_long_is_told_at_the_end(tmp_path: Path
 
 def test_of_weights_that_are_wrong_no_last_checkpoint_is_waited_for(tmp_path: Path) -> None:
     async def work(host: Host) -> None:
-        host.wrong = True
+        host.replica.damaged = True
         words = "the weights in memory differ from what was applied"
         assert await host.finish(600) == words
-        host.wrong, host.copies = False, False
+        host.replica.damaged, host.copies = False, False
         finishing = asyncio.ensure_future(host.finish(600))
         await asyncio.sleep(0)  # it has begun one
-        host.wrong = True
+        host.replica.damaged = True
         host.checkpointer.pass_time(bytes_applied=0, log_capacity=1)
         assert await finishing == words
 

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from p2psgd.node.backpressure import LinkSpeeds
+from p2psgd.core.timing import Timing
+from p2psgd.node.backpressure import Backpressure, LinkSpeeds
 
 NAMES = {2: "node-2", 3: "node-3"}
 
@@ -47,15 +51,21 @@ def test_a_link_is_judged_only_after_three_failure_timeouts() -> None:
     assert [slow.node for slow in speeds.slow(NAMES)] == ["node-3"]
 
 
-def test_nothing_is_slow_while_nothing_is_made_or_after_a_snapshot() -> None:
+def test_nothing_is_slow_while_nothing_is_made() -> None:
     speeds = LinkSpeeds(failure_timeout_s=1.25)
     for number in range(40):
         speeds.look(number * 0.25, applied=100, applied_bytes=5_000, acknowledged={2: 0})
     assert speeds.slow(NAMES) == []
-    watch(speeds, {3: 10.0}, start=40)
-    assert speeds.slow(NAMES)
-    speeds.clear()
-    assert speeds.slow(NAMES) == []
+
+
+def test_nothing_is_slow_after_a_snapshot() -> None:
+    replica: Any = SimpleNamespace(timing=Timing(1.25), spec=SimpleNamespace(mode="async"), names=NAMES)
+    trainer: Any = None
+    backpressure = Backpressure(replica, trainer, trainer, now=float)
+    watch(backpressure._speeds, {3: 10.0})
+    assert backpressure.slow_links()
+    backpressure.replica_replaced()
+    assert backpressure.slow_links() == []
 
 
 def test_looks_taken_too_often_do_not_shorten_the_time_looked_at() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from p2psgd.node.trainer import LOOKS_MAX, Pace
 
 
-def test_the_rate_is_that_of_the_last_looks_and_of_this_trainer() -> None:
+def test_the_rate_is_that_of_the_last_looks() -> None:
     pace = Pace()
     assert pace.is_due(0.0)
     pace.look(100, 0.0)
@@ -13,5 +13,3 @@ def test_the_rate_is_that_of_the_last_looks_and_of_this_trainer() -> None:
     for second in range(3, 3 + LOOKS_MAX):
         pace.look(150, float(second))
     assert pace.per_s == 0.0
-    pace.begin()
-    assert pace.per_s is None

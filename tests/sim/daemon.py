@@ -20,9 +20,9 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.ring.reduce import make_dense_memory
 from p2psgd.core.run_spec import RunSpec
-from p2psgd.core.timing import RunningClock, Timing
+from p2psgd.core.timing import Timing
 from p2psgd.core.view import NO_VOTES  # noqa: F401 (a mutant wants it)
-from p2psgd.node.run import RoundCosts, Run
+from p2psgd.node.run import RoundCosts, Run, RunningClock
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import SnapshotEnd
 from tests.core.stores import MemoryStore
@@ -141,6 +141,7 @@ class Daemon:
             attached=lambda: self.trainer.attached,
             costs=RoundCosts(),
             node_log=ports,
+            known_nodes=self.mesh.known,
             events=ports,
             shutdown=ports.shutdown,
             now=running.read,
@@ -267,7 +268,7 @@ class Daemon:
                 self._inspector.judge.snapshot_over(self, peer)
 
     def _told(self, peer: Origin, message: PeerMessage) -> None:
-        self.run.peer_told(peer, message, known=self.mesh.known)
+        self.run.message_received(peer, message)
 
     def link_opened(self, peer: Origin, name: str) -> None:
         """MeshHost."""

@@ -9,7 +9,7 @@ from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Effect, LogEvent, Send, Shutdown
 from p2psgd.core.events import Event, NodeStopping
 from p2psgd.core.frontier import Origin
-from p2psgd.node.executor import Handle
+from p2psgd.node.run import Handle
 from p2psgd.wire.frames import FrameType
 from tests.sim.agreement import VOTES
 from tests.sim.clock import Clock
