@@ -1,4 +1,8 @@
-"""`p2psgd top`: one node's status on a whole terminal, asked again and again."""
+"""`p2psgd top`: one node's status on a whole terminal, asked again and again.
+
+The lines are those of `p2psgd status`, without those that stay as they are. What takes several statuses is
+made here: rates, and the losses over time. A thread asks, so that the screen never waits for an answer.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import contextlib
 import http.client
 import json
 import os
+import queue
 import re
 import select
 import signal
@@ -16,32 +21,31 @@ import time
 import tty
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, Final, Self
+from types import FrameType
+from typing import Final
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
-from p2psgd.base import formatting
 from p2psgd.base.errors import ExitCode, P2psgdError, UsageError
-from p2psgd.base.formatting import print_text
-from p2psgd.cli.top_picture import Picture, Recent, draw, own_waits
+from p2psgd.base.formatting import UNKNOWN, decimals, duration, print_text, printable, size
 from p2psgd.ipc.client import ControlClient
 from p2psgd.observe.status import NodeStatus, read_status
+from p2psgd.observe.text import LABEL_WIDTH, Grade, Line, Rates, status_lines
 
 # ----------------------------------------------------------------------------
-# Asking a node for its status again and again, over its control socket or over HTTP, in a thread of its own:
-# the screen never waits for an answer.
+# Asking a node for its status, over its control socket or over HTTP.
 
 
 HTTP_TIMEOUT_S: Final = 5.0
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 _URL: Final = re.compile(r"(http://(?:\[[\w:.%-]+\]|[\w.-]+)(?::\d{1,5})?)(?:/[^?#]*)?", re.ASCII)
-SILENT_S: Final = 3.0  # beyond the usual pause; a shorter silence is no news
 
 
 class ControlSource:
@@ -91,267 +95,283 @@ class HttpSource:
         return read_status(fields)
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """The last status, when it came (seconds, monotonic), and how many there were; what has gone wrong since,
-    and since when.
-    """
+# ----------------------------------------------------------------------------
+# What became of one node's figures of late. Starts anew when another daemon answers, whose counters do too.
 
-    status: NodeStatus | None = None
-    at: float = 0.0
-    count: int = 0
-    error: Exception | None = None
-    error_since: float = 0.0
-    error_clock: float = 0.0  # the same as Unix time
 
-    def trouble(self, now: float, *, every_s: float) -> str:
-        """Why the status is an old one, in a sentence; empty if it is not."""
+WINDOW_S: Final = 5.0  # rates are means over so long
+SAMPLES_MAX: Final = 64
+LOSSES_MAX: Final = 600
+SILENT_S: Final = 3.0  # beyond the usual pause; a shorter silence is no news
+
+
+class History:
+    """What one node has answered so far, bounded. `now` is in seconds, monotonic."""
+
+    def __init__(self, *, every_s: float) -> None:
+        self.status: NodeStatus | None = None  # the last one
+        self.count = 0
+        self.error: Exception | None = None  # since then
+        self.losses: deque[float] = deque(maxlen=LOSSES_MAX)
+        self._samples: deque[tuple[float, NodeStatus]] = deque(maxlen=SAMPLES_MAX)
+        self._silent_s = every_s + SILENT_S
+        self._failed_at = 0.0
+
+    def add(self, answer: NodeStatus | Exception, now: float) -> None:
+        """Add what has come of a question."""
+        if isinstance(answer, Exception):
+            self._failed_at = self._failed_at if self.error else now
+            self.error = answer
+            return
+        if self.status is not None and _daemon(self.status) != _daemon(answer):
+            self._samples.clear()
+            self.losses.clear()
+        self.status, self.error, self.count = answer, None, self.count + 1
+        self._samples.append((now, answer))
+        while len(self._samples) > 2 and now - self._samples[1][0] >= WINDOW_S:
+            self._samples.popleft()
+        if answer.trainer.loss is not None:
+            self.losses.append(answer.trainer.loss)
+
+    def rates(self) -> Rates:
+        """Return means over the last seconds; none before the second status."""
+        if len(self._samples) < 2:
+            return {}
+        (began, first), (ended, last) = self._samples[0], self._samples[-1]
+        before, after, span_s = _counts(first), _counts(last), max(ended - began, 1e-3)
+        return {key: (count - before[key]) / span_s for key, count in after.items() if key in before}
+
+    def trouble(self, now: float) -> str:
+        """Return why the status is an old one, in a sentence; empty if it is not."""
         if self.error is not None:
-            since = time.strftime("%H:%M:%SZ", time.gmtime(self.error_clock))
-            lasts = formatting.duration(now - self.error_since)
-            return f"the daemon is gone since {since} ({lasts}), trying again"
-        if self.status is not None and now - self.at > every_s + SILENT_S:
-            return f"the daemon has not answered for {formatting.duration(now - self.at)}"
+            lasts_s = now - self._failed_at
+            since = time.strftime("%H:%M:%SZ", time.gmtime(time.time() - lasts_s))
+            return f"the daemon is gone since {since} ({duration(lasts_s)}), trying again"
+        if self._samples and (silent_s := now - self._samples[-1][0]) > self._silent_s:
+            return f"the daemon has not answered for {duration(silent_s)}"
         return ""
 
 
-class Asker:
-    """Asks `source` every `every_s` seconds as long as it is open; `heard` is what has come of it so far."""
-
-    def __init__(self, source: Callable[[], NodeStatus], *, every_s: float) -> None:
-        self.heard = Heard()  # replaced whole: one thread writes, others read
-        self._source = source
-        self._every_s = every_s
-        self._over = threading.Event()
-        self._changed = threading.Event()
-        self._thread = threading.Thread(target=self._ask_on, name="asking", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()  # a question may still be open; the thread ends with it, or with this process
-
-    def next(self, heard: Heard, timeout_s: float) -> Heard:
-        """Wait until there is more than `heard`, for so long; return what there is."""
-        if self.heard is heard:
-            self._changed.wait(timeout_s)
-        self._changed.clear()
-        return self.heard
-
-    def _ask_on(self) -> None:
-        while True:
-            self.heard = self._ask(self.heard)
-            self._changed.set()
-            if self._over.wait(self._every_s):
-                return
-
-    def _ask(self, before: Heard) -> Heard:
-        try:
-            status = self._source()
-        except (P2psgdError, OSError) as error:
-            since, clock = (before.error_since, before.error_clock) if before.error else _now()
-            return Heard(before.status, before.at, before.count, error, since, clock)
-        return Heard(status, time.monotonic(), before.count + 1)
+def _daemon(status: NodeStatus) -> tuple[str, int, int]:
+    return status.id, status.incarnation, status.pid
 
 
-def _now() -> tuple[float, float]:
-    return time.monotonic(), time.time()
-
-
-def raise_error(heard: Heard) -> None:
-    """At the beginning, what goes wrong is raised at once: a P2psgdError."""
-    match heard.error:
-        case None:
-            return
-        case P2psgdError():
-            raise heard.error
-        case error:
-            raise UsageError(f"the node cannot be asked: {error}", ExitCode.TEMPORARY)
+def _counts(status: NodeStatus) -> dict[str, int]:
+    """Return what grows while a node runs, by the names of `Rates`."""
+    counts = {"steps": status.trainer.mini_batches}
+    counts |= {} if status.bytes is None else {"sent": status.bytes.sent, "received": status.bytes.received}
+    for peer in status.peers:
+        counts |= {f"sent {peer.key}": peer.bytes_sent, f"received {peer.key}": peer.bytes_received}
+    for row in status.frontier:  # a node may have a row for each of its lives
+        counts[f"updates {row.id}"] = counts.get(f"updates {row.id}", 0) + row.sequence
+    return counts
 
 
 # ----------------------------------------------------------------------------
-# A whole terminal to draw on, which is left as it was however the command ends.
+# One picture: a bar that says how it stands, the rates, the lines of the status, a line for each peer.
 
 
-QUIT: Final = frozenset(b"qQ\x03\x04")  # Ctrl+C and Ctrl+D where they come as keys
-ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
-WAIT_S: Final = 0.2  # until the size of the terminal is looked at again
+STILL: Final = frozenset(
+    {"state", "fingerprint", "listens", "tls", "shown at", "looked at", "replica", "checkpoint", "scrub"}
+)
+STYLES: Final = {Grade.WARN: "yellow", Grade.BAD: "red", Grade.IDLE: "dim"}
+BARS: Final = "▁▂▃▄▅▆▇█"
+BARS_MAX: Final = 48
 
 
-class Screen:
-    """A context, for the main thread. SIGTERM and SIGHUP end it by SystemExit."""
+def draw(
+    status: NodeStatus,
+    *,
+    rates: Rates,
+    losses: Sequence[float] = (),
+    trouble: str = "",
+    clock: str = "",
+    bars: bool = True,
+) -> RenderableType:
+    """Return what there is to draw.
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        # No refresh thread: whoever draws says when.
-        self._live = Live(
-            console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-        )
-        self._keys: int | None = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
-        self._before: list[Any] = []
-        self._handlers: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Self:
-        for number in ENDING:
-            self._handlers[number] = signal.signal(number, _end)
-        if self._keys is not None:
-            self._before = termios.tcgetattr(self._keys)
-            tty.setcbreak(self._keys)
-            mode = termios.tcgetattr(self._keys)
-            mode[6][termios.VSUSP] = b"\0"  # Ctrl+Z would leave the drawing on the terminal
-            termios.tcsetattr(self._keys, termios.TCSADRAIN, mode)
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        with contextlib.suppress(OSError, termios.error):  # the terminal may be gone
-            if self._before and self._keys is not None:
-                termios.tcsetattr(self._keys, termios.TCSADRAIN, self._before)
-        with contextlib.suppress(OSError):
-            self._live.stop()
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Columns and rows, now."""
-        return self._console.size.width, self._console.size.height
-
-    def show(self, lines: Sequence[Text]) -> None:
-        """Draw these lines and nothing else."""
-        for line in lines:
-            line.no_wrap = True
-        self._live.update(Group(*lines), refresh=True)
-
-    def wants_end(self, timeout_s: float = WAIT_S) -> bool:
-        """Wait so long for a key; whether it is one that ends the command."""
-        if self._keys is None:
-            select.select([], [], [], timeout_s)
-            return False
-        if not select.select([self._keys], [], [], timeout_s)[0]:
-            return False
-        pressed = os.read(self._keys, 64)
-        if not pressed:
-            self._keys = None  # nobody types any more
-        return bool(QUIT & set(pressed))
+    Args:
+        trouble: Why the status is an old one; empty: it is not.
+        clock: The time now.
+        bars: Whether the terminal has characters for them.
+    """
+    lines = [line for line in status_lines(status, rates) if line.label not in STILL or line.grade]
+    facts = Table.grid(padding=(0, 1))
+    facts.add_column(width=LABEL_WIDTH - 1, no_wrap=True, style="dim")
+    facts.add_column(overflow="fold")
+    for label, words, grade in (Line("rates", _rates(rates)), Line("loss", _loss(losses, bars=bars)), *lines):
+        if words:
+            facts.add_row(label, Text(words, style=STYLES.get(grade, "")))
+    late = any(line.grade in (Grade.WARN, Grade.BAD) for line in lines)
+    return Group(_heading(status, trouble, clock, late=late), facts)
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+def _heading(status: NodeStatus, trouble: str, clock: str, *, late: bool) -> Table:
+    ready = "" if status.ready is None else ", ready" if status.ready else ", not ready"
+    words = trouble or f"{status.state}{ready}{', plaintext' if status.plaintext else ''}"
+    right = clock if trouble else f"up {duration(status.uptime_s)}  {clock}"
+    bar = Table.grid(expand=True, padding=(0, 1), pad_edge=True)
+    bar.add_column(ratio=1, no_wrap=True)
+    bar.add_column(no_wrap=True, justify="right")
+    style = "bold white on red" if trouble else f"bold black on {'yellow' if late else 'green'}"
+    bar.add_row(Text(printable(f"{status.node}: {words}")), right, style=style)
+    return bar
+
+
+def _rates(rates: Rates) -> str:
+    sent, received = (f"{size(rates[way])}/s" if way in rates else UNKNOWN for way in ("sent", "received"))
+    return f"{decimals(rates.get('steps'), 1)} steps/s, out {sent}, in {received}"
+
+
+def _loss(losses: Sequence[float], *, bars: bool) -> str:
+    """Return the losses that were seen as a curve; of means if there are more than bars."""
+    width = min(len(losses), BARS_MAX)
+    if width < 2 or not bars:
+        return ""
+    edges = [len(losses) * place // width for place in range(width + 1)]
+    means = [sum(losses[a:b]) / (b - a) for a, b in pairwise(edges)]
+    low, span = min(means), (max(means) - min(means)) or 1.0
+    curve = "".join(BARS[min(int((mean - low) / span * len(BARS)), len(BARS) - 1)] for mean in means)
+    return f"{curve}  {decimals(losses[0], 3)} to {decimals(losses[-1], 3)}"
 
 
 # ----------------------------------------------------------------------------
 # `p2psgd top`: asks, draws, and ends when somebody wants it to.
 
 
+QUIT: Final = frozenset(b"qQ\x03\x04")  # Ctrl+C and Ctrl+D where they come as keys
 PLAIN_WIDTH: Final = 120  # of what goes into a pipe or a file
+KEY_S: Final = 0.2  # to wait for a key
 REDRAW_S: Final = 1.0  # at the latest: clocks go on
 FIRST_S: Final = 1.0  # until it is said that no answer has come yet
-HELP: Final = "q or Ctrl+C ends"
+ANSWERS_MAX: Final = 4  # that nobody has looked at yet; then the thread waits
 
 
 class Watching:
-    """One command: what came of one source, drawn on one console."""
+    """One command: what came of one source, drawn on one console. P2psgdError if nothing can come of it."""
 
     def __init__(self, source: Callable[[], NodeStatus], console: Console, *, every_s: float) -> None:
-        self._asker = Asker(source, every_s=every_s)
+        self._answers: queue.Queue[tuple[NodeStatus | Exception, float]] = queue.Queue(ANSWERS_MAX)
         self._console = console
-        self._every_s = every_s
-        self._recent = Recent()
-        self._heard = self._asker.heard
+        self._history = History(every_s=every_s)
+        threading.Thread(target=self._ask_on, args=(source, every_s), name="asking", daemon=True).start()
 
     def once(self) -> None:
-        """One picture, after a second status, as rates need two. P2psgdError if the node cannot be asked."""
-        with self._asker:
-            while self._heard.count < 2:
-                self._take(self._asker.next(self._heard, FIRST_S))
-                raise_error(self._heard)
-        self._print(self._draw(self._width, None))
+        """Print one picture, after a second status, as rates need two."""
+        while self._history.count < 2:
+            self._next(None)
+            _raise(self._history.error)
+        self._print()
 
     def lines(self) -> None:
-        """A picture after every answer, one under the other, until nobody reads on."""
-        with self._asker, contextlib.suppress(KeyboardInterrupt):
-            told = ""
-            while True:
-                before = self._heard.count
-                self._take(self._asker.next(self._heard, FIRST_S))
-                self._check_first()
-                trouble = self._trouble()
-                if self._heard.count > max(before, 1):  # the first has no rates
-                    if not self._print([*self._draw(self._width, None), Text()]):
-                        return
-                elif trouble and not told and not print_text(trouble):
-                    return
-                told = trouble
+        """Print a picture after every answer, one under the other, until nobody reads on."""
+        with contextlib.suppress(KeyboardInterrupt):
+            going_on, told = True, False
+            while going_on:
+                news = self._next(FIRST_S)
+                if trouble := self._history.trouble(time.monotonic()):
+                    going_on = told or print_text(trouble)
+                elif news and self._history.count > 1:  # the first has no rates
+                    going_on = self._print()
+                told = bool(trouble)
 
     def screen(self) -> None:
-        """The whole terminal, until a key or Ctrl+C."""
-        with self._asker, contextlib.suppress(KeyboardInterrupt):
-            self._await_first()
-            with Screen(self._console) as screen:
-                size, drawn = (0, 0), 0.0
-                while True:
-                    heard = self._asker.heard
-                    news, self_size = heard is not self._heard, screen.size
-                    self._take(heard)
-                    if news or self_size != size or time.monotonic() - drawn >= REDRAW_S:
-                        size, drawn = self_size, time.monotonic()
-                        screen.show(self._whole(*size))
-                    if screen.wants_end():
-                        return
+        """Draw on the whole terminal until a key or Ctrl+C; an error at the beginning is told without."""
+        with contextlib.suppress(KeyboardInterrupt):
+            self._next(FIRST_S)
+            with _whole_terminal(self._console) as (live, keys):
+                drawn, before = 0.0, self._console.size
+                while not _ends(keys):
+                    if self._next(0) or self._console.size != before or time.monotonic() - drawn >= REDRAW_S:
+                        drawn, before = time.monotonic(), self._console.size
+                        live.update(self._picture(hint="  q ends"), refresh=True)
 
-    def _await_first(self) -> None:
-        """An error at the very beginning is reported without a screen; a daemon that is silent has one."""
-        self._take(self._asker.next(self._heard, FIRST_S))
-        self._check_first()
+    def _ask_on(self, source: Callable[[], NodeStatus], every_s: float) -> None:
+        while True:
+            answer: NodeStatus | Exception
+            try:
+                answer = source()
+            except (P2psgdError, OSError) as error:
+                answer = error
+            self._answers.put((answer, time.monotonic()))
+            time.sleep(every_s)
 
-    def _check_first(self) -> None:
-        if not self._heard.count:
-            raise_error(self._heard)
+    def _next(self, timeout_s: float | None) -> bool:
+        """Wait for an answer, for so long; whether one has come. A first one that is an error is raised."""
+        try:
+            answer, at = self._answers.get(timeout_s != 0, timeout_s)
+        except queue.Empty:
+            return False
+        self._history.add(answer, at)
+        if not self._history.count:
+            _raise(self._history.error)
+        return True
 
-    def _take(self, heard: Heard) -> None:
-        if heard.status is not None and heard.count > self._heard.count:
-            self._recent.add(heard.status, heard.at)
-        self._heard = heard
-
-    def _whole(self, width: int, height: int) -> list[Text]:
-        if self._heard.status is None:
-            self._check_first()
-            return [Text("no answer from the daemon yet"), Text(HELP, style="dim")]
-        lines = self._draw(width, max(height - 1, 1))
-        gap = height - 1 - len(lines)
-        return [*lines, *[Text()] * gap, Text(HELP.rjust(width - 1)[-width:], style="dim")][:height]
-
-    def _draw(self, width: int, height: int | None) -> list[Text]:
-        assert self._heard.status is not None
-        now = time.monotonic()
-        picture = Picture(
-            status=self._heard.status,
-            rates=self._recent.rates(),
-            losses=list(self._recent.losses),
-            waits=self._recent.waiting_for(own_waits(self._heard.status), now),
-            trouble=self._trouble(),
-            clock=time.strftime("%H:%M:%SZ", time.gmtime()),
+    def _picture(self, *, hint: str = "") -> RenderableType:
+        history = self._history
+        if history.status is None:
+            return Text("no answer from the daemon yet; q or Ctrl+C ends")
+        return draw(
+            history.status,
+            rates=history.rates(),
+            losses=list(history.losses),
+            trouble=history.trouble(time.monotonic()),
+            clock=time.strftime("%H:%M:%SZ", time.gmtime()) + hint,
+            bars=(self._console.encoding or "").lower().startswith("utf"),
         )
-        bars = (self._console.encoding or "").lower().startswith("utf")
-        return draw(picture, width=width, height=height, bars=bars)
 
-    @property
-    def _width(self) -> int:
-        return self._console.width if self._console.is_terminal else PLAIN_WIDTH
+    def _print(self) -> bool:
+        """Print a picture as plain text, and an empty line; False if nobody reads on."""
+        width = self._console.width if self._console.is_terminal else PLAIN_WIDTH
+        plain = Console(width=width, color_system=None, force_terminal=False)
+        with plain.capture() as capture:
+            plain.print(self._picture())
+        return print_text("\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n")
 
-    def _trouble(self) -> str:
-        return self._heard.trouble(time.monotonic(), every_s=self._every_s)
 
-    def _print(self, lines: list[Text]) -> bool:
-        """False if nobody reads on."""
-        if self._console.is_terminal:
-            self._console.print(Group(*lines))
-            return True
-        return print_text("\n".join(line.plain.rstrip() for line in lines))
+def _raise(error: Exception | None) -> None:
+    match error:
+        case None:
+            return
+        case P2psgdError():
+            raise error
+        case _:
+            raise UsageError(f"the node cannot be asked: {error}", ExitCode.TEMPORARY)
+
+
+@contextlib.contextmanager
+def _whole_terminal(console: Console) -> Iterator[tuple[Live, int | None]]:
+    """Draw on all of it, and leave it as it was however the command ends."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
+    keys = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
+    before = None if keys is None else termios.tcgetattr(keys)
+    live = Live(
+        console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+    )
+    try:
+        if keys is not None:
+            tty.setcbreak(keys)
+            mode = termios.tcgetattr(keys)
+            mode[6][termios.VSUSP] = b"\0"  # Ctrl+Z would leave the drawing on the terminal
+            termios.tcsetattr(keys, termios.TCSADRAIN, mode)
+        live.start()
+        yield live, keys
+    finally:
+        with contextlib.suppress(OSError, termios.error):  # the terminal may be gone
+            if keys is not None and before is not None:
+                termios.tcsetattr(keys, termios.TCSADRAIN, before)
+        with contextlib.suppress(OSError):
+            live.stop()
+
+
+def _ends(keys: int | None) -> bool:
+    """Wait a moment for a key; whether it is one that ends the command."""
+    if not select.select([] if keys is None else [keys], [], [], KEY_S)[0] or keys is None:
+        return False
+    pressed = os.read(keys, 64)
+    return not pressed or bool(QUIT & set(pressed))
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)

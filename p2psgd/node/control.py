@@ -27,7 +27,7 @@ from p2psgd.node.removal import Standing, choose_removal, is_removed, standing_o
 from p2psgd.node.tls import NodeTls
 from p2psgd.node.trainer import NodeTrainer
 from p2psgd.observe.collect import Vitals, collect_status
-from p2psgd.observe.compression import Accounts
+from p2psgd.observe.compression import OwnCompression
 from p2psgd.observe.digest import report_digest
 from p2psgd.observe.status import EventsStatus, HttpStatus, NodeState, NodeStatus
 from p2psgd.storage.event_log import NodeLog
@@ -45,7 +45,7 @@ class ControlledNode(Protocol):
     options: NodeOptions
     identity: Identity
     node_log: NodeLog
-    accounts: Accounts
+    compression: OwnCompression
     hosts: Hosts
     listen: Address
     started: float
@@ -147,7 +147,7 @@ class NodeControl:
         return (0, 1) if alone else hosts.share if hosts.peers else None
 
     def outbox_taken(self, taken: Sequence[Given]) -> None:
-        run, count = self._known_run(), self._node.accounts.count
+        run, count = self._known_run(), self._node.compression.count
         for given in taken:
             match given:
                 case OwnUpdateMade():
@@ -208,7 +208,7 @@ class NodeControl:
         return standing_of(node, replica.view, replica.names)
 
     def compression(self) -> Fields:
-        found = self._node.accounts.compression()
+        found = self._node.compression.describe()
         return {} if found is None else found.model_dump()
 
     def status(self) -> Fields:
@@ -232,7 +232,7 @@ class NodeControl:
             congested=run is not None and run.backpressure.congested,
             stopped_nodes=set() if run is None else run.stopped_nodes,
             alarms=node.node_log.alarms,
-            compression=node.accounts.totals(),
+            compression=node.compression.describe(tensors_max=0),
             events=EventsStatus(**node.node_log.events.status()),
             http=node.http_status(),
             tls=node.tls.status(),

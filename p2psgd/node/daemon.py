@@ -34,7 +34,7 @@ from p2psgd.node.run import RunningClock
 from p2psgd.node.stopping import DRAIN_TIMEOUT_S, leave_run
 from p2psgd.node.systemd import Supervision, sentence_of
 from p2psgd.node.tls import NodeTls
-from p2psgd.observe.compression import Accounts
+from p2psgd.observe.compression import OwnCompression
 from p2psgd.observe.logs import settle_log
 from p2psgd.observe.status import HttpStatus
 from p2psgd.storage.event_log import NodeLog
@@ -72,7 +72,7 @@ class Node:
         self.tls = NodeTls(options)
         self.identity = claim_identity(options.state, name=self.tls.name, node=self.tls.node, above=above)
         self.node_log = NodeLog(options.state)
-        self.accounts = Accounts()
+        self.compression = OwnCompression()
         self.hosts = Hosts((), None)
         self.listen = options.listen
         # Seconds in which this process has run: the clock of all that judges peers.
@@ -160,7 +160,7 @@ class Node:
         from p2psgd.node.http import NodeHttp
 
         control = self._control
-        self._http = NodeHttp(control.node_status, self.accounts.compression, self.node_log.events)
+        self._http = NodeHttp(control.node_status, self.compression.describe, self.node_log.events)
         await self._http.start(self.options.http, exposed=self.options.http_exposed)
 
     def http_status(self) -> HttpStatus | None:
@@ -179,7 +179,7 @@ class Node:
             share=self._control.share(),
             listen=self.listen,
             node_log=self.node_log,
-            accounts=self.accounts,
+            compression=self.compression,
             session=self._control.server.session,
             credentials=self.tls.credentials,
             now=self.now,

@@ -18,9 +18,11 @@ from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.net.address import Address
 from p2psgd.net.listen import bind
 from p2psgd.node.http_server import HttpServer, Response
+from p2psgd.observe.compression import render_compression
 from p2psgd.observe.metrics import CONTENT_TYPE, Metrics
 from p2psgd.observe.page import load_page
 from p2psgd.observe.status import Compression, EventStatus, HttpStatus, NodeState, NodeStatus
+from p2psgd.observe.text import status_lines
 from p2psgd.storage.event_log import EventLog
 
 EVENTS_SHOWN: Final = 50
@@ -87,12 +89,19 @@ class NodeHttp:
             await self._server.close()
 
     def _status(self) -> NodeStatus:
-        """The status with the whole compression and the last events, oldest first."""
+        """The status with the whole compression, the last events, oldest first, and both in words."""
         if self._latest is None or time.monotonic() - self._made >= FRESH_S:
             status = self._ask_status()
             whole = self._ask_compression() or status.compression
             events = [EventStatus(**event) for event in list(self._events.latest)[-EVENTS_SHOWN:]]
-            self._latest = status.model_copy(update={"compression": whole, "latest_events": events})
+            self._latest = status.model_copy(
+                update={
+                    "compression": whole,
+                    "latest_events": events,
+                    "lines": status_lines(status),
+                    "compression_text": render_compression(whole) if whole and whole.total.updates else "",
+                }
+            )
             self._made = time.monotonic()
         return self._latest
 

@@ -36,7 +36,7 @@ from p2psgd.node.options import NodeOptions
 from p2psgd.node.peers import NodePeers, Shares
 from p2psgd.node.recovery import Opened
 from p2psgd.node.run import Decider, Network, RoundCosts, Run
-from p2psgd.observe.compression import Accounts
+from p2psgd.observe.compression import OwnCompression
 from p2psgd.storage.event_log import NodeLog
 from p2psgd.storage.identity import Identity
 from p2psgd.storage.spill_file import FrameFile
@@ -101,7 +101,7 @@ class NodeRun(Run):
         share: tuple[int, int] | None,
         listen: Address,
         node_log: NodeLog,
-        accounts: Accounts,
+        compression: OwnCompression,
         session: TrainerSession,
         credentials: Credentials | None,
         now: Callable[[], float],
@@ -172,7 +172,8 @@ class NodeRun(Run):
         )
         self.alarm, self.refused_by_peer = node_log.alarm, self.rejections.refused
         self._lives = replica.view  # of which no former life is linked
-        accounts.begin(spec, me, mini_batches=0 if opened.trainer is None else opened.trainer.mini_batches)
+        mini_batches = 0 if opened.trainer is None else opened.trainer.mini_batches
+        compression.begin(spec.tensors, shards=spec.shards, mini_batches=mini_batches)
         weights = counted(spec.weights, "weight")
         log.info("run %s: %s, quantum 2^%d", spec.fingerprint.hex()[:16], weights, spec.quantum_log2)
 

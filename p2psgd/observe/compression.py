@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -12,15 +13,7 @@ from numpy.typing import NDArray
 
 from p2psgd.base import formatting
 from p2psgd.base.formatting import printable
-from p2psgd.core.frontier import Origin
-from p2psgd.core.run_spec import RunSpec
-from p2psgd.observe.status import (
-    BITS,
-    BitCounts,
-    Compression,
-    TensorSums,
-    UpdateSums,
-)
+from p2psgd.observe.status import BITS, BitCounts, Compression, TensorSums, UpdateSums
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES
 from p2psgd.wire.update import OwnUpdateMade
@@ -28,15 +21,20 @@ from p2psgd.wire.update import OwnUpdateMade
 # ----------------------------------------------------------------------------
 # Where the bits of updates go and which tensors they change: what one looks at to choose tau.
 #
-# Sums only; ratios are made of them where they are shown (p2psgd.observe.compression). Density is per
-# mini-batch, not per update: a mini-batch whose tensors have several steps makes several updates, and one in
-# which no weight exceeds its step makes none.
-#
-# Costs one pass over the payload (`codec.measure`) and a binary search for each tensor, see `Meter`.
+# Sums only; ratios are made of them where they are described. Density is per mini-batch, not per update: a
+# mini-batch whose tensors have several steps makes several updates, and one in which no weight exceeds its
+# step makes none. An update costs one pass over the payload (`codec.measure`) and a binary search for each
+# tensor.
 
 
 FRAME_BITS: Final = 8 * (PREFIX.size + UPDATE_HEADER_BYTES)  # of each update, before its payload
+MEASURED: Final = ("remainder", "quotient", "sign", "header", "dense", "blocks", "sign_coded_blocks")
+COUNTS: Final = ("updates", "mini_batches", "indices", "dense_updates", "blocks", "sign_coded_blocks")
 RECENT_MINI_BATCHES: Final = 100  # the recent sums cover the last 100 to 200 that made updates
+
+# Described one by one, the largest: 200 bytes each fit into an answer, with the names, which all came in one
+# request of 64 KiB.
+TENSORS_MAX: Final = 256
 
 Tensors = Sequence[tuple[str, tuple[int, ...]]]
 
@@ -47,134 +45,82 @@ class Tally:
 
     tensor_indices: NDArray[np.int64]  # (T,)
     tensor_steps: NDArray[np.int64]  # (T,) quanta, of the last update that touched the tensor; 0: none did
-    mini_batches: int = 0
-    updates: int = 0
-    dense_updates: int = 0  # those with a dense payload
-    indices: int = 0
-    header_bits: int = 0  # frames, update headers, block headers
-    remainder_bits: int = 0
-    quotient_bits: int = 0
-    sign_bits: int = 0
-    dense_bits: int = 0
-    blocks: int = 0
-    sign_coded_blocks: int = 0
+    sums: Counter[str] = field(default_factory=Counter)  # by COUNTS and BITS, the names in `UpdateSums`
 
     @classmethod
     def empty(cls, tensors: int) -> Tally:
-        """The sums over no updates."""
+        """Return the sums over no updates."""
         return cls(np.zeros(tensors, np.int64), np.zeros(tensors, np.int64))
-
-    @property
-    def bits(self) -> int:
-        """All bits of the updates, frames included."""
-        return self.header_bits + self.remainder_bits + self.quotient_bits + self.sign_bits + self.dense_bits
 
     def add(self, later: Tally) -> None:
         """Add the sums over updates that came after these."""
         self.tensor_indices += later.tensor_indices
         np.copyto(self.tensor_steps, later.tensor_steps, where=later.tensor_steps > 0)
-        self.mini_batches += later.mini_batches
-        self.updates += later.updates
-        self.dense_updates += later.dense_updates
-        self.indices += later.indices
-        self.header_bits += later.header_bits
-        self.remainder_bits += later.remainder_bits
-        self.quotient_bits += later.quotient_bits
-        self.sign_bits += later.sign_bits
-        self.dense_bits += later.dense_bits
-        self.blocks += later.blocks
-        self.sign_coded_blocks += later.sign_coded_blocks
+        self.sums.update(later.sums)
 
 
-class Meter:
-    """Takes updates of one run apart and adds them to tallies."""
+class OwnCompression:
+    """How a node's own updates compress: all of them, and the recent ones."""
 
-    def __init__(self, tensors: Tensors, shards: int = 0) -> None:
+    def __init__(self) -> None:
+        self._tensors: Tensors = ()  # known from `begin` on
+
+    def begin(self, tensors: Tensors, *, shards: int = 0, mini_batches: int = 0) -> None:
+        """Begin with a run that counts so many `shards`; `mini_batches` were made by former lives."""
         sizes = [math.prod(shape) for _, shape in tensors]
         ends = np.cumsum(sizes, dtype=np.int64)
-        self.tensors = len(sizes)
+        self._tensors = tensors
         self._coordinates = int(ends[-1]) + codec.COUNTS_PER_SHARD * shards
         followed = ends if shards else ends[:-1]
         self._firsts = (followed << 1).astype(np.uint32)  # the least word behind each tensor, if there is one
-        self._places = np.zeros(self.tensors + 1, np.int64)
-        self._mini_batches: dict[Origin, int] = {}
+        self._places = np.zeros(len(sizes) + 1, np.int64)
+        self._mini_batch = mini_batches  # of the last update
+        self._mini_batches_made = 0  # of the current sums, without those that made no update
+        self._older, self._previous, self._current = (Tally.empty(len(sizes)) for _ in range(3))
 
-    def begin(self, origin: Origin, mini_batches: int) -> None:
-        """Its mini-batches count from there on, not from 0."""
-        self._mini_batches[origin] = mini_batches
-
-    def count(
-        self,
-        tally: Tally,
-        *,
-        origin: Origin,
-        mini_batch: int,
-        step: int,
-        words: NDArray[np.uint32],
-        payload: bytes | memoryview,
-    ) -> None:
-        """Add one update, whose `payload` decodes to `words`, to a tally."""
-        measured = codec.measure(payload, len(words), self._coordinates)
-        tally.updates += 1
-        tally.dense_updates += measured.blocks == 0
-        tally.indices += len(words)
-        tally.header_bits += FRAME_BITS + measured.header
-        tally.remainder_bits += measured.remainder
-        tally.quotient_bits += measured.quotient
-        tally.sign_bits += measured.sign
-        tally.dense_bits += measured.dense
-        tally.blocks += measured.blocks
-        tally.sign_coded_blocks += measured.sign_coded_blocks
-        before = self._mini_batches.get(origin, 0)
-        if mini_batch > before:
-            tally.mini_batches += mini_batch - before
-            self._mini_batches[origin] = mini_batch
+    def count(self, update: OwnUpdateMade) -> None:
+        """Add one more update."""
+        words, made = update.words, max(update.mini_batch - self._mini_batch, 0)
+        if made:
+            if self._mini_batches_made == RECENT_MINI_BATCHES:
+                self._older.add(self._previous)
+                self._previous, self._current = self._current, Tally.empty(len(self._tensors))
+                self._mini_batches_made = 0
+            self._mini_batch = update.mini_batch
+            self._mini_batches_made += 1
+        measured, tally = codec.measure(update.payload, len(words), self._coordinates), self._current
+        for name in MEASURED:
+            tally.sums[name] += getattr(measured, name)
+        tally.sums["header"] += FRAME_BITS
+        tally.sums["updates"] += 1
+        tally.sums["dense_updates"] += measured.blocks == 0
+        tally.sums["indices"] += len(words)
+        tally.sums["mini_batches"] += made
         self._places[-1] = len(words)
         self._places[1 : 1 + len(self._firsts)] = words.searchsorted(self._firsts)
         counts = self._places[1:] - self._places[:-1]
         tally.tensor_indices += counts
-        tally.tensor_steps[counts > 0] = step
-
-
-class OwnCompression:
-    """A node's own updates: all of them, and the recent ones."""
-
-    def __init__(self, tensors: Tensors, me: Origin, *, mini_batches: int = 0, shards: int = 0) -> None:
-        """`mini_batches`: so many were made by former lives; the run counts so many `shards`."""
-        self._meter = Meter(tensors, shards)
-        self._meter.begin(me, mini_batches)
-        self._me = me
-        self._mini_batch = 0  # of the last update
-        self._mini_batches_made = 0  # of the current sums, without those that made no update
-        self._older, self._previous, self._current = (Tally.empty(self._meter.tensors) for _ in range(3))
-
-    def count(self, *, mini_batch: int, step: int, words: NDArray[np.uint32], payload: bytes) -> None:
-        """Take in one more update."""
-        if mini_batch != self._mini_batch:
-            if self._mini_batches_made == RECENT_MINI_BATCHES:
-                self._older.add(self._previous)
-                self._previous, self._current = self._current, Tally.empty(self._meter.tensors)
-                self._mini_batches_made = 0
-            self._mini_batch = mini_batch
-            self._mini_batches_made += 1
-        self._meter.count(
-            self._current, origin=self._me, mini_batch=mini_batch, step=step, words=words, payload=payload
-        )
+        tally.tensor_steps[counts > 0] = update.step
 
     def total(self) -> Tally:
-        """The sums over all updates."""
-        return _sum((self._older, self._previous, self._current), self._meter.tensors)
+        """Return the sums over all updates."""
+        return self._sum(self._older, self._previous, self._current)
 
     def recent(self) -> Tally:
-        """The sums over the last 100 to 200 mini-batches that made updates."""
-        return _sum((self._previous, self._current), self._meter.tensors)
+        """Return the sums over the last 100 to 200 mini-batches that made updates."""
+        return self._sum(self._previous, self._current)
 
+    def describe(self, *, tensors_max: int = TENSORS_MAX) -> Compression | None:
+        """Return it as a part of the status; None before the run is known."""
+        if not self._tensors:
+            return None
+        return describe_compression(self.total(), self.recent(), self._tensors, tensors_max=tensors_max)
 
-def _sum(tallies: Sequence[Tally], tensors: int) -> Tally:
-    total = Tally.empty(tensors)
-    for tally in tallies:
-        total.add(tally)
-    return total
+    def _sum(self, *tallies: Tally) -> Tally:
+        total = Tally.empty(len(self._tensors))
+        for tally in tallies:
+            total.add(tally)
+        return total
 
 
 # ----------------------------------------------------------------------------
@@ -183,39 +129,42 @@ def _sum(tallies: Sequence[Tally], tensors: int) -> Tally:
 # Of a node's own updates (its status) or of all nodes' (the report of a local run).
 
 
-# Tensors described one by one, the largest: 200 bytes each and the names, which all came in one request of
-# 64 KiB, fit into an answer.
-TENSORS_MAX: Final = 256
-COUNTS: Final = ("updates", "mini_batches", "indices", "dense_updates", "blocks", "sign_coded_blocks")
+def describe_sums(sums: Mapping[str, int], weights: int) -> UpdateSums:
+    """Return the sums over some updates of a run of `weights` weights, and the ratios made of them."""
+    bits = BitCounts(**{name: sums.get(name, 0) for name in BITS})
+    indices, mini_batches = sums.get("indices", 0), sums.get("mini_batches", 0)
+    return UpdateSums(
+        **{name: sums.get(name, 0) for name in COUNTS},
+        density=_ratio(indices, weights * mini_batches),
+        bits=bits,
+        bits_per_index=_ratio(bits.total, indices),
+    )
 
 
-def describe_tally(tally: Tally, weights: int) -> UpdateSums:
-    """Return the sums over some updates of a run of `weights` weights."""
-    counts = {name: int(getattr(tally, name)) for name in COUNTS}
-    return _with_ratios(counts, {name: int(getattr(tally, f"{name}_bits")) for name in BITS}, weights)
-
-
-def describe_compression(total: Tally, recent: Tally, tensors: Tensors) -> Compression:
+def describe_compression(
+    total: Tally, recent: Tally, tensors: Tensors, *, tensors_max: int = TENSORS_MAX
+) -> Compression:
     """Return all updates and the recent ones, as a whole and for each of the largest tensors."""
     sizes = [math.prod(shape) for _, shape in tensors]
-    largest = sorted(range(len(sizes)), key=lambda place: -sizes[place])[:TENSORS_MAX]
-    return Compression(
-        total=describe_tally(total, sum(sizes)),
-        recent=describe_tally(recent, sum(sizes)),
-        tensors_total=len(sizes),
-        tensors=[
+    whole = [describe_sums(tally.sums, sum(sizes)) for tally in (total, recent)]
+    if not tensors_max:
+        return Compression(total=whole[0], recent=whole[1])
+    largest = sorted(range(len(sizes)), key=lambda place: -sizes[place])[:tensors_max]
+    rows = []
+    for place in sorted(largest):
+        size, indices = sizes[place], int(total.tensor_indices[place])
+        rows.append(
             TensorSums(
                 name=tensors[place][0],
-                weights=sizes[place],
-                indices=int(total.tensor_indices[place]),
+                weights=size,
+                indices=indices,
                 step=int(total.tensor_steps[place]),
-                share=_ratio(int(total.tensor_indices[place]), total.indices),
-                density=_ratio(int(total.tensor_indices[place]), sizes[place] * total.mini_batches),
-                recent_density=_ratio(int(recent.tensor_indices[place]), sizes[place] * recent.mini_batches),
+                share=_ratio(indices, total.sums["indices"]),
+                density=_ratio(indices, size * total.sums["mini_batches"]),
+                recent_density=_ratio(int(recent.tensor_indices[place]), size * recent.sums["mini_batches"]),
             )
-            for place in sorted(largest)
-        ],
-    )
+        )
+    return Compression(total=whole[0], recent=whole[1], tensors_total=len(sizes), tensors=rows)
 
 
 def describe_nodes(nodes: Iterable[Compression | None], weights: int) -> Compression | None:
@@ -223,82 +172,30 @@ def describe_nodes(nodes: Iterable[Compression | None], weights: int) -> Compres
 
     A node that could only tell its total (lost before it was asked for more) is missing in the tensors.
     """
-    told = [node for node in nodes if node is not None]
-    counts = {name: sum(getattr(node.total, name) for node in told) for name in COUNTS}
-    bits = {name: sum(getattr(node.total.bits, name) for node in told) for name in BITS}
-    if not counts["updates"]:
+    sums, full_sums, rows = Counter[str](), Counter[str](), dict[str, list[TensorSums]]()
+    tensors_total = 0
+    for node in filter(None, nodes):
+        counts = {name: getattr(node.total, name) for name in COUNTS} | node.total.bits.by_name()
+        sums.update(counts)
+        full_sums.update(counts if node.tensors else {})
+        tensors_total = max(tensors_total, node.tensors_total)
+        for row in node.tensors:
+            rows.setdefault(row.name, []).append(row)
+    if not sums["updates"]:
         return None
-    full = [node for node in told if node.tensors]
-    mini_batches, indices = (
-        sum(getattr(node.total, name) for node in full) for name in ("mini_batches", "indices")
-    )
-    rows: dict[str, list[TensorSums]] = {}
-    for row in (row for node in full for row in node.tensors):
-        rows.setdefault(row.name, []).append(row)
     tensors = []
     for name, each in rows.items():
         size, found = each[0].weights, sum(row.indices for row in each)
         step = next((row.step for row in reversed(each) if row.step), 0)
-        share, density = _ratio(found, indices), _ratio(found, size * mini_batches)
+        share, density = _ratio(found, full_sums["indices"]), _ratio(found, size * full_sums["mini_batches"])
         tensors.append(
             TensorSums(name=name, weights=size, indices=found, step=step, share=share, density=density)
         )
-    return Compression(
-        total=_with_ratios(counts, bits, weights),
-        tensors_total=max((node.tensors_total for node in full), default=0),
-        tensors=tensors,
-    )
-
-
-def _with_ratios(counts: Mapping[str, int], bits: Mapping[str, int], weights: int) -> UpdateSums:
-    return UpdateSums(
-        **counts,
-        density=_ratio(counts["indices"], weights * counts["mini_batches"]),
-        bits=BitCounts(**bits),
-        bits_per_index=_ratio(sum(bits.values()), counts["indices"]),
-    )
+    return Compression(total=describe_sums(sums, weights), tensors_total=tensors_total, tensors=tensors)
 
 
 def _ratio(part: int, of: int) -> float | None:
     return part / of if of else None
-
-
-# ----------------------------------------------------------------------------
-# How the updates of one node compress, kept while it runs.
-
-
-class Accounts:
-    """The compression statistics of one node's life; there are none before `begin` tells the run."""
-
-    def __init__(self) -> None:
-        self._spec: RunSpec | None = None
-        self._compression: OwnCompression | None = None
-
-    def begin(self, spec: RunSpec, me: Origin, *, mini_batches: int) -> None:
-        """The run is known; the trainer goes on from so many mini-batches of former lives."""
-        self._spec = spec
-        self._compression = OwnCompression(spec.tensors, me, mini_batches=mini_batches, shards=spec.shards)
-
-    def count(self, update: OwnUpdateMade) -> None:
-        """The trainer made an update."""
-        assert self._compression is not None
-        self._compression.count(
-            mini_batch=update.mini_batch, step=update.step, words=update.words, payload=update.payload
-        )
-
-    def compression(self) -> Compression | None:
-        """How the own updates compress, tensor by tensor; None before the run is known."""
-        if self._spec is None or self._compression is None:
-            return None
-        own = self._compression
-        return describe_compression(own.total(), own.recent(), self._spec.tensors)
-
-    def totals(self) -> Compression | None:
-        """The same in short, for the node's status: totals of the own updates."""
-        if self._spec is None or self._compression is None:
-            return None
-        total, recent, weights = self._compression.total(), self._compression.recent(), self._spec.weights
-        return Compression(total=describe_tally(total, weights), recent=describe_tally(recent, weights))
 
 
 # ----------------------------------------------------------------------------

@@ -447,6 +447,10 @@ class NodeStatus(Part):
     ring: RingStatus | None = None
     events: EventsStatus | None = None
     latest_events: Sequence[EventStatus] = Field((), description="oldest first; only over HTTP")
+    lines: Sequence[tuple[str, str, str]] = Field(
+        (), description="of `p2psgd status`: label, words and grade; only over HTTP"
+    )
+    compression_text: str = Field("", description="of `p2psgd status --compression`; only over HTTP")
     bytes: TrafficStatus | None = None
     loop_lag_ms: TenthsOrNone = None
     trainer: TrainerStatus = TrainerStatus()
@@ -467,6 +471,11 @@ class NodeStatus(Part):
     def finished(self) -> bool:
         """Its trainer is done."""
         return self.trainer.finished and self.state in (NodeState.SERVING, NodeState.WAITING)
+
+    @property
+    def founded(self) -> bool:
+        """A view is decided, so that who is a member is known."""
+        return self.view is not None and self.view.number > 0
 
     @property
     def alone(self) -> bool:

@@ -1,13 +1,15 @@
 """The status in words: of one node line by line, of a run as a table or in one line.
 
-Pure functions of the model (status.py); the caller asks again and draws again. `top` puts the same
-words into its picture. What peers wrote is escaped where it leaves this file.
+Pure functions of the model (status.py); the caller asks again and draws again. `p2psgd status`, `top` and the
+page show the same lines. What peers wrote is escaped where it leaves this file.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -17,8 +19,10 @@ from p2psgd.base import formatting
 from p2psgd.base.formatting import counted, decimals, duration, grouped, printable, size
 from p2psgd.observe.status import (
     LogStatus,
+    MemberStatus,
     NodeState,
     NodeStatus,
+    PeerState,
     PeerStatus,
     RingStatus,
     SlowLinkStatus,
@@ -45,44 +49,71 @@ RARE: Final = (  # counters worth a word when they are not 0
     ("lost_updates", "UPDATE LOST", "UPDATES LOST"),
 )
 
-Line = tuple[str, str]  # label, and words; empty: the line is left out
+Rates = Mapping[
+    str, float
+]  # per second: "steps", "sent", "received", "sent KEY" of a peer, "updates ID", ...
+
+
+class Grade(StrEnum):
+    """How much a line needs a person."""
+
+    NONE = ""
+    GOOD = "good"
+    WARN = "warn"
+    BAD = "bad"
+    IDLE = "idle"  # about a node that has ended as it should
+
+
+SEVERITY: Final = (Grade.BAD, Grade.WARN, Grade.GOOD, Grade.IDLE)
+
+
+class Line(NamedTuple):
+    """One line of a status; without words it is left out."""
+
+    label: str
+    words: str
+    grade: Grade = Grade.NONE
 
 
 def render_status(status: NodeStatus) -> str:
-    """Return one node's status as lines of text, without a newline at the end.
+    """Return one node's status as lines of text, without a newline at the end."""
+    lines = (f"{line.label:<{LABEL_WIDTH}}{line.words}" for line in status_lines(status))
+    return "\n".join([printable(_heading(status)), *lines])
 
-    One fact per line, in the order in which somebody looks for them: is it training, what holds it up, which
-    peers are connected, what was refused.
+
+def status_lines(status: NodeStatus, rates: Rates | None = None) -> list[Line]:
+    """Return every line but the first, escaped: one fact each, in the order in which somebody looks for them.
+
+    Is it training, what holds it up, which peers are connected, what was refused. With `rates`, which take
+    several statuses, a peer's line gives these instead of its address and its sums.
     """
-    lines = [
-        _heading(status),
-        *(f"{label:<{LABEL_WIDTH}}{words}" for label, words in status_lines(status) if words),
-    ]
-    return "\n".join(map(printable, lines))
+    return [line._replace(words=printable(line.words)) for line in _lines(status, rates) if line.words]
 
 
-def status_lines(status: NodeStatus) -> Iterator[Line]:
-    """Yield label and words of every line but the first."""
-    yield "state", status.state
-    yield from (("note", note) for note in notes(status))
-    yield "run", _run(status)
-    yield "listens", _listens(status)
-    yield "tls", _tls(status)
-    yield "shown at", f"http://{status.http.address}" if status.http and status.http.address else ""
-    yield "trainer", _trainer(status)
+def _lines(status: NodeStatus, rates: Rates | None) -> Iterator[Line]:
+    yield Line("state", status.state)
+    yield from (Line("note", note, Grade.WARN) for note in notes(status))
+    yield Line("run", _run(status))
+    yield Line("fingerprint", status.run.fingerprint if status.run else "")
+    yield Line("listens", _listens(status))
+    yield Line("tls", _tls(status))
+    yield Line("shown at", f"http://{status.http.address}" if status.http and status.http.address else "")
+    yield Line("trainer", _trainer(status))
     steps = describe_steps([status.trainer])
-    yield "steps", f"{grouped(steps['steps'])}, each {steps_words(steps)}" if steps else ""
-    yield from (("ring", words) for words in ring_lines(status.ring))
-    yield "updates", _updates(status)
-    yield "traffic", _traffic(status)
-    yield "log", "" if status.dense else log_words(status.log)
+    yield Line("steps", f"{grouped(steps['steps'])}, each {steps_words(steps)}" if steps else "")
+    yield from ring_lines(status.ring)
+    yield Line("updates", _updates(status))
+    yield Line("traffic", _traffic(status))
+    yield Line("log", "" if status.dense else log_words(status.log))
     yield from replication_lines(status)
-    yield "replica", _replica(status)
-    yield "dropped", _dropped(status)
-    yield "looked at", f"by p2psgd doctor, {counted(status.doctors, 'time')}" if status.doctors else ""
-    yield from (("refused", f"{duration(each.since_s)} ago: {each.words}") for each in status.strangers)
-    yield from (("peer", _peer(peer, dense=status.dense)) for peer in status.peers)
-    yield "peers", "" if status.peers else "none"
+    yield Line("replica", _replica(status))
+    yield Line("dropped", _dropped(status))
+    yield Line("looked at", f"by p2psgd doctor, {counted(status.doctors, 'time')}" if status.doctors else "")
+    yield from (
+        Line("refused", f"{duration(each.since_s)} ago: {each.words}", Grade.WARN)
+        for each in status.strangers
+    )
+    yield from _peers(status, rates)
 
 
 def notes(status: NodeStatus) -> list[str]:
@@ -121,7 +152,7 @@ def _run(status: NodeStatus) -> str:
     shards = f"data in {counted(run.shards, 'shard')}, " if run.shards else ""
     return (
         f"{label}{run.mode}, {counted(run.weights, 'weight')} in {counted(run.tensors, 'tensor')}, {shards}"
-        f"quantum 2^{run.quantum_log2}, fingerprint {run.fingerprint}"
+        f"quantum 2^{run.quantum_log2}"
     )
 
 
@@ -230,20 +261,64 @@ def forbidden_names(status: NodeStatus) -> list[str]:
     return [known.get(node, node) for node in status.view.forbidden[:NAMED_MAX]]
 
 
-def _peer(peer: PeerStatus, *, dense: bool) -> str:
+def _peers(status: NodeStatus, rates: Rates | None) -> Iterator[Line]:
+    """Yield a line for each peer, those that need a person first; members without a link are peers too."""
+    members = {member.id: member for member in status.view.members} if status.view else {}
+    graded = [(_grade(peer, members.get(peer.id or ""), status), peer) for peer in status.peers]
+    counts = Counter(peer.state for peer in status.peers)
+    facts = [f"{counts[state]} {state}" for state in PeerState if counts[state]]
+    unlisted = status.peers_total - len(status.peers)
+    facts += [f"{unlisted} more are not listed"] if unlisted > 0 else []
+    yield Line("peers", ", ".join(facts) or "none")
+    for grade, peer in sorted(graded, key=lambda each: SEVERITY.index(each[0])):
+        yield Line("peer", _peer(peer, members.get(peer.id or ""), status, rates), grade)
+
+
+def _grade(peer: PeerStatus, member: MemberStatus | None, status: NodeStatus) -> Grade:
+    stranger = member is None and status.founded
+    match peer.state:
+        case PeerState.CONNECTED:
+            return Grade.GOOD if status.view is None or (member and member.ready) else Grade.WARN
+        case PeerState.STOPPED:
+            return Grade.IDLE
+        case PeerState.LOST if stranger:
+            return Grade.IDLE
+        case PeerState.LOST | PeerState.DIALLING:
+            return Grade.WARN if peer.through else Grade.BAD
+        case PeerState.SUSPECT:
+            return Grade.BAD
+
+
+def _peer(peer: PeerStatus, member: MemberStatus | None, status: NodeStatus, rates: Rates | None) -> str:
     name = peer.node or peer.address or "?"
-    address = f" at {peer.address}" if peer.address not in ("", name) else ""
+    place = f" ({peer.id})" if peer.id not in (None, name) and rates is None else ""
+    place += f" at {peer.address}" if peer.address not in ("", name) and rates is None else ""
     since = f" for {duration(peer.since_s)}" if peer.since_s is not None else ""
-    facts = [f"{name}{address}: {peer.state}{since}"]
-    if peer.lag is not None and not dense:
-        facts.append(f"lacks {counted(peer.lag, 'update')} of ours")
-    if peer.bytes_sent or peer.bytes_received:
+    facts = [f"{name}{place}: {peer.state}{since}"]
+    if member is None:
+        facts += ["not a member"] if status.founded else []
+    elif peer.state is PeerState.CONNECTED:
+        facts.append("ready" if member.ready else "not ready")
+    else:
+        facts.append("never heard" if member.heard_s is None else f"heard of {duration(member.heard_s)} ago")
+    lag = peer.lag if peer.lag is not None or member is None else member.lag
+    if lag is not None and not status.dense:
+        facts.append(f"lacks {counted(lag, 'update')}{' of ours' if rates is None else ''}")
+    if rates is None and (peer.bytes_sent or peer.bytes_received):
         facts.append(f"{size(peer.bytes_sent)} sent, {size(peer.bytes_received)} received")
+    facts += _rates_of(peer, rates or {}, dense=status.dense)
     facts += [f"round trip {formatting.milliseconds(peer.round_trip_ms)}"] if peer.round_trip_ms else []
-    return ", ".join([*facts, *filter(None, [trouble_words(peer)])])
+    return ", ".join([*facts, *filter(None, [_trouble(peer)])])
 
 
-def trouble_words(peer: PeerStatus) -> str:
+def _rates_of(peer: PeerStatus, rates: Rates, *, dense: bool) -> list[str]:
+    ways = ((way, rates.get(f"{key} {peer.key}")) for way, key in (("out", "sent"), ("in", "received")))
+    facts = [f"{way} {size(value)}/s" for way, value in ways if value is not None]
+    made = None if dense else rates.get(f"updates {peer.id}")
+    return facts if made is None else [*facts, f"{decimals(made, 1)} updates/s"]
+
+
+def _trouble(peer: PeerStatus) -> str:
     """Return why a peer is not linked, and which node passes on its updates all the same."""
     if not peer.through:
         return peer.error
@@ -256,29 +331,31 @@ def trouble_words(peer: PeerStatus) -> str:
 
 
 def replication_lines(status: NodeStatus) -> Iterator[Line]:
-    """Yield label and words of every line, none for a node without a run."""
+    """Yield the lines on view, log, checkpoint and memory, none for a node without a run."""
     if status.ready is False:
-        yield "not ready", status.not_ready or "nothing says why"
+        yield Line("not ready", status.not_ready or "nothing says why", Grade.WARN)
     elif alone := alone_words(status):
-        yield "ready", alone
+        yield Line("ready", alone, Grade.WARN)
     yield from _view(status)
     if status.stall is not None:
-        yield "stalled", f"for {duration(status.stall.since_s)}: {status.stall.words}"
+        yield Line("stalled", f"for {duration(status.stall.since_s)}: {status.stall.words}", Grade.WARN)
     log = status.log
     if log is not None and (log.pressure or 0.0) >= HELD_BACK:  # before, it is nobody's fault
-        yield from (("holds log", f"{holder.node}: {size(holder.bytes)}") for holder in log.holders)
+        yield from (Line("holds log", f"{each.node}: {size(each.bytes)}", Grade.WARN) for each in log.holders)
     yield from _kept(status)
-    yield from (("snapshot", snapshot_words(snapshot)) for snapshot in status.snapshots)
+    yield from (Line("snapshot", snapshot_words(snapshot)) for snapshot in status.snapshots)
     counters = status.counters
     if counters is not None and (counters.snapshots_given or counters.snapshots_taken):
-        yield "snapshots", f"{counters.snapshots_given} given, {counters.snapshots_taken} taken"
-    yield from (("slow link", f"{link.node} {slow_link_words(link)}") for link in status.slow_links)
+        yield Line("snapshots", f"{counters.snapshots_given} given, {counters.snapshots_taken} taken")
+    yield from (
+        Line("slow link", f"{link.node} {slow_link_words(link)}", Grade.WARN) for link in status.slow_links
+    )
     if counters is not None:
         rare = [(getattr(counters, key), one, many) for key, one, many in RARE]
-        yield "since start", ", ".join(counted(count, one, many) for count, one, many in rare if count)
+        yield Line("since start", ", ".join(counted(count, one, many) for count, one, many in rare if count))
     if status.events is not None and status.events.failures:
         lost = counted(status.events.failures, "event")
-        yield "events", f"{lost} could not be written: {status.events.trouble}"
+        yield Line("events", f"{lost} could not be written: {status.events.trouble}", Grade.WARN)
 
 
 def alone_words(status: NodeStatus) -> str:
@@ -299,41 +376,29 @@ def _view(status: NodeStatus) -> Iterator[Line]:
     if view is None:
         return
     if not view.number:
-        yield "view", "none yet: the run is not founded, and nothing leaves any log"
+        yield Line("view", "none yet: the run is not founded, and nothing leaves any log")
     else:
         facts = [f"{view.number}, {counted(view.members_total, 'member')}"]
         facts += [] if view.member else ["this node is not one of them"]
         named = f" ({', '.join(forbidden_names(status))})" if view.forbidden else ""
         facts += [f"{len(view.forbidden)} forbidden{named}"] if view.forbidden else []
-        yield "view", ", ".join(facts)
+        yield Line("view", ", ".join(facts))
     if not status.alone:
-        yield "view", view.waits
-    for member in view.members:
-        if member.own:
-            continue
-        heard = "never heard" if member.heard_s is None else f"heard of {duration(member.heard_s)} ago"
-        ready = "ready" if member.ready else "not ready"
-        facts = [ready if member.linked else "not linked", heard]
-        if member.lag is not None and not status.dense:
-            facts.append(f"lacks {counted(member.lag, 'update')} of ours")
-        name = member.id if member.node == member.id else f"{member.node} ({member.id})"
-        yield "member", f"{name}: {', '.join(facts)}"
-    if (unlisted := view.members_total - len(view.members)) > 0:
-        yield "member", f"{unlisted} more are not listed"
+        yield Line("view", view.waits, Grade.WARN)
 
 
 def _kept(status: NodeStatus) -> Iterator[Line]:
-    """Yield what is known of checkpoint and memory."""
     checkpoint, scrub = status.checkpoint, status.scrub
     if checkpoint is not None:
         words = "none yet in this life"
         if checkpoint.number:
             words = f"{checkpoint.number}, {size(checkpoint.bytes)}, {duration(checkpoint.age_s)} ago"
         failures = counted(checkpoint.failures, "failure") if checkpoint.failures else ""
-        yield "checkpoint", "; ".join(filter(None, (words, failures, checkpoint.trouble)))
+        trouble = Grade.WARN if checkpoint.trouble else Grade.NONE
+        yield Line("checkpoint", "; ".join(filter(None, (words, failures, checkpoint.trouble))), trouble)
     if scrub is not None and scrub.clean is not None:
-        found = "clean" if scrub.clean else "NOT CLEAN"
-        yield "scrub", f"{found} {duration(scrub.age_s)} ago, {scrub.count} in all"
+        found, grade = ("clean", Grade.NONE) if scrub.clean else ("NOT CLEAN", Grade.BAD)
+        yield Line("scrub", f"{found} {duration(scrub.age_s)} ago, {scrub.count} in all", grade)
 
 
 def snapshot_words(snapshot: SnapshotStatus) -> str:
@@ -355,18 +420,18 @@ def slow_link_words(link: SlowLinkStatus) -> str:
 # The ring of a run: its round, its order, and who is waited for and since when.
 
 
-def ring_lines(ring: RingStatus | None) -> Iterator[str]:
+def ring_lines(ring: RingStatus | None) -> Iterator[Line]:
     """Yield the lines of one node's ring; none in asynchronous mode."""
     if ring is None:
         return
     facts = [f"{ring.payload}, round {grouped(ring.round)} is complete"]
     if ring.attempt:
         facts.append(f"attempt {ring.attempt} of this view {'is under way' if ring.running else 'has ended'}")
-    yield ", ".join(facts if ring.active else [*facts, "this node only follows: it has no trainer"])
-    if ring.order:
-        yield _order(ring)
-    if ring.wait:
-        yield ring.wait
+    yield Line(
+        "ring", ", ".join(facts if ring.active else [*facts, "this node only follows: it has no trainer"])
+    )
+    yield Line("ring", _order(ring))
+    yield Line("ring", ring.wait, Grade.WARN)
 
 
 def ring_words(statuses: Sequence[NodeStatus]) -> str:
@@ -432,12 +497,9 @@ def steps_words(steps: Mapping[str, float]) -> str:
 
 # ----------------------------------------------------------------------------
 # A run at a glance: one row per node, below it in plain words what holds a node up, and what the columns
-# mean. Drawn to fit 80 columns and, with whole words, 120.
+# mean. Fits 80 columns.
 
 
-WIDE: Final = 112  # columns from which there is room for whole words in the headings
-LAGS_WIDE: Final = 8  # up to so many nodes there is room for one lag per peer; above, the largest is shown
-LAGS: Final = 4  # the same, in 80 columns
 STATE_STYLES: Final = {
     "training": "green",
     "finished": "cyan",
@@ -445,24 +507,15 @@ STATE_STYLES: Final = {
     "draining": "cyan",
     "lost": "red",
 }
-
-# (heading in full, heading in brief); the first two stand on the left, figures on the right
-HEADINGS: Final = (
-    ("node", "node"),
-    ("state", "state"),
-    ("mini-batch", "batch"),
-    ("epoch", "epoch"),
-    ("samples/s", "smp/s"),
-    ("loss", "loss"),
-    ("updates in", "in"),
-    ("updates out", "out"),
-    ("bits/index", "bits"),
-    ("compression", "compr"),
-    ("lag", "lag"),
+HEADINGS: Final = ("node", "state", "batch", "epoch", "smp/s", "loss")
+UPDATE_HEADINGS: Final = ("in", "out", "bits", "compr")  # not where whole gradients go around
+TRAINED: Final = "batch: mini-batches trained; smp/s: samples a second; "
+LEGEND: Final = (
+    "in: updates applied from peers; out: own updates, each goes to every peer; bits: sent per changed "
+    "weight, headers included; compr: size of the gradients as float32 / bytes sent to one peer; "
 )
-ROUND: Final = ("round", "round")
-RING_HEADINGS: Final = (*HEADINGS[:-1], ROUND)  # in a round nobody is ahead of anybody
-DENSE_HEADINGS: Final = (*HEADINGS[:6], ROUND)  # and where whole gradients go around there are no updates
+LAG: Final = "lag: own updates that the slowest peer has not acknowledged"
+ROUND: Final = "round: the last that is complete"  # in one nobody is ahead of anybody
 
 
 def state_word(status: NodeStatus) -> str:
@@ -470,30 +523,23 @@ def state_word(status: NodeStatus) -> str:
     return "finished" if status.finished else status.state.split()[0]
 
 
-def live_table(statuses: Sequence[NodeStatus], *, title: str, width: int) -> RenderableType:
-    """Draw the nodes in the order given; `width` is the number of columns there are."""
-    wide, ring = width >= WIDE, ring_words(statuses)
-    vector = not ring and 1 < len(statuses) <= (LAGS_WIDE if wide else LAGS)
-    dense = any(status.dense for status in statuses)
-    shown = DENSE_HEADINGS if dense else RING_HEADINGS if ring else HEADINGS
-    table = Table(box=None, pad_edge=False, padding=(0, 2 if wide else 1, 0, 0))
-    for place, headings in enumerate(shown):
-        table.add_column(headings[0 if wide else 1], justify="left" if place < 2 else "right", no_wrap=True)
+def live_table(statuses: Sequence[NodeStatus], *, title: str) -> RenderableType:
+    """Draw the nodes in the order given."""
+    ring, dense = ring_words(statuses), any(status.dense for status in statuses)
+    headings = (*HEADINGS, *(() if dense else UPDATE_HEADINGS), "round" if ring else "lag")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if place < 2 else "right", no_wrap=True)
     for status in statuses:
-        lags = {peer.node: peer.lag for peer in _followers(status, statuses) if peer.lag is not None}
-        if ring:
-            last = (grouped if wide else formatting.short)(status.ring.round if status.ring else None)
-        elif vector:
-            last = " ".join("." if row is status else _brief(lags.get(row.node)) for row in statuses)
-        else:
-            last = _brief(max(lags.values(), default=None))
         state = Text(state_word(status), style=STATE_STYLES.get(state_word(status), ""))
-        figures = _figures(status, wide)[: len(shown) - 3]  # between node, state and the last column
-        table.add_row(Text(printable(status.node)), state, *map(Text, [*figures, last]))
+        figures = _figures(status)[: len(headings) - 3]  # between node, state and the last column
+        lag = max((peer.lag for peer in _followers(status, statuses) if peer.lag is not None), default=None)
+        last = (status.ring.round if status.ring else None) if ring else lag
+        table.add_row(Text(printable(status.node)), state, *map(Text, [*figures, formatting.short(last)]))
     below = [Text(note, style="red" if "lost" in note else "yellow") for note in shared_notes(statuses)]
-    legend = Text(_legend(wide=wide, vector=vector, ring=bool(ring), dense=dense), style="dim")
+    legend = f"{TRAINED}{'' if dense else LEGEND}{ROUND if ring else LAG}"
     around = [Text(ring, style="bold")] if ring else []
-    return Group(Text(title, style="bold"), table, *around, *below, legend)
+    return Group(Text(title, style="bold"), table, *around, *below, Text(legend, style="dim"))
 
 
 def shared_notes(statuses: Sequence[NodeStatus]) -> list[str]:
@@ -505,8 +551,8 @@ def shared_notes(statuses: Sequence[NodeStatus]) -> list[str]:
     return [printable(f"{formatting.listed(names)}: {note}") for note, names in speakers.items()]
 
 
-def _figures(status: NodeStatus, wide: bool) -> list[str]:
-    count, trainer, updates = grouped if wide else formatting.short, status.trainer, status.updates
+def _figures(status: NodeStatus) -> list[str]:
+    count, trainer, updates = formatting.short, status.trainer, status.updates
     samples = counts_samples(trainer)
     return [
         count(trainer.mini_batches),
@@ -524,27 +570,6 @@ def _followers(status: NodeStatus, statuses: Sequence[NodeStatus]) -> list[PeerS
     """Return the peers of a node that are not lost."""
     gone = {other.node for other in statuses if other.state is NodeState.LOST}
     return [] if status.node in gone else [peer for peer in status.peers if peer.node not in gone]
-
-
-def _brief(lag: int | None) -> str:
-    """Return a lag in three characters, so that four of them fit: 0, 999, 12k."""
-    if lag is None:
-        return formatting.UNKNOWN
-    return str(lag) if lag < 1_000 else f"{lag // 1_000}k"
-
-
-def _legend(*, wide: bool, vector: bool, ring: bool, dense: bool) -> str:
-    batch = "" if wide else "batch: mini-batches trained; smp/s: samples a second; "
-    names = [heading[0 if wide else 1] for heading in HEADINGS[6:10]]
-    who = "each peer, in the order of the rows," if vector else "the slowest peer"
-    lag = "round: the last that is complete" if ring else f"lag: own updates that {who} has not acknowledged"
-    if dense:
-        return f"{batch}{lag}"
-    return (
-        f"{batch}{names[0]}: updates applied from peers; {names[1]}: own updates, each goes to every peer; "
-        f"{names[2]}: bits sent per changed weight, headers included; "
-        f"{names[3]}: size of the gradients as float32 / bytes sent to one peer; {lag}"
-    )
 
 
 # ----------------------------------------------------------------------------

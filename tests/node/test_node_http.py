@@ -71,14 +71,15 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
         yield Shown(daemons, port)
 
 
-def test_status_json_is_what_the_command_prints_and_the_last_events(shown: Shown) -> None:
+def test_status_json_is_what_the_command_prints_with_the_last_events_and_words(shown: Shown) -> None:
     asked, answered = shown.daemons[0].status(), shown.status()
     assert asked is not None
-    assert answered.keys() - asked.keys() == {"latest_events"}
+    assert answered.keys() - asked.keys() == {"latest_events", "lines", "compression_text"}
     for key in ("node", "id", "incarnation", "pid", "run", "listen", "ready", "failure_timeout_s"):
         assert answered[key] == asked[key], key
     assert answered["compression"]["tensors"][0]["name"] == "layer1.weight"
     assert answered["latest_events"][0]["kind"] == "start"
+    assert answered["lines"][0] == ["state", answered["state"], ""]
     assert answered["http"]["address"] == f"127.0.0.1:{shown.port}"
 
 

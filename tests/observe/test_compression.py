@@ -52,7 +52,7 @@ def test_of_many_tensors_the_largest_are_described_in_order_and_fit_an_answer() 
     assert [row.name[:4] for row in found.tensors] == [f"{2 * i + 1:04}" for i in range(TENSORS_MAX)]
     longest = tuple(("n" * 200 + str(place), (2**31 // many,)) for place in range(many))
     full = Tally.empty(many)
-    full.indices = full.updates = full.mini_batches = full.header_bits = 2**60
+    full.sums.update(dict.fromkeys(("indices", "updates", "mini_batches", "header"), 2**60))
     full.tensor_indices += 2**60
     full.tensor_steps += 2**20
     assert (

@@ -15,7 +15,7 @@ NAMES = ["node-0", "node-1", "node-2", "node-3"]
 
 def draw(statuses: Sequence[NodeStatus], width: int) -> list[str]:
     console = Console(width=width, file=io.StringIO(), record=True)
-    console.print(live_table(statuses, title="four nodes", width=width))
+    console.print(live_table(statuses, title="four nodes"))
     return console.export_text().splitlines()
 
 
@@ -47,19 +47,12 @@ def test_eighty_columns_show_every_figure_in_brief() -> None:
     lines = draw(nodes(), 80)
     assert " ".join(lines[1].split()) == "node state batch epoch smp/s loss in out bits compr lag"
     cells = " ".join(row(lines, "node-2"))
-    assert cells == "node-2 training 1000 1.23 6543 2.346 990 1000 12.0 2133x 0 1 . 3"
+    assert cells == "node-2 training 1000 1.23 6543 2.346 990 1000 12.0 2133x 3"
 
 
-def test_wide_terminals_get_whole_words() -> None:
-    lines = draw(nodes(), 140)
-    assert "mini-batch  epoch  samples/s" in lines[1]
-    assert "updates in  updates out  bits/index  compression" in lines[1]
-    assert row(lines, "node-0")[2] == "1,000"
-
-
-def test_above_four_nodes_eighty_columns_show_the_largest_lag() -> None:
+def test_the_lag_is_that_of_the_slowest_peer() -> None:
     lines = draw(nodes([f"node-{i}" for i in range(8)]), 80)
-    assert row(lines, "node-0")[-1] == "7"
+    assert [row(lines, f"node-{i}")[-1] for i in (0, 7)] == ["7", "6"]
     assert "the slowest peer" in " ".join(lines).replace("  ", " ")
 
 
@@ -67,8 +60,7 @@ def test_nobody_lags_behind_on_a_lost_node() -> None:
     statuses = nodes()
     statuses[3] = lost("node-3")
     lines = draw(statuses, 80)
-    assert row(lines, "node-0")[-4:] == [".", "1", "2", "-"]
-    assert row(lines, "node-3")[-4:] == ["-", "-", "-", "."]
+    assert [row(lines, name)[-1] for name in NAMES] == ["2", "2", "1", "-"]
     assert "node-3: lost (killed by signal 9)" in lines
 
 
@@ -80,7 +72,7 @@ def test_waits_are_said_below_in_plain_words() -> None:
 
 def test_a_node_that_has_not_answered_yet_has_a_row() -> None:
     lines = draw([status("node-0"), bare("node-1")], 80)
-    assert " ".join(row(lines, "node-1")) == "node-1 starting 0 - - - 0 0 - - - ."
+    assert " ".join(row(lines, "node-1")) == "node-1 starting 0 - - - 0 0 - - -"
 
 
 def test_square_brackets_are_no_markup() -> None:
@@ -111,8 +103,7 @@ def test_in_a_ring_the_round_stands_in_the_place_of_the_lag(width: int) -> None:
 def test_a_dense_ring_shows_no_figures_of_updates(width: int) -> None:
     statuses = [status(name, ring=ring(payload="dense-float16")) for name in NAMES[:3]]
     lines = draw([*statuses, bare("node-3")], width)
-    headings = lines[1].replace("mini-batch", "batch").replace("samples/s", "smp/s").split()
-    assert headings == ["node", "state", "batch", "epoch", "smp/s", "loss", "round"]
+    assert lines[1].split() == ["node", "state", "batch", "epoch", "smp/s", "loss", "round"]
     assert [cell.replace(",", "") for cell in row(lines, "node-0")] == (
         ["node-0", "training", "1000", "1.23", "6543", "2.346", "1234"]
     )

@@ -25,7 +25,8 @@ pytestmark = [
     ),
 ]
 
-SPOTS = "return [...document.querySelectorAll('#map circle.body')].map((spot) => spot.classList[1]).sort()"
+PEERS = """return [...document.querySelectorAll('#lines dt')].filter((label) => label.textContent === 'peer')
+    .map((label) => label.nextSibling.className)"""
 WIDTH = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
 
 
@@ -43,9 +44,9 @@ def browser(window: Browser) -> Browser:
     return window
 
 
-def spots(browser: Browser) -> list[str]:
-    """How the nodes in the map are drawn."""
-    found: list[str] = browser.run(SPOTS)
+def peers(browser: Browser) -> list[str]:
+    """How the lines of the peers are graded."""
+    found: list[str] = browser.run(PEERS)
     return found
 
 
@@ -63,20 +64,21 @@ def test_a_run_of_four_is_shown_live_and_goes_on_when_one_is_killed(
     try:
         until(lambda: run.status(0).get("ready"), "node-0 is ready")
         browser.open(f"http://127.0.0.1:{port}/")
-        until(lambda: spots(browser) == ["ready"] * 4, "four nodes that are ready")
+        until(lambda: peers(browser) == ["good"] * 3, "three peers that are ready")
         until(lambda: loss_points(browser) >= 3, "a curve of the loss")
         assert browser.text("h1") == "node-0"
         assert browser.text("#contact").startswith("live")
-        assert "layer1.weight" in browser.text("#tensors")
-        assert "float32" in browser.text("#dense")
+        assert "layer1.weight" in browser.text("#compression")
+        until(lambda: int(browser.run("return stepsSeries.all.length")) >= 2, "a curve of the steps")
+        assert browser.run("return document.querySelectorAll('path.curve').length") == 2
         assert "linked with node-3" in browser.text("#events")
-        assert ("under way" in browser.text("#ring")) == (mode == "ring")
+        assert ("of this view is under way" in browser.text("#lines")) == (mode == "ring")
 
         os.kill(run.status(3)["pid"], signal.SIGKILL)
-        until(lambda: "gone" in spots(browser) or "stopped" in spots(browser), "node-3 is shown as gone")
+        until(lambda: {"bad", "idle"} & set(peers(browser)), "node-3 is shown as gone")
         count = loss_points(browser)
         until(lambda: loss_points(browser) >= count + 3, "the page goes on")
-        assert "node-3" in browser.text("#waits") or "node-3" in browser.text("#events")
+        assert "node-3: lost for" in browser.text("#lines") or "node-3 (" in browser.text("#lines")
         assert browser.errors() == []
     finally:
         run.close()
@@ -126,23 +128,20 @@ def hostile(value: Any) -> Any:
     return HOSTILE if isinstance(value, str) and value else value
 
 
-def test_text_of_peers_stays_text_and_many_peers_are_capped(tmp_path: Path, browser: Browser) -> None:
+def test_text_of_peers_stays_text_and_many_events_are_capped(tmp_path: Path, browser: Browser) -> None:
     place, (port,) = Place(tmp_path, 1), free_ports(1)
     with all_stopped([place.start(0, *endless(calm(tmp_path)), "--http", f"127.0.0.1:{port}")]) as daemons:
         until(lambda: mini_batches(daemons[0]) > 5, "training")
         browser.open(f"http://127.0.0.1:{port}/")
         until(lambda: loss_points(browser) >= 2, "a curve")
         status = browser.run("return page.status")
-        names = [f"peer {number}" for number in range(128)]
-        peer = {"address": "a", "state": "lost", "lag": None, "since_s": 1.0, "error": "gone"}
-        counts = {"bytes_sent": 1, "bytes_received": 1}
-        status["peers"] = [{"node": name, "id": f"{name:>16}", **peer, **counts} for name in names]
-        status["alarms"] = ["an alarm"] * 20
+        status["lines"] += [["note", "an alarm", "warn"]] * 20 + [["peer", "gone", "bad"]] * 128
+        status["latest_events"] *= 50
         browser.run(f"take({json.dumps(hostile(status))})")
-        assert "onerror" in browser.text("#waits")
+        for selector in ("h1", "#lines", "#events", "#compression"):
+            assert "onerror" in browser.text(selector)
         assert browser.run("return document.querySelectorAll('main img, main script').length") == 0
-        assert len(spots(browser)) <= 48
-        assert browser.run("return document.querySelectorAll('#peers tr').length") <= 65
+        assert browser.run("return document.querySelectorAll('#events li').length") <= 60
         assert browser.errors() == []
 
 
@@ -155,5 +154,5 @@ def test_the_history_is_bounded(tmp_path: Path, browser: Browser) -> None:
         count, first, last = browser.run(f"{grown} return [s.all.length, s.all[0].value, s.all.at(-1).value]")
         assert 300 <= count <= 601
         assert (first, last) == (0, 99_999)
-        until(lambda: "no trainer is attached" in browser.text("#waits"), "it shows who is waited for")
+        until(lambda: "no trainer is attached" in browser.text("#lines"), "it shows who is waited for")
         assert browser.errors() == []

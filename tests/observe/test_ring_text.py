@@ -10,7 +10,7 @@ WAITS = "round 1235 has waited for 3.1 s for node-2's trainer"
 
 
 def lines(**changes: Any) -> list[str]:
-    return list(ring_lines(RingStatus(**ring(**changes))))
+    return [line.words for line in ring_lines(RingStatus(**ring(**changes))) if line.words]
 
 
 def test_a_node_says_its_round_and_its_order() -> None:

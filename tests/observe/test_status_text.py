@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from p2psgd.observe.status import NodeState, NodeStatus
-from p2psgd.observe.text import render_status
+from p2psgd.observe.text import Grade, render_status, status_lines
 from tests.observe.statuses import fields, peer, ring, split, status, trainer
 
 
@@ -13,15 +17,17 @@ def test_a_training_node_in_full() -> None:
     assert render_status(status()).splitlines() == [
         "node-0: id 00112233aabbccdd, pid 4711, p2psgd 0.1.0, up 1 h 2 min",
         "state       training",
-        "run         speech: async, 80,000 weights in 8 tensors, quantum 2^-20, fingerprint " + "ab" * 16,
+        "run         speech: async, 80,000 weights in 8 tensors, quantum 2^-20",
+        "fingerprint " + "ab" * 16,
         "listens     127.0.0.1:7000; plaintext: whoever reaches this port can read and join",
         "trainer     attached (pid 4712), mini-batch 1,000, loss 2.346, epoch 1.23, 6,543 samples/s",
         "updates     1,000 sent, 990 applied, 2 duplicates dropped, 12.00 bits per index, compression 2133x",
         "traffic     9.0 MB sent, 8.0 MB received; loop lag 0.3 ms",
         "log         30 updates kept, 88.0 kB of at most 256.0 MB",
         "replica     digest 0123456789abcdef; largest coordinate 123,456 of at most 16,777,216",
-        "peer        node-1 at 127.0.0.1:7001: connected for 1 min 40 s, lacks 0 updates of ours, "
-        "30.0 kB sent, 3.0 MB received",
+        "peers       1 connected",
+        "peer        node-1 (00000000000000ff) at 127.0.0.1:7001: connected for 1 min 40 s, "
+        "lacks 0 updates of ours, 30.0 kB sent, 3.0 MB received",
     ]
 
 
@@ -85,8 +91,55 @@ def test_a_finished_trainer_is_not_missed() -> None:
 def test_a_peer_that_is_away_says_why() -> None:
     away = peer("node-1", state="lost", lag=None, error="connection refused", bytes_sent=0, bytes_received=0)
     assert line(render_status(status(peers=[away])), "peer") == (
-        "peer        node-1 at 127.0.0.1:7001: lost for 1 min 40 s, connection refused"
+        "peer        node-1 (00000000000000ff) at 127.0.0.1:7001: lost for 1 min 40 s, connection refused"
     )
+
+
+VIEW: dict[str, Any] = {"members": [{"own": True, "ready": True}], "members_total": 2, "waits": ""}
+
+
+@pytest.mark.parametrize(
+    ("changes", "grade", "words"),
+    [
+        ({"member": {"ready": True}}, Grade.GOOD, "connected for 1 min 5 s, ready"),
+        ({"member": {"ready": False}}, Grade.WARN, "connected for 1 min 5 s, not ready"),
+        ({}, Grade.WARN, "connected for 1 min 5 s, not a member"),
+        ({"founded": False}, Grade.WARN, "connected for 1 min 5 s, lacks"),
+        (
+            {"member": {"heard_s": 2.0}, "state": "suspect"},
+            Grade.BAD,
+            "suspect for 1 min 5 s, heard of 2 s ago",
+        ),
+        ({"member": {}, "state": "lost", "error": "no"}, Grade.BAD, "lost for 1 min 5 s, never heard"),
+        ({"state": "lost"}, Grade.IDLE, "lost for 1 min 5 s, not a member"),
+        (
+            {"member": {}, "state": "dialling", "error": "no", "through": "node-2"},
+            Grade.WARN,
+            "not reached directly (no), its updates come through node-2",
+        ),
+        ({"member": {}, "state": "stopped"}, Grade.IDLE, "stopped for 1 min 5 s"),
+        ({"state": "dialling", "error": "no"}, Grade.BAD, "dialling for 1 min 5 s"),
+        ({"member": {"lag": 7}, "state": "dialling", "lag": None}, Grade.BAD, "lacks 7 updates of ours"),
+    ],
+)
+def test_a_peer_is_said_to_be_what_its_link_and_the_view_show(
+    changes: dict[str, Any], grade: Grade, words: str
+) -> None:
+    told = {"member": None, "founded": True, **changes}
+    member, founded = told.pop("member"), told.pop("founded")
+    members = [] if member is None else [{"node": "node-1", "id": "id-1", "own": False, **member}]
+    view = {**VIEW, "number": int(founded), "members": [*VIEW["members"], *members]}
+    shown = status(peers=[peer("node-1", id="id-1", since_s=65.0, **told)], view=view)
+    (found,) = (line for line in status_lines(shown) if line.label == "peer")
+    assert found.grade is grade
+    assert words in found.words
+
+
+def test_those_who_need_a_person_come_first_and_peers_that_are_not_listed_are_counted() -> None:
+    away = peer("node-2", id="id-2", state="lost", lag=None, error="connection refused")
+    text = render_status(status(peers=[peer("node-1"), away], peers_total=7))
+    assert line(text, "peers") == "peers       1 connected, 1 lost, 5 more are not listed"
+    assert text.index("node-2") < text.index("node-1")
 
 
 def test_a_fresh_daemon_says_what_it_lacks() -> None:

@@ -318,7 +318,7 @@ class Display:
         elapsed = formatting.duration(now - self._began)
         if self._live is not None:
             title = f"{self._heading}, {elapsed}: {phase}"
-            self._live.update(live_table(statuses, title=title, width=self._console.width), refresh=True)
+            self._live.update(live_table(statuses, title=title), refresh=True)
         elif at_once or now >= self._next_line:
             self._next_line = now + LINE_EVERY_S
             self.say(f"{elapsed}, {phase}: {progress_line(statuses)}")
