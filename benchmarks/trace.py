@@ -94,7 +94,6 @@ def main() -> None:
     for option in ("--mode", "--payload", "--device"):
         parser.add_argument(option, help=same)
     parser.add_argument("--steps", type=int, help=same)
-    parser.add_argument("--no-overlap", action="store_true", help=same)
     given = parser.parse_args()
     events = TraceEvents()
     try:
@@ -102,7 +101,7 @@ def main() -> None:
         backend = find_backend(given.device or recipe.device)
         with open_new(given.file) as file:
             try:
-                train(recipe, steps=given.steps, backend=backend, trace=events, overlap=not given.no_overlap)
+                train(recipe, steps=given.steps, backend=backend, trace=events)
             finally:
                 events.write(file)
     except (OSError, UsageError) as error:

@@ -15,10 +15,9 @@ from rich.console import Console
 
 import p2psgd
 from p2psgd.base.errors import DaemonLost, ExitCode, P2psgdError, TrainerError, UsageError
-from p2psgd.base.formatting import print_text
-from p2psgd.cli.asking import digest, events, export, remove, status, top
+from p2psgd.base.formatting import counted, print_text
+from p2psgd.cli.asking import checkpoint, digest, events, export, remove, status, top
 from p2psgd.cli.ca import app as ca
-from p2psgd.cli.checkpoint import app as checkpoint
 from p2psgd.cli.configuration import (
     FROM_ENVIRONMENT,
     CommandLineError,
@@ -35,7 +34,6 @@ from p2psgd.cli.options import (
     HttpOption,
     InitialOption,
     ModeOption,
-    OverlapOption,
     PayloadOption,
     RankOption,
     RecipeOption,
@@ -45,8 +43,6 @@ from p2psgd.cli.options import (
     parse_http,
     parse_rank,
 )
-from p2psgd.cli.recipe import app as data
-from p2psgd.cli.recipe import recipe
 from p2psgd.observe.logs import say_bug, say_last
 
 app = typer.Typer(
@@ -57,7 +53,6 @@ app = typer.Typer(
 )
 app.add_typer(checkpoint, name="checkpoint")
 app.add_typer(ca, name="ca")
-app.add_typer(data, name="data")
 app.add_typer(config, name="config")
 
 
@@ -85,7 +80,6 @@ def train(
     ] = None,
     mode: ModeOption = None,
     payload: PayloadOption = None,
-    overlap: OverlapOption = True,
     device: DeviceOption = None,
 ) -> None:
     """Train with the built-in trainer, on the CPU or a GPU, on this machine's daemon."""
@@ -103,7 +97,6 @@ def train(
         seconds=seconds,
         initial=initial,
         started=started,
-        overlap=overlap,
     )
 
 
@@ -133,7 +126,6 @@ def local(
     failure_timeout: FailureTimeoutOption = 5.0,
     mode: ModeOption = None,
     payload: PayloadOption = None,
-    overlap: OverlapOption = True,
     device: DeviceOption = None,
 ) -> None:
     """Run a whole cluster of real daemons and trainers on this machine, and prove its replicas equal."""
@@ -154,7 +146,6 @@ def local(
         initial=initial,
         failure_timeout_s=failure_timeout,
         told=Told(mode, payload),
-        overlap=overlap,
         device=device,
         http=parse_http(http),
     )
@@ -164,6 +155,55 @@ def local(
     raise typer.Exit(run_local(plan, Console()))
 
 
+def recipe(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The recipe to print.")] = None,
+) -> None:
+    """Print a built-in recipe, to copy and change; without a name, list them."""
+    from p2psgd.recipes.recipe import built_in_recipe_text, built_in_recipes
+
+    if name is not None:
+        print_text(built_in_recipe_text(name).rstrip("\n"))
+        return
+    names = built_in_recipes()
+    for each in names:
+        about = built_in_recipe_text(each).partition("\n")[0].removeprefix("# ")
+        print_text(f"{each:<{max(map(len, names))}}  {about}")
+
+
+# ----------------------------------------------------------------------------
+# `p2psgd data`: data in shards, in a folder or wherever a URL leads.
+
+
+data = typer.Typer(help="Prepare data that nodes share out among them.", rich_markup_mode=None)
+
+
+@data.callback()
+def group() -> None:
+    """Prepare data that nodes share out among them."""
+
+
+@data.command()
+def index(
+    place: Annotated[
+        str, typer.Argument(metavar="PLACE", help="A folder, or a URL such as s3://bucket/prefix.")
+    ],
+) -> None:
+    """Read all shards there (.npz, .npy, .safetensors), and write the list of them, shards.json."""
+    from p2psgd.data.index import make_list
+
+    made = make_list(place, _say)
+    size = sum(shard.bytes for shard in made.shards)
+    print_text(
+        f"{counted(len(made.shards), 'shard')} with {counted(made.samples, 'sample')}, {size:,} bytes, "
+        f"digest {made.digest}: listed in {place.rstrip('/')}/shards.json"
+    )
+
+
+def _say(words: str) -> None:
+    print(words, flush=True)
+
+
+app.add_typer(data, name="data")
 for asking in (status, top, events, digest, remove, export, recipe):
     app.command()(asking)
 app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)(doctor)

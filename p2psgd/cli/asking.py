@@ -15,7 +15,7 @@ import typer
 
 import p2psgd
 from p2psgd.base.errors import ExitCode, UsageError
-from p2psgd.base.formatting import print_text, printable
+from p2psgd.base.formatting import counted, print_text, printable
 
 if TYPE_CHECKING:
     from p2psgd.ipc.client import ControlClient
@@ -168,7 +168,6 @@ def export(
     state: StateOption = None,
 ) -> None:
     """Write the weights of a running node of this machine to a file."""
-    from p2psgd.base.formatting import counted
     from p2psgd.cli.weights_file import check_weights_name, export_weights
     from p2psgd.ipc.client import ControlClient
     from p2psgd.ipc.listener import control_path
@@ -201,3 +200,41 @@ def _other_version(version: str) -> str:
         f"the daemon is of another version ({version or 'unknown'}, this is "
         f"{p2psgd.__version__}) and does not tell its compression: ask with its own p2psgd"
     )
+
+
+# ----------------------------------------------------------------------------
+# `p2psgd checkpoint`: what a node has on disk, whether a daemon runs there or not.
+
+
+checkpoint = typer.Typer(help="Look at a node's checkpoints on disk.", rich_markup_mode=None)
+
+
+@checkpoint.command("list")
+def list_all(state: StateOption = None) -> None:
+    """Print all checkpoints: number, time, updates applied, size, whole or damaged."""
+    from p2psgd.cli.checkpoint_listing import open_store, render_list
+    from p2psgd.ipc.listener import default_state_directory
+
+    print_text(render_list(open_store(state or default_state_directory()).entries()))
+
+
+@checkpoint.command("export")
+def export_checkpoint(
+    file: Annotated[Path, typer.Argument(help="The file to write: .safetensors or .npz, by its name.")],
+    state: StateOption = None,
+    number: Annotated[
+        int | None, typer.Option(min=1, help="Which one, as `p2psgd checkpoint list` numbers them.")
+    ] = None,
+) -> None:
+    """Write the weights of a checkpoint (default: the newest whole one), a float32 array for each tensor."""
+    from p2psgd.cli.checkpoint_listing import open_store, read_whole
+    from p2psgd.cli.weights_file import check_weights_name, write_weights
+    from p2psgd.ipc.listener import default_state_directory
+    from p2psgd.wire.update import weights_of
+
+    check_weights_name(file)
+    found = read_whole(open_store(state or default_state_directory()), number)
+    spec = found.spec
+    values = weights_of(found.coordinates[: spec.weights], mode=spec.mode, quantum_log2=spec.quantum_log2)
+    weights = write_weights(file, values, tensors=spec.tensors)
+    print_text(f"{counted(weights, 'weight')} with digest {found.digest:016x} written to {file}")

@@ -85,13 +85,6 @@ PayloadOption = Annotated[
         "(default: sparse)."
     ),
 ]
-OverlapOption = Annotated[
-    bool,
-    typer.Option(
-        "--overlap/--no-overlap",
-        help="In a dense ring: add up layers that are whole while others are computed.",
-    ),
-]
 DeviceOption = Annotated[
     str | None,
     typer.Option(

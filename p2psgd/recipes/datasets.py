@@ -66,22 +66,6 @@ class ArraySamples:
         )
 
 
-class SamplesToCome:
-    """Samples of which only the number of values is known yet."""
-
-    def __init__(self, inputs: int) -> None:
-        self.inputs = inputs
-
-    @property
-    def labels(self) -> Labels:
-        """Of none."""
-        return np.empty(0, np.int32)
-
-    def fill(self, rows: NDArray[np.int64], batch: NDArray[np.float32]) -> None:
-        """Of none."""
-        raise IndexError("these samples come shard by shard")
-
-
 # ----------------------------------------------------------------------------
 # Words for data that cannot be used: one sentence that names the file and the array.
 
@@ -423,7 +407,8 @@ def open_streamed(data: str) -> Dataset:
         raise bad_data(Path(data), f"its samples have not the same number of values everywhere, but {said}")
     for shard, part in zip(test.list.shards, parts, strict=True):
         check_classes(Path(shard.name), part.labels, largest + 1)
-    return Dataset(SamplesToCome(widths.pop()), parts[0].join(parts[1:]), largest + 1, train)
+    to_come = ArraySamples(np.empty((0, widths.pop()), np.float32), np.empty(0, np.int32))
+    return Dataset(to_come, parts[0].join(parts[1:]), largest + 1, train)
 
 
 def samples_of(shard: Shard, arrays: Arrays, part: str) -> ArraySamples:

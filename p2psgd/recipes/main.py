@@ -69,7 +69,6 @@ def train(
     backend: Backend = HOST,
     started: float | None = None,
     trace: Trace | None = None,
-    overlap: bool = True,
 ) -> None:
     """Train this node's share of a recipe on the daemon that P2PSGD_CONTROL or the default state directory
     leads to, with numpy unless there is another `backend`.
@@ -77,7 +76,7 @@ def train(
     share: (i, n); None takes the daemon's word for it. steps: mini-batches of this node, or rounds of a ring;
     seconds: length of the run, counted from `started` (Unix time, so that a trainer that is started again
     does not begin anew) or from now. `initial`: a file of the weights to start from. `trace` gets
-    what this process does when. `overlap`: as in TrainingContext. SIGTERM and SIGINT end it after the
+    what this process does when. SIGTERM and SIGINT end it after the
     mini-batch in work.
 
     Raises UsageError (recipe, data or arguments at fault, the seconds over before a mini-batch, or the
@@ -117,7 +116,6 @@ def train(
             interrupted=lambda: interruption.wanted,
             elapsed_s=max(0.0, time.time() - began),
             trace=trace,
-            overlap=overlap,
         )
         try:
             part = RunPart(rank=share[0], world_size=share[1], steps=steps, seconds=seconds)

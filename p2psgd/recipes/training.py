@@ -78,8 +78,7 @@ class TrainingContext:
     """What a training runs with, besides recipe, data and link.
 
     `backend` computes gradients; the link's arrays are of its kind. `interrupted` is asked between
-    mini-batches. `elapsed_s` of a run by time have passed before. `overlap` false: a dense share is begun
-    only when all of it is whole, to measure what overlapping gains.
+    mini-batches. `elapsed_s` of a run by time have passed before.
     """
 
     backend: Backend = HOST
@@ -87,7 +86,6 @@ class TrainingContext:
     elapsed_s: float = 0.0
     clock: Callable[[], float] = time.monotonic
     trace: Trace | None = None
-    overlap: bool = True
 
 
 PlanType = TypeVar("PlanType", bound=Plan | RoundPlan)
@@ -106,7 +104,7 @@ class RecipeTraining(abc.ABC, Generic[PlanType]):
     ) -> None:
         self._backend = context.backend
         self._recipe, self._dataset, self._plan, self._link = recipe, dataset, plan, link
-        self._interrupted, self._clock, self._overlap = context.interrupted, context.clock, context.overlap
+        self._interrupted, self._clock = context.interrupted, context.clock
         kept = read_kept(link.restored)
         self._begin: float = context.clock() - self._passed_s(context, kept)
         self._times = StepTimes(link, context.trace)
@@ -292,15 +290,8 @@ class RingTraining(RecipeTraining[RoundPlan]):
                 with self._times.part(f"begin {name}", Part.SENDING):
                     link.allreduce_begin(name)
 
-        def later(layer: int) -> None:
-            left.append(layer)
-
-        left: list[int] = []
-        ready = begin if self._overlap else later
-        loss = self._gradients.take(link.weights, positions, gradient=proposed, ready=ready)
+        loss = self._gradients.take(link.weights, positions, gradient=proposed, ready=begin)
         self._check_loss(loss)
-        for layer in left:
-            begin(layer)
         return loss
 
     def _epoch(self, number: int, elapsed_s: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from p2psgd.base.errors import ExitCode
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.event_log import EVENTS_NAME
 from p2psgd.storage.files import FOLDER
-from tests.storage.states import ME, PEER, SPEC, checkpoint
+from tests.storage.states import SPEC, checkpoint
 
 Run = Callable[..., tuple[int, str, str]]
 STATE = checkpoint(updates=5)
@@ -60,50 +59,6 @@ def test_the_list_says_which_are_whole(run: Run, state: Path) -> None:
     assert run("list")[1] == out
 
 
-def test_show_prints_all_of_the_newest(run: Run, state: Path) -> None:
-    (state / FOLDER / "checkpoint-00000002.safetensors").unlink()
-    code, out, _ = run("show", "--state", state)
-    assert code == ExitCode.OK
-    lines = out.splitlines()
-    assert lines[0].endswith(" kB, whole")
-    assert lines[1].endswith(f"by node {ME.node:016x}, incarnation {ME.incarnation}")
-    assert lines[2] == (
-        "run digits: 1,021 weights in 3 tensors, quantum 2^-20, mode async, "
-        f"fingerprint {SPEC.fingerprint.hex()}"
-    )
-    assert lines[3] == f"replica digest {STATE.digest:016x} after 10 updates:"
-    digest = STATE.rows[0].digest
-    assert lines[4] == (
-        f"  {PEER.node:016x} incarnation {PEER.incarnation}: 5 updates, 5 steps, digest {digest:016x}"
-    )
-    assert lines[6] == f"updates kept for peers: {sum(map(len, STATE.tail))} B"
-    assert lines[7].startswith(
-        "trainer: residual after own update 5; keeps velocity F64 [3, 5], half F16 [4],"
-    )
-    assert lines[7].endswith('says {"epoch": 3, "name": "größer"}')
-    assert lines[-2:] == ["  hidden.bias [20]", "  scale []"]
-
-
-def test_show_as_json_has_everything(run: Run, state: Path) -> None:
-    code, out, _ = run("show", "--state", state, "--number", 1, "--json")
-    assert code == ExitCode.OK
-    shown = json.loads(out)
-    assert shown["run"]["tensors"][0] == {"name": "hidden.weight", "shape": [50, 20]}
-    assert shown["run"]["initial"] == SPEC.initial.hex()
-    assert shown["digest"] == f"{STATE.digest:016x}"
-    assert [row["sequence"] for row in shown["frontier"]] == [5, 5]
-    assert shown["frontier"][1]["node"] == shown["node"] == f"{ME.node:016x}"
-    assert shown["trainer"]["arrays"][0] == {"name": "velocity", "dtype": "F64", "shape": [3, 5]}
-    assert (shown["updates"], shown["fault"], shown["number"]) == (10, "", 1)
-
-
-def test_show_of_a_damaged_one_shows_what_it_can_and_fails(run: Run, state: Path) -> None:
-    code, out, err = run("show", "--state", state)
-    assert code == ExitCode.DATA
-    assert "checkpoint-00000002.safetensors" in out
-    assert err.startswith("p2psgd: checkpoint 2 cannot be used: it has ")
-
-
 @pytest.mark.parametrize("suffix", ["safetensors", "npz"])
 def test_the_weights_are_exported_for_anybody(run: Run, state: Path, suffix: str) -> None:
     file = state / f"weights.{suffix}"
@@ -133,7 +88,7 @@ def test_what_cannot_be_exported_is_a_sentence(run: Run, state: Path, tmp_path: 
     assert not list(tmp_path.glob("*a.npz*"))
 
 
-@pytest.mark.parametrize("command", [("list",), ("show",), ("export", "a.npz")])
+@pytest.mark.parametrize("command", [("list",), ("export", "a.npz")])
 def test_without_a_checkpoint_there_is_a_sentence(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
     code, _, err = run(*command, "--state", tmp_path)
     assert code == ExitCode.USAGE

@@ -120,8 +120,7 @@ INVOCATIONS: Final = tuple(
         "export out.txt",
         # files
         "checkpoint list --state absent",
-        "checkpoint show --state absent",
-        "checkpoint show --number 0",
+        "checkpoint export w.npz --number 0",
         "checkpoint export out.npz --state absent",
         "checkpoint export out.txt --state .",
         "data index absent",

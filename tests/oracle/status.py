@@ -92,7 +92,6 @@ def _pair(folder: Path) -> Samples:
         lost = [first.wait(_has_lost, "the loss of its peer")]
         digest.append(json.loads(first.ask("digest", "--json", codes=(0, 1))))
         events = [json.loads(line) for line in first.ask("events", "--json").splitlines()]
-    state = str(first.state)
     return {
         "status ready": ready,
         "status served": served,
@@ -100,7 +99,6 @@ def _pair(folder: Path) -> Samples:
         "metrics": metrics,
         "digest": digest,
         "events": events,
-        "checkpoint": [json.loads(run(folder, "checkpoint", "show", "--json", "--state", state))],
     }
 
 

@@ -33,8 +33,7 @@ class Request:
     `steps`: mini-batches per node, or rounds of a ring; `seconds`: time to train; neither: as long as the
     recipe says. `trainer`: a command that attaches by itself, in the place of the built-in trainer.
     `initial`: a file of weights that the built-in one starts from. `told`: what counts in the place of the
-    recipe's [run]. `overlap`: whether a dense ring adds up layers while others are computed. `http`: where
-    the first node shows itself.
+    recipe's [run]. `http`: where the first node shows itself.
     `state`: a directory for the nodes' state and logs, kept; None: a temporary one, kept only when something
     went wrong.
     """
@@ -50,7 +49,6 @@ class Request:
     initial: Path | None = None
     failure_timeout_s: float = 5.0
     told: Told = NOTHING_TOLD
-    overlap: bool = True
     device: str | None = None
     http: Address | None = None
 
@@ -89,7 +87,6 @@ class Plan(Request):
         if self.seconds is not None:
             words += ["--seconds", repr(self.seconds), "--started", f"{time.time():.3f}"]
         words += self.told.options
-        words += [] if self.overlap else ["--no-overlap"]
         words += ["--device", self.device] if self.device is not None else []
         return shlex.join(words)
 
@@ -117,8 +114,6 @@ def _check_recipe(asked: Request) -> Recipe:
     recipe = load_recipe(asked.recipe_name, asked.told)
     if recipe.run.trains.ring and asked.nodes == 1:
         raise UsageError("a ring needs two nodes, and this run has one: give -n 2 or more, or --mode async")
-    if not asked.overlap and not recipe.run.trains.dense:
-        raise UsageError("--no-overlap is for a dense ring: give --mode ring --payload dense too")
     dataset = load_data_of(recipe)
     if asked.initial is not None:
         load_initial(asked.initial, net_shape(recipe, dataset))
@@ -132,9 +127,9 @@ def _check_trainer(asked: Request, trainer: str) -> None:
     """Refuse what says nothing to a trainer of the user's own."""
     if asked.steps is not None or asked.seconds is not None:
         raise UsageError("--steps and --seconds are for the built-in trainer: leave them out with --trainer")
-    if asked.told.given or asked.device or asked.initial or not asked.overlap:
+    if asked.told.given or asked.device or asked.initial:
         raise UsageError(
-            "--mode, --payload, --no-overlap, --device and --initial are for the built-in trainer: "
+            "--mode, --payload, --device and --initial are for the built-in trainer: "
             "leave them out with --trainer, whose script says mode and payload when it attaches"
         )
     if not trainer.strip():

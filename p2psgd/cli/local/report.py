@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +27,7 @@ from p2psgd.observe.status import (
     compression_ratio,
 )
 from p2psgd.observe.text import describe_steps, live_table, progress_line, steps_words
+from p2psgd.storage.files import replacing
 from p2psgd.wire.mode import parse_mode
 
 # ----------------------------------------------------------------------------
@@ -95,17 +94,8 @@ def build_report(outcome: Outcome) -> Report:
 def write_report(path: Path, report: Report) -> None:
     """Write the report whole or not at all: a reader never sees a part of it. Raises OSError."""
     text = json.dumps(_finite(report), indent=2, allow_nan=False) + "\n"
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o644)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with replacing(path, mode=0o666) as file:
+        file.write(text.encode())
 
 
 def _node(status: NodeStatus, outcome: Outcome) -> Report:

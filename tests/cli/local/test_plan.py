@@ -147,9 +147,9 @@ def test_all_trainers_start_from_the_weights_given(tmp_path: Path) -> None:
 
 
 def test_the_trainers_get_the_mode(tmp_path: Path) -> None:
-    ring = plan(tmp_path, 4, told=Told("ring", "dense"), overlap=False)
+    ring = plan(tmp_path, 4, told=Told("ring", "dense"))
     words = shlex.split(ring.trainer_command(1))
-    assert words[-5:] == ["--mode", "ring", "--payload", "dense", "--no-overlap"]
+    assert words[-4:] == ["--mode", "ring", "--payload", "dense"]
     assert shlex.split(plan(tmp_path, 2, device="cpu").trainer_command(1))[-2:] == ["--device", "cpu"]
     assert ring.recipe is not None
     assert ring.recipe.run.trains.word == "ring-dense"
@@ -159,8 +159,6 @@ def test_the_trainers_get_the_mode(tmp_path: Path) -> None:
     ("nodes", "options", "words"),
     [
         (1, {"told": Told("ring")}, "a ring needs two nodes, and this run has one: give -n 2 or more"),
-        (2, {"told": Told("ring"), "overlap": False}, "--no-overlap is for a dense ring"),
-        (2, {"overlap": False}, "--no-overlap is for a dense ring"),
         (2, {"told": Told(payload="dense")}, '--payload dense is for a ring, and the mode is "async": give'),
         (
             2,
