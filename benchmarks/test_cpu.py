@@ -9,6 +9,7 @@ import sys
 
 from benchmarks.cpu import Rate, measure, render_paths, render_rates
 from p2psgd.wire.cpu_paths import VARIABLE, CpuPath, cpu_path, cpu_paths
+from tests import DEADLINE_S
 
 PATHS = (CpuPath("portable", "nothing", True), CpuPath("avx2", "AVX2", True), CpuPath("x", "more", False))
 
@@ -51,7 +52,7 @@ def test_the_command_obeys_the_environment() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=DEADLINE_S,
     )
     assert done.returncode == 0, done.stderr
     assert "is in use, as P2PSGD_CPU says so" in done.stdout

@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks import trace
 from benchmarks.trace import DAEMON, TRAINER, TraceEvents, open_new
+from tests import DEADLINE_S
 from tests.daemons import P2PSGD
 
 
@@ -71,7 +72,7 @@ def test_each_trainer_of_a_local_run_writes_what_it_did(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=DEADLINE_S,
     )
     assert done.returncode == 0, done.stdout
     for name in ("trace.json", "trace.2.json"):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests import DEADLINE_S
+
 
 def test_an_update_walks_through_four_legs_that_touch_what_they_must() -> None:
     walk = [sys.executable, "-m", "benchmarks.walk", "--small", "--list"]
-    done = subprocess.run(walk, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(walk, capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     table, *chains = done.stdout.split("\n\n")
     _, *rows = [line.rsplit(maxsplit=4) for line in table.splitlines()]
     assert len(rows) == len(chains) + 1

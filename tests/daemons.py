@@ -16,6 +16,7 @@ from typing import Any
 from p2psgd.base.errors import P2psgdError
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
+from tests import DEADLINE_S
 
 P2PSGD = [sys.executable, "-m", "p2psgd"]
 PACED = [
@@ -67,7 +68,7 @@ class Daemon:
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **(environment or {})},
             )
 
-    def status(self, timeout_s: float = 10) -> dict[str, Any] | None:
+    def status(self, timeout_s: float = 30) -> dict[str, Any] | None:
         """The status, or None while the daemon does not answer."""
         try:
             with ControlClient(control_path(self.state), timeout_s=timeout_s) as client:
@@ -92,7 +93,7 @@ class Daemon:
 
     def replica(self) -> tuple[int, bytes]:
         """Digest and bytes of the replica."""
-        with ControlClient(control_path(self.state), timeout_s=10) as client:
+        with ControlClient(control_path(self.state), timeout_s=30) as client:
             answer, descriptors = client.request_with_fds("replica")
         try:
             with mmap.mmap(descriptors[0], 4 * answer["weights"], prot=mmap.PROT_READ) as memory:
@@ -103,17 +104,17 @@ class Daemon:
 
     def scrub(self) -> None:
         """Have the replica compared with its digest soon."""
-        with ControlClient(control_path(self.state), timeout_s=10) as client:
+        with ControlClient(control_path(self.state), timeout_s=30) as client:
             client.request("digest", scrub=True)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(DEADLINE_S)
 
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        return self.process.wait(DEADLINE_S)
 
     def words(self) -> str:
         return self.log.read_text(errors="replace")
@@ -137,10 +138,10 @@ def all_stopped(daemons: list[Daemon]) -> Iterator[list[Daemon]]:
                 daemon.process.wait(45)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(daemon.process.pid, signal.SIGKILL)
-            daemon.process.wait(10)
+            daemon.process.wait(DEADLINE_S)
 
 
-def until(condition: Callable[[], Any], words: str, *, timeout_s: float = 60.0) -> Any:
+def until(condition: Callable[[], Any], words: str, *, timeout_s: float = DEADLINE_S) -> Any:
     """Wait for a condition to become true and return its value."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
@@ -149,7 +150,7 @@ def until(condition: Callable[[], Any], words: str, *, timeout_s: float = 60.0) 
     return value
 
 
-def assert_replicas_identical(daemons: list[Daemon], *, timeout_s: float = 60.0) -> dict[str, int]:
+def assert_replicas_identical(daemons: list[Daemon], *, timeout_s: float = DEADLINE_S) -> dict[str, int]:
     """Wait for equal frontiers, then compare digests and bytes; returns the common frontier by origin."""
 
     def frontiers() -> list[dict[str, int]]:

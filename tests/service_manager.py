@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests import DEADLINE_S
+
 
 class ServiceManager:
     """Listens at a path, or, with @ before it, at a name without a file. `address` is $NOTIFY_SOCKET."""
@@ -26,7 +28,7 @@ class ServiceManager:
     ) -> None:
         self._end.close()
 
-    def next(self, timeout_s: float = 60.0) -> dict[str, str]:
+    def next(self, timeout_s: float = DEADLINE_S) -> dict[str, str]:
         """What the next datagram says; TimeoutError if none comes."""
         self._end.settimeout(timeout_s)
         text = self._end.recv(65536).decode()

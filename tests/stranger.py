@@ -15,6 +15,7 @@ from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from p2psgd.wire.messages import FrontierRow, Hello, Status, pack_frontier, pack_message
 from p2psgd.wire.update import UpdateHeader, pack_update
+from tests import DEADLINE_S
 from tests.core.cluster import make_words
 from tests.daemons import Daemon, until
 
@@ -55,7 +56,9 @@ class Stranger:
         self.run: dict[str, Any] = until(daemon.run, "the run is known")
         self.weights: int = self.run["weights"]
         self.key = int.from_bytes(bytes.fromhex(self.run["fingerprint"])[:8], "little")
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(source, 0))
+        self.socket = socket.create_connection(
+            ("127.0.0.1", port), timeout=DEADLINE_S, source_address=(source, 0)
+        )
         try:
             if tls is not None:
                 self.socket = tls.wrap_socket(self.socket)

@@ -16,6 +16,8 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+from tests import DEADLINE_S
+
 _SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-_])")
 
 
@@ -62,7 +64,7 @@ class Terminal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.killpg(self._owner.pid, signal.SIGKILL)
-        self._owner.wait(30)
+        self._owner.wait(DEADLINE_S)
         self._told.close()
         os.close(self._above)
         os.close(self._below)
@@ -73,7 +75,7 @@ class Terminal:
     def resize(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self._above, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def until(self, words: str, *, timeout_s: float = 60.0) -> None:
+    def until(self, words: str, *, timeout_s: float = DEADLINE_S) -> None:
         """Wait until something new with these words is written."""
         end, start = time.monotonic() + timeout_s, len(self.text)
         while words not in plain(self.text[start:]):
@@ -82,7 +84,7 @@ class Terminal:
 
     def wait(self) -> int:
         """For its end; the exit code."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + DEADLINE_S
         while not select.select([self._told], [], [], 0)[0]:
             assert time.monotonic() < end
             self._read(0.1)

@@ -21,6 +21,7 @@ from p2psgd.node import daemon as node_module
 from p2psgd.node.daemon import Node
 from p2psgd.node.options import NodeOptions
 from p2psgd.storage.event_log import EVENTS_NAME, parse_event
+from tests import DEADLINE_S
 from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, trainer, until
 from tests.ports import free_ports
 
@@ -43,7 +44,7 @@ def reloads(daemon: Daemon) -> list[str]:
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*P2PSGD, *words], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([*P2PSGD, *words], capture_output=True, text=True, check=False, timeout=DEADLINE_S)
 
 
 def alarms(daemon: Daemon) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import DEADLINE_S
 from tests.daemons import Daemon, all_stopped, until
 from tests.node.test_node import Place, calm, endless, mini_batches
 from tests.ports import free_ports
@@ -37,7 +38,7 @@ class Watched:
         for _ in range(2):
             self.manager.until("STATUS")
             assert self.daemon.status() is not None
-            with urllib.request.urlopen(f"{self.page}/status.json", timeout=10) as answer:
+            with urllib.request.urlopen(f"{self.page}/status.json", timeout=DEADLINE_S) as answer:
                 status: dict[str, Any] = json.load(answer)
         return status
 

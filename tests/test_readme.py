@@ -19,6 +19,7 @@ import pytest
 import typer.main
 
 from p2psgd.cli.app import app
+from tests import DEADLINE_S
 from tests.daemons import P2PSGD, until
 from tests.ports import free_ports
 
@@ -49,7 +50,7 @@ def train_on_two_nodes(tmp_path: Path, script: str) -> dict[str, object]:
     path, report = tmp_path / "train.py", tmp_path / "report.json"
     path.write_text(script)
     command = [*P2PSGD, "local", "-n", "2", "--trainer", f"{sys.executable} {path}", "--report", str(report)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stdout + done.stderr
     result: dict[str, object] = json.loads(report.read_text())
     assert result["replicas_identical"]
@@ -149,7 +150,7 @@ class Hosts:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=DEADLINE_S,
         )
         assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
         return done.stdout
@@ -181,7 +182,7 @@ class Hosts:
             for node in nodes:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(node.pid, signal.SIGKILL)
-                node.wait(10)
+                node.wait(DEADLINE_S)
 
     def is_training(self, number: int) -> bool:
         with contextlib.suppress(AssertionError):
@@ -198,14 +199,14 @@ def test_three_machines_train_by_the_commands_of_the_readme(tmp_path: Path) -> N
     hosts = Hosts(tmp_path)
     hosts.run(certificates, 1, cwd=tmp_path)
     with hosts.started(node.strip()) as nodes:
-        until(lambda: all(map(hosts.is_training, (1, 2, 3))), "all three train", timeout_s=120)
+        until(lambda: all(map(hosts.is_training, (1, 2, 3))), "all three train")
         for line in look.splitlines():
             command = line.partition("#")[0].strip()
             hosts.run(command + (" --once" if command == "p2psgd top" else ""), 1)
         assert (hosts.home(1) / "weights.npz").exists()
         for each in nodes:
             each.send_signal(signal.SIGTERM)
-        assert [each.wait(60) for each in nodes] == [0, 0, 0]
+        assert [each.wait(DEADLINE_S) for each in nodes] == [0, 0, 0]
 
 
 # ----------------------------------------------------------------------------

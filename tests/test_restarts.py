@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import DEADLINE_S
 from tests.cli.test_cli_daemons import command, events, view
 from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, trainer, until
 from tests.node.test_node import Place, calm, ended, endless, mini_batches
@@ -25,7 +26,7 @@ def train(daemon: Daemon, recipe: str, share: str, steps: int) -> subprocess.Com
         env={**os.environ, "P2PSGD_CONTROL": str(daemon.state), "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE_S,
         check=False,
     )
 

@@ -13,6 +13,7 @@ import pytest
 
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
+from tests import DEADLINE_S
 from tests.daemons import Daemon, all_stopped, assert_replicas_identical, until
 from tests.ports import free_ports
 
@@ -87,7 +88,7 @@ def until_rounds(daemon: Daemon, rounds: int) -> None:
 def finish(daemons: list[Daemon]) -> None:
     """Ask all trainers to end, and wait until they have."""
     for daemon in daemons:
-        with ControlClient(control_path(daemon.state), timeout_s=10) as client:
+        with ControlClient(control_path(daemon.state), timeout_s=30) as client:
             client.request("finish")
     until(lambda: all(daemon.finished() for daemon in daemons), "all trainers are done")
 
@@ -148,7 +149,7 @@ def test_a_run_that_was_stopped_as_a_whole_goes_on_with_the_next_round(
     until_rounds(daemons[0], 20)
     for daemon in daemons:
         daemon.process.send_signal(signal.SIGTERM)
-    assert [daemon.process.wait(60) for daemon in daemons] == [0, 0]
+    assert [daemon.process.wait(DEADLINE_S) for daemon in daemons] == [0, 0]
     for number, daemon in enumerate(daemons):
         command = daemon.process.args
         assert isinstance(command, list)

@@ -16,6 +16,7 @@ import p2psgd.cli.app
 import p2psgd.ipc.client
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.recipes.recipe import built_in_recipes, load_recipe
+from tests import DEADLINE_S
 from tests.observe.compressions import description
 from tests.observe.statuses import fields
 
@@ -195,6 +196,6 @@ def test_ctrl_c_in_a_command_is_one_word_and_no_bug(tmp_path: Path) -> None:
         recipe.open("wb"),  # which waits until the command reads it
     ):
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, said) == (ExitCode.FAILED, b"p2psgd: interrupted\n")
     assert os.listdir(tmp_path) == ["recipe.toml"]

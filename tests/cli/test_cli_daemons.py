@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests import DEADLINE_S
 from tests.daemons import P2PSGD, Daemon, all_stopped, until
 from tests.node.test_node import Place, calm, endless, mini_batches
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.long
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*P2PSGD, *words], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([*P2PSGD, *words], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
 
 def events(daemon: Daemon) -> list[dict[str, Any]]:
@@ -103,7 +104,7 @@ def test_every_life_has_its_start_and_its_end_in_the_events(tmp_path: Path) -> N
         assert daemons[0].stop() == 0
         place.hosts.write_text("not a host\n")
         daemons.append(place.start(0))
-        assert daemons[1].process.wait(60) == 78
+        assert daemons[1].process.wait(DEADLINE_S) == 78
         started, stopped, refused = events(daemons[0])
     assert [event["kind"] for event in (started, stopped, refused)] == ["start", "stop", "stop"]
     assert started["words"].startswith(f"p2psgd {version('p2psgd')} starts as node-0, listens on 127.0.0.1:")

@@ -22,6 +22,7 @@ from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.observe.digest import report_digest
 from p2psgd.storage.event_log import EventLog
 from p2psgd.wire.messages import FrontierRow
+from tests import DEADLINE_S
 from tests.daemons import P2PSGD
 from tests.ipc.daemons import Daemon, wait_until
 from tests.observe.replications import ME, OTHER, THIRD, replica_view, replication
@@ -97,7 +98,7 @@ def test_followed_events_come_as_they_happen_until_nobody_reads(tmp_path: Path) 
         assert json.loads(process.stdout.readline())["words"] == "view 2 is decided"
         process.stdout.close()
         log.write("view", "view 3 is decided")
-        assert process.wait(30) == 0
+        assert process.wait(DEADLINE_S) == 0
 
 
 def digest_report(*, digest: int | None, quarantines: int = 0) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import DEADLINE_S
 from tests.daemons import P2PSGD, Daemon, all_stopped, until
 from tests.node.test_node import calm, endless
 from tests.ports import free_ports
@@ -67,7 +68,7 @@ def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=DEADLINE_S,
         env={**os.environ, **environment},
     )
 
@@ -153,7 +154,7 @@ def test_into_a_pipe_go_pictures_until_nobody_reads_on(pair: Pair) -> None:
             if seen == 3:
                 break
         process.stdout.close()
-        assert process.wait(30) == 0
+        assert process.wait(DEADLINE_S) == 0
         assert process.stderr.read() == ""
 
 

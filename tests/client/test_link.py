@@ -12,6 +12,7 @@ from p2psgd.base.errors import DaemonLost, TrainerError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
 from p2psgd.ipc.client import ControlClient
+from tests import DEADLINE_S
 from tests.ipc.daemons import (
     QUANTUM,
     WEIGHTS,
@@ -102,13 +103,13 @@ def test_wait_ends_when_something_comes(daemon: Daemon, link: Link) -> None:
     words = make_words(np.array([1]), np.array([0]))
     waker = threading.Timer(0.05, daemon.peer_update, [make_update(words, WEIGHTS)])
     waker.start()
-    assert link.wait(60)
+    assert link.wait(DEADLINE_S)
     assert link.receive() == 1
     waker.join()
     assert not link.wait(0.01)
     with ControlClient(daemon.path) as client:
         client.request("finish")
-    assert link.wait(60)
+    assert link.wait(DEADLINE_S)
     assert link.stopping
 
 
@@ -204,7 +205,7 @@ def test_a_daemon_that_stops_is_told_apart_from_a_quiet_one(daemon: Daemon) -> N
     link = attach(ZEROS, control=daemon.path)
     assert link.receive() == 0
     daemon.stop()
-    for call in (link.receive, lambda: link.send(ZEROS, 1), lambda: link.wait(60)):
+    for call in (link.receive, lambda: link.send(ZEROS, 1), lambda: link.wait(DEADLINE_S)):
         with pytest.raises(DaemonLost, match=r"closed this connection: the daemon has stopped|is gone"):
             call()
     link.close(finished=True)

@@ -11,6 +11,7 @@ import pytest
 from p2psgd.base.errors import DaemonLost, TrainerError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
+from tests import DEADLINE_S
 from tests.ipc.daemons import (
     QUANTUM,
     WEIGHTS,
@@ -217,7 +218,7 @@ def test_a_full_outbox_makes_the_trainer_wait_visibly_until_there_is_room(start_
         assert sent < 40
         daemon.server.session.outbox_closed = False
         daemon.call(daemon.server.session.drain)
-        sender.join(60)
+        sender.join(DEADLINE_S)
         assert not sender.is_alive()
         link.send(ZEROS, 1)  # says that it no longer waits, should the socket have been too full for that
         daemon.until(lambda: not daemon.server.session.status()["waits"], "the wait is over")
@@ -249,5 +250,5 @@ def test_a_daemon_that_dies_while_the_trainer_waits_for_room_loses_nothing_of_th
             expected += delta
     np.testing.assert_array_equal(link.residual + link.weights, expected)
     assert link.steps == number - 1
-    stopper.join(60)
+    stopper.join(DEADLINE_S)
     link.close()

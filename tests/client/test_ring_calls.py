@@ -12,6 +12,7 @@ import pytest
 from p2psgd.base.errors import DaemonLost, TrainerError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
+from tests import DEADLINE_S
 from tests.ipc.daemons import (
     QUANTUM,
     WEIGHTS,
@@ -172,7 +173,7 @@ def test_a_trainer_that_waits_for_a_round_gives_its_state(ring: Ring, daemon: Da
     assert state.residual[1] == 1.5 * QUANTUM
     ring.held.clear()
     daemon.call(ring.look)
-    waiting.join(10)
+    waiting.join(DEADLINE_S)
     assert not waiting.is_alive()
 
 

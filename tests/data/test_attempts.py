@@ -9,6 +9,7 @@ import pytest
 
 from p2psgd.base.errors import StoreError
 from p2psgd.data.store import Attempts, Moved, RetryPolicy, Unavailable
+from tests import DEADLINE_S
 
 SOON = RetryPolicy(pauses_s=(0.01,), stall_s=0.05)
 LATER = RetryPolicy(pauses_s=(0.01,), stall_s=0.5)  # than a thread of a busy machine gets its turn
@@ -45,7 +46,7 @@ def test_what_is_given_up_ends_with_the_next_piece_and_is_not_tried_again() -> N
     attempts = Attempts(work, "a file", "here", LATER)
     assert not attempts.wait(2 * LATER.stall_s), "it moves"
     attempts.give_up()
-    assert ended.wait(10)
+    assert ended.wait(DEADLINE_S)
     assert attempts._attempt == 1
     with pytest.raises(StoreError, match="the data store here was not waited for to give a file"):
         attempts.result()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from p2psgd.wire.messages import Reject, parse_message
+from tests import DEADLINE_S
 from tests.certificates import Certificates
 from tests.core.cluster import make_words
 from tests.daemons import Daemon
@@ -39,7 +40,9 @@ class Target:
     def connect(self) -> socket.socket:
         """A connection that has not said HELLO."""
         source = (self._next_host(), 0)
-        connected = socket.create_connection(("127.0.0.1", self.port), timeout=20, source_address=source)
+        connected = socket.create_connection(
+            ("127.0.0.1", self.port), timeout=DEADLINE_S, source_address=source
+        )
         context = self._context(1)
         return connected if context is None else context.wrap_socket(connected)
 

@@ -13,6 +13,7 @@ import pytest
 
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import Hello, pack_message
+from tests import DEADLINE_S
 from tests.certificates import LONG_AGO, Certificates, careless
 from tests.daemons import all_stopped, trainer, until
 from tests.faults.target import Target, refusal
@@ -67,7 +68,7 @@ def told(target: Target, context: ssl.SSLContext) -> str:
 
 
 def encrypted(target: Target, context: ssl.SSLContext) -> ssl.SSLSocket:
-    return context.wrap_socket(socket.create_connection(("127.0.0.1", target.port), timeout=20))
+    return context.wrap_socket(socket.create_connection(("127.0.0.1", target.port), timeout=DEADLINE_S))
 
 
 def counted(target: Target, reason: str) -> int:
@@ -127,11 +128,11 @@ def test_fault_25_the_right_certificate_with_another_run_is_refused(
 
 
 def test_fault_25_plaintext_is_refused_in_plaintext(target: Target) -> None:
-    with socket.create_connection(("127.0.0.1", target.port), timeout=20) as connected:
+    with socket.create_connection(("127.0.0.1", target.port), timeout=DEADLINE_S) as connected:
         assert refusal(connected, hello(target, node=5, name="stranger-5")) == "plaintext on a TLS port"
     for greeting in (b"GET / HTTP/1.1\r\n\r\n", pack_frame(FrameType.NEED, b"\0" * 22), bytes(3)):
         before = counted(target, "plaintext on a TLS port")
-        with socket.create_connection(("127.0.0.1", target.port), timeout=20) as connected:
+        with socket.create_connection(("127.0.0.1", target.port), timeout=DEADLINE_S) as connected:
             refusal(connected, greeting)
         assert counted(target, "plaintext on a TLS port") == before + 1
 
@@ -140,7 +141,7 @@ def test_noise_after_the_first_bytes_of_tls_is_refused(target: Target) -> None:
     before = counted(target, "TLS")
     noises = (b"\x16\x03\x01\x00\x05hello", b"\x16\x03\x03\xff\xff" + bytes(70_000), b"\x15\x03\x03\0\1\1")
     for noise in noises:
-        with socket.create_connection(("127.0.0.1", target.port), timeout=20) as connected:
+        with socket.create_connection(("127.0.0.1", target.port), timeout=DEADLINE_S) as connected:
             refusal(connected, noise)
     until(lambda: counted(target, "TLS") == before + len(noises), "all of it is counted")
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from p2psgd.base.errors import TrainerError
 from p2psgd.client.attach import attach
 from p2psgd.node.recovery import pack_trainer, unpack_trainer
+from tests import DEADLINE_S
 from tests.gpu.backends import STAND_IN, Backend
 from tests.gpu.links import WEIGHTS, Attach, attach_gpu, die, initial, loop_factory, start_daemon
 from tests.ipc.daemons import StartDaemon
@@ -241,7 +242,7 @@ def test_a_script_that_its_daemon_ends_by_sigterm_leaves_its_residual(
         assert script.stdout is not None
         assert script.stdout.readline() == "trained\n"
         script.send_signal(signal.SIGTERM)
-        assert script.wait(60) == 128 + signal.SIGTERM
+        assert script.wait(DEADLINE_S) == 128 + signal.SIGTERM
     daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
     with attach(control=daemon.path) as here:
         assert (here.steps, here.residual_age) == (5, 0)

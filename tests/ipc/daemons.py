@@ -30,8 +30,8 @@ from p2psgd.wire import codec
 from p2psgd.wire.mode import ASYNC
 from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
 from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update, parse_update
+from tests import DEADLINE_S
 
-DEADLINE_S = 30.0
 WEIGHTS = 3000
 QUANTUM = 2.0**-20
 DIGEST_KEY = 0x9E3779B97F4A7C15

@@ -13,7 +13,8 @@ import pytest
 from p2psgd.base.errors import DaemonLost, UsageError
 from p2psgd.client.attach import attach
 from p2psgd.ipc.client import ControlClient
-from tests.ipc.daemons import DEADLINE_S, ZEROS, Daemon
+from tests import DEADLINE_S
+from tests.ipc.daemons import ZEROS, Daemon
 
 Interrupt = Callable[[str], None]
 

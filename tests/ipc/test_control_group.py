@@ -15,6 +15,7 @@ import pytest
 
 from p2psgd.base.errors import UsageError
 from p2psgd.ipc.client import ControlClient
+from tests import DEADLINE_S
 from tests.ipc.daemons import StartDaemon
 
 GROUP, USER = 64321, 64322
@@ -46,7 +47,7 @@ def place() -> Iterator[Path]:
 
 def train(path: Path, primary: int, *others: int) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", TRAINER, str(path), str(primary), *map(str, others)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")

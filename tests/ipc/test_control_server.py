@@ -23,6 +23,7 @@ from p2psgd.ipc.client import ControlClient, NoDaemon
 from p2psgd.ipc.listener import CONNECTIONS_MAX, socket_address
 from p2psgd.ipc.protocol import VERSION, close_descriptors, send_datagram
 from p2psgd.ipc.segments import Access, map_segment, sealed_copy
+from tests import DEADLINE_S
 from tests.ipc.daemons import Daemon, LoopFactory, wait_until
 
 INITIAL = np.linspace(-1, 1, 2000, dtype=np.float32)
@@ -43,7 +44,7 @@ def raw(daemon: Daemon) -> Iterator[socket.socket]:
 
 def connect(daemon: Daemon) -> socket.socket:
     end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    end.settimeout(30)
+    end.settimeout(DEADLINE_S)
     end.connect(str(daemon.path))
     return end
 

@@ -20,6 +20,7 @@ from p2psgd.client.link import Link
 from p2psgd.ipc import trainer_session
 from p2psgd.ipc.residual_segment import ResidualSegment
 from p2psgd.ipc.trainer_session import SessionState
+from tests import DEADLINE_S
 from tests.ipc.daemons import WEIGHTS, ZEROS, Daemon, make_update, make_words, wait_until
 
 WHY = "taking a snapshot from host2: 40 %"
@@ -58,7 +59,7 @@ def test_a_trainer_waits_until_the_node_is_ready_and_gets_the_replica_as_it_is_t
         daemon.peer_update(make_update(make_words(np.array([3]), np.array([0])), WEIGHTS))
         time.sleep(1.2)  # longer than it would wait for a daemon
         set_ready(daemon, "")
-        out, error = process.communicate(timeout=60)
+        out, error = process.communicate(timeout=DEADLINE_S)
         assert (out, error, process.returncode) == ("attached 1.0\n", "", 0)
     assert daemon.host.attached == [process.pid]
     assert daemon.trainer_status()["refused_requests"] == 0
@@ -84,7 +85,7 @@ def test_what_it_waits_for_is_said_when_it_changes_but_not_more_often_than_it_ma
         assert 1 <= len(lines) <= 4 + (time.monotonic() - begun - 1) / 0.3
         assert all(re.fullmatch(r"p2psgd: taking a snapshot: \d+ %\n", line) for line in lines)
         set_ready(daemon, "")
-        assert process.communicate(timeout=60) == ("attached 0.0\n", "")
+        assert process.communicate(timeout=DEADLINE_S) == ("attached 0.0\n", "")
 
 
 def test_nobody_else_may_attach_meanwhile_and_a_waiting_trainer_that_dies_makes_room(daemon: Daemon) -> None:
@@ -96,7 +97,7 @@ def test_nobody_else_may_attach_meanwhile_and_a_waiting_trainer_that_dies_makes_
         process.wait()
     with waiting_trainer(daemon) as process:
         process.send_signal(signal.SIGINT)
-        assert "KeyboardInterrupt" in process.communicate(timeout=60)[1]
+        assert "KeyboardInterrupt" in process.communicate(timeout=DEADLINE_S)[1]
     set_ready(daemon, "")
     with attach(ZEROS, control=daemon.path):
         pass
@@ -108,7 +109,7 @@ def test_a_waiting_trainer_notices_the_end_of_its_daemon(daemon: Daemon) -> None
     with waiting_trainer(daemon) as process:
         time.sleep(0.3)
         daemon.stop()
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=DEADLINE_S)
         assert "the daemon has stopped" in error or "no daemon answers" in error
         assert process.returncode == 1
 
@@ -129,7 +130,7 @@ def test_a_node_that_becomes_unready_again_before_it_looks_lets_nobody_in(daemon
     time.sleep(0.05)
     assert not links
     set_ready(daemon, "")
-    trainer.join(60)
+    trainer.join(DEADLINE_S)
     wait_until(lambda: bool(links), "it is attached")
     links[0].close()
 
@@ -145,7 +146,7 @@ def test_a_stopped_trainer_is_not_told_more_than_it_reads(
             set_ready(daemon, f"{number} {'x' * 400}")
         process.send_signal(signal.SIGCONT)
         set_ready(daemon, "")
-        out, error = process.communicate(timeout=60)
+        out, error = process.communicate(timeout=DEADLINE_S)
         assert (out, process.returncode) == ("attached 0.0\n", 0)
         assert len(error.splitlines()) < 100
 
@@ -174,7 +175,7 @@ def attaching(daemon: Daemon) -> Iterator[list[Link | P2psgdError]]:
     trainer.start()
     daemon.until(lambda: daemon.server.session.state is SessionState.WAITING, "it is held")
     yield got
-    trainer.join(60)
+    trainer.join(DEADLINE_S)
     assert not trainer.is_alive()
     for link in got:
         if isinstance(link, Link):

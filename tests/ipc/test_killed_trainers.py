@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from p2psgd.client.attach import attach
+from tests import DEADLINE_S
 from tests.ipc.daemons import (
     WEIGHTS,
     Daemon,
@@ -52,7 +53,7 @@ def test_a_trainer_killed_anywhere_in_a_send_has_sent_all_of_it_or_nothing(
     daemon: Daemon, ending: str, published: int
 ) -> None:
     with doomed_trainer(daemon, ending) as (process, said):
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait(DEADLINE_S) == -signal.SIGKILL
         daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
         assert daemon.host.left == [(False, "ended without detaching")]
         assert daemon.host.attached == [said["pid"]]
@@ -102,7 +103,7 @@ def test_what_a_killed_trainer_had_published_is_taken_before_the_next_one_attach
 def test_a_killed_trainer_is_seen_even_if_a_child_of_it_keeps_the_connection(daemon: Daemon) -> None:
     with doomed_trainer(daemon, "orphan") as (process, said):
         try:
-            assert process.wait(60) == -signal.SIGKILL
+            assert process.wait(DEADLINE_S) == -signal.SIGKILL
             daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
             with attach(control=daemon.path) as link:
                 assert link.steps == 3

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from tests import DEADLINE_S
 from tests.ipc.daemons import WEIGHTS, StartDaemon, make_update, make_words, smallest_rings
 
 SCRIPT = """
@@ -77,7 +78,7 @@ def test_a_trainer_takes_the_new_replica_and_all_that_comes_after(
             assert ask() == hashlib.sha256(daemon.weights().tobytes()).hexdigest()
             assert daemon.trainer_status()["reloads"] == before + 1
         orders.close()
-        assert trainer.wait(60) == 0
+        assert trainer.wait(DEADLINE_S) == 0
     assert daemon.trainer_status()["refused_trainers"] == 0
     mini_batches = [update.mini_batch for update in daemon.host.updates]
     assert mini_batches == list(range(1, len(mini_batches) + 1))

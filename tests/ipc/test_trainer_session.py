@@ -14,6 +14,7 @@ from p2psgd.ipc import layout
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.ring_buffer import Counter
 from p2psgd.ipc.trainer_session import SessionState
+from tests import DEADLINE_S
 from tests.ipc.daemons import (
     QUANTUM,
     WEIGHTS,
@@ -127,7 +128,7 @@ def test_attaching_again_waits_for_nobody_when_the_last_trainer_is_already_gone(
     first._client.close()
     blocked.set()
     holder.join()
-    attacher.join(60)
+    attacher.join(DEADLINE_S)
     wait_until(lambda: bool(second), "the second trainer is attached")
     assert second[0].steps == 1
     assert second[0].weights[1] == QUANTUM
@@ -145,7 +146,7 @@ def test_a_session_goes_from_state_to_state_and_closes_for_good(daemon: Daemon) 
     daemon.until(lambda: session.state is SessionState.WAITING, "a trainer waits")
     daemon.host.unready = ""
     daemon.call(session.readiness_changed)
-    attacher.join(60)
+    attacher.join(DEADLINE_S)
     daemon.until(lambda: session.state is SessionState.DETACHED, "it has left")
     with attach(control=daemon.path):
         daemon.until(lambda: session.state is SessionState.ATTACHED, "another one is attached")

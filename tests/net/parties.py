@@ -17,6 +17,7 @@ from p2psgd.net.mesh import Mesh
 from p2psgd.net.tls import Credentials
 from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.messages import Hello
+from tests import DEADLINE_S
 from tests.conftest import LoopFactory
 
 FAILURE_TIMEOUT_S = 0.5
@@ -115,7 +116,7 @@ class Party:
         await self.mesh.start(self.listening, peers)
 
 
-async def until(condition: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], *, timeout_s: float = DEADLINE_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true"

@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 
 from p2psgd.net import listen, mesh
+from tests import DEADLINE_S
 from tests.conftest import LoopFactory
 from tests.net.parties import Party, run, until
 
@@ -29,7 +30,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 def connect(party: Party, host: str = "127.0.0.1") -> socket.socket:
     place = party.address.host, party.address.port
-    return socket.create_connection(place, timeout=20, source_address=(host, 0))
+    return socket.create_connection(place, timeout=DEADLINE_S, source_address=(host, 0))
 
 
 def test_who_gets_a_kept_descriptor_is_refused_and_that_is_told_once(

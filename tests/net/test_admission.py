@@ -11,6 +11,7 @@ import pytest
 
 from p2psgd.net.address import Address
 from p2psgd.net.admission import HANDSHAKES_MAX, UNKNOWN_BURST
+from tests import DEADLINE_S
 from tests.conftest import LoopFactory
 from tests.net.parties import Party, run, until
 from tests.ports import free_ports
@@ -151,7 +152,7 @@ def test_the_silent_hosts_that_are_displaced_are_hung_up_on_and_counted(loop_fac
             await until(lambda: 2 in party.host.open)
             assert party.mesh.dropped["displaced"] == 1
             ends[0].setblocking(True)
-            ends[0].settimeout(10)
+            ends[0].settimeout(DEADLINE_S)
             with contextlib.suppress(ConnectionResetError):
                 assert ends[0].recv(1) == b""  # the oldest
 

@@ -67,7 +67,7 @@ def all_linked(daemons: list[Daemon]) -> None:
 
 def all_finished_alike(daemons: list[Daemon]) -> dict[str, int]:
     for daemon in daemons:
-        until(daemon.finished, "the trainer has finished", timeout_s=120)
+        until(daemon.finished, "the trainer has finished")
     return assert_replicas_identical(daemons)
 
 

@@ -12,6 +12,7 @@ from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.net import hosts as hosts_module
 from p2psgd.net.address import Address, parse_address
 from p2psgd.net.hosts import HOSTS_MAX, Hosts, describe_change, find_hosts, read_hosts, split_own
+from tests import DEADLINE_S
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_a_list_that_is_not_there_is_named_by_the_whole_path_that_was_tried(
 
 
 def split(listening: Address, *addresses: Address) -> Hosts:
-    return asyncio.run(split_own(addresses, listening, timeout_s=5.0))
+    return asyncio.run(split_own(addresses, listening, timeout_s=DEADLINE_S))
 
 
 def test_the_nodes_own_line_is_told_from_its_peers() -> None:
@@ -128,7 +129,7 @@ def test_a_list_without_hosts_is_warned_of(tmp_path: Path, caplog: pytest.LogCap
     for text, warnings in (("# nobody yet\n", 1), ("192.0.2.1\n", 0)):
         caplog.clear()
         path.write_text(text)
-        asyncio.run(find_hosts(path, Address("127.0.0.1", 7001), timeout_s=5.0))
+        asyncio.run(find_hosts(path, Address("127.0.0.1", 7001), timeout_s=DEADLINE_S))
         assert sum("names no host" in record.getMessage() for record in caplog.records) == warnings
 
 
@@ -142,7 +143,7 @@ def test_a_line_for_this_machine_with_another_port_is_warned_of_unless_it_is_loo
     for host, warnings in (("this-machine", 1), ("127.0.0.1", 0), ("localhost", 0)):
         caplog.clear()
         path = write(tmp_path, f"{host}:7401\n")
-        hosts = asyncio.run(find_hosts(path, Address("0.0.0.0", 7404), timeout_s=5.0))
+        hosts = asyncio.run(find_hosts(path, Address("0.0.0.0", 7404), timeout_s=DEADLINE_S))
         assert hosts.near_misses == (Address(host, 7401),) * warnings
         assert sum("names this machine" in record.getMessage() for record in caplog.records) == warnings
 
@@ -169,7 +170,7 @@ def test_a_name_for_several_hosts_gives_no_share_and_counts_the_others(
 def test_a_node_knows_its_line_by_where_it_is_dialled_from_outside() -> None:
     outside, other = Address("192.0.2.1", 7000), Address("192.0.2.2", 7000)
     own = (Address("127.0.0.1", 7001), outside)
-    hosts = asyncio.run(split_own((other, outside), *own, timeout_s=5.0))
+    hosts = asyncio.run(split_own((other, outside), *own, timeout_s=DEADLINE_S))
     assert hosts == Hosts((other,), (1, 2))
 
 

@@ -14,6 +14,7 @@ from p2psgd.net import admission
 from p2psgd.net.address import Address
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import Goodbye, Reject, pack_message
+from tests import DEADLINE_S
 from tests.conftest import LoopFactory
 from tests.net.parties import Party, linked_parties, run, see_a_life_superseded, settled, stall, until
 
@@ -376,7 +377,7 @@ def test_one_host_that_says_nothing_does_not_keep_others_out(loop_factory: LoopF
         await friend.start(party.address)
         await until(lambda: 2 in party.host.open)
         assert party.mesh.dropped == {"displaced": 1}
-        silent[0].settimeout(10)
+        silent[0].settimeout(DEADLINE_S)
         with contextlib.suppress(ConnectionResetError):
             assert silent[0].recv(1) == b""
         for end in silent:

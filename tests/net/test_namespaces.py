@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import DEADLINE_S
 from tests.certificates import Certificates
 from tests.daemons import Daemon, all_stopped, assert_replicas_identical, trainer, until
 from tests.lan import Lan
@@ -45,7 +46,7 @@ def test_three_hosts_find_each_other_in_any_starting_order(tmp_path: Path, order
         for daemon in daemons:
             others = {other.state.name for other in daemons if other is not daemon}
             until(functools.partial(is_linked_with, daemon, others), "linked with both others")
-            until(daemon.finished, "the trainer has finished", timeout_s=120)
+            until(daemon.finished, "the trainer has finished")
         frontier = assert_replicas_identical(daemons)
         assert len(frontier) == 3
         assert [daemon.stop() for daemon in daemons] == [0, 0, 0]
@@ -86,7 +87,7 @@ def test_a_host_whose_cable_was_cut_catches_up(tmp_path: Path) -> None:
         )
         lan.set_link(2, up=True)
         for daemon in daemons:
-            until(daemon.finished, "the trainer has finished", timeout_s=120)
+            until(daemon.finished, "the trainer has finished")
         assert_replicas_identical(daemons)
 
 
@@ -101,7 +102,7 @@ def sent(lan: Lan, source: int, target: int, *, listen: str, send: str) -> bool:
         assert listening.stdout is not None
         listening.stdout.readline()
         subprocess.run([*lan.within(source), *python, f"import socket; {send}"], check=True)
-        return listening.wait(30) == 0
+        return listening.wait(DEADLINE_S) == 0
 
 
 def datagram_arrives(lan: Lan, source: int, target: int) -> bool:

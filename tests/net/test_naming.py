@@ -21,6 +21,7 @@ from p2psgd.net.address import (
     is_own,
     look_up,
 )
+from tests import DEADLINE_S
 from tests.conftest import LoopFactory
 
 FOUR = [Address(f"10.0.0.{n}", 7315) for n in range(1, 4)]
@@ -57,7 +58,7 @@ def test_this_nodes_own_addresses_are_those_that_lead_to_where_it_listens() -> N
 
 def resolve(loop_factory: LoopFactory, address: Address) -> tuple[Address, ...]:
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        return runner.run(look_up(address, timeout_s=20))
+        return runner.run(look_up(address, timeout_s=DEADLINE_S))
 
 
 def test_a_name_is_looked_up(loop_factory: LoopFactory) -> None:
@@ -93,7 +94,7 @@ class SlowResolver:
 
     def getaddrinfo(self, host: str, *_: object, **__: object) -> list[object]:
         self.asked.append(host)
-        self.awake.wait(20)
+        self.awake.wait(DEADLINE_S)
         self.answered.append(host)
         if self.failure is not None:
             raise self.failure
@@ -107,11 +108,11 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowResolver]:
     resolver.awake.set()
     for thread in threading.enumerate():
         if thread.name == "resolver":
-            thread.join(20)
+            thread.join(DEADLINE_S)
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -129,9 +130,9 @@ def test_a_resolver_that_does_not_answer_is_asked_once_and_its_late_answer_is_he
             await ask_in_vain("slow.example", port)
         await until(lambda: slow.asked == ["slow.example"])
         slow.awake.set()
-        assert await look_up(Address("slow.example", 7), timeout_s=20) == (Address("10.0.0.1", 7),)
+        assert await look_up(Address("slow.example", 7), timeout_s=DEADLINE_S) == (Address("10.0.0.1", 7),)
         assert slow.asked == ["slow.example"]
-        assert await look_up(Address("slow.example", 8), timeout_s=20) == (Address("10.0.0.1", 8),)
+        assert await look_up(Address("slow.example", 8), timeout_s=DEADLINE_S) == (Address("10.0.0.1", 8),)
         assert slow.asked == ["slow.example"] * 2
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
@@ -155,7 +156,7 @@ def test_a_dead_resolver_holds_some_threads_and_other_names_wait_for_their_turn(
         await until(lambda: len(slow.asked) == THREADS_MAX)
         assert sum(thread.name == "resolver" for thread in threading.enumerate()) == THREADS_MAX
         slow.awake.set()
-        await asyncio.gather(*(look_up(Address(name, 7), timeout_s=20) for name in names))
+        await asyncio.gather(*(look_up(Address(name, 7), timeout_s=DEADLINE_S) for name in names))
         assert sorted(slow.answered) == sorted(names)
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:

@@ -13,6 +13,7 @@ import pytest
 from p2psgd.net import listen
 from p2psgd.node import http_server
 from p2psgd.node.http_server import CONNECTIONS_MAX, REQUEST_BYTES_MAX, HttpServer, Response
+from tests import DEADLINE_S
 from tests.conftest import LoopFactory
 
 BODY = b"x" * 300_000  # more than a socket's buffer takes at once
@@ -34,7 +35,7 @@ class Served:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(data)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(DEADLINE_S):
                 return await reader.read()
         finally:
             writer.close()
@@ -186,7 +187,7 @@ def test_who_goes_on_sending_after_its_request_is_cut(loop_factory: LoopFactory)
         writer.write(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
         with contextlib.suppress(ConnectionError):
             assert status_of(await reader.read()) == 200
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(DEADLINE_S):
                 while True:
                     writer.write(b"z" * 4096)
                     await writer.drain()

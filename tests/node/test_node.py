@@ -20,6 +20,7 @@ from p2psgd.net.address import Address
 from p2psgd.node.daemon import Node
 from p2psgd.node.options import NodeOptions
 from p2psgd.wire.frames import FrameType, pack_frame
+from tests import DEADLINE_S
 from tests.daemons import P2PSGD, PACED, Daemon, all_stopped, assert_replicas_identical, trainer, until
 from tests.ports import free_ports
 from tests.stranger import Stranger
@@ -76,7 +77,7 @@ def mini_batches(daemon: Daemon) -> int:
 
 def ended(daemon: Daemon) -> tuple[int, str]:
     """Exit code and last line of a daemon that must end by itself."""
-    code = daemon.process.wait(60)
+    code = daemon.process.wait(DEADLINE_S)
     return code, daemon.words().strip().splitlines()[-1]
 
 
@@ -151,7 +152,7 @@ def test_a_state_directory_in_use_is_named(tmp_path: Path) -> None:
             [*P2PSGD, "node", "--peers", str(place.hosts), "--state", str(tmp_path / "shared")],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=DEADLINE_S,
             check=False,
         )
         assert second.returncode == 78
@@ -207,7 +208,7 @@ def test_a_stopped_daemon_drains_exits_0_and_leaves_no_orphan(tmp_path: Path, nu
         assert status is not None
         trainer_pid = status["trainer"]["pid"]
         daemons[0].process.send_signal(number)
-        assert daemons[0].process.wait(60) == 0
+        assert daemons[0].process.wait(DEADLINE_S) == 0
         assert not Path(f"/proc/{trainer_pid}").exists()
         until(
             lambda: [peer["state"] for peer in (daemons[1].status() or {})["peers"]] == ["stopped"],
@@ -279,7 +280,7 @@ def test_a_signal_at_the_end_of_a_life_is_for_the_next(tmp_path: Path) -> None:
             came = loop.create_future()
             loop.add_signal_handler(number, came.set_result, None)
             take(number)
-            await asyncio.wait_for(came, 10)
+            await asyncio.wait_for(came, DEADLINE_S)
         assert node.above == 2**59
 
     asyncio.run(scenario())

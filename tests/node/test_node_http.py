@@ -17,6 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from p2psgd.node.http_server import CONNECTIONS_MAX
+from tests import DEADLINE_S
 from tests.daemons import Daemon, all_stopped, until
 from tests.node.test_node import Place, calm, ended, endless, mini_batches
 from tests.ports import free_ports
@@ -24,7 +25,7 @@ from tests.ports import free_ports
 
 def get(port: int, path: str, *, method: str = "GET", host: str | None = None) -> tuple[int, str]:
     """Status and body."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
     with contextlib.closing(connection):
         connection.request(method, path, headers={} if host is None else {"Host": host})
         answer = connection.getresponse()
@@ -65,7 +66,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     place = Place(path, 2)
     (port,) = free_ports(1)
     options = (("--http", f"127.0.0.1:{port}"), ())
-    daemons = [place.start(number, *endless(calm(path)), *options[number]) for number in range(2)]
+    patient = ("--failure-timeout", "30")  # a link that stays must not depend on how busy the machine is
+    daemons = [place.start(number, *endless(calm(path)), *options[number], *patient) for number in range(2)]
     with all_stopped(daemons):
         until(lambda: min(map(mini_batches, daemons)) > 50, "both train")
         yield Shown(daemons, port)
@@ -102,7 +104,7 @@ def test_a_node_that_trains_is_live_and_ready(shown: Shown) -> None:
 
 
 def test_the_page_allows_nothing_but_itself(shown: Shown) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", shown.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", shown.port, timeout=DEADLINE_S)
     with contextlib.closing(connection):
         connection.request("GET", "/")
         answer = connection.getresponse()
@@ -122,7 +124,7 @@ def test_other_names_and_methods_are_refused(shown: Shown) -> None:
 
 def crowd(port: int, count: int, first: bytes) -> Iterator[socket.socket]:
     for _ in range(count):
-        connected = socket.create_connection(("127.0.0.1", port), timeout=30)
+        connected = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
         connected.sendall(first)
         connected.setblocking(False)
         yield connected
@@ -157,7 +159,7 @@ def test_hostile_requests_in_a_row_leave_it_training(shown: Shown) -> None:
         for data in hostile:
             with (
                 contextlib.suppress(OSError),
-                socket.create_connection(("127.0.0.1", shown.port), timeout=20) as connected,
+                socket.create_connection(("127.0.0.1", shown.port), timeout=DEADLINE_S) as connected,
             ):
                 connected.sendall(data)
                 while received := connected.recv(65536):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import DEADLINE_S
 from tests.daemons import P2PSGD, Daemon, all_stopped, trainer, until
 from tests.ports import free_ports
 
@@ -50,7 +51,7 @@ def test_a_file_gets_json_lines_from_the_first_to_the_last(tmp_path: Path) -> No
 def test_also_the_sentence_that_it_fails_with_is_a_line_of_json(tmp_path: Path) -> None:
     options = ("--log-format", "json", "--trainer", "/nonexistent/trainer")
     with all_stopped([start(tmp_path, *options)]) as (daemon,):
-        assert daemon.process.wait(60) == 78
+        assert daemon.process.wait(DEADLINE_S) == 78
         last = records(daemon)[-1]
     assert last["level"] == "error"
     assert last["message"].startswith("cannot start the trainer '/nonexistent/trainer'")
@@ -64,7 +65,7 @@ def test_in_the_journal_lines_begin_with_their_priority_and_without_a_time(tmp_p
     with all_stopped([start(tmp_path, *options, JOURNAL_STREAM=f"{there.st_dev}:{there.st_ino}")]) as (
         daemon,
     ):
-        assert daemon.process.wait(60) == 78
+        assert daemon.process.wait(DEADLINE_S) == 78
         first, *_, last = daemon.words().splitlines()
     assert first.startswith("<4>WARNING ")
     assert last.startswith("<3>ERROR cannot start the trainer")
@@ -86,7 +87,7 @@ def test_a_terminal_gets_lines_for_people(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         while "stopped by SIGTERM" not in text:
             text += os.read(above, 65536).decode()
-        assert process.wait(60) == 0
+        assert process.wait(DEADLINE_S) == 0
     os.close(above)
     lines = text.splitlines()
     assert all(line[:2] == "20" and line[19] == "Z" for line in lines)
@@ -107,7 +108,7 @@ def test_a_flood_of_refused_hosts_is_told_in_few_lines(tmp_path: Path, loop: str
             source = (f"127.0.1.{number}", 0)
             with socket.create_connection((host, int(port)), source_address=source) as stranger:
                 stranger.sendall(b"\xff" * 64)
-                stranger.settimeout(30)
+                stranger.settimeout(DEADLINE_S)
                 while stranger.recv(4096):
                     pass
         assert daemon.stop() == 0

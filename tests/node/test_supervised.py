@@ -14,6 +14,7 @@ import pytest
 from p2psgd.base.errors import ExitCode
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
+from tests import DEADLINE_S
 from tests.daemons import P2PSGD, Daemon, all_stopped, until
 from tests.node.test_node import calm, endless, mini_batches
 from tests.ports import free_ports
@@ -79,7 +80,7 @@ def test_it_is_ready_when_it_listens_and_answers_and_says_when_it_stops(
         assert manager.until("STATUS").startswith("starting: looks for a checkpoint in ")
         manager.until("READY")
         # At once, without waiting for anything:
-        socket.create_connection(("127.0.0.1", port), timeout=30).close()
+        socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S).close()
         with ControlClient(control_path(daemon.state)) as client:
             assert client.request("status")["status"]["state"] == "waiting for a trainer"
         waits = f"no trainer is attached; start one with P2PSGD_CONTROL={daemon.state}"
@@ -88,14 +89,14 @@ def test_it_is_ready_when_it_listens_and_answers_and_says_when_it_stops(
         daemon.process.terminate()
         manager.until("STOPPING")
         assert manager.told[-1]["STATUS"] == "stopped by SIGTERM"
-        assert daemon.process.wait(60) == 0
+        assert daemon.process.wait(DEADLINE_S) == 0
         assert sum("READY" in said for said in manager.told) == 1
 
 
 def test_what_keeps_it_from_starting_is_its_last_status(tmp_path: Path, manager: ServiceManager) -> None:
     daemon, _ = start(tmp_path, manager, peers="not a host\n")
     with all_stopped([daemon]):
-        assert daemon.process.wait(60) == 78
+        assert daemon.process.wait(DEADLINE_S) == 78
         assert "hosts.txt line 1: 'not a host'" in manager.until("STATUS")
         manager.empty()
     assert not any("READY" in said for said in manager.told)
@@ -144,7 +145,7 @@ def test_it_ends_although_a_disk_hangs_and_says_that_its_last_checkpoint_is_miss
         until(lambda: mini_batches(daemon) > 5, "training")
         flag.touch()
         daemon.process.terminate()
-        assert daemon.process.wait(60) == ExitCode.TEMPORARY
+        assert daemon.process.wait(DEADLINE_S) == ExitCode.TEMPORARY
     assert "the disk has been at a checkpoint for" in daemon.words()
     assert "its last checkpoint is not on disk: it was not written within 1 s" in daemon.words()
 

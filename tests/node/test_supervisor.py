@@ -16,6 +16,7 @@ from p2psgd.base.errors import ExitCode, StoreError, UsageError
 from p2psgd.node import trainer_process
 from p2psgd.node import trainer_process as supervisor_module
 from p2psgd.node.trainer_process import CRASHES_MAX, Supervisor
+from tests import DEADLINE_S
 from tests.conftest import LoopFactory
 
 
@@ -42,7 +43,7 @@ class Watched:
         self.ended = True
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_S):
             while not condition():
                 await asyncio.sleep(0.01)
 

@@ -17,10 +17,10 @@ from p2psgd.recipes.model import initial_weights
 from p2psgd.recipes.recipe import Recipe, Told, load_recipe
 from p2psgd.recipes.schedule import RoundPlan, RunPart
 from p2psgd.recipes.training import RingTraining, TrainingContext
+from tests import DEADLINE_S
 from tests.recipes.fake_link import as_link
 from tests.recipes.fake_ring import FakeRing, FakeRingLink
 
-DEADLINE_S = 60.0
 LAYERS = ["layer2.bias", "layer2.weight", "layer1.bias", "layer1.weight"]  # as back-propagation makes them
 
 

@@ -18,9 +18,8 @@ from p2psgd.recipes.model import initial_weights
 from p2psgd.recipes.recipe import Recipe, load_recipe
 from p2psgd.recipes.schedule import Plan, RunPart
 from p2psgd.recipes.training import Training, TrainingContext
+from tests import DEADLINE_S
 from tests.recipes.fake_link import FakeLink, FakeNet, as_link
-
-DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from p2psgd.storage.files import DiskWork
+from tests import DEADLINE_S
 
 
 def test_what_the_disk_gives_back_is_its_callers_and_so_is_its_fault() -> None:
@@ -36,7 +37,7 @@ async def work():
 
 asyncio.run(work())
 """
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=DEADLINE_S).returncode == 0
 
 
 def test_only_what_takes_too_long_is_told_and_the_oldest_of_it() -> None:

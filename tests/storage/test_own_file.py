@@ -16,6 +16,7 @@ from p2psgd.base.errors import UsageError
 from p2psgd.storage import update_wal
 from p2psgd.storage.checkpoint import CheckpointMeta
 from p2psgd.storage.update_wal import UpdateWal, WalError, own_paths, read_own, start_of
+from tests import DEADLINE_S
 from tests.conftest import SMALL_DISK_BYTES
 from tests.daemons import until
 from tests.storage.states import ME, SPEC, Life, checkpoint, trainer_state
@@ -102,7 +103,7 @@ def test_they_are_written_and_synchronised_meanwhile(
     monkeypatch.setattr(os, "fdatasync", fdatasync)
     own.add(life.update())
     while found(tmp_path) != [[1]]:  # its file is synchronised at its beginning, too
-        assert synchronised.acquire(timeout=10)
+        assert synchronised.acquire(timeout=DEADLINE_S)
 
 
 def test_its_folder_is_on_disk_with_it(
@@ -289,7 +290,7 @@ def test_a_disk_slower_than_the_run_is_told_once(
     frames = [life.update() for _ in range(4)]
     monkeypatch.setattr(update_wal, "QUEUE_BYTES_MAX", max(map(len, frames)))
     gate, real = threading.Event(), os.fdatasync
-    monkeypatch.setattr(os, "fdatasync", lambda file: (gate.wait(10), real(file))[1])
+    monkeypatch.setattr(os, "fdatasync", lambda file: (gate.wait(DEADLINE_S), real(file))[1])
     for frame in frames[:3]:
         own.add(frame)
     assert len(errors) == 1

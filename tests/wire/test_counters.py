@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from p2psgd.wire import codec
+from tests import DEADLINE_S
 
 
 def test_a_stored_counter_is_loaded_and_its_neighbours_are_untouched() -> None:
@@ -47,7 +48,7 @@ def test_what_was_written_before_the_store_is_seen_after_the_load() -> None:
     reader.start()
     message[0] = 7
     codec.store_counter(counters, 0, 1)
-    reader.join(timeout=30)
+    reader.join(timeout=DEADLINE_S)
     assert seen == [7]
 
 

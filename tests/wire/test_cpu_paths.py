@@ -12,6 +12,7 @@ import pytest
 
 from p2psgd.base.errors import ExitCode
 from p2psgd.wire.cpu_paths import VARIABLE, cpu_path, cpu_paths, use_cpu_path
+from tests import DEADLINE_S
 from tests.daemons import P2PSGD
 from tests.wire.native_build import compile_kernels, path_flags, why_no_compiler
 
@@ -25,7 +26,7 @@ def run(*command: str, forced: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=DEADLINE_S,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from p2psgd.base.errors import ExitCode
+from tests import DEADLINE_S
 from tests.daemons import Daemon, all_stopped, until
 from tests.ports import free_ports
 
@@ -28,7 +29,7 @@ def test_a_daemon_with_a_wrong_file_ends_with_one_sentence(tmp_path: Path) -> No
     file = tmp_path / "node.toml"
     file.write_text('peers = "hosts.txt"\nfailure_timeout = 900\n')
     daemon = Daemon(tmp_path / "node-0", "--config", str(file))
-    assert daemon.process.wait(60) == ExitCode.CONFIGURATION
+    assert daemon.process.wait(DEADLINE_S) == ExitCode.CONFIGURATION
     words = (
         f"in {file}, failure_timeout: --failure-timeout: the failure timeout must be 0.2 to 600 s, not 900"
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import DEADLINE_S
 from tests.daemons import P2PSGD
 
 
@@ -57,7 +58,7 @@ class Doctor:
         )
 
     def report(self) -> Report:
-        out, complaints = self._process.communicate(timeout=110)
+        out, complaints = self._process.communicate(timeout=DEADLINE_S)
         assert out, complaints
         return Report(self._process.returncode, json.loads(out), complaints)
 

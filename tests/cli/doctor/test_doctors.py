@@ -141,7 +141,7 @@ def test_running_nodes_tell_their_run_and_go_on_undisturbed(tmp_path: Path) -> N
         for name, line in zip(("anna", "berta"), lines, strict=True)
     ]
     with all_stopped(daemons):
-        until(lambda: all(daemon.linked() for daemon in daemons), "both are linked", timeout_s=100)
+        until(lambda: all(daemon.linked() for daemon in daemons), "both are linked")
         doctor = Doctor(hosts, tmp_path / "anna", "--listen", lines[0], *WAIT)
         with running(doctor):
             fine = doctor.report()
@@ -170,7 +170,7 @@ def test_a_node_that_dials_a_doctor_goes_on_and_links_once_the_node_is_there(tmp
     )
     anna = Daemon(tmp_path / "anna", "--listen", lines[0], *options)
     with all_stopped([anna]) as daemons:
-        until(anna.run, "it has a run", timeout_s=100)
+        until(anna.run, "it has a run")
         doctor = Doctor(hosts, tmp_path / "b", "--listen", lines[1], *WAIT)
         with running(doctor):
             report = doctor.report()
@@ -178,7 +178,7 @@ def test_a_node_that_dials_a_doctor_goes_on_and_links_once_the_node_is_there(tmp
         reached = report.of("reach", "ok") + report.of("reach", "note")  # as anna dialled in time or not
         assert any("anna runs there, run" in words for words in reached), reached
         daemons.append(Daemon(tmp_path / "berta", "--listen", lines[1], *options))
-        until(lambda: anna.linked() == {"berta"}, "they are linked", timeout_s=100)
+        until(lambda: anna.linked() == {"berta"}, "they are linked")
 
 
 def test_a_node_that_waits_for_its_trainer_is_told_from_one_that_is_not_there(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_node_that_waits_for_its_trainer_is_told_from_one_that_is_not_there(tm
     hosts = write_hosts(tmp_path / "hosts.txt", *lines)
     anna = Daemon(tmp_path / "anna", "--peers", str(hosts), "--listen", lines[0])
     with all_stopped([anna]):
-        until(anna.status, "it answers", timeout_s=100)
+        until(anna.status, "it answers")
         doctor = Doctor(hosts, tmp_path / "b", "--listen", lines[1], "--wait", "12")
         with running(doctor):
             report = doctor.report()

@@ -15,6 +15,7 @@ from p2psgd.net.address import Address
 from p2psgd.net.admission import HANDSHAKES_MAX
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from p2psgd.wire.messages import Hello, pack_message, parse_message
+from tests import DEADLINE_S
 from tests.conftest import LoopFactory
 
 NODE = 7
@@ -144,7 +145,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def run(loop_factory: LoopFactory, scenario: Any) -> None:
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(asyncio.wait_for(scenario, 60))
+        runner.run(asyncio.wait_for(scenario, DEADLINE_S))
 
 
 def test_a_hello_of_a_doctor_is_one_that_any_node_can_read() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from tests import DEADLINE_S
 
-def wait_until(condition: Callable[[], bool], what: str, limit_s: float = 60.0) -> None:
+
+def wait_until(condition: Callable[[], bool], what: str, limit_s: float = DEADLINE_S) -> None:
     """Return as soon as `condition` holds; fail with `what` was waited for after `limit_s`."""
     deadline = time.monotonic() + limit_s
     while not condition():

@@ -13,6 +13,7 @@ from typing import Any
 from p2psgd.base.errors import DaemonLost, UsageError
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
+from tests import DEADLINE_S
 from tests.cli.local.conditions import wait_until
 
 
@@ -38,7 +39,7 @@ class Run:
         """Everything it has printed so far."""
         return self._output_path.read_text()
 
-    def ends(self, limit_s: float = 90.0) -> int:
+    def ends(self, limit_s: float = DEADLINE_S) -> int:
         """Wait for the end and return the exit code."""
         try:
             return self.process.wait(limit_s)
@@ -53,7 +54,7 @@ class Run:
     def status(self, index: int) -> dict[str, Any]:
         """Return a node's status; an empty one while it does not answer."""
         try:
-            with ControlClient(control_path(self.state / f"node-{index}"), timeout_s=5.0) as client:
+            with ControlClient(control_path(self.state / f"node-{index}"), timeout_s=30.0) as client:
                 status: dict[str, Any] = client.request("status")["status"]
         except (UsageError, DaemonLost):
             return {}

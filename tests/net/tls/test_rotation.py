@@ -7,6 +7,7 @@ import socket
 from datetime import timedelta
 from pathlib import Path
 
+from tests import DEADLINE_S
 from tests.certificates import NOW, Certificates
 from tests.chaos.events import read
 from tests.daemons import Daemon, all_stopped, until
@@ -16,7 +17,7 @@ from tests.node.test_node import Place, calm, endless, mini_batches
 def shown(certificates: Certificates, port: int) -> object:
     """The serial number of the certificate that a daemon shows now."""
     context = certificates.client("stranger-1", node=1)
-    with context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=20)) as connected:
+    with context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)) as connected:
         return (connected.getpeercert() or {})["serialNumber"]
 
 
