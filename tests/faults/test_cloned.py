@@ -9,8 +9,8 @@ import pytest
 
 from p2psgd.storage.identity import lay_down_id
 from tests.certificates import Certificates
-from tests.daemons import Daemon, all_stopped, clock_behind, trainer, until
-from tests.node.test_node import Place, calm, ended
+from tests.daemons import Daemon, all_stopped, clock_behind, until
+from tests.node.test_node import Place, calm, ended, endless
 from tests.ports import free_ports
 
 pytestmark = pytest.mark.long
@@ -23,8 +23,8 @@ def test_fault_16_of_two_with_one_id_the_newer_wins_and_the_older_ends_with_the_
     place, certificates = Place(tmp_path, 2), Certificates(tmp_path)
 
     def options(number: int) -> tuple[str, ...]:
-        command = trainer(calm(tmp_path), "--seconds", "100000", "--rank", f"{number}/2")
-        return "--trainer", command, *(certificates.options(f"node-{number}") if encrypted else ())
+        trained = endless(calm(tmp_path), "--rank", f"{number}/2")
+        return *trained, *(certificates.options(f"node-{number}") if encrypted else ())
 
     with all_stopped([place.start(number, *options(number)) for number in range(2)]) as daemons:
         until(lambda: daemons[0].linked() == {"node-1"}, "linked")
@@ -50,10 +50,7 @@ def test_fault_16_of_two_with_one_id_the_newer_wins_and_the_older_ends_with_the_
 def test_fault_16_a_clone_whose_clock_is_behind_ends_while_the_other_is_linked(tmp_path: Path) -> None:
     """As a node that has lost its disk it was never a member, but must not begin a race."""
     place = Place(tmp_path, 2)
-    options = [
-        ("--trainer", trainer(calm(tmp_path), "--seconds", "100000", "--rank", f"{number}/2"))
-        for number in range(2)
-    ]
+    options = [endless(calm(tmp_path), "--rank", f"{number}/2") for number in range(2)]
     with all_stopped([place.start(number, *options[number]) for number in range(2)]) as daemons:
         until(lambda: daemons[0].linked() == {"node-1"}, "linked")
         before = until(daemons[1].status, "it answers")

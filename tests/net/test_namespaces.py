@@ -15,7 +15,7 @@ import pytest
 
 from tests import DEADLINE_S
 from tests.certificates import Certificates
-from tests.daemons import Daemon, all_stopped, assert_replicas_identical, trainer, until
+from tests.daemons import PACED, Daemon, all_stopped, assert_replicas_identical, trainer, until
 from tests.lan import Lan
 
 STEPS = 60
@@ -73,7 +73,7 @@ def test_a_host_whose_cable_was_cut_catches_up(tmp_path: Path) -> None:
                     tmp_path / f"host-{number}",
                     *("--peers", str(hosts), "--listen", "0.0.0.0:7315", "--failure-timeout", "1"),
                     "--insecure-plaintext",
-                    *("--trainer", trainer(str(recipe), "--seconds", "10")),
+                    *("--trainer", trainer(str(recipe), "--seconds", "10", program=PACED)),
                     within=lan.within(number),
                 )
             )

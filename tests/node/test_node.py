@@ -57,9 +57,9 @@ class Place:
         )
 
 
-def endless(recipe: str) -> tuple[str, str]:
+def endless(recipe: str, *options: str) -> tuple[str, str]:
     """The option for a trainer that trains until it is stopped, and leaves the cores to others meanwhile."""
-    return "--trainer", trainer(recipe, "--seconds", "100000", program=PACED)
+    return "--trainer", trainer(recipe, "--seconds", "100000", *options, program=PACED)
 
 
 def calm(tmp_path: Path) -> str:

@@ -76,7 +76,7 @@ def test_a_temporary_state_directory_is_gone_after_a_good_run(
 
 
 def test_a_killed_daemon_is_lost_and_the_others_end_identical(start: Start) -> None:
-    run = start("-n", "4", "--steps", "5000")
+    run = start("-n", "4", "--steps", "3000")
     victim = run.wait_for_training(2, 200)
     os.kill(victim["pid"], signal.SIGKILL)
     assert run.ends() == ExitCode.FAILED, run.output
@@ -85,19 +85,19 @@ def test_a_killed_daemon_is_lost_and_the_others_end_identical(start: Start) -> N
     assert report["replicas_identical"]
     digests = [node["digest"] for node in report["per_node"]]
     assert digests == [report["digest"], report["digest"], None, report["digest"]]
-    assert [node["steps"] for i, node in enumerate(report["per_node"]) if i != 2] == [5000] * 3
+    assert [node["steps"] for i, node in enumerate(report["per_node"]) if i != 2] == [3000] * 3
     assert "failed: node-2 was lost (killed by signal 9); the other 3 replicas are identical" in run.output
 
 
 def test_a_killed_trainer_comes_back_and_all_end_identical(start: Start) -> None:
-    run = start("-n", "4", "--steps", "5000")
+    run = start("-n", "4", "--steps", "3000")
     victim = run.wait_for_training(1, 200)
     os.kill(victim["trainer"]["pid"], signal.SIGKILL)
     assert run.ends() == ExitCode.OK, run.output
     report = run.report()
     assert report["replicas_identical"]
     assert [node["restarts"] for node in report["per_node"]] == [0, 1, 0, 0]
-    assert [node["steps"] for node in report["per_node"]] == [5000] * 4
+    assert [node["steps"] for node in report["per_node"]] == [3000] * 4
     assert "1 trainer restart" in run.output
 
 
