@@ -17,7 +17,7 @@ from p2psgd.core.metrics import Counters, Tally
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Peer
 from p2psgd.core.retention import TRIM_TO, Retention
-from p2psgd.core.ring.contribution import Given
+from p2psgd.core.ring.contribution import OwnContribution
 from p2psgd.core.ring.rounds import IN_STEP, RingLife
 from p2psgd.core.send import Congestion, LogSender, Outbound, Repair
 from p2psgd.core.state import State, next_header
@@ -85,7 +85,7 @@ class Receiver:
         *,
         node: Node,
         ring_life: RingLife,
-        given: Given,
+        given: OwnContribution,
         applier: Applier,
         retention: Retention,
         log_sender: LogSender,

@@ -63,7 +63,7 @@ from p2psgd.core.quarantine import Quarantine
 from p2psgd.core.readiness import JoinProgress
 from p2psgd.core.receive import Applier, Receiver
 from p2psgd.core.retention import Retention
-from p2psgd.core.ring.contribution import Given
+from p2psgd.core.ring.contribution import OwnContribution
 from p2psgd.core.ring.dense import DenseRounds
 from p2psgd.core.ring.reduce import DenseMemory, make_dense_memory
 from p2psgd.core.ring.ring import Ring
@@ -154,7 +154,7 @@ class Replica:
         self.scanner = scanner = SliceScanner(state, timing, now)
         self.log_sender = LogSender(state, out, node, unasked=not mode.ring)
         self.repair = Repair(failure_timeout_s=timing.failure_timeout_s)
-        self.given = Given()
+        self.given = OwnContribution()
         self._ring_life = RingLife()
         self._congestion = Congestion(me)
         self._applier = Applier(state, out=out, tally=tally)

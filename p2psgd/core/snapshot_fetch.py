@@ -16,7 +16,7 @@ from p2psgd.core.metrics import Counters
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Peer
 from p2psgd.core.readiness import JoinProgress
-from p2psgd.core.ring.contribution import Given
+from p2psgd.core.ring.contribution import OwnContribution
 from p2psgd.core.ring.rounds import IN_STEP, RingLife
 from p2psgd.core.scrub import SliceScanner
 from p2psgd.core.send import Outbound, Repair
@@ -206,7 +206,7 @@ class SnapshotFetch:
         joining: JoinProgress,
         node: Node,
         ring_life: RingLife,
-        given: Given,
+        given: OwnContribution,
         repair: Repair,
         scanner: SliceScanner,
         server: SnapshotServer,

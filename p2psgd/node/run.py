@@ -356,7 +356,7 @@ class Run:
 
     def open_round(self, effect: OpenRound) -> None:
         assert self.replica.ring is not None
-        self.rounds.open(effect, done=self.replica.ring.done)
+        self.rounds.open(effect, done=self.replica.ring.rounds.done)
 
     def replica_replaced(self) -> None:
         self._session.replica_replaced()

@@ -61,10 +61,10 @@ def leave_run(
 def _end_round(replica: Replica, now: Now) -> Generator[float]:
     """Wait, in a ring, until the trainer's last contribution is in a round, one failure timeout at most."""
     ring = replica.ring
-    if ring is None or not ring.contributed:
+    if ring is None or not ring.rounds.contributed:
         return
-    done, deadline = ring.done, now() + replica.timing.failure_timeout_s
-    while ring.running and ring.done == done and now() <= deadline:
+    done, deadline = ring.rounds.done, now() + replica.timing.failure_timeout_s
+    while ring.running and ring.rounds.done == done and now() <= deadline:
         yield DRAIN_POLL_S
 
 

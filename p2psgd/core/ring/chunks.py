@@ -16,7 +16,7 @@ from p2psgd.core.ring.reduce import Bucket, Reduction
 from p2psgd.core.ring.rounds import Attempt
 from p2psgd.core.scrub import SliceScanner
 from p2psgd.core.send import Outbound
-from p2psgd.core.state import State
+from p2psgd.core.state import U64_MODULUS, State
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.messages import RingBucket
@@ -33,7 +33,6 @@ from p2psgd.wire.ring_messages import RING_CHUNK_BYTES, RingChunkHeader, pack_ri
 # would else give wrong weights with a right digest, which nobody but the others could see.
 
 
-U64_MODULUS: Final = 2**64
 CHANGED: Final = "the weights in memory have changed since the last round, by bad memory or a bug"
 
 

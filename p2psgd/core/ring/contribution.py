@@ -32,70 +32,59 @@ class Part:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Share:
-    """This node's own, from its trainer until all members have it; `round` was the next one then."""
+class OwnContribution:
+    """What this node gives to a round that is not known to be complete: its trainer's updates, until all
+    members have them. `round` was the next one when it was given; 0: nothing is given.
+    """
 
-    round: int
-    parts: tuple[Part, ...]
+    def __init__(self) -> None:
+        self.round = 0
+        self.parts: tuple[Part, ...] = ()
+
+    def give(self, state: State, event: ContributionMade, number: int) -> None:
+        """Take what this node's trainer gives to round `number`."""
+        before = state.frontier.at(state.me)
+        parts = []
+        for made in event.updates:
+            header = next_header(state, made, before)
+            parts.append(Part(header, made.words, pack_update(header, made.payload)))
+            before = header.sequence, header.digest
+        self.round, self.parts = number, tuple(parts)
+
+    def drop(self) -> None:
+        """Forget it: a round is complete with it, or it is given up."""
+        self.round, self.parts = 0, ()
 
     @property
-    def last(self) -> int:
+    def _last(self) -> int:
         """The sequence number of its last update; 0 if it has none."""
         return self.parts[-1].header.sequence if self.parts else 0
 
     def part(self, sequence: int) -> Part | None:
-        """The update with that sequence number."""
+        """Return the update with that sequence number."""
         first = self.parts[0].header.sequence if self.parts else 0
-        inside = self.parts and first <= sequence <= self.last
+        inside = self.parts and first <= sequence <= self._last
         return self.parts[sequence - first] if inside else None
 
     def agrees(self, sequence: int, digest: int) -> bool:
-        """Applied up to there, this node's running digest would be that."""
+        """Return whether this node's running digest would be that if it were applied up to there."""
         part = self.part(sequence)
         return part is not None and part.header.digest == digest
 
+    def made(self, state: State) -> int:
+        """Return the number of own updates, with those that a round may have taken elsewhere."""
+        return max(state.frontier.sequence(state.me), self._last)
+
     def is_taken(self, state: State, first: int) -> bool:
-        """A round before `first` was completed with it."""
+        """Return whether a round before `first` was completed with it."""
         if self.parts:
-            return state.frontier.sequence(state.me) >= self.last
+            return state.frontier.sequence(state.me) >= self._last
         return self.round < first
 
-    def left(self, state: State) -> tuple[Part, ...]:
-        """What of it is not applied here; all of it, but for repair that got stuck in its midst."""
+    def left(self, state: State) -> list[Part]:
+        """Return the part that is not applied here; all of it, but for repair that got stuck in its midst."""
         applied = state.frontier.sequence(state.me)
-        return tuple(part for part in self.parts if part.header.sequence > applied)
-
-
-class Given:
-    """What this node gave to a round that is not known to be complete."""
-
-    def __init__(self) -> None:
-        self.share: Share | None = None
-
-    def part(self, sequence: int) -> Part | None:
-        """The update of it with that sequence number."""
-        return None if self.share is None else self.share.part(sequence)
-
-    def agrees(self, sequence: int, digest: int) -> bool:
-        """Applied up to there, this node's running digest would be that."""
-        return self.share is not None and self.share.agrees(sequence, digest)
-
-    def made(self, state: State) -> int:
-        """Number of own updates, with those that a round may have taken elsewhere."""
-        sequence = state.frontier.sequence(state.me)
-        return sequence if self.share is None else max(sequence, self.share.last)
-
-
-def make_share(state: State, event: ContributionMade, number: int) -> Share:
-    """What this node's trainer gives to round `number`."""
-    before = state.frontier.at(state.me)
-    parts = []
-    for made in event.updates:
-        header = next_header(state, made, before)
-        parts.append(Part(header, made.words, pack_update(header, made.payload)))
-        before = header.sequence, header.digest
-    return Share(number, tuple(parts))
+        return [part for part in self.parts if part.header.sequence > applied]
 
 
 def check_part(state: State, member: Origin, before: list[Part], body: memoryview) -> Part:

@@ -460,12 +460,12 @@ class DenseRounds:
             return False
         contributors = (current.others or 0) + (not current.empty)
         tag = attempt.view, attempt.number, current.number, contributors
-        self._finish(Result(*tag, tuple(buckets.all)), now, own=not current.empty)
+        self._finish(Result(*tag, buckets), now, own=not current.empty)
         return True
 
     def _finish(self, result: Result, now: float, *, own: bool) -> None:
         """All that is needed is here: one step, and the next round."""
-        if result.of_changes:
+        if not result.buckets.of_array:
             self._next_weights.complete(view=result.view, number=result.number)
         self._done = result.number
         if own:

@@ -21,11 +21,11 @@ from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Peer
 from p2psgd.core.ring import chunks
-from p2psgd.core.ring.chunks import U64_MODULUS, NextWeights, count_numbers, declaration, send_chunk
-from p2psgd.core.ring.reduce import Bucket, Buckets, DenseMemory, bucket_of, travelling
+from p2psgd.core.ring.chunks import NextWeights, count_numbers, declaration, send_chunk
+from p2psgd.core.ring.reduce import Buckets, DenseMemory, bucket_of, travelling
 from p2psgd.core.scrub import SliceScanner
 from p2psgd.core.send import Outbound
-from p2psgd.core.state import State
+from p2psgd.core.state import U64_MODULUS, State
 from p2psgd.core.timing import Timing
 from p2psgd.wire.frames import Body
 from p2psgd.wire.messages import RingBucket
@@ -41,12 +41,7 @@ class Result:
     attempt: int
     number: int
     contributors: int
-    buckets: tuple[Bucket, ...]
-
-    @property
-    def of_changes(self) -> bool:
-        """It changes the weights."""
-        return self.buckets[0].kind == CHANGES
+    buckets: Buckets
 
 
 @dataclass(slots=True)
@@ -61,20 +56,22 @@ class _Feed:
 
 @dataclass(slots=True)
 class _Intake:
-    """A result on its way in, of `giver`."""
+    """A result on its way in, of `giver`, with the buckets that were declared so far."""
 
     giver: Origin
-    view: int
-    attempt: int
-    number: int
-    contributors: int
-    buckets: Buckets
+    result: Result
     taken: int = 0  # numbers of the last bucket
 
     @property
     def bucket_is_whole(self) -> bool:
-        """So the next may be declared."""
-        return not self.buckets.all or self.taken == self.buckets.all[-1].count
+        """Whether the next may be declared."""
+        buckets = self.result.buckets
+        return not buckets.all or self.taken == buckets.all[-1].count
+
+    def is_of(self, peer: Peer, view: int, attempt: int, number: int) -> bool:
+        """Whether a frame of `peer` with this tag belongs to it."""
+        tag = self.giver, self.result.view, self.result.attempt, self.result.number
+        return tag == (peer.origin, view, attempt, number)
 
 
 class Results:
@@ -142,7 +139,7 @@ class Results:
     def _produce(self, peer: Peer, kept: Result) -> Iterator[None]:
         out, sums = self._out, self._memory.sums[kept.number % 2]
         tag, count = (kept.view, kept.attempt), kept.contributors
-        for place, bucket in enumerate(kept.buckets):
+        for place, bucket in enumerate(kept.buckets.all):
             out.say(
                 peer,
                 declaration(*tag, kept.number, place, bucket, hop=RESULT_HOP, contributors=count),
@@ -163,19 +160,19 @@ class Results:
         if message.round != done + 1 or self._node.quarantined or message.contributors < 1:
             return
         if message.bucket == 0:
-            numbers = len(self._memory.shares)
-            buckets = Buckets(self._state.spec.weights, numbers)
+            buckets = Buckets(self._state.spec.weights, len(self._memory.shares))
             tag = message.view, message.attempt, message.round, message.contributors
-            self._intake = _Intake(peer.origin, *tag, buckets)
+            self._intake = _Intake(peer.origin, Result(*tag, buckets))
             self._next_weights.begin()
         intake = self._intake
-        if intake is None or not _belongs(intake, peer, message.view, message.attempt, message.round):
+        if intake is None or not intake.is_of(peer, message.view, message.attempt, message.round):
             return
-        if message.bucket != len(intake.buckets) or not intake.bucket_is_whole:
-            words = f"bucket {message.bucket} of a result came after {len(intake.buckets)} others"
+        buckets = intake.result.buckets
+        if message.bucket != len(buckets) or not intake.bucket_is_whole:
+            words = f"bucket {message.bucket} of a result came after {len(buckets)} others"
             raise PeerError("ring", f"{words}, the last with {intake.taken} numbers")
         try:
-            intake.buckets.add(bucket_of(message))
+            buckets.add(bucket_of(message))
         except ValueError as error:
             raise PeerError("ring", f"a result was refused: {error}") from None
         intake.taken = 0
@@ -190,31 +187,30 @@ class Results:
         if self._node.quarantined:
             self._intake = None
         intake = self._intake
-        if intake is None or not _belongs(intake, peer, header.view, header.attempt, header.round):
+        if intake is None or not intake.is_of(peer, header.view, header.attempt, header.round):
             return None
+        result = intake.result
         count = count_numbers(numbers, half=self._half)
-        bucket = intake.buckets.all[-1]
-        place = len(intake.buckets) - 1, intake.taken, intake.contributors
+        bucket = result.buckets.all[-1]
+        place = len(result.buckets) - 1, intake.taken, result.contributors
         end = header.offset + count
         if (header.bucket, header.offset, header.contributors) != place or end > bucket.count:
             words = f"numbers {header.offset} to {end} of bucket {header.bucket} of a result"
             raise PeerError("ring", f"{words} came where {place[1]} of bucket {place[0]} belong")
         check_ring_chunk(body)
-        target = self._memory.sums[intake.number % 2][bucket.offset + header.offset : bucket.offset + end]
+        target = self._memory.sums[result.number % 2][bucket.offset + header.offset : bucket.offset + end]
         target[:] = np.frombuffer(numbers, "<f2" if self._half else "<f4")
         if bucket.kind == CHANGES:
-            self._next_weights.take(bucket.offset + header.offset, target, intake.contributors)
+            self._next_weights.take(bucket.offset + header.offset, target, result.contributors)
         intake.taken += count
-        if not (intake.bucket_is_whole and intake.buckets.whole):
+        if not (intake.bucket_is_whole and result.buckets.whole):
             return None
         self._intake = None
-        tag = intake.view, intake.attempt, intake.number, intake.contributors
-        result = Result(*tag, tuple(intake.buckets.all))
         return result if self._is_right(peer, result, now) else None
 
     def _is_right(self, peer: Peer, result: Result, now: float) -> bool:
         """Its weights are those of the giver; PeerError if they are not, and those here are not to blame."""
-        if not result.of_changes:
+        if result.buckets.of_array:
             return True
         if not self._next_weights.is_sound(self._scanner, self._out, now):
             return False
@@ -228,8 +224,3 @@ class Results:
             self._out.order(Alert(words))
             raise PeerError("digest", words)
         return False
-
-
-def _belongs(intake: _Intake, peer: Peer, view: int, attempt: int, number: int) -> bool:
-    tag = intake.giver, intake.view, intake.attempt, intake.number
-    return tag == (peer.origin, view, attempt, number)

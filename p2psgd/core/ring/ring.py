@@ -29,7 +29,6 @@ from p2psgd.core.send import Outbound
 from p2psgd.core.snapshot_fetch import FetchProgress
 from p2psgd.core.state import State
 from p2psgd.core.status import StatusSender
-from p2psgd.core.update_log import UpdateLog
 from p2psgd.wire.messages import RingBegin, pack_order
 from p2psgd.wire.mode import Mode
 from p2psgd.wire.ring_messages import (
@@ -45,65 +44,6 @@ NAMED_MAX: Final = 3
 SILENT_STATUSES: Final = 1.5  # a STATUS comes each status_s; so many without any is silence
 FRESH_STATUSES: Final = 0.5  # whoever gives its share later than that in a round says so at once (Ring.share)
 ON_ITS_WAY_TIMEOUTS: Final = 0.5  # frames take their time
-
-# ----------------------------------------------------------------------------
-# When this node's trainer may give its next share: as soon as this node has all that it is to build on.
-
-
-class Opening:
-    """Of one replica. `active`: there is a trainer that takes part; `opened`: it may give a share, and has
-    not given it whole.
-    """
-
-    def __init__(self, rounds: Rounds, *, retention: Retention, log: UpdateLog, out: Outbound) -> None:
-        self.active = self.opened = False
-        self._retention = retention
-        self._log = log
-        self._out = out
-        self._rounds = rounds
-        self._last = Completed(0, 0, own=False)
-
-    def change(self, active: bool) -> None:
-        """A trainer came, or went."""
-        self.active, self.opened = active, self.opened and active
-
-    def accepts(self) -> bool:
-        """A share that comes now was asked for; if not, it is refused."""
-        if not self.opened:
-            number = self._rounds.done + 1
-            words = (
-                f"a share came that nobody asked for: round {number} has one of this node, or is not begun"
-            )
-            self._out.order(RejectContribution(words))
-        return self.opened
-
-    def given(self) -> bool:
-        """A share, or a part of it, was taken; True if that is all of it."""
-        whole = self._rounds.contributed
-        self.opened = self.opened and not whole
-        return whole
-
-    def completed(self, completed: Completed) -> None:
-        """A round is complete here."""
-        self.opened = self.opened and not completed.own
-        self._last = completed
-
-    def open(self, *, running: bool) -> None:
-        """If it is time: not while the log is full, and not before the replica is that of all members.
-        Without an attempt that is not known: a round may be complete elsewhere, or this node's memory wrong.
-        """
-        last, done = self._last, self._rounds.done
-        if not (self.active and running) or self.opened or self._rounds.contributed or self._log_is_full:
-            return
-        self.opened = True
-        known = last.round == done
-        self._out.order(OpenRound(last.contributors if known else 0, last.sums if known else 0))
-
-    @property
-    def _log_is_full(self) -> bool:
-        """By the last look at it or as it is now: rounds may come faster than looks."""
-        return self._retention.stalled or self._log.pressure >= STALL
-
 
 # ----------------------------------------------------------------------------
 # The ring of one replica: attempts begin, and stop as soon as anything is wrong.
@@ -141,6 +81,9 @@ class Ring:
         self.given_at = now  # when this node's share of the round under way was given
         self.late: dict[Origin, str] = {}  # members that hold the ring back, and how
         self.standstill = ""  # why the ring has not moved for a while
+        self.active = False  # there is a trainer that takes part
+        self._opened = False  # it may give a contribution, and has not given it whole
+        self._last = Completed(0, 0, own=False)
         self._moved = now  # when a frame of a round came last, or left this node's memory
         self.rounds = rounds(self._complete)
         self._cluster = cluster
@@ -149,6 +92,7 @@ class Ring:
         self._life = life
         self._taking = taking
         self._status_sender = status_sender
+        self._retention = retention
         self._out = out
         self._ring_states = RingStates()
         self._formation = Formation(cluster, state, node=node, ring_states=self._ring_states, mode=mode)
@@ -159,7 +103,6 @@ class Ring:
         self._number = 0  # of the last attempt in that view
         self._begin_due = now  # the head begins no attempt before
         self._news: tuple[object, ...] = ()  # at the last look
-        self._opening = Opening(self.rounds, retention=retention, log=state.log, out=out)
         self._result_server = (
             ResultServer(cluster, state, ring_states=self._ring_states, rounds=self.rounds)
             if mode.dense
@@ -170,34 +113,9 @@ class Ring:
     # -- what others look at
 
     @property
-    def active(self) -> bool:
-        """This node has a trainer that takes part."""
-        return self._opening.active
-
-    @property
     def running(self) -> bool:
         """An attempt is under way here."""
         return self.attempt is not None
-
-    @property
-    def done(self) -> int:
-        """The last completed round."""
-        return self.rounds.done
-
-    @property
-    def contributed(self) -> bool:
-        """This node's share of the round after `done` is given."""
-        return self.rounds.contributed
-
-    @property
-    def _has_rounds(self) -> bool:
-        """One was completed, so there have been trainers."""
-        return self.done > 0 or self._ring_states.rounds(self._view) > 0
-
-    @property
-    def missing(self) -> list[Origin]:
-        """Members whose share of the round under way has not come."""
-        return self.rounds.missing
 
     @property
     def state(self) -> RingState:
@@ -213,7 +131,8 @@ class Ring:
 
     def waiting_for(self, now: float) -> str:
         """Who is waited for and since when, or why the ring stands still; empty if nothing is to be said."""
-        if not self._ring_states.active(self._view, mine=self.active) and (self.running or self._has_rounds):
+        had_trainers = self.running or self.rounds.done > 0 or self._ring_states.rounds(self._view) > 0
+        if had_trainers and not self._ring_states.active(self._view, mine=self.active):
             return ""  # nobody waits for a share of those who only follow, or whose trainers have finished
         hindrance = "" if self.running else self._formation.hindrance(self.state, now)
         return self._describe_wait(hindrance, now)
@@ -221,21 +140,27 @@ class Ring:
     # -- the trainer
 
     def change_trainer(self, active: bool, now: float) -> None:
-        """One came, or went."""
-        self._opening.change(active)
+        """Note that a trainer came, or went."""
+        self.active, self._opened = active, self._opened and active
         self.rounds.activate(active, now)
         self._heed(now)
         self._status_sender.send_to_all(now)  # the others may wait for just that
-        self._opening.open(running=self.running)
+        self._open_round()
         self._try_to_begin(now)
 
     def share(self, event: ContributionMade | BucketContributed, now: float) -> None:
-        """The trainer gives its share of a round, or a part of it."""
-        if not self._opening.accepts():
+        """Take the trainer's share of a round, or a part of it; refuse one that nobody asked for."""
+        if not self._opened:
+            number = self.rounds.done + 1
+            words = (
+                f"a share came that nobody asked for: round {number} has one of this node, or is not begun"
+            )
+            self._out.order(RejectContribution(words))
             return
         self.rounds.share(event, now)
         self._heed(now)
-        if self._opening.given():
+        if self.rounds.contributed:
+            self._opened = False
             self.given_at = now
             if now - self.since > FRESH_STATUSES * self._cluster.timing.status_s:
                 self._status_sender.send_to_all(now)  # or people would be told that this round waits for it
@@ -245,8 +170,26 @@ class Ring:
         self.since = now
         if self._result_server is not None:
             self._result_server.completed()
-        self._opening.completed(completed)
-        self._opening.open(running=self.running)
+        self._opened = self._opened and not completed.own
+        self._last = completed
+        self._open_round()
+
+    def _open_round(self) -> None:
+        """Let the trainer give its next share, if it is time: not while the log is full, and not before the
+        replica is that of all members. Without an attempt that is not known: a round may be complete
+        elsewhere, or this node's memory wrong.
+        """
+        last, done = self._last, self.rounds.done
+        if not (self.active and self.running) or self._opened or self.rounds.contributed or self._log_is_full:
+            return
+        self._opened = True
+        known = last.round == done
+        self._out.order(OpenRound(last.contributors if known else 0, last.sums if known else 0))
+
+    @property
+    def _log_is_full(self) -> bool:
+        """Whether it is by the last look at it or now: rounds may come faster than looks."""
+        return self._retention.stalled or self._state.log.pressure >= STALL
 
     # -- what peers say
 
@@ -310,7 +253,7 @@ class Ring:
             self._try_to_begin(now)
         elif self.running and not self._is_fit():
             self.stop(StopReason.UNREADY, now)
-        self._opening.open(running=self.running)  # the log was full
+        self._open_round()  # the log was full
 
     def pass_time(self, now: float) -> None:
         """Whom to wish out, and what is due."""
@@ -394,12 +337,12 @@ class Ring:
                 self._result_server.begin()
             self.rounds.begin(attempt, first, now)
             self._heed(now)
-            self._opening.open(running=self.running)
+            self._open_round()
 
     def _heed(self, now: float) -> None:
         if self.rounds.wish_to_stop:
             self.stop(StopReason.REFUSED, now)
-        elif self.done >= ROUND_MAX:
+        elif self.rounds.done >= ROUND_MAX:
             self.stop(StopReason.LAST, now)
 
     def _leave_if_told(self, now: float) -> None:
@@ -441,7 +384,7 @@ class Ring:
 
     def _describe_round(self, attempt: Attempt, now: float) -> str:
         """Of the latest round that is under way anywhere."""
-        last = max(self.done, self._ring_states.rounds(self._cluster.membership.view))
+        last = max(self.rounds.done, self._ring_states.rounds(self._cluster.membership.view))
         waited_s = now - max(self.since, self.given_at)
         said = f"round {last + 1} has waited for {waited_s:.1f} s"
         quiet = {each: now - self._heard(each) for each in attempt.order if each != self._cluster.me}
@@ -472,7 +415,7 @@ class Ring:
         """
         late, behind, unsure, untold = [], [], [], []
         fresh = self.since + FRESH_STATUSES * self._cluster.timing.status_s
-        given = set(attempt.order).difference(self.missing) if last == self.done else set()
+        given = set(attempt.order).difference(self.rounds.missing) if last == self.rounds.done else set()
         for member in sorted(attempt.order):
             told = self._ring_states.of(member, self._cluster.membership.view)
             mine = member == self._cluster.me

@@ -5,7 +5,7 @@ Each part is checked whole before it is passed on, so a bad one gets no further 
 round is applied before all of it is here; what a round adds to the weights does not depend on the order in
 which its parts came.
 
-What this node gave stays in `Given` until a round completes with it, here or, as its frontier row
+What this node gave stays in `OwnContribution` until a round completes with it, here or, as its frontier row
 then shows, elsewhere.
 """
 
@@ -22,7 +22,7 @@ from p2psgd.core.events import RingUpdate, RoundMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.receive import Applier
-from p2psgd.core.ring.contribution import PARTS_MAX, Given, Part, check_part, make_share
+from p2psgd.core.ring.contribution import PARTS_MAX, OwnContribution, Part, check_part
 from p2psgd.core.ring.rounds import Attempt, Completed, OnComplete
 from p2psgd.core.send import Outbound
 from p2psgd.core.state import State
@@ -61,7 +61,7 @@ class SparseRounds:
         cluster: Cluster,
         state: State,
         *,
-        own: Given,
+        own: OwnContribution,
         applier: Applier,
         out: Outbound,
         on_complete: OnComplete,
@@ -82,17 +82,14 @@ class SparseRounds:
 
     @property
     def done(self) -> int:
-        """See Rounds."""
         return self._state.rounds
 
     @property
     def contributed(self) -> bool:
-        """See Rounds."""
-        return self._own.share is not None or self._followed
+        return self._own.round > 0 or self._followed
 
     @property
     def missing(self) -> list[Origin]:
-        """See Rounds."""
         if self._attempt is None:
             return []
         return [member for member in sorted(self._attempt.order) if not self._has_share_of(member)]
@@ -102,49 +99,42 @@ class SparseRounds:
         return given is not None and given.whole
 
     def fits(self, first: int) -> bool:
-        """See Rounds."""
         return self.done < first
 
     def begin(self, attempt: Attempt, first: int, now: float) -> None:
-        """See Rounds."""
         self._attempt, self._state.rounds = attempt, first - 1
         self.settle(first)
-        if self._own.share is not None:
-            self._give(list(self._own.share.left(self._state)), now)
+        if self._own.round:
+            self._give(self._own.left(self._state), now)
 
     def settle(self, first: int) -> None:
         """Round `first` is the next, and all before it are in the replica: so may be what this node gave."""
-        given = self._own.share
-        if given is not None and given.is_taken(self._state, first):
-            self._own.share = None
+        if self._own.round and self._own.is_taken(self._state, first):
+            self._own.drop()
 
     def stop(self) -> None:
-        """See Rounds."""
         self._attempt, self._followed = None, False
         self._given.clear()
         self._waiting.clear()
 
     def activate(self, active: bool, now: float) -> None:
-        """See Rounds."""
         self._active = active
         self._follow(now)
 
     def share(self, event: ContributionMade | BucketContributed, now: float) -> None:
-        """See Rounds."""
         assert isinstance(event, ContributionMade), event
-        self._own.share = share = make_share(self._state, event, self.done + 1)
+        self._own.give(self._state, event, self.done + 1)
         if self._attempt is not None:
-            self._give(list(share.parts), now)
+            self._give(list(self._own.parts), now)
 
     def drained(self, peer: Peer, now: float) -> None:
-        """See Rounds."""
         self._push()
 
     def pass_time(self, now: float) -> None:
-        """See Rounds: nothing is."""
+        """Do nothing: nothing is ever due."""
 
     def give_result(self, peer: Peer, now: float) -> None:
-        """See Rounds: what it lacks are updates, which it asks for."""
+        """Do nothing: the peer lacks updates, and asks for them."""
 
     # -- giving
 
@@ -182,7 +172,6 @@ class SparseRounds:
     # -- taking
 
     def hear(self, peer: Peer, message: RoundMessage, now: float) -> None:
-        """See Rounds."""
         if not isinstance(message, RingUpdate):
             raise PeerError("ring", "numbers of a dense ring came in a sparse one")
         header, body = parse_ring_update(message.body)
@@ -228,14 +217,15 @@ class SparseRounds:
         if attempt is None or not all(self._has_share_of(member) for member in attempt.order):
             return
         round_given, self._given = self._given, {}
-        own = self._own.share is not None
+        own = self._own.round > 0
         others = sum(
             bool(given.expected) for member, given in round_given.items() if member != self._cluster.me
         )
         for member in sorted(attempt.order):
             for part in round_given[member].parts:
                 self._applier.apply(member, part.header, part.words, part.body)
-        self._own.share, self._followed = None, False
+        self._own.drop()
+        self._followed = False
         self._state.rounds += 1
         self._on_complete(Completed(self.done, contributors=others + own, own=own), now)
 

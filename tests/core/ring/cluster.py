@@ -50,7 +50,7 @@ class RingCluster(Cluster):
 
     def round_opened(self, number: int, effect: OpenRound) -> None:
         assert number not in self.open, "a round was opened twice"
-        assert not self.ring(number).contributed
+        assert not self.ring(number).rounds.contributed
         self.open.add(number)
         self.opened[number].append(effect)
 
@@ -62,7 +62,7 @@ class RingCluster(Cluster):
         replica, ring = self.replica(number), self.ring(number)
         if not ring.running:
             return
-        where = replica.membership.view.number, ring.done
+        where = replica.membership.view.number, ring.rounds.done
         assert self.digests.setdefault(where, replica.lattice.digest) == replica.lattice.digest, where
 
     # -- trainers
@@ -136,7 +136,7 @@ class RingCluster(Cluster):
         }
 
     def rounds(self) -> list[int]:
-        return [self.ring(number).done for number, replica in enumerate(self.replicas) if replica]
+        return [self.ring(number).rounds.done for number, replica in enumerate(self.replicas) if replica]
 
     def waits(self) -> list[str]:
         return [

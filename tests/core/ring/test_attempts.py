@@ -52,7 +52,7 @@ def test_a_later_attempt_takes_the_place_of_the_one_under_way(cluster: RingClust
     cluster.give(1, begun(cluster))
     assert number_of(cluster, 1) == 2
     assert cluster.ring(1).counters.stops[StopReason.LATER] == 1
-    assert cluster.ring(1).contributed
+    assert cluster.ring(1).rounds.contributed
     assert FrameType.RING_BEGIN in cluster.on_its_way(1, 2)
     assert not cluster.drops
 
@@ -68,7 +68,7 @@ def test_a_round_that_is_complete_here_is_not_run_again(cluster: RingCluster) ->
     cluster.give(1, begun(cluster, round=2))
     assert number_of(cluster, 1) == 0
     assert cluster.ring(1).counters.stops[StopReason.UNLIKE] == 1
-    assert cluster.ring(1).done == 2
+    assert cluster.ring(1).rounds.done == 2
     assert FrameType.RING_BEGIN not in cluster.on_its_way(1, 2)
     assert not cluster.drops
 
@@ -151,10 +151,9 @@ def test_an_update_that_comes_in_an_attempt_is_not_taken(cluster: RingCluster) -
 def test_nobody_may_know_more_updates_of_this_node_than_it_gave(cluster: RingCluster) -> None:
     cluster.share(1)
     me = cluster.replica(1).me
-    given = cluster.replica(1).given.share
-    assert given is not None
-    assert given.last == 3
-    right = given.parts[-1].header.digest
+    parts = cluster.replica(1).given.parts
+    assert parts[-1].header.sequence == 3
+    right = parts[-1].header.digest
     for sequence, digest, refused in ((3, right, False), (3, right + 1, True), (4, right, True)):
         row = FrontierRow(*me, sequence, digest)
         standing = RingState(1, 3, running=True, active=True, contributed=False)
@@ -174,9 +173,9 @@ def stopped_with_a_share(*, updates: int = 1) -> tuple[RingCluster, tuple[Part, 
     cluster.cut(0, 1)
     cluster.settle()
     assert cluster.running() == set()
-    given = cluster.replica(1).given.share
-    assert given is not None
-    return cluster, given.parts
+    parts = cluster.replica(1).given.parts
+    assert parts
+    return cluster, parts
 
 
 def test_own_updates_are_taken_back_only_as_they_were_given() -> None:
@@ -214,9 +213,9 @@ def test_own_updates_that_come_back_out_of_order_are_asked_for_again() -> None:
 
 def test_a_share_that_nobody_asked_for_is_refused(cluster: RingCluster) -> None:
     cluster.share(1)
-    before = cluster.replica(1).given.share
+    before = cluster.replica(1).given.parts
     cluster.give(1, ContributionMade(9, (cluster.update(1),)))
-    assert cluster.replica(1).given.share is before
+    assert cluster.replica(1).given.parts is before
     assert [number for number, _ in cluster.refused] == [1]
     assert "round 3 has one of this node" in cluster.refused[0][1]
     cluster.run()

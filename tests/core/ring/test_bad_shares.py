@@ -145,7 +145,7 @@ def test_an_update_of_another_life_is_refused(cluster: RingCluster, origin: Orig
 def test_a_frame_of_another_attempt_is_dropped_unread(cluster: RingCluster, changes: dict[str, int]) -> None:
     tell(cluster, header(cluster, **changes), b"anything")
     assert not cluster.drops
-    assert cluster.ring(1).missing == [cluster.replica(number).me for number in range(4)]
+    assert cluster.ring(1).rounds.missing == [cluster.replica(number).me for number in range(4)]
 
 
 def test_a_frame_that_is_not_from_the_left_is_dropped_unread(cluster: RingCluster) -> None:
@@ -154,7 +154,7 @@ def test_a_frame_that_is_not_from_the_left_is_dropped_unread(cluster: RingCluste
         FrameReceived(cluster.replica(3).me, RingUpdate(pack_ring_update(header(cluster), b"anything"))),
     )
     assert not cluster.drops
-    assert len(cluster.ring(1).missing) == 4
+    assert len(cluster.ring(1).rounds.missing) == 4
 
 
 def test_numbers_are_refused_in_a_sparse_ring(cluster: RingCluster) -> None:

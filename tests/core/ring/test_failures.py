@@ -24,7 +24,7 @@ def test_a_lost_link_stops_the_attempt_everywhere_and_the_next_has_the_same_resu
             cluster.settle()
             assert cluster.running() == set()
             assert cluster.rounds() == [2] * 4
-            assert all(cluster.ring(number).contributed for number in range(4))
+            assert all(cluster.ring(number).rounds.contributed for number in range(4))
             cluster.link(1, 2)
         cluster.pass_time(3.0)
         cluster.assert_all_at(3)

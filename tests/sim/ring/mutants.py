@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from p2psgd.core import receive
-from p2psgd.core.ring import chunks, dense, formation, reduce, results, ring, sparse, stragglers
-from p2psgd.core.ring import contribution as shares
+from p2psgd.core.ring import chunks, contribution, dense, formation, reduce, results, ring, sparse, stragglers
 from tests.sim.mutants import Edit, Mutant
 
 S: Final = "SparseRounds."
@@ -44,16 +43,14 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(ring, "Ring._leave_if_told", "self.stop(StopReason.TOLD, now)", "pass"),
     ),
     "others-parts-kept": (Edit(sparse, S + "stop", "self._given.clear()", "pass"),),
-    "own-share-dropped-at-stop": (
-        Edit(sparse, S + "stop", "self._waiting.clear()", "self._own.share = None"),
-    ),
+    "own-share-dropped-at-stop": (Edit(sparse, S + "stop", "self._waiting.clear()", "self._own.drop()"),),
     "follower-stays-silent": (
         Edit(sparse, S + "stop", "self._attempt, self._followed = None, False", "self._attempt = None"),
         Edit(
             sparse,
             S + "_try_to_complete",
-            "self._own.share, self._followed = None, False",
-            "self._own.share = None",
+            "self._followed = False",
+            "pass",
         ),
     ),
     # a round
@@ -90,11 +87,12 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
             S + "_try_to_complete",
             "round_given, self._given = self._given, {}",
             "round_given, self._given = self._given, {}\n"
-            "    self._own.share, self._followed = None, False\n"
+            "    self._own.drop()\n"
+            "    self._followed = False\n"
             "    self._on_complete(Completed(self.done + 1, contributors=1, own=True), now)",
         ),
     ),
-    "opened-while-idle": (Edit(ring, "Opening.open", "(self.active and running)", "self.active"),),
+    "opened-while-idle": (Edit(ring, "Ring._open_round", "(self.active and self.running)", "self.active"),),
     # after a failure
     "repaired-while-running": (
         Edit(receive, "Receiver.update", "if self._ring_life.state in IN_STEP:", "if False:"),
@@ -104,10 +102,10 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             sparse,
             S + "settle",
-            "if given is not None and given.is_taken",
-            "if False and given.is_taken",
+            "if self._own.round and self._own.is_taken",
+            "if False and self._own.is_taken",
         ),
-        Edit(shares, "Share.left", "if part.header.sequence > applied", ""),
+        Edit(contribution, "OwnContribution.left", "if part.header.sequence > applied", ""),
     ),
     "own-share-not-repaired": (
         Edit(
@@ -165,7 +163,7 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(dense, "DenseRound.__init__", "self.sums = number % 2", "self.sums = 0"),
         Edit(dense, D + "_finish", "own, result.number % 2)", "own, 0)"),
         Edit(results, "Results._produce", "sums[kept.number % 2]", "sums[0]"),
-        Edit(results, "Results.hear_chunk", "sums[intake.number % 2]", "sums[0]"),
+        Edit(results, "Results.hear_chunk", "sums[result.number % 2]", "sums[0]"),
     ),
     "result-given-from-the-other-half": (
         Edit(results, "Results._produce", "sums[kept.number % 2]", "sums[1 - kept.number % 2]"),

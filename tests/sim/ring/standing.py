@@ -34,4 +34,4 @@ def standing_of(replica: Replica) -> Standing:
     """Now."""
     ring = replica.ring
     assert ring is not None
-    return Standing(ring.attempt, ring.done, ring.contributed)
+    return Standing(ring.attempt, ring.rounds.done, ring.rounds.contributed)
