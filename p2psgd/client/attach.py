@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from pydantic import ValidationError
 
 from p2psgd.base.errors import DaemonLost, TrainerError, UsageError
-from p2psgd.client.host_compute import HostCompute, MakeCompute
+from p2psgd.client.compute import HostCompute, MakeCompute
 from p2psgd.client.link import Link
 from p2psgd.data.shard_list import ShardList
 from p2psgd.ipc.client import ControlClient, NoDaemon

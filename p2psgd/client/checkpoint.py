@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from p2psgd.base.errors import TrainerError, UsageError
-from p2psgd.client.host_compute import Compute
+from p2psgd.client.compute import Compute
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.protocol import StateRequest, close_descriptors
 from p2psgd.ipc.script_state import ScriptState, copy_state, pack_state, unpack_state

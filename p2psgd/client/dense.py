@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.client.buckets import BucketPlan, Given, Range, clip
-from p2psgd.client.host_compute import Compute, cut
+from p2psgd.client.compute import Compute, cut
 from p2psgd.client.wait import GRACE_S, Waiting
 from p2psgd.ipc import layout
 from p2psgd.ipc.run_proposal import Tensors

@@ -1,4 +1,8 @@
-"""Link a training script to its node's daemon: send and receive, the calls of a ring, and shard counts."""
+"""Link a training script to its node's daemon: send and receive, the calls of a ring, and shard counts.
+
+More than 700 lines, since `Link` is the whole interface of a script, and a third of it is the reference that
+its users read: what each call takes, returns, raises and waits for.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +23,8 @@ from pydantic import ValidationError
 from p2psgd.base.errors import P2psgdError, TrainerError, UsageError
 from p2psgd.client.buckets import Given
 from p2psgd.client.checkpoint import Keeping, MakeState, read_kept
+from p2psgd.client.compute import HostCompute, MakeCompute, ResidualPass
 from p2psgd.client.dense import DenseRounds
-from p2psgd.client.host_compute import HostCompute, MakeCompute
-from p2psgd.client.residual import ResidualPass
 from p2psgd.client.shard_counts import ShardCounts
 from p2psgd.client.verify import ask_digest, check_copy, is_right
 from p2psgd.client.wait import GRACE_S, Waiting
@@ -50,7 +53,7 @@ from p2psgd.wire.mode import parse_mode
 # The working copy of the weights is private to this process, float32 and always quantum * coordinate
 # exactly, so the order in which own and peers' updates come does not matter: at the same frontier it equals
 # the daemon's replica bit for bit. In a dense ring the weights are any float32 numbers, and the same holds
-# after each round. Where it lies, and the residual with it, is host_compute.py's. Not safe for several
+# after each round. Where it lies, and the residual with it, is compute.py's. Not safe for several
 # threads.
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from p2psgd.base.errors import TrainerError, UsageError
-from p2psgd.client.host_compute import Compute
+from p2psgd.client.compute import Compute
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.protocol import CompareAnswer, CompareRequest, check_answer, close_descriptors
 from p2psgd.ipc.segments import Access, map_segment

@@ -1,4 +1,4 @@
-"""Weights and residual on a CUDA device: what a link of p2psgd.gpu.attach has (client/host_compute.py).
+"""Weights and residual on a CUDA device: what a link of p2psgd.gpu.attach has (client/compute.py).
 
 Everything is ordered on the stream that is current at each call: deltas are to be made and weights to be read
 on that one.
@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
-from p2psgd.client.host_compute import Named, NotePeer, cut
-from p2psgd.client.residual import Group, PassResult, Segment, Words
+from p2psgd.client.compute import Group, Named, NotePeer, PassResult, Segment, Words, cut
 from p2psgd.gpu.kernels import Kernels
 from p2psgd.gpu.memory import Registered
 from p2psgd.gpu.residual import DeviceResidual

@@ -15,7 +15,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.client.residual import PassResult, Segment, words_max
+from p2psgd.client.compute import PassResult, Segment, words_max
 from p2psgd.gpu.kernels import Kernels
 from p2psgd.gpu.memory import pinned_words
 from p2psgd.gpu.pass_state import PassGroup

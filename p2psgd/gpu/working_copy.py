@@ -16,15 +16,15 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.client.host_compute import (
+from p2psgd.client.compute import (
     BATCH_UPDATES_MAX,
     Batch,
+    Group,
     NotePeer,
     batch_words_max,
     cut,
     decode_batches,
 )
-from p2psgd.client.residual import Group
 from p2psgd.gpu.kernels import Kernels
 from p2psgd.gpu.memory import copy_in, pinned_empty
 from p2psgd.ipc.protocol import AttachAnswer

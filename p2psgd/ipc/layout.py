@@ -65,7 +65,7 @@ def outbox_bytes(coordinates: int, mode: Mode) -> int:
     In a dense ring that is the most buckets that a round may have.
 
     A send with a step for each tensor has up to min(coordinates, 4,096) entries. They hold together at most
-    as many indices as the longest entry, but each of them may hold one (client.residual). An entry of one
+    as many indices as the longest entry, but each of them may hold one (client/compute.py). An entry of one
     index takes at most 72 bytes: 8 of prefix, 16 of entry header, 43 of payload, 5 of padding; what further
     indices add to it they add to the longest entry as well. So the longest entry and 72 bytes for each tensor
     are enough: at most 864,168 + 4,096 * 72 = 1,159,080 bytes. That is more than 4 of the longest entries

@@ -1,4 +1,7 @@
-"""The daemon's session with its one trainer, and what is kept between two of them."""
+"""The daemon's session with its one trainer, and what is kept between two of them.
+
+More than 700 lines: everything that changes the state of a session stands beside its table of transitions.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,6 @@ from numpy.typing import NDArray
 from p2psgd.base.errors import TrainerError
 from p2psgd.base.transitions import Lifecycle, Transitions
 from p2psgd.ipc import layout
-from p2psgd.ipc.attachment import Attachment, Given
 from p2psgd.ipc.listener import Connection, Listener
 from p2psgd.ipc.protocol import (
     ERROR_CHARACTERS_MAX,
@@ -31,6 +33,7 @@ from p2psgd.ipc.ring_buffer import entry_bytes, half_after
 from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.script_state import KeptScript, ScriptState
 from p2psgd.ipc.segments import DenseSegments, sealed_copy
+from p2psgd.ipc.trainer_memory import Attachment, Given
 from p2psgd.wire import codec
 from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import ASYNC, parse_mode
@@ -484,7 +487,7 @@ class TrainerSession:
         try:
             published = attachment.published_bytes()
             end = published if end is None else min(end, published)
-            while attachment.taken_bytes < end:
+            while attachment.outbox.tail < end:
                 self._pass_on(attachment.take(TAKE_ENTRIES, TAKE_INDICES, end))
         except TrainerError as error:
             self._refuse(self.connection, f"wrote an outbox entry that does not check: {error}")
@@ -535,7 +538,7 @@ class TrainerSession:
         attachment = self.attachment
         if attachment is None:
             return
-        if not attachment.rounds_opened and self._host.replica_digest() != self._digest_given:
+        if not attachment.entries.opened and self._host.replica_digest() != self._digest_given:
             attachment.want_reload()
         self._digest_given = self._host.replica_digest()
         attachment.open_round(
@@ -591,7 +594,7 @@ class TrainerSession:
         known = not self.outbox_closed and not self.attachment.reload_wanted
         digest = self._host.replica_digest() if self.dense is None else self._digest_given
         key = self._host.digest_key()
-        return {"inbox": self.attachment.inbox_end, "key": key, "digest": digest if known else None}
+        return {"inbox": self.attachment.inbox.head, "key": key, "digest": digest if known else None}
 
     # -- the state to be kept
 
@@ -616,14 +619,14 @@ class TrainerSession:
         attachment, residual = self.attachment, self._residual
         assert attachment is not None
         assert residual is not None
-        too_late = attachment.taken_bytes > request.outbox
+        too_late = attachment.outbox.tail > request.outbox
         if not self._state_wanted or self.outbox_closed or too_late:
             return True
         if not self.drain(request.outbox):
             return False
-        if attachment.taken_bytes != request.outbox:
+        if attachment.outbox.tail != request.outbox:
             raise TrainerError(f"no update of the outbox ends at {request.outbox}, where the state begins")
-        if not attachment.mini_batches <= request.mini_batches <= attachment.progress():
+        if not attachment.entries.mini_batches <= request.mini_batches <= attachment.progress():
             raise TrainerError(
                 f"a state after mini-batch {request.mini_batches}, of a trainer that has come to"
                 f" {attachment.progress()}"

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from p2psgd.base import formatting
 from p2psgd.base.errors import P2psgdError
-from p2psgd.core.effects import Persist, SaveVotes, WriteCheckpoint
+from p2psgd.core.effects import SaveVotes, WriteCheckpoint
 from p2psgd.core.events import CheckpointDue, CheckpointRead, CheckpointWritten, Event, Restored, VotesSaved
 from p2psgd.core.replica import Replica
 from p2psgd.core.view import Votes
@@ -98,6 +98,7 @@ class Checkpointer:
         self._replica = replica
         self._node_log = node_log
         self._storage = storage
+        self.add_own = storage.add_own
         self._timing = replica.timing
         self._now = now
         self._trouble = ""
@@ -137,12 +138,6 @@ class Checkpointer:
             self._votes = None
         else:
             self._write_votes(self._votes)
-
-    # -- updates
-
-    def record(self, effect: Persist) -> None:
-        """Keep an own update that was just applied."""
-        self._storage.add_own(effect.frame)
 
     # -- checkpoints
 

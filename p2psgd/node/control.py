@@ -13,10 +13,10 @@ from p2psgd.base.errors import ExitCode, P2psgdError, TrainerError
 from p2psgd.core.events import RemovalRequested, ScrubRequested
 from p2psgd.core.read_model import view_of
 from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates, name_run
-from p2psgd.ipc.attachment import Given
 from p2psgd.ipc.listener import SOCKET_NAME
 from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.server import ControlServer
+from p2psgd.ipc.trainer_memory import Given
 from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.net.address import Address
 from p2psgd.net.hosts import Hosts

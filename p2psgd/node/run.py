@@ -109,7 +109,7 @@ class Disk(Protocol):
     def save_votes(self, effect: SaveVotes) -> None: ...
     def write(self, effect: WriteCheckpoint) -> None: ...
     def read(self) -> None: ...
-    def record(self, effect: Persist) -> None: ...
+    def add_own(self, frame: bytes) -> None: ...
 
 
 class Trainer(Protocol):
@@ -165,7 +165,7 @@ class Executor:
                 case SendFloats():
                     self._network.send_floats(effect.peer, effect.head, effect.numbers)
                 case Persist():
-                    self._disk.record(effect)
+                    self._disk.add_own(effect.frame)
                 case Deliver():
                     self._trainer.deliver(effect.body)
                 case ReportDrained():

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.base.errors import ExitCode, UsageError
-from p2psgd.client.host_compute import HostCompute, MakeCompute
+from p2psgd.client.compute import HostCompute, MakeCompute
 from p2psgd.client.link import Link
 from p2psgd.client.step_size import StepSize
 from p2psgd.recipes.datasets import Dataset, Samples, load_data_of

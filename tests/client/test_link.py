@@ -44,8 +44,8 @@ def test_receive_applies_peers_updates_and_remembers_their_mini_batches(daemon: 
 def test_receive_applies_any_number_of_updates_in_batches(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, updates_max: int, words_max: int
 ) -> None:
-    monkeypatch.setattr("p2psgd.client.host_compute.BATCH_UPDATES_MAX", updates_max)
-    monkeypatch.setattr("p2psgd.client.host_compute.BATCH_WORDS_MAX", words_max)
+    monkeypatch.setattr("p2psgd.client.compute.BATCH_UPDATES_MAX", updates_max)
+    monkeypatch.setattr("p2psgd.client.compute.BATCH_WORDS_MAX", words_max)
     random = np.random.default_rng(2)
     with attach(ZEROS, control=daemon.path) as link:
         for number in range(150):

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
-from p2psgd.client.host_compute import pass_over
-from p2psgd.client.residual import Group, ResidualPass, words_max
+from p2psgd.client.compute import Group, ResidualPass, pass_over, words_max
 from p2psgd.wire import codec
 
 QUANTUM = 2.0**-20

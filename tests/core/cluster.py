@@ -19,7 +19,6 @@ from p2psgd.core.effects import (
     Effect,
     LogEvent,
     OpenRound,
-    Persist,
     SaveVotes,
     Shutdown,
     WriteCheckpoint,
@@ -130,8 +129,8 @@ class Ports:
         self._cluster.votes[self._number] = effect.votes
         self._cluster.give(self._number, VotesSaved(effect.revision))
 
-    def record(self, effect: Persist) -> None:
-        self._cluster.own[self._number].append(effect.frame)
+    def add_own(self, frame: bytes) -> None:
+        self._cluster.own[self._number].append(frame)
 
     def write(self, effect: WriteCheckpoint) -> None:
         self._cluster.checkpoints[self._number] = replace(

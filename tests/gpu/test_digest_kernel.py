@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from p2psgd.client.host_compute import NO_COORDINATE, coordinates_of
+from p2psgd.client.compute import NO_COORDINATE, coordinates_of
 from p2psgd.wire import codec
 from tests.gpu.backends import Backend, schedule
 

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from p2psgd.base.errors import PeerError, UsageError
 from p2psgd.core.view import View
 from p2psgd.ipc import layout
-from p2psgd.ipc.attachment import Given
 from p2psgd.ipc.ring_buffer import entry_bytes
 from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.server import ControlServer
+from p2psgd.ipc.trainer_memory import Given
 from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.node.removal import standing_of
 from p2psgd.wire import codec
@@ -282,7 +282,7 @@ class Daemon:
 
         def taken() -> bool:
             attachment = self.server.session.attachment
-            return attachment is None or attachment.taken_bytes == attachment.published_bytes()
+            return attachment is None or attachment.outbox.tail == attachment.published_bytes()
 
         self.until(taken, "the outbox is taken")
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.ipc import layout
-from p2psgd.ipc.attachment import MINI_BATCH_LEAP_MAX, Attachment
 from p2psgd.ipc.ring_buffer import (
     COUNTERS_WORDS,
     Counter,
@@ -25,6 +24,7 @@ from p2psgd.ipc.ring_buffer import (
     pack_head,
 )
 from p2psgd.ipc.segments import Access, map_segment
+from p2psgd.ipc.trainer_memory import MINI_BATCH_LEAP_MAX, Attachment
 from p2psgd.ipc.trainer_session import TAKE_ENTRIES, TAKE_INDICES
 from p2psgd.wire import codec
 from p2psgd.wire.mode import ASYNC
@@ -144,7 +144,7 @@ def test_updates_before_a_bad_entry_are_taken_whole(trainer: Trainer) -> None:
     for _ in range(2):
         with pytest.raises(TrainerError, match="mini-batch 11 cannot follow mini-batch 12"):
             trainer.take()
-    assert trainer.daemon.mini_batches == 12
+    assert trainer.daemon.entries.mini_batches == 12
 
 
 def test_a_mini_batch_may_send_several_updates(trainer: Trainer) -> None:
@@ -153,7 +153,7 @@ def test_a_mini_batch_may_send_several_updates(trainer: Trainer) -> None:
     assert trainer.take() == [[1], [2]]
     trainer.write_update(11, [3], step=5)
     assert trainer.take() == [[3]]
-    assert trainer.daemon.mini_batches == 11
+    assert trainer.daemon.entries.mini_batches == 11
 
 
 def test_an_inbox_that_is_full_asks_for_a_reload_and_writes_no_more(trainer: Trainer) -> None:

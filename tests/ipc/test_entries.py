@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.ipc import layout
-from p2psgd.ipc.attachment import MINI_BATCH_LEAP_MAX, Attachment, Given
 from p2psgd.ipc.protocol import TENSORS_MAX
 from p2psgd.ipc.ring_buffer import COUNTERS_WORDS, Counter, Counters, RingWriter, pack_head
 from p2psgd.ipc.segments import Access, map_segment
+from p2psgd.ipc.trainer_memory import MINI_BATCH_LEAP_MAX, Attachment, Given
 from p2psgd.ipc.trainer_session import TAKE_ENTRIES, TAKE_INDICES
 from p2psgd.wire import codec
 from p2psgd.wire.mode import Mode
@@ -91,7 +91,7 @@ def test_an_opened_round_comes_with_what_was_before_it(sparse: Trainer) -> None:
     words = [Counter.ROUNDS_OPENED, Counter.CONTRIBUTORS, Counter.SUMS, Counter.ADDING_US, Counter.SENDING_US]
     assert list(map(sparse.counters.load, words)) == [1, 3, 1, 4, 5]
     sparse.open()
-    assert sparse.daemon.rounds_opened == sparse.counters.load(Counter.ROUNDS_OPENED) == 2
+    assert sparse.daemon.entries.opened == sparse.counters.load(Counter.ROUNDS_OPENED) == 2
 
 
 # -- sparse
@@ -101,13 +101,13 @@ def test_a_share_is_taken_when_it_is_whole(sparse: Trainer) -> None:
     sparse.update(11, [1, 2], step=3)
     sparse.update(11, [5], step=4)
     assert sparse.take() == []
-    assert sparse.daemon.mini_batches == 10
+    assert sparse.daemon.entries.mini_batches == 10
     assert sparse.counters.load(Counter.OUTBOX_TAIL) == sparse.writer.head
     sparse.close(11)
     (share,) = sparse.take()
     assert isinstance(share, ContributionMade)
     assert [(update.step, list(update.words >> 1)) for update in share.updates] == [(3, [1, 2]), (4, [5])]
-    assert share.mini_batch == sparse.daemon.mini_batches == 11
+    assert share.mini_batch == sparse.daemon.entries.mini_batches == 11
 
 
 def test_a_share_of_many_updates_is_taken_in_one_turn(sparse: Trainer) -> None:
@@ -192,10 +192,10 @@ def test_a_share_has_no_more_indices_than_a_send(sparse: Trainer) -> None:
 def test_buckets_are_taken_one_by_one_and_the_last_one_counts(dense: Trainer) -> None:
     dense.bucket(1000, 2000)
     assert dense.take() == [BucketContributed(CHANGES, 1000, 2000, "name", "(3,)")]
-    assert dense.daemon.mini_batches == 10
+    assert dense.daemon.entries.mini_batches == 10
     dense.bucket(0, 1000)
     assert dense.take() == [BucketContributed(CHANGES, 0, 1000, "name", "(3,)")]
-    assert dense.daemon.mini_batches == 11
+    assert dense.daemon.entries.mini_batches == 11
 
 
 def test_a_bucket_after_a_whole_share_waits_for_a_round(dense: Trainer) -> None:
@@ -212,7 +212,7 @@ def test_an_array_is_a_share_by_itself(dense: Trainer) -> None:
     dense.open()
     dense.bucket(0, WEIGHTS)
     assert len(dense.take()) == 1
-    assert dense.daemon.mini_batches == 11
+    assert dense.daemon.entries.mini_batches == 11
 
 
 @pytest.mark.parametrize(
@@ -329,5 +329,5 @@ def test_whatever_lies_in_shared_memory_the_daemon_takes_one_whole_share_a_round
             assert each.kind == ARRAY or each.offset + each.count <= WEIGHTS
             covered += each.count if each.kind == CHANGES else 0
             shares += each.kind == ARRAY
-        assert shares + covered // WEIGHTS <= trainer.daemon.rounds_opened
+        assert shares + covered // WEIGHTS <= trainer.daemon.entries.opened
     trainer.end()

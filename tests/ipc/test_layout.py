@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2psgd.client.residual import ResidualPass
+from p2psgd.client.compute import ResidualPass
 from p2psgd.ipc import layout
 from p2psgd.ipc.protocol import TENSORS_MAX
 from p2psgd.ipc.ring_buffer import entry_bytes

@@ -10,9 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from p2psgd.client.attach import attach
-from p2psgd.client.host_compute import HostCompute, pass_over
+from p2psgd.client.compute import HostCompute, PassResult, Segment, pass_over
 from p2psgd.client.link import Link
-from p2psgd.client.residual import PassResult, Segment
 from p2psgd.ipc.protocol import AttachAnswer
 from p2psgd.ipc.ring_buffer import Counter, pack_copy, unpack_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory

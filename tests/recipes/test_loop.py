@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from p2psgd.base.errors import UsageError
-from p2psgd.client.host_compute import HostCompute, MakeCompute
+from p2psgd.client.compute import HostCompute, MakeCompute
 from p2psgd.recipes import main
 from p2psgd.recipes.main import train
 from p2psgd.recipes.model import Vector
