@@ -25,8 +25,8 @@ def train_plainly(recipe: Recipe, dataset: Dataset, weights: Vector) -> Curve:
     plan, order = Plan(recipe, samples, RunPart(rank=0, world_size=1)), Order(samples, recipe.seed)
     net, feed = Net(shape, recipe.batch), HOST.feed(dataset.train, recipe.batch)
     gradient, curve = np.empty_like(weights), Curve()
-    assert plan.mini_batches is not None
-    for number in range(plan.mini_batches):
+    assert plan.steps is not None
+    for number in range(plan.steps):
         positions = plan.walk.at(number)
         rate = learning_rate(
             recipe.learning_rate,

@@ -105,7 +105,7 @@ def train(
     """
     torch: Any = importlib.import_module("torch")
     samples, (own, shares) = speech("train"), share
-    walk = Walk(len(samples.labels), job.batch, own, shares, gentle_batches=0, positions=None)
+    walk = Walk(len(samples.labels), job.batch, own, shares, warm_steps=0, positions=None)
     order = Order(len(samples.labels), job.seed)
     batch = np.empty((job.batch, samples.inputs), np.float32)
     inputs, labels = torch.from_numpy(batch), samples.labels.astype(np.int64)

@@ -92,7 +92,7 @@ def train(
     run_trainer(
         loaded,
         backend=find_backend(device or loaded.device),
-        share=None if rank is None else parse_rank(rank),
+        rank=None if rank is None else parse_rank(rank),
         steps=steps,
         seconds=seconds,
         initial=initial,

@@ -16,10 +16,10 @@ from p2psgd.recipes.datasets import Dataset, load_data_of
 from p2psgd.recipes.gradients import HOST, Backend, net_shape
 from p2psgd.recipes.initial import starting_weights
 from p2psgd.recipes.recipe import Recipe
-from p2psgd.recipes.schedule import Plan, RoundPlan, RunPart, check_length, check_share
+from p2psgd.recipes.schedule import Plan, RoundPlan, RunPart, check_length, check_rank
 from p2psgd.recipes.telemetry import Trace
 from p2psgd.recipes.training import (
-    NO_SHARE,
+    NO_RANK,
     RingTraining,
     StreamedPlan,
     StreamedTraining,
@@ -61,7 +61,7 @@ class Interruption:
 
 def train(
     recipe: Recipe,
-    share: tuple[int, int] | None = None,
+    rank: tuple[int, int] | None = None,
     steps: int | None = None,
     seconds: float | None = None,
     *,
@@ -70,10 +70,10 @@ def train(
     started: float | None = None,
     trace: Trace | None = None,
 ) -> None:
-    """Train this node's share of a recipe on the daemon that P2PSGD_CONTROL or the default state directory
+    """Train this node's part of a recipe on the daemon that P2PSGD_CONTROL or the default state directory
     leads to, with numpy unless there is another `backend`.
 
-    share: (i, n); None takes the daemon's word for it. steps: mini-batches of this node, or rounds of a ring;
+    rank: (i, n); None takes the daemon's word for it. steps: steps of this node, or rounds of a ring;
     seconds: length of the run, counted from `started` (Unix time, so that a trainer that is started again
     does not begin anew) or from now. `initial`: a file of the weights to start from. `trace` gets
     what this process does when. SIGTERM and SIGINT end it after the
@@ -85,8 +85,8 @@ def train(
     """
     began = time.time() if started is None else started
     check_length(steps, seconds)
-    if share is not None:
-        check_share(*share)
+    if rank is not None:
+        check_rank(*rank)
     if recipe.unused:
         print(f"p2psgd train: {recipe.unused}", file=sys.stderr)
     if backend.name:
@@ -106,11 +106,11 @@ def train(
     )
     with link, Interruption() as interruption:
         try:
-            share = share or (link.rank, link.world_size)
+            rank = rank or (link.rank, link.world_size)
         except TrainerError as error:
             if dataset.shards is None:
                 raise UsageError(str(error)) from None
-            share = NO_SHARE
+            rank = NO_RANK
         context = TrainingContext(
             backend=backend,
             interrupted=lambda: interruption.wanted,
@@ -118,7 +118,7 @@ def train(
             trace=trace,
         )
         try:
-            part = RunPart(rank=share[0], world_size=share[1], steps=steps, seconds=seconds)
+            part = RunPart(rank=rank[0], world_size=rank[1], steps=steps, seconds=seconds)
             training = _make_training(recipe, dataset, link, part, context)
             training.run()
         except MemoryError as error:

@@ -17,10 +17,10 @@ from p2psgd.recipes.recipe import Recipe
 # Which samples a mini-batch uses, and how far along the run it is.
 #
 # One endless walk over the data is shared by all nodes: position p is sample number p % samples of the
-# permutation of epoch p // samples. Share 0 alone walks the first positions, the gentle start; the positions
-# after them are dealt out one by one, share i of n taking those with p % n = i. So over all shares every
-# sample is used exactly once per epoch, the total does not depend on the number of shares, and mini-batch m
-# of a share follows from m by arithmetic: a trainer that was killed continues from its count of mini-batches
+# permutation of epoch p // samples. Rank 0 alone walks the first positions, the warm start; the positions
+# after them are dealt out one by one, rank i of n taking those with p % n = i. So over all ranks every
+# sample is used exactly once per epoch, the total does not depend on the number of ranks, and step m
+# of a rank follows from m by arithmetic: a trainer that was killed continues from its count of steps
 # and from nothing else.
 #
 # Permutations come from the seed and the epoch alone, by sorting PCG64's raw output, which numpy promises
@@ -33,62 +33,62 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Walk:
-    """The part of one share in the walk over `samples` training samples.
+    """The part of one rank in the walk over `samples` training samples.
 
-    `gentle_batches` mini-batches are walked by share 0 alone. `positions` is where the walk of all shares
+    `warm_steps` steps are walked by rank 0 alone. `positions` is where the walk of all ranks
     ends, None for a walk without an end.
     """
 
     samples: int
     batch: int
-    share: int
-    shares: int
-    gentle_batches: int
+    rank: int
+    world_size: int
+    warm_steps: int
     positions: int | None
 
     @property
-    def own_gentle_batches(self) -> int:
-        """How many of this share's first mini-batches belong to the gentle start."""
-        return self.gentle_batches if self.share == 0 else 0
+    def own_warm_steps(self) -> int:
+        """How many of the first steps of this rank belong to the warm start."""
+        return self.warm_steps if self.rank == 0 else 0
 
     @property
-    def mini_batches(self) -> int | None:
-        """How many mini-batches this share has in all, the last one possibly short; None without an end."""
+    def steps(self) -> int | None:
+        """How many steps this rank has in all, the last one possibly short; None without an end."""
         if self.positions is None:
             return None
-        return self.own_gentle_batches + -(-self._dealt // self.batch)
+        return self.own_warm_steps + -(-self._dealt // self.batch)
 
     @property
     def _dealt(self) -> int:
-        """How many positions after the gentle start fall to this share."""
+        """How many positions after the warm start fall to this rank."""
         assert self.positions is not None
-        return max(0, -(-(self.positions - self._first_dealt) // self.shares))
+        return max(0, -(-(self.positions - self._first_dealt) // self.world_size))
 
     @property
     def _first_dealt(self) -> int:
-        """This share's first position after the gentle start: every position p falls to share p % shares."""
-        gentle = self.gentle_batches * self.batch
-        return gentle + (self.share - gentle) % self.shares
+        """This rank's first position after the warm start: position p falls to rank p % world_size."""
+        warm = self.warm_steps * self.batch
+        return warm + (self.rank - warm) % self.world_size
 
-    def at(self, mini_batch: int) -> Indices:
-        """Positions of mini-batch number `mini_batch` (from 0) of this share, ascending; empty past the
+    def at(self, step: int) -> Indices:
+        """Positions of step number `step` (from 0) of this rank, ascending; empty past the
         end."""
-        own_gentle = self.own_gentle_batches
-        if mini_batch < own_gentle:
-            start = mini_batch * self.batch
+        own_warm = self.own_warm_steps
+        if step < own_warm:
+            start = step * self.batch
             positions = np.arange(start, start + self.batch, dtype=np.int64)
         else:
-            first = (mini_batch - own_gentle) * self.batch
+            first = (step - own_warm) * self.batch
             turns = np.arange(first, first + self.batch, dtype=np.int64)
-            positions = self._first_dealt + self.shares * turns
+            positions = self._first_dealt + self.world_size * turns
         return positions if self.positions is None else positions[positions < self.positions]
 
-    def samples_before(self, mini_batch: int) -> int:
-        """How many samples this share has used in its first `mini_batch` mini-batches."""
-        used = mini_batch * self.batch
+    def samples_before(self, step: int) -> int:
+        """How many samples this rank has used in its first `step` steps."""
+        used = step * self.batch
         if self.positions is None:
             return used
-        return min(used, self.own_gentle_batches * self.batch + self._dealt)
+        return min(used, self.own_warm_steps * self.batch + self._dealt)
 
 
 class Order:
@@ -134,26 +134,26 @@ def learning_rate(start: float, epoch: float, *, hold_epochs: float, halve_every
 # ----------------------------------------------------------------------------
 # How long one trainer's part of a run is, and how far it has come.
 #
-# A run is as long as its recipe's epochs, unless it is given a number of mini-batches per node or a time.
-# Then the learning rate's schedule and the gentle start are stretched or squeezed with it, so that a short
+# A run is as long as its recipe's epochs, unless it is given a number of steps per node or a time.
+# Then the learning rate's schedule and the warm start are stretched or squeezed with it, so that a short
 # run is the whole recipe in small.
 #
-# By epochs and by mini-batches everything follows from the count of mini-batches alone. A run by time cannot
-# know how many samples it will use: its gentle start ends after a part of the time, what was walked until
+# By epochs and by steps everything follows from the count of steps alone. A run by time cannot
+# know how many samples it will use: its warm start ends after a part of the time, what was walked until
 # then is known only then, and from there on the walk goes by the same rule; a sample near that seam may be
 # used twice or left out once.
 
 
 NEARLY_DONE = 1 - 1e-9  # the end itself would begin another halving
-UNENDING = 2**40  # mini-batches; the gentle start of a run by time, until the time has come
+UNENDING = 2**40  # mini-batches; the warm start of a run by time, until the time has come
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPart:
-    """What one trainer does of a run: its share of the samples, and for how long if not by the recipe's
+    """What one trainer does of a run: its part of the samples, and for how long if not by the recipe's
     epochs.
 
-    `rank` of `world_size` shares; `steps`: mini-batches of this node, or rounds of a ring, the gentle start's
+    `rank` of `world_size`; `steps`: steps of this node, or rounds of a ring, the warm start's
     among them. UsageError when a number is out of range.
     """
 
@@ -163,12 +163,12 @@ class RunPart:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        check_share(self.rank, self.world_size)
+        check_rank(self.rank, self.world_size)
         check_length(self.steps, self.seconds)
 
 
 class Plan:
-    """The walk of one share, its end, and its progress."""
+    """The walk of one rank, its end, and its progress."""
 
     def __init__(self, recipe: Recipe, samples: int, part: RunPart) -> None:
         """Plan for `samples` training samples."""
@@ -176,34 +176,34 @@ class Plan:
         self.seconds = part.seconds
         positions: int | None = None
         if part.steps is not None:
-            gentle = round(recipe.gentle_start * part.steps)
-            self._positions = (gentle + part.world_size * part.steps) * recipe.batch
+            warm = round(recipe.gentle_start * part.steps)
+            self._positions = (warm + part.world_size * part.steps) * recipe.batch
         elif part.seconds is not None:
-            gentle = UNENDING if recipe.gentle_start else 0
+            warm = UNENDING if recipe.gentle_start else 0
         else:
             positions = self._positions = recipe.epochs * samples
-            gentle = int(recipe.gentle_start * positions) // recipe.batch
-        self.walk = Walk(samples, recipe.batch, part.rank, part.world_size, gentle, positions)
-        self.mini_batches = self.walk.mini_batches if part.steps is None else part.steps
+            warm = int(recipe.gentle_start * positions) // recipe.batch
+        self.walk = Walk(samples, recipe.batch, part.rank, part.world_size, warm, positions)
+        self.steps = self.walk.steps if part.steps is None else part.steps
 
-    def gentle_start_over(self, mini_batches: int, *, elapsed_s: float) -> bool:
-        """Say whether all shares may train, now that share 0 has taken this many mini-batches."""
+    def warm_start_over(self, steps: int, *, elapsed_s: float) -> bool:
+        """Say whether all ranks may train, now that rank 0 has taken this many steps."""
         if self.seconds is not None:
             return elapsed_s >= self._recipe.gentle_start * self.seconds
-        return mini_batches >= self.walk.gentle_batches
+        return steps >= self.walk.warm_steps
 
-    def settle_gentle_start(self, mini_batches: int) -> None:
-        """In a run by time, begin the dealing out after this many mini-batches of share 0; elsewhere it is
+    def settle_warm_start(self, steps: int) -> None:
+        """In a run by time, begin the dealing out after this many steps of rank 0; elsewhere it is
         settled."""
-        if self.walk.gentle_batches == UNENDING:
-            self.walk = dataclasses.replace(self.walk, gentle_batches=mini_batches)
+        if self.walk.warm_steps == UNENDING:
+            self.walk = dataclasses.replace(self.walk, warm_steps=steps)
 
-    def over(self, *, mini_batches: int, elapsed_s: float) -> bool:
-        """Say whether this share has done its part."""
+    def over(self, *, steps: int, elapsed_s: float) -> bool:
+        """Say whether this rank has done its part."""
         if self.seconds is not None:
             return elapsed_s >= self.seconds
-        assert self.mini_batches is not None
-        return mini_batches >= self.mini_batches
+        assert self.steps is not None
+        return steps >= self.steps
 
     def epoch(self, position: int, *, elapsed_s: float) -> float:
         """How far the recipe's schedule is at this position of the walk, 0 to the recipe's epochs."""
@@ -211,10 +211,10 @@ class Plan:
         return self._recipe.epochs * min(NEARLY_DONE, done)
 
 
-def check_share(index: int, shares: int) -> None:
-    """Refuse a share that does not exist."""
-    if not 0 <= index < shares:
-        raise UsageError(f"rank {index}/{shares} does not exist: give i/n with i from 0 to n - 1")
+def check_rank(index: int, world_size: int) -> None:
+    """Refuse a rank that does not exist."""
+    if not 0 <= index < world_size:
+        raise UsageError(f"rank {index}/{world_size} does not exist: give i/n with i from 0 to n - 1")
 
 
 def check_length(steps: int | None, seconds: float | None) -> None:
@@ -235,59 +235,59 @@ def check_length(steps: int | None, seconds: float | None) -> None:
 # do the same, and all end after the same round; a node that was away for some rounds has left their samples
 # out.
 #
-# The walk is that of Walk: in the gentle start share 0 has a mini-batch in each round and the others
-# have none, then all have one. A dense ring needs no gentle start, since the mean of N mini-batches is one
+# The walk is that of Walk: in the warm start rank 0 has a mini-batch in each round and the others
+# have none, then all have one. A dense ring needs no warm start, since the mean of N mini-batches is one
 # large mini-batch: there is none, and round m uses what mini-batch m of a single node with N times the batch
 # would.
 #
 # A run by time cannot know its rounds: each node goes by its own clock, which may differ from the others' by
-# a round at the end of the gentle start, at a halving of the rate and at the end. Whoever is at the end
+# a round at the end of the warm start, at a halving of the rate and at the end. Whoever is at the end
 # leaves, and the others go on without it for the rest of their time. Such a run is never the same twice.
 
 
 class RoundPlan:
-    """The rounds of one share, counted from 1."""
+    """The rounds of one rank, counted from 1."""
 
     def __init__(self, recipe: Recipe, samples: int, part: RunPart) -> None:
         """Plan for `samples` training samples."""
         self._recipe = recipe
         self._seconds = part.seconds
-        self._gentle_part = 0.0 if recipe.run.trains.dense else recipe.gentle_start
+        self._warm_part = 0.0 if recipe.run.trains.dense else recipe.gentle_start
         positions: int | None = None
         self.rounds: int | None = None
         if part.steps is not None:
-            gentle = round(self._gentle_part * part.steps)
+            warm = round(self._warm_part * part.steps)
             self.rounds = part.steps
-            positions = (gentle + part.world_size * (part.steps - gentle)) * recipe.batch
+            positions = (warm + part.world_size * (part.steps - warm)) * recipe.batch
         elif part.seconds is not None:
-            gentle = UNENDING if self._gentle_part else 0
+            warm = UNENDING if self._warm_part else 0
         else:
             positions = recipe.epochs * samples
-            gentle = int(self._gentle_part * positions) // recipe.batch
-            whole, rest = divmod(positions - gentle * recipe.batch, part.world_size * recipe.batch)
-            self.rounds = gentle + whole + (rest >= part.world_size)  # a last one only with a sample for each
-        self.walk = Walk(samples, recipe.batch, part.rank, part.world_size, gentle, positions)
+            warm = int(self._warm_part * positions) // recipe.batch
+            whole, rest = divmod(positions - warm * recipe.batch, part.world_size * recipe.batch)
+            self.rounds = warm + whole + (rest >= part.world_size)  # a last one only with a sample for each
+        self.walk = Walk(samples, recipe.batch, part.rank, part.world_size, warm, positions)
 
-    def settle_gentle_start(self, rounds: int) -> None:
-        """In a run by time: the gentle start was so many rounds; elsewhere it is settled."""
-        if self.walk.gentle_batches == UNENDING:
-            self.walk = dataclasses.replace(self.walk, gentle_batches=rounds)
+    def settle_warm_start(self, rounds: int) -> None:
+        """In a run by time: the warm start was so many rounds; elsewhere it is settled."""
+        if self.walk.warm_steps == UNENDING:
+            self.walk = dataclasses.replace(self.walk, warm_steps=rounds)
 
     def look_at_time(self, number: int, *, elapsed_s: float) -> None:
-        """Before the round of this number: end the gentle start of a run by time if its time has come."""
-        if self._seconds is not None and elapsed_s >= self._gentle_part * self._seconds:
-            self.settle_gentle_start(number - 1)
+        """Before the round of this number: end the warm start of a run by time if its time has come."""
+        if self._seconds is not None and elapsed_s >= self._warm_part * self._seconds:
+            self.settle_warm_start(number - 1)
 
-    def gentle(self, number: int) -> bool:
-        """Whether share 0 alone trains in this round."""
-        return number <= self.walk.gentle_batches
+    def warm(self, number: int) -> bool:
+        """Whether rank 0 alone trains in this round."""
+        return number <= self.walk.warm_steps
 
     def positions(self, number: int) -> Indices:
-        """Positions in the walk of this share's samples of a round, none if it only follows."""
+        """Positions in the walk of this rank's samples of a round, none if it only follows."""
         walk = self.walk
-        if walk.share == 0:
+        if walk.rank == 0:
             return walk.at(number - 1)
-        return walk.at(number - 1 - walk.gentle_batches) if not self.gentle(number) else walk.at(0)[:0]
+        return walk.at(number - 1 - walk.warm_steps) if not self.warm(number) else walk.at(0)[:0]
 
     def over(self, number: int, *, elapsed_s: float) -> bool:
         """Whether this round is no longer part of the run."""
@@ -297,7 +297,7 @@ class RoundPlan:
         return number > self.rounds
 
     def epoch(self, number: int, *, elapsed_s: float) -> float:
-        """How far the recipe's schedule is in this round, the same for all shares: 0 to its epochs."""
+        """How far the recipe's schedule is in this round, the same for all ranks: 0 to its epochs."""
         if self._seconds is not None:
             done = elapsed_s / self._seconds
         else:
@@ -306,7 +306,7 @@ class RoundPlan:
         return self._recipe.epochs * min(NEARLY_DONE, done)
 
     def first_position(self, number: int) -> int:
-        """The least position of all shares' samples in this round."""
-        gentle, batch = self.walk.gentle_batches, self.walk.batch
-        alone = min(number - 1, gentle)
-        return (alone + (number - 1 - alone) * self.walk.shares) * batch
+        """The least position of all ranks' samples in this round."""
+        warm, batch = self.walk.warm_steps, self.walk.batch
+        alone = min(number - 1, warm)
+        return (alone + (number - 1 - alone) * self.walk.world_size) * batch

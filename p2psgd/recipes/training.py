@@ -39,11 +39,11 @@ KEPT_BY = "p2psgd train, 1"  # which script's state it is, and its version
 
 @dataclass(frozen=True, kw_only=True)
 class KeptState:
-    """As of the last mini-batch; None: not known."""
+    """As of the last step; None: not known."""
 
-    mini_batches: int
+    steps: int
     elapsed_s: float = 0.0  # of a run by time
-    gentle_batches: int = UNENDING  # mini-batches of the gentle start
+    warm_steps: int = UNENDING  # steps of the warm start
     tau: float | None = None
     rate: float | None = None  # the learning rate
     loss: float | None = None  # the running mean
@@ -63,10 +63,10 @@ def read_kept(restored: Mapping[str, Any] | None) -> KeptState | None:
 
 
 # ----------------------------------------------------------------------------
-# A recipe at work on one share of the data: what training in rounds (RingTraining) and without them
+# A recipe at work on one part of the data: what training in rounds (RingTraining) and without them
 # (Training) have in common.
 #
-# Where it goes on after a crash or a restart follows from the link's count of mini-batches, and from what it
+# Where it goes on after a crash or a restart follows from the link's count of steps, and from what it
 # has kept: tau, rate, time, and the mean loss. These files know no signals, files or command lines.
 
 
@@ -114,11 +114,11 @@ class RecipeTraining(abc.ABC, Generic[PlanType]):
             self._sending = SparseSending(recipe, self._gradients.shape, link)
             self._gradient = context.backend.xp.empty(self._gradients.shape.weights, "float32")
         if kept:
-            plan.settle_gentle_start(kept.gentle_batches)
+            plan.settle_warm_start(kept.warm_steps)
         if kept and self._sending is not None:
             if kept.tau is not None:
                 self._sending.restore(kept.tau)
-            if kept.mini_batches == link.steps:
+            if kept.steps == link.steps:
                 self._sending.rate = kept.rate
         samples = plan.walk.samples_before(link.steps)
         self._progress = Progress(
@@ -142,12 +142,12 @@ class RecipeTraining(abc.ABC, Generic[PlanType]):
         return max(context.elapsed_s, kept.elapsed_s if kept else 0.0)
 
     def _keep(self) -> dict[str, Any]:
-        """What a later life goes on from, as of the last mini-batch."""
+        """What a later life goes on from, as of the last step."""
         sending = self._sending
         return KeptState(
-            mini_batches=self._link.steps,
+            steps=self._link.steps,
             elapsed_s=self._elapsed_s(),
-            gentle_batches=self._plan.walk.gentle_batches,
+            warm_steps=self._plan.walk.warm_steps,
             tau=sending.tau if sending else None,
             rate=sending.rate if sending else None,
             loss=self._progress.loss,
@@ -173,7 +173,7 @@ class RecipeTraining(abc.ABC, Generic[PlanType]):
         the walk; return their mean loss. In a short mini-batch a sample weighs as much as in any other.
         """
         sending = self._sending
-        assert sending is not None, "shares of a dense ring are given otherwise"
+        assert sending is not None, "contributions to a dense ring are given otherwise"
         loss = self._gradients.take(self._link.weights, positions, gradient=self._gradient)
         self._check_loss(loss)
         if len(positions) < self._recipe.batch:
@@ -195,16 +195,16 @@ class RecipeTraining(abc.ABC, Generic[PlanType]):
 
 
 # ----------------------------------------------------------------------------
-# One trainer's work in a ring: a share of each round, from the first to the last.
+# One trainer's work in a ring: a contribution to each round, from the first to the last.
 #
-# In a sparse ring the round's share is what send() makes of a gradient; in a dense one it is minus the
+# In a sparse ring the round's contribution is what send() makes of a gradient; in a dense one it is minus the
 # learning rate times the gradient, layer by layer as back-propagation has it ready, so that the ring adds up
 # the later layers while the earlier ones are computed. At the end of a round all nodes have the same
 # weights. What is done in which round is schedule.py's.
 
 
-EMPTY_ROUND_S = 0.02  # after a round that brought nothing: share 0 may be starting again, and without this
-# the gentle start would be over when it is back
+EMPTY_ROUND_S = 0.02  # after a round that brought nothing: rank 0 may be starting again, and without this
+# the warm start would be over when it is back
 
 
 class RingTraining(RecipeTraining[RoundPlan]):
@@ -250,8 +250,8 @@ class RingTraining(RecipeTraining[RoundPlan]):
     def _follow(self, number: int) -> None:
         """Give nothing to this round."""
         self._progress.waits(
-            f"rank 0 trains alone for the warm start, round {number} of {self._plan.walk.gentle_batches}"
-            if self._plan.gentle(number)
+            f"rank 0 trains alone for the warm start, round {number} of {self._plan.walk.warm_steps}"
+            if self._plan.warm(number)
             else f"no samples are left for this rank in round {number}"
         )
         with self._times.outside_steps(f"round {number}, without this rank"):
@@ -299,7 +299,7 @@ class RingTraining(RecipeTraining[RoundPlan]):
 
 
 # ----------------------------------------------------------------------------
-# One trainer's work on its link: wait for the gentle start, then mini-batch after mini-batch [Strom 2015,
+# One trainer's work on its link: wait for the warm start, then mini-batch after mini-batch [Strom 2015,
 # section 3].
 #
 # receive() brings the peers' updates, the gradient is taken at the weights as they then are, send() adds
@@ -308,17 +308,17 @@ class RingTraining(RecipeTraining[RoundPlan]):
 # none of it is sent for the sole reason that the step is smaller now.
 
 
-QUIET_S = 30.0  # so long a trainer waits without a mini-batch of share 0 before it starts all the same
+QUIET_S = 30.0  # so long a trainer waits without a step of rank 0 before it starts all the same
 
 
 class Training(RecipeTraining[Plan]):
     """Mini-batch after mini-batch, without rounds."""
 
     def run(self) -> None:
-        """Train until this share is done, or the daemon or a signal asks for the end."""
-        self._wait_for_gentle_start()
+        """Train until this rank is done, or the daemon or a signal asks for the end."""
+        self._wait_for_warm_start()
         while not self._ended():
-            self._mini_batch()
+            self._step()
         self._end()
 
     def _end(self) -> None:
@@ -329,20 +329,20 @@ class Training(RecipeTraining[Plan]):
         self._progress.ends(accuracy)
 
     def _ended(self) -> bool:
-        return self._stopped() or self._plan.over(mini_batches=self._link.steps, elapsed_s=self._elapsed_s())
+        return self._stopped() or self._plan.over(steps=self._link.steps, elapsed_s=self._elapsed_s())
 
-    def _wait_for_gentle_start(self) -> None:
-        """Follow share 0 through the gentle start; a trainer that was at work before goes on at once."""
+    def _wait_for_warm_start(self) -> None:
+        """Follow rank 0 through the warm start; a trainer that was at work before goes on at once."""
         plan, link = self._plan, self._link
-        if plan.walk.share == 0:
+        if plan.walk.rank == 0:
             return
         begun = heard = self._clock()
         batches = 0
         while not link.steps and not self._stopped():
             link.receive()
-            if self._gentle_batches_heard() > batches:
-                batches, heard = self._gentle_batches_heard(), self._clock()
-            if plan.gentle_start_over(self._gentle_batches_heard(), elapsed_s=self._elapsed_s()):
+            if self._warm_steps_seen() > batches:
+                batches, heard = self._warm_steps_seen(), self._clock()
+            if plan.warm_start_over(self._warm_steps_seen(), elapsed_s=self._elapsed_s()):
                 break
             now = self._clock()
             if now - heard >= QUIET_S:
@@ -350,29 +350,29 @@ class Training(RecipeTraining[Plan]):
                 print(f"p2psgd train: {words}", file=sys.stderr)
                 break
             self._progress.waits(
-                f"rank 0 trains alone for the warm start, {self._gentle_batches_heard()} steps "
+                f"rank 0 trains alone for the warm start, {self._warm_steps_seen()} steps "
                 f"so far; waiting for {now - begun:.0f} s"
             )
             link.wait(LOOK_EVERY_S)
-        plan.settle_gentle_start(self._gentle_batches_heard())
+        plan.settle_warm_start(self._warm_steps_seen())
 
-    def _gentle_batches_heard(self) -> int:
-        """Mini-batches that share 0 is known to have taken: during the gentle start no other node has any."""
+    def _warm_steps_seen(self) -> int:
+        """Steps that rank 0 is known to have taken: during the warm start no other node has any."""
         return max(self._link.peer_steps.values(), default=0)
 
-    def _mini_batch(self) -> None:
-        self._settle_gentle_start()
+    def _step(self) -> None:
+        self._settle_warm_start()
         walk = self._plan.walk
         positions = walk.at(self._link.steps)
         self._train_on(positions, float(positions[0] / walk.samples))
 
-    def _settle_gentle_start(self) -> None:
-        """Of share 0, before it takes the samples of a mini-batch: they may be dealt out from here on."""
+    def _settle_warm_start(self) -> None:
+        """Of rank 0, before it takes the samples of a mini-batch: they may be dealt out from here on."""
         plan, done = self._plan, self._link.steps
-        if plan.walk.share or plan.walk.gentle_batches != UNENDING:
+        if plan.walk.rank or plan.walk.warm_steps != UNENDING:
             return
-        if plan.gentle_start_over(done, elapsed_s=self._elapsed_s()):
-            plan.settle_gentle_start(done)
+        if plan.warm_start_over(done, elapsed_s=self._elapsed_s()):
+            plan.settle_warm_start(done)
 
     def _train_on(self, positions: Indices, through: float) -> None:
         """One mini-batch of these samples, which lies so far in the data."""
@@ -389,15 +389,15 @@ class Training(RecipeTraining[Plan]):
 
 
 # ----------------------------------------------------------------------------
-# Mini-batch after mini-batch on shards that the nodes share out among them as they go (data/shards.py).
+# Mini-batch after mini-batch on shards that the nodes rank out among them as they go (data/shards.py).
 #
-# There are no shares: a node trains on whichever shard it takes next, and the run is over when every shard
+# There are no ranks: a node trains on whichever shard it takes next, and the run is over when every shard
 # was used in every epoch. How far that is, which the learning rate follows, all nodes read from the same
-# counts. Share 0, which trains alone in the gentle start, is the only share with a meaning.
+# counts. Rank 0, which trains alone in the warm start, is the only rank with a meaning.
 
 
-NO_SHARE: Final = (1, 2)  # of a node that was told none: it is not the first one
-UNLIMITED: Final = 2**20 - 1  # epochs of a run by mini-batches or by time
+NO_RANK: Final = (1, 2)  # of a node that was told none: it is not the first one
+UNLIMITED: Final = 2**20 - 1  # epochs of a run by steps or by time
 
 
 class StreamedPlan(Plan):
@@ -405,7 +405,7 @@ class StreamedPlan(Plan):
 
     def __init__(self, recipe: Recipe, samples: int, part: RunPart) -> None:
         super().__init__(recipe, samples, part)
-        self.walk = dataclasses.replace(self.walk, positions=None)  # of which only the gentle start is walked
+        self.walk = dataclasses.replace(self.walk, positions=None)  # of which only the warm start is walked
         self._steps = part.steps
 
     @property
@@ -413,18 +413,18 @@ class StreamedPlan(Plan):
         """At most so many."""
         return self._recipe.epochs if self._steps is None and self.seconds is None else UNLIMITED
 
-    def over(self, *, mini_batches: int, elapsed_s: float) -> bool:
+    def over(self, *, steps: int, elapsed_s: float) -> bool:
         """Say whether this node has done its part, whatever is left of the data."""
         if self._steps is None and self.seconds is None:
             return False
-        return super().over(mini_batches=mini_batches, elapsed_s=elapsed_s)
+        return super().over(steps=steps, elapsed_s=elapsed_s)
 
-    def progress(self, through: float, *, mini_batches: int, elapsed_s: float) -> float:
+    def progress(self, through: float, *, steps: int, elapsed_s: float) -> float:
         """How far the recipe's schedule is, 0 to its epochs; `through` the data the nodes are, in epochs."""
         if self.seconds is not None:
             done = elapsed_s / self.seconds
         elif self._steps is not None:
-            done = mini_batches / self._steps
+            done = steps / self._steps
         else:
             done = through / self._recipe.epochs
         return self._recipe.epochs * min(NEARLY_DONE, done)
@@ -453,7 +453,7 @@ class StreamedTraining(Training):
 
     def run(self) -> None:
         """Train until all shards were used, or the daemon or a signal asks for the end."""
-        self._wait_for_gentle_start()
+        self._wait_for_warm_start()
         uses = self._shards.each(self._link, epochs=self._plan.epochs, says=self._say, ended=self._ended)
         with contextlib.closing(uses):
             for use in uses:
@@ -476,12 +476,12 @@ class StreamedTraining(Training):
             self._through = (before + begin) / total
             if begin + len(rows) == len(order):
                 use.count_as_used()
-            self._settle_gentle_start()
+            self._settle_warm_start()
             self._train_on(rows, self._through)
         return True
 
     def _epoch(self, number: int, elapsed_s: float) -> float:
-        return self._plan.progress(self._through, mini_batches=number - 1, elapsed_s=elapsed_s)
+        return self._plan.progress(self._through, steps=number - 1, elapsed_s=elapsed_s)
 
     def _say(self, words: str) -> None:
         if words:

@@ -9,9 +9,9 @@ from p2psgd.recipes.training import KeptState, read_kept
 
 def test_all_of_it_comes_back_from_the_daemon() -> None:
     kept = KeptState(
-        mini_batches=7,
+        steps=7,
         elapsed_s=1.5,
-        gentle_batches=UNENDING,
+        warm_steps=UNENDING,
         tau=0.25,
         rate=0.1,
         loss=None,
@@ -22,4 +22,4 @@ def test_all_of_it_comes_back_from_the_daemon() -> None:
 
 def test_what_another_script_kept_is_nothing() -> None:
     assert read_kept(None) is None
-    assert read_kept({"by": "mine", "mini_batches": 3}) is None
+    assert read_kept({"by": "mine", "steps": 3}) is None

@@ -15,18 +15,20 @@ def recipe(payload: str) -> Recipe:
     return parse_recipe({**KEYS, "run": {"mode": "ring", "payload": payload}}, where="recipe")
 
 
-def plans(payload: str, shares: int, *, steps: int | None = None, samples: int = 100) -> list[RoundPlan]:
+def plans(payload: str, world_size: int, *, steps: int | None = None, samples: int = 100) -> list[RoundPlan]:
     return [
-        RoundPlan(recipe(payload), samples, RunPart(rank=share, world_size=shares, steps=steps))
-        for share in range(shares)
+        RoundPlan(recipe(payload), samples, RunPart(rank=rank, world_size=world_size, steps=steps))
+        for rank in range(world_size)
     ]
 
 
 @pytest.mark.parametrize("payload", ["sparse", "dense"])
-@pytest.mark.parametrize("shares", [2, 3, 7])
+@pytest.mark.parametrize("world_size", [2, 3, 7])
 @pytest.mark.parametrize("steps", [None, 30])
-def test_all_rounds_together_use_every_position_once(payload: str, shares: int, steps: int | None) -> None:
-    parts = plans(payload, shares, steps=steps)
+def test_all_rounds_together_use_every_position_once(
+    payload: str, world_size: int, steps: int | None
+) -> None:
+    parts = plans(payload, world_size, steps=steps)
     rounds, end = parts[0].rounds, parts[0].walk.positions
     assert rounds is not None
     assert end is not None
@@ -37,18 +39,18 @@ def test_all_rounds_together_use_every_position_once(payload: str, shares: int, 
         used += sorted(positions.tolist())
     left_out = end - len(used)
     assert used == list(range(len(used)))
-    assert 0 <= left_out < shares  # less than a sample for each in the last round
+    assert 0 <= left_out < world_size  # less than a sample for each in the last round
     assert not any(part.over(rounds, elapsed_s=1e9) for part in parts)
     assert all(part.over(rounds + 1, elapsed_s=0) for part in parts)
 
 
 def test_in_a_sparse_ring_share_0_trains_alone_at_first() -> None:
     first, second = plans("sparse", 2)
-    assert first.walk.gentle_batches == 4  # a tenth of 400 samples
+    assert first.walk.warm_steps == 4  # a tenth of 400 samples
     assert [len(first.positions(number)) for number in (1, 4, 5)] == [10, 10, 10]
     assert [len(second.positions(number)) for number in (1, 4, 5)] == [0, 0, 10]
-    assert first.gentle(4)
-    assert not first.gentle(5)
+    assert first.warm(4)
+    assert not first.warm(5)
 
 
 def test_a_dense_round_uses_what_one_node_with_the_whole_batch_would() -> None:
@@ -73,16 +75,15 @@ def test_by_steps_there_are_so_many_rounds_and_the_schedule_is_squeezed_into_the
 
 def test_by_time_the_gentle_start_ends_with_the_round_in_which_its_time_is_over() -> None:
     first, second = (
-        RoundPlan(recipe("sparse"), 100, RunPart(rank=share, world_size=2, seconds=60.0))
-        for share in range(2)
+        RoundPlan(recipe("sparse"), 100, RunPart(rank=rank, world_size=2, seconds=60.0)) for rank in range(2)
     )
     for part in (first, second):
         part.look_at_time(20, elapsed_s=5.9)
-        assert part.gentle(20)
+        assert part.warm(20)
         part.look_at_time(21, elapsed_s=6.0)
-        assert not part.gentle(21)
+        assert not part.warm(21)
         part.look_at_time(30, elapsed_s=7.0)
-        assert part.walk.gentle_batches == 20  # settled once
+        assert part.walk.warm_steps == 20  # settled once
         assert part.epoch(21, elapsed_s=30.0) == 2
         assert not part.over(10**6, elapsed_s=59.9)
         assert part.over(1, elapsed_s=60.0)

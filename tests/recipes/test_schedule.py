@@ -1,4 +1,4 @@
-"""Every sample once per epoch over all shares, whatever their number; the learning rate's halvings."""
+"""Every sample once per epoch over all ranks, whatever their number; the learning rate's halvings."""
 
 from collections import Counter
 
@@ -10,57 +10,57 @@ from hypothesis import strategies as st
 from p2psgd.recipes.schedule import Order, Walk, learning_rate
 
 
-def walks(samples: int, batch: int, shares: int, gentle: int, positions: int | None) -> list[Walk]:
-    return [Walk(samples, batch, share, shares, gentle, positions) for share in range(shares)]
+def walks(samples: int, batch: int, world_size: int, warm: int, positions: int | None) -> list[Walk]:
+    return [Walk(samples, batch, rank, world_size, warm, positions) for rank in range(world_size)]
 
 
 @given(
     samples=st.integers(1, 90),
     batch=st.integers(1, 20),
-    shares=st.integers(1, 9),
+    world_size=st.integers(1, 9),
     epochs=st.integers(1, 4),
     gentle_part=st.floats(0, 0.5),
 )
 def test_each_sample_is_used_once_per_epoch_over_all_shares(
-    samples: int, batch: int, shares: int, epochs: int, gentle_part: float
+    samples: int, batch: int, world_size: int, epochs: int, gentle_part: float
 ) -> None:
     positions = samples * epochs
-    gentle = int(gentle_part * positions) // batch
+    warm = int(gentle_part * positions) // batch
     order = Order(samples, seed=7)
     used: Counter[tuple[int, int]] = Counter()
-    for walk in walks(samples, batch, shares, gentle, positions):
-        assert walk.mini_batches is not None
+    for walk in walks(samples, batch, world_size, warm, positions):
+        assert walk.steps is not None
         sizes: list[int] = []
-        for mini_batch in range(walk.mini_batches):
-            at = walk.at(mini_batch)
+        for step in range(walk.steps):
+            at = walk.at(step)
             assert 1 <= len(at) <= batch
-            assert walk.samples_before(mini_batch) == sum(sizes)
+            assert walk.samples_before(step) == sum(sizes)
             sizes.append(len(at))
             used.update(zip((at // samples).tolist(), order.rows(at).tolist(), strict=True))
-        assert len(walk.at(walk.mini_batches)) == 0
-        assert walk.samples_before(walk.mini_batches) == sum(sizes)
+        assert len(walk.at(walk.steps)) == 0
+        assert walk.samples_before(walk.steps) == sum(sizes)
     assert used == Counter((epoch, row) for epoch in range(epochs) for row in range(samples))
 
 
 def test_share_0_alone_walks_the_gentle_start_then_positions_are_dealt_out() -> None:
-    first, second = walks(samples=100, batch=4, shares=2, gentle=2, positions=20)
+    first, second = walks(samples=100, batch=4, world_size=2, warm=2, positions=20)
     assert [first.at(m).tolist() for m in range(4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 10, 12, 14], [16, 18]]
     assert [second.at(m).tolist() for m in range(2)] == [[9, 11, 13, 15], [17, 19]]
 
 
 def test_one_share_walks_straight_on() -> None:
-    (walk,) = walks(samples=10, batch=4, shares=1, gentle=1, positions=20)
+    (walk,) = walks(samples=10, batch=4, world_size=1, warm=1, positions=20)
     assert np.concatenate([walk.at(m) for m in range(5)]).tolist() == list(range(20))
-    assert walk.mini_batches == 5
+    assert walk.steps == 5
 
 
 def test_more_shares_than_samples_leave_some_with_nothing() -> None:
-    assert [walk.mini_batches for walk in walks(2, 4, 3, 0, 2)] == [1, 1, 0]
+    assert [walk.steps for walk in walks(2, 4, 3, 0, 2)] == [1, 1, 0]
 
 
 def test_a_walk_without_an_end_goes_on() -> None:
-    walk = Walk(samples=10, batch=4, share=1, shares=2, gentle_batches=0, positions=None)
-    assert walk.mini_batches is None
+    walk = Walk(samples=10, batch=4, rank=1, world_size=2, warm_steps=0, positions=None)
+    assert walk.steps is None
     assert walk.at(1000).tolist() == [8001, 8003, 8005, 8007]
     assert walk.samples_before(1000) == 4000
 

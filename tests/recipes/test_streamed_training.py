@@ -61,7 +61,7 @@ def test_an_epoch_ends_when_all_shards_were_used_and_the_rate_follows(daemon: Da
 def test_another_length_goes_through_the_shards_as_often_as_it_takes(
     daemon: Daemon, recipe: Recipe, length: dict[str, int]
 ) -> None:
-    train(recipe, share=(0, 2), **length)  # type: ignore[arg-type]
+    train(recipe, rank=(0, 2), **length)  # type: ignore[arg-type]
     status = daemon.trainer_status()
     assert status["mini_batches"] == length.get("steps", status["mini_batches"]) > 0
     assert status["finished"]
@@ -74,7 +74,7 @@ def test_a_trainer_without_the_first_share_waits_for_the_gentle_start(
     daemon: Daemon, recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("p2psgd.recipes.training.QUIET_S", 0.3)
-    train(recipe, share=(1, 2), steps=2)
+    train(recipe, rank=(1, 2), steps=2)
     assert "0.3 s without a step of rank 0: the warm start is cut short" in capsys.readouterr().err
     assert daemon.trainer_status()["mini_batches"] == 2
 

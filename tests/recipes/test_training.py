@@ -293,8 +293,8 @@ def test_a_run_by_time_follows_the_clock(digits: Dataset, monkeypatch: pytest.Mo
 
     def noting(part: Training, number: int, positions: Any, elapsed_s: float) -> float:
         walk = part._plan.walk
-        if number > walk.own_gentle_batches:
-            taken.append((walk.share, positions))
+        if number > walk.own_warm_steps:
+            taken.append((walk.rank, positions))
         return send(part, number, positions, elapsed_s)
 
     monkeypatch.setattr(Training, "_send_sparsely", noting)
