@@ -52,14 +52,15 @@ from p2psgd.wire.update import OwnUpdateMade, UpdateHeader
 WEIGHTS = 5000
 
 
-def initial_coordinates() -> NDArray[np.int32]:
-    return np.arange(-WEIGHTS // 2, WEIGHTS - WEIGHTS // 2, dtype=np.int32)
+def initial_coordinates(shards: int = 0) -> NDArray[np.int32]:
+    weights = np.arange(-WEIGHTS // 2, WEIGHTS - WEIGHTS // 2, dtype=np.int32)
+    return np.concatenate([weights, np.zeros(codec.COUNTS_PER_SHARD * shards, np.int32)])
 
 
-def make_spec(two_nodes: str = "stall", mode: str = "async") -> RunSpec:
-    initial = hash_coordinates(initial_coordinates())
+def make_spec(two_nodes: str = "stall", mode: str = "async", shards: int = 0) -> RunSpec:
+    initial = hash_coordinates(initial_coordinates(shards))
     tensors = (("hidden", (40, 100)), ("output", (1000,)))
-    return RunSpec(tensors, -20, mode, "test", initial, two_nodes)
+    return RunSpec(tensors, -20, mode, "test", initial, two_nodes, shards)
 
 
 def make_words(indices: list[int], negative: bool = False) -> NDArray[np.uint32]:
@@ -180,10 +181,11 @@ class Cluster:
         log_budget_bytes: int = 1 << 24,
         two_nodes: str = "stall",
         mode: str = "async",
+        shards: int = 0,
     ) -> None:
         self.now = 100.0
         self.log_budget_bytes = log_budget_bytes
-        self.spec = make_spec(two_nodes, mode)
+        self.spec = make_spec(two_nodes, mode, shards)
         self.lives = [0] * size
         self.replicas: list[Replica | None] = [None] * size
         self.executors: dict[int, Executor] = {}
@@ -241,7 +243,7 @@ class Cluster:
         return None
 
     def initial(self) -> NDArray[np.int32]:
-        return initial_coordinates()
+        return initial_coordinates(self.spec.shards)
 
     def round_opened(self, number: int, effect: OpenRound) -> None:
         """The trainer of this node may give its next share."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,8 @@ def clusters() -> Iterator[Callable[..., Cluster]]:
     """Make clusters; each is checked for equal replicas at equal frontiers when the test ends."""
     made: list[Cluster] = []
 
-    def make(size: int, *, log_budget_bytes: int = 1 << 24, two_nodes: str = "stall") -> Cluster:
-        made.append(Cluster(size, log_budget_bytes=log_budget_bytes, two_nodes=two_nodes))
+    def make(size: int, **options: Any) -> Cluster:
+        made.append(Cluster(size, **options))
         return made[-1]
 
     yield make
