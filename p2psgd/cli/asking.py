@@ -8,6 +8,7 @@ import contextlib
 import io
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -75,12 +76,12 @@ def top(
     """Watch a node of this machine, and what it knows of the others, until q or Ctrl+C."""
     from rich.console import Console
 
-    from p2psgd.cli.top import ControlSource, HttpSource, Watching
+    from p2psgd.cli.top import HttpSource, Watching, ask_over_control
     from p2psgd.ipc.listener import control_path
 
     if url is not None and state is not None:
         raise UsageError("--url and --state both say which node to ask: give one of them")
-    source = ControlSource(control_path(state)) if url is None else HttpSource(url)
+    source = partial(ask_over_control, control_path(state)) if url is None else HttpSource(url)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # names may have letters that a terminal lacks
     console = Console()

@@ -48,23 +48,10 @@ ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 _URL: Final = re.compile(r"(http://(?:\[[\w:.%-]+\]|[\w.-]+)(?::\d{1,5})?)(?:/[^?#]*)?", re.ASCII)
 
 
-class ControlSource:
-    """The status over a control socket; connects anew after the daemon has gone. Raises P2psgdError."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._client: ControlClient | None = None
-
-    def __call__(self) -> NodeStatus:
-        try:
-            if self._client is None:
-                self._client = ControlClient(self._path)
-            return read_status(self._client.request("status")["status"])
-        except (P2psgdError, OSError):
-            if self._client is not None:
-                self._client.close()
-                self._client = None
-            raise
+def ask_over_control(path: Path) -> NodeStatus:
+    """Return the status from a control socket. Raises P2psgdError."""
+    with ControlClient(path) as client:
+        return read_status(client.request("status")["status"])
 
 
 class HttpSource:
@@ -209,7 +196,7 @@ def draw(
 def _heading(status: NodeStatus, trouble: str, clock: str, *, late: bool) -> Table:
     ready = "" if status.ready is None else ", ready" if status.ready else ", not ready"
     words = trouble or f"{status.state}{ready}{', plaintext' if status.plaintext else ''}"
-    right = clock if trouble else f"up {duration(status.uptime_s)}  {clock}"
+    right = "" if trouble else f"up {duration(status.uptime_s)}  {clock}"
     bar = Table.grid(expand=True, padding=(0, 1), pad_edge=True)
     bar.add_column(ratio=1, no_wrap=True)
     bar.add_column(no_wrap=True, justify="right")

@@ -14,7 +14,7 @@ from typing import Final
 
 from p2psgd import __version__
 from p2psgd.core.frontier import Origin
-from p2psgd.core.read_model import MemberView, PeerView, ReplicaView
+from p2psgd.core.read_model import LogView, MemberView, PeerView, ReplicaView
 from p2psgd.net.mesh import Mesh
 from p2psgd.observe.status import (
     ROWS_MAX,
@@ -164,18 +164,11 @@ def replica_parts(replica: ReplicaView, vitals: Vitals) -> Fields:
         "ready": replica.ready,
         "not_ready": _leaving(replica) if replica.removed else "" if replica.ready else replica.waits,
         "view": view_status(replica),
-        "log": _log(replica),
+        "log": _log(replica.log),
         "checkpoint": vitals.checkpoint,
         "scrub": ScrubStatus(**asdict(replica.scrub)),
         "snapshots": [
-            SnapshotStatus(
-                node=each.name,
-                id=f"{each.node:016x}",
-                giving=each.giving,
-                done_bytes=each.done_bytes,
-                total_bytes=each.total_bytes,
-                bytes_per_s=each.bytes_per_s,
-            )
+            SnapshotStatus(**asdict(each) | {"node": each.name, "id": f"{each.node:016x}"})
             for each in replica.snapshots
         ],
         "stall": None if replica.removed else vitals.stall,
@@ -228,17 +221,9 @@ def _member(origin: Origin, replica: ReplicaView, told: MemberView | None) -> Me
     )
 
 
-def _log(replica: ReplicaView) -> LogStatus:
-    log = replica.log
-    return LogStatus(
-        updates=log.updates,
-        bytes=log.bytes,
-        budget_bytes=log.budget_bytes,
-        stored_bytes=log.stored_bytes,
-        stored_budget_bytes=log.stored_budget_bytes,
-        pressure=round(log.pressure, 4),
-        holders=[HolderStatus(node=name, id=f"{node:016x}", bytes=held) for node, name, held in log.holders],
-    )
+def _log(log: LogView) -> LogStatus:
+    holders = [HolderStatus(node=name, id=f"{node:016x}", bytes=held) for node, name, held in log.holders]
+    return LogStatus(**asdict(log) | {"pressure": round(log.pressure, 4), "holders": holders})
 
 
 def ring_status(replica: ReplicaView) -> RingStatus | None:

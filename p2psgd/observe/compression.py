@@ -212,7 +212,15 @@ ADVICE: Final = (
     "many mini-batches stays as good; lower it where training slows down, for a single tensor if only its\n"
     "density is near 0."
 )
-TENSOR_COLUMNS: Final = ("weights", "indices", "share", "density", "recent", "step")
+TENSOR_COLUMNS: Final[tuple[str, ...]] = (
+    "tensor",
+    "weights",
+    "indices",
+    "share",
+    "density",
+    "recent",
+    "step",
+)
 
 
 def render_compression(compression: Compression | None) -> str:
@@ -250,22 +258,20 @@ def tensor_rows(compression: Compression) -> list[str]:
     """Return the largest tensors, in the run's order, and how many are left out."""
     tensors = compression.tensors
     largest = sorted(range(len(tensors)), key=lambda place: -tensors[place].weights)[:ROWS_MAX]
-    shown = [tensors[place] for place in sorted(largest)]
-    rows = [
-        [
-            formatting.grouped(row.weights),
-            formatting.grouped(row.indices),
-            fraction(row.share),
-            fraction(row.density),
-            fraction(row.recent_density),
-            formatting.grouped(row.step or None),
-        ]
-        for row in shown
-    ]
-    names = [_shortened(printable(row.name)) for row in shown]
-    left_out = max(compression.tensors_total, len(tensors)) - len(shown)
-    more = [f"and {formatting.counted(left_out, 'smaller tensor')}"] if left_out else []
-    return _table(TENSOR_COLUMNS, rows, "tensor", names) + more
+    table = [TENSOR_COLUMNS]
+    for row in (tensors[place] for place in sorted(largest)):
+        fractions = map(fraction, (row.share, row.density, row.recent_density))
+        counts = formatting.grouped(row.weights), formatting.grouped(row.indices)
+        table.append(
+            (_shortened(printable(row.name)), *counts, *fractions, formatting.grouped(row.step or None))
+        )
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    lines = []
+    for name, *figures in table:
+        cells = (f"{figure:>{width}}" for figure, width in zip(figures, widths[1:], strict=True))
+        lines.append("  ".join([f"{name:<{widths[0]}}", *cells]))
+    left_out = max(compression.tensors_total, len(tensors)) - len(largest)
+    return [*lines, f"and {formatting.counted(left_out, 'smaller tensor')}"] if left_out else lines
 
 
 def fraction(value: float | None) -> str:
@@ -280,16 +286,3 @@ def _bits_per_index(part: UpdateSums) -> dict[str, float]:
 def _shortened(name: str) -> str:
     """The end of a long name: beginnings are alike."""
     return name if len(name) <= NAME_WIDTH_MAX else "..." + name[3 - NAME_WIDTH_MAX :]
-
-
-def _table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], corner: str = "", names: Sequence[str] = ()
-) -> list[str]:
-    """Right-aligned columns under their headings; `names` stand on the left, if there are any."""
-    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
-    left = max(map(len, (corner, *names)))
-    lines = []
-    for name, row in zip((corner, *(names or [""] * len(rows))), (columns, *rows), strict=True):
-        cells = "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
-        lines.append(f"{name:<{left}}  {cells}" if left else cells)
-    return lines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import json
 import logging
@@ -11,7 +10,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
@@ -197,25 +196,17 @@ class LogHandler(logging.StreamHandler[TextIO]):
 
     def settle(self, *, whole: bool = False) -> None:
         """Tell what was held back, if it is time for it; or the `whole` of it, before the log ends."""
-        with self._locked():
+        assert self.lock is not None
+        with self.lock:
             self._write(self._limit.close() if whole else self._limit.settle(time.monotonic()))
 
     def close(self) -> None:
-        with self._locked():
-            self._write(self._limit.close())
+        self.settle(whole=True)
         super().close()
 
     def _write(self, records: Iterable[logging.LogRecord]) -> None:
         for record in records:
             super().emit(record)
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        self.acquire()
-        try:
-            yield
-        finally:
-            self.release()
 
 
 def begin_log(form: LogFormat, *, stream: TextIO | None = None) -> None:

@@ -66,7 +66,7 @@ def _node(status: NodeStatus) -> Iterator[Metric]:
     info |= {"fingerprint": run.fingerprint, "mode": run.mode, "label": run.label}
     yield _gauge("node_info", "What this node is, and the run it takes part in.", [(info, 1)])
     yield _one("uptime_seconds", "Since the daemon started.", status.uptime_s)
-    states: list[Row] = [({"state": state}, float(status.state is state)) for state in STATES]
+    states = _by_label("state", {state: status.state is state for state in STATES})
     yield _gauge("state", "1 for the state the node is in.", states)
     yield _one("ready", "1 if this node is a member whose replica is complete.", status.ready)
     waits = bool(status.waits or status.not_ready)
@@ -98,7 +98,7 @@ def _training(status: NodeStatus) -> Iterator[Metric]:
     yield _one("epoch", "Passes over this node's share of the data.", trainer.epoch)
     yield _one("loss", "Loss, as the trainer reports it.", trainer.loss)
     yield _one("test_accuracy_ratio", "Share of the test right.", trainer.test_accuracy)
-    parts: list[Row] = [({"part": part}, getattr(trainer, f"{part}_s")) for part in PARTS]
+    parts = _by_label("part", {part: getattr(trainer, f"{part}_s") for part in PARTS})
     yield _counts("step_seconds", "Time in steps, by what the trainer did.", parts)
     yield _count("steps", "Steps that took this time.", trainer.steps)
 
@@ -113,32 +113,25 @@ def _updates(status: NodeStatus) -> Iterator[Metric]:
         return
     total, recent = status.compression.total, status.compression.recent
     yield _count("update_indices", "Weight indices in own updates.", total.indices)
-    sizes: list[Row] = [({"part": part}, bits / 8) for part, bits in total.bits.by_name().items()]
+    sizes = _by_label("part", {part: bits / 8 for part, bits in total.bits.by_name().items()})
     yield _counts("update_bytes", "Own updates as sent to one peer, by what the bytes are for.", sizes)
     dense = run.weights * total.mini_batches * DENSE_BITS / 8
     yield _count("dense_bytes", "The gradients of the same mini-batches as float32.", dense)
-    windows = (("all", total), ("recent", recent))
-    yield _gauge(
-        "bits_per_index",
-        "Bits of own updates for each weight index, headers included.",
-        [({"window": window}, part.bits_per_index) for window, part in windows],
-    )
-    yield _gauge(
-        "density_ratio",
-        "Share of the weights that a mini-batch changes.",
-        [({"window": window}, part.density) for window, part in windows],
-    )
+    bits = _by_label("window", {"all": total.bits_per_index, "recent": recent.bits_per_index})
+    yield _gauge("bits_per_index", "Bits of own updates for each weight index, headers included.", bits)
+    density = _by_label("window", {"all": total.density, "recent": recent.density})
+    yield _gauge("density_ratio", "Share of the weights that a mini-batch changes.", density)
     yield from _tensors(status.compression, 2.0**run.quantum_log2)
 
 
 def _tensors(compression: Compression, quantum: float) -> Iterator[Metric]:
     rows = sorted(compression.tensors, key=lambda row: -row.weights)[:TENSORS_MAX]
     named = [({"tensor": row.name}, row) for row in rows]
-    indices: list[Row] = [(labels, row.indices) for labels, row in named]
+    indices = ((labels, row.indices) for labels, row in named)
     yield _counts("tensor_indices", "Weight indices of a tensor in own updates.", indices)
-    density: list[Row] = [(labels, row.recent_density) for labels, row in named]
+    density = ((labels, row.recent_density) for labels, row in named)
     yield _gauge("tensor_density_ratio", "Share of a tensor that a recent mini-batch changes.", density)
-    tau: list[Row] = [(labels, row.step * quantum or None) for labels, row in named]
+    tau = ((labels, row.step * quantum or None) for labels, row in named)
     yield _gauge("tensor_tau", "Change of a weight in the last update of the tensor.", tau)
 
 
@@ -147,17 +140,17 @@ def _links(status: NodeStatus) -> Iterator[Metric]:
         yield _count("network_sent_bytes", "Bytes sent to all peers.", status.bytes.sent)
         yield _count("network_received_bytes", "Bytes received from all peers.", status.bytes.received)
     states = [peer.state for peer in status.peers]
-    counted: list[Row] = [({"state": state}, states.count(state)) for state in PeerState]
+    counted = _by_label("state", {state: states.count(state) for state in PeerState})
     yield _gauge("peers", "Peers by the state of the link to them, of the first 128.", counted)
     told = {(peer.node, peer.id or ""): peer for peer in status.peers[:PEERS_MAX]}
     named = [({"peer": name, "id": node}, peer) for (name, node), peer in told.items()]
-    up: list[Row] = [(labels, peer.state is PeerState.CONNECTED) for labels, peer in named]
+    up = ((labels, peer.state is PeerState.CONNECTED) for labels, peer in named)
     yield _gauge("link_up", "1 if the peer is linked and heard.", up)
-    lag: list[Row] = [(labels, peer.lag) for labels, peer in named]
+    lag = ((labels, peer.lag) for labels, peer in named)
     yield _gauge("link_lag_updates", "Own updates that the peer has not acknowledged.", lag)
-    sent: list[Row] = [(labels, peer.bytes_sent) for labels, peer in named]
+    sent = ((labels, peer.bytes_sent) for labels, peer in named)
     yield _counts("link_sent_bytes", "Bytes sent to a peer.", sent)
-    received: list[Row] = [(labels, peer.bytes_received) for labels, peer in named]
+    received = ((labels, peer.bytes_received) for labels, peer in named)
     yield _counts("link_received_bytes", "Bytes received from a peer.", received)
     yield _one("slow_links", "Peers that take less than is made.", len(status.slow_links))
     dropped = _by_label("reason", status.dropped)
@@ -197,12 +190,9 @@ def _log(status: NodeStatus) -> Iterator[Metric]:
     if log is None:
         return
     yield _one("log_updates", "Updates kept for whoever lacks them.", log.updates)
-    held: list[Row] = [({"place": "memory"}, log.bytes), ({"place": "disk"}, log.stored_bytes)]
+    held = _by_label("place", {"memory": log.bytes, "disk": log.stored_bytes})
     yield _gauge("log_bytes", "What they take.", held)
-    budget: list[Row] = [
-        ({"place": "memory"}, log.budget_bytes),
-        ({"place": "disk"}, log.stored_budget_bytes),
-    ]
+    budget = _by_label("place", {"memory": log.budget_bytes, "disk": log.stored_budget_bytes})
     yield _gauge("log_budget_bytes", "What they may take.", budget)
     yield _one("log_pressure_ratio", "At 1 members that hold it back are evicted.", log.pressure)
 
@@ -226,8 +216,8 @@ def _counts(name: str, words: str, rows: Iterable[Row]) -> Metric:
     return _filled(lambda labels: CounterMetricFamily(f"p2psgd_{name}", words, labels=labels), rows)
 
 
-def _by_label(label: str, counts: Mapping[str, int]) -> list[Row]:
-    return [({label: value}, count) for value, count in sorted(counts.items())[:REASONS_MAX]]
+def _by_label(label: str, values: Mapping[str, float | None]) -> list[Row]:
+    return [({label: name}, value) for name, value in sorted(values.items())[:REASONS_MAX]]
 
 
 def _filled(

@@ -25,8 +25,6 @@ from p2psgd.observe.status import (
     PeerState,
     PeerStatus,
     RingStatus,
-    SlowLinkStatus,
-    SnapshotStatus,
     TrainerStatus,
     bits_per_index,
     compression_ratio,
@@ -123,17 +121,14 @@ def notes(status: NodeStatus) -> list[str]:
     said: list[str] = []
     if not status.finished:
         said += filter(None, dict.fromkeys((status.waits, status.trainer.waits)))
-        said += filter(None, [_crash(status.trainer, said)])
+        crash = (
+            "" if status.trainer.attached else status.trainer.crash
+        )  # news while there is no other trainer
+        said += [crash] if crash and not any(crash in each for each in said) else []
         if not said and status.state is NodeState.WAITING:
             said.append(status.state)
     said += [alarm for alarm in status.alarms if not any(alarm in each for each in said)]
     return list(dict.fromkeys(said))
-
-
-def _crash(trainer: TrainerStatus, said: Sequence[str]) -> str:
-    """Return how the last trainer crashed, while there is no other and no note says so."""
-    told = trainer.attached or any(trainer.crash in each for each in said)
-    return "" if told else trainer.crash
 
 
 def _heading(status: NodeStatus) -> str:
@@ -343,13 +338,16 @@ def replication_lines(status: NodeStatus) -> Iterator[Line]:
     if log is not None and (log.pressure or 0.0) >= HELD_BACK:  # before, it is nobody's fault
         yield from (Line("holds log", f"{each.node}: {size(each.bytes)}", Grade.WARN) for each in log.holders)
     yield from _kept(status)
-    yield from (Line("snapshot", snapshot_words(snapshot)) for snapshot in status.snapshots)
+    for each in status.snapshots:
+        done = f"{size(each.done_bytes)} of {size(each.total_bytes)}, {size(each.bytes_per_s)}/s"
+        yield Line("snapshot", f"{'giving to' if each.giving else 'taking from'} {each.node}: {done}")
     counters = status.counters
     if counters is not None and (counters.snapshots_given or counters.snapshots_taken):
         yield Line("snapshots", f"{counters.snapshots_given} given, {counters.snapshots_taken} taken")
-    yield from (
-        Line("slow link", f"{link.node} {slow_link_words(link)}", Grade.WARN) for link in status.slow_links
-    )
+    for link in status.slow_links:
+        speeds = f"takes {size(link.available)}/s of updates, all nodes make {size(link.needed)}/s"
+        words = f"{link.node} {speeds}: it falls behind, and has to leave the run when the log is full"
+        yield Line("slow link", words, Grade.WARN)
     if counters is not None:
         rare = [(getattr(counters, key), one, many) for key, one, many in RARE]
         yield Line("since start", ", ".join(counted(count, one, many) for count, one, many in rare if count))
@@ -399,21 +397,6 @@ def _kept(status: NodeStatus) -> Iterator[Line]:
     if scrub is not None and scrub.clean is not None:
         found, grade = ("clean", Grade.NONE) if scrub.clean else ("NOT CLEAN", Grade.BAD)
         yield Line("scrub", f"{found} {duration(scrub.age_s)} ago, {scrub.count} in all", grade)
-
-
-def snapshot_words(snapshot: SnapshotStatus) -> str:
-    """Return which peer a snapshot comes from or goes to, and how far it is."""
-    way = "giving to" if snapshot.giving else "taking from"
-    done = f"{size(snapshot.done_bytes)} of {size(snapshot.total_bytes)}, {size(snapshot.bytes_per_s)}/s"
-    return f"{way} {snapshot.node}: {done}"
-
-
-def slow_link_words(link: SlowLinkStatus) -> str:
-    """Return what is wrong with a peer that takes less than is made, to follow its name."""
-    words = (
-        f"takes {size(link.available)}/s of updates, all nodes make {size(link.needed)}/s: it falls behind"
-    )
-    return f"{words}, and has to leave the run when the log is full"
 
 
 # ----------------------------------------------------------------------------
